@@ -1,0 +1,51 @@
+"""The errors a user can cause, and the two helpers that word them."""
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+class MorphVlaError(Exception):
+    """Something a user can cause and repair; its text is one sentence that says how.
+
+    The command line prints it as `error: ...` and exits with status 2, without a traceback.
+    """
+
+
+class ConfigError(MorphVlaError, ValueError):
+    """A key, a type or a combination that a YAML file or an override cannot have.
+
+    It is a ValueError too, so a dataclass may raise it from `__post_init__` and `dropin.read` reports it
+    with the file and the key, beside every other problem.
+    """
+
+
+class MissingExtraError(MorphVlaError, ImportError):
+    """An optional dependency is not installed; the text names the extra that brings it."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """The tail of an error message: `"; did you mean 'panda'?"`, or `""` when nothing is near.
+
+    Letters are compared without regard to case; the choice is quoted as it is spelled.
+    """
+    spelled = {choice.casefold(): choice for choice in sorted(choices, reverse=True)}
+    found = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
+    return f"; did you mean '{spelled[found[0]]}'?" if found else ""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra of this package installs it.
+
+    Raises MissingExtraError when `module` itself (or its parent package) is not installed. A failure *inside* an
+    installed module is passed on as it is: naming an extra there would hide the cause.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise MissingExtraError(
+            f"'{module}' is not installed; install the extra: pip install 'morph-vla[{extra}]'"
+        ) from error
