@@ -1,7 +1,7 @@
 """morph_vla: tell a vision-language-action policy about the body it drives.
 
-`import morph_vla` costs nothing: its rooms (`morph_vla.robots`, `morph_vla.pi05`, ...) are imported when they are
-first touched, so that a command such as `morph-vla robots list` starts without JAX, torch or a simulator.
+`import morph_vla` costs nothing: its rooms (`morph_vla.robots`, `morph_vla.pi05`, ...) are imported when they
+are first touched, so that a command such as `morph-vla robots list` starts without JAX, torch or a simulator.
 """
 
 import importlib

@@ -38,8 +38,8 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional dependency, or say which extra of this package installs it.
 
-    Raises MissingExtraError when `module` itself (or its parent package) is not installed. A failure *inside* an
-    installed module is passed on as it is: naming an extra there would hide the cause.
+    Raises MissingExtraError when `module` itself (or its parent package) is not installed. A failure
+    *inside* an installed module is passed on as it is: naming an extra there would hide the cause.
     """
     try:
         return importlib.import_module(module)

@@ -1,0 +1,256 @@
+"""YAML read into frozen dataclasses, with every problem named at once.
+
+Two steps. The first keeps what the file says (numbers and booleans as in YAML 1.2: `1e-4` is a number and
+`on` is a word) and on which line; the second holds it against the schema and words every problem.
+"""
+
+import dataclasses
+import json
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union
+
+import yaml
+
+from morph_vla.errors import ConfigError, MorphVlaError, nearest
+
+T = TypeVar("T")
+
+MAX_BYTES = 1 << 20  # a recipe is a page; a megabyte of YAML is a mistake
+MAX_NODES = 100_000  # what aliases of aliases may unfold to
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's core schema: only null, booleans, integers and floats are recognised in plain scalars."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {}
+
+
+for _tag, _pattern, _first in (
+    ("null", r"^(~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"^(true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("int", r"^([-+]?[0-9]+|0x[0-9a-fA-F]+)$", list("-+0123456789")),
+    ("float", r"^[-+]?(\.[0-9]+|[0-9]+\.?[0-9]*)([eE][-+]?[0-9]+)?$", list("-+.0123456789")),
+    ("float", r"^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$", list("-+.")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+
+Place = tuple[str | int, ...]  # where a value stands: ("training", "steps") or ("objects", 0, "size")
+
+
+class _Document:
+    """The plain value of a YAML text, with the line on which each key or element stands."""
+
+    def __init__(self, text: str, source: str):
+        self.source = source
+        self.lines: dict[Place, int] = {}
+        self.nodes = 0
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+            self.value = None if node is None else self._plain(node, ())
+        except yaml.MarkedYAMLError as error:
+            line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+            raise ConfigError(f"{source}{line}: not YAML: {error.problem}") from error
+        except yaml.YAMLError as error:  # a control character, for one
+            raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
+        except RecursionError as error:
+            raise ConfigError(f"{source}: nested too deeply") from error
+
+    def _plain(self, node: yaml.Node, place: Place) -> Any:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise ConfigError(f"{self.source}: more than {MAX_NODES} values")
+        self.lines.setdefault(place, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return dict(self._items(node, place))
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(child, (*place, index)) for index, child in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _items(self, node: yaml.MappingNode, place: Place) -> Iterator[tuple[str, Any]]:
+        seen: set[str] = set()
+        for key_node, child in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ConfigError(f"{self.source}:{line}: a key must be a word")
+            key = key_node.value
+            if key in seen:
+                raise ConfigError(f"{self.source}:{line}: {dotted((*place, key))}: given twice")
+            seen.add(key)
+            self.lines[*place, key] = line
+            yield key, self._plain(child, (*place, key))
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        text, kind = node.value, node.tag.rpartition(":")[2]
+        match kind:
+            case "null":
+                return None
+            case "bool":
+                return text.lower() == "true"
+            case "int":
+                return int(text, 16 if text.startswith("0x") else 10)
+            case "float":
+                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+            case "str":
+                return text
+        raise ConfigError(f"{self.source}:{node.start_mark.line + 1}: the tag {node.tag} is not supported")
+
+
+def dotted(place: Place) -> str:
+    """A place in a file as the command line spells it: `objects.0.size`."""
+    return ".".join(str(part) for part in place)
+
+
+def _override(value: Any, assignment: str, source: str) -> Place:
+    """Put one `a.b=value` into the plain value; returns where it went."""
+    left, equals, right = assignment.partition("=")
+    place: list[str | int] = list(left.strip().split("."))
+    if not equals or not all(place):
+        raise ConfigError(f"override '{assignment}': expected KEY=VALUE, for example training.steps=200")
+    new = _Document(right, f"override '{assignment}'").value
+    for depth, part in enumerate(place):
+        if isinstance(value, list):
+            if not (isinstance(part, str) and part.isdecimal() and int(part) < len(value)):
+                where = dotted(tuple(place[:depth]))
+                raise ConfigError(f"{source}: override '{assignment}': {where} is a list of {len(value)}")
+            part = place[depth] = int(part)
+        elif not isinstance(value, dict):
+            where = dotted(tuple(place[:depth]))
+            raise ConfigError(f"{source}: override '{assignment}': {where} is a value and has no keys")
+        if depth == len(place) - 1:
+            value[part] = new
+        else:
+            if isinstance(value, dict) and value.get(part) is None:
+                value[part] = {}  # a key the file leaves out, or leaves empty
+            value = value[part]
+    return tuple(place)
+
+
+def read(path: Path, schema: type[T], overrides: Sequence[str] = ()) -> T:
+    """Read a YAML file into `schema`, a (frozen) dataclass of the standard library, nested as you like.
+
+    `overrides` are applied before the file is judged: `"training.steps=200"`, the value parsed as YAML.
+    Types are strict (`"3"` is not an integer), except that a whole number is a float and a list is a tuple.
+
+    Raises ConfigError listing every problem, one line each:
+    `recipe.yaml:12: training.stpes: no such key; did you mean 'steps'?`
+    """
+    document = _Document(_text(path), str(path))
+    value = {} if document.value is None else document.value
+    overridden = {_override(value, assignment, str(path)): assignment for assignment in overrides}
+    return _judge(value, schema, document, overridden)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes, so it is no configuration file")
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise MorphVlaError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping[Place, str]) -> T:
+    # Imported here because it costs a tenth of a second, and `morph-vla --help` reads no file.
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    # In JSON's strict mode a list is a tuple and a word a Path or an Enum, and nothing else is converted.
+    # The tuple of one carries the settings, which pydantic passes on into nested standard dataclasses.
+    adapter = TypeAdapter(tuple[schema], config=ConfigDict(extra="forbid", strict=True))
+    try:
+        return adapter.validate_json(json.dumps([value]))[0]
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    lines = []
+    for problem in problems:
+        place, keys = _locate(schema, problem["loc"][1:])
+        lines.append(f"{_source(place, document, overridden)}: {_sentence(place, keys, problem)}")
+    raise ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def _source(place: Place, document: _Document, overridden: Mapping[Place, str]) -> str:
+    """The file and line of a place, or the override that put the value there."""
+    for length in range(len(place), -1, -1):
+        if place[:length] in overridden:
+            return f"override '{overridden[place[:length]]}'"
+        if length and place[:length] in document.lines:
+            return f"{document.source}:{document.lines[place[:length]]}"
+    return document.source
+
+
+def _sentence(place: Place, keys: Sequence[str], problem: Any) -> str:
+    where, kind, given = dotted(place) or "the file", problem["type"], problem["input"]
+    match kind:
+        case "unexpected_keyword_argument":
+            known = nearest(str(place[-1]), keys) or f" (the keys here are {', '.join(keys)})"
+            return f"{where}: no such key{known}"
+        case "missing":
+            return f"{where}: missing"
+        case "value_error":
+            return f"{where}: {problem['ctx']['error']}"
+        case "literal_error" | "enum":
+            expected = problem["ctx"]["expected"]
+            near = nearest(str(given), re.findall(r"'([^']*)'", expected))
+            return f"{where}: expected {expected}, got {_quote(given)}{near}"
+        case "dataclass_type":
+            return f"{where}: expected the keys {', '.join(keys)}, got {_quote(given)}"
+    message = problem["msg"].replace("Input should be ", "expected ").replace("a valid array", "a list")
+    return f"{where}: {message.replace('a valid string', 'a word')}, got {_quote(given)}"
+
+
+def _quote(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _locate(schema: Any, location: Sequence[str | int]) -> tuple[Place, list[str]]:
+    """A pydantic location as a place in the file, and the keys known there.
+
+    pydantic inserts the name of the class it tried where a field may hold several; the file has no such
+    level. For an unknown key, the keys are those of its neighbours.
+    """
+    place: list[str | int] = []
+    here, parent = _alternatives(schema), []
+    for part in location:
+        tried = [kind for kind in here if getattr(kind, "__name__", None) == part]
+        if tried and not any(part in _fields(kind) for kind in here):
+            here = tried
+            continue
+        place.append(part)
+        parent, here = here, [inner for kind in here for inner in _inside(kind, part)]
+    keys = {name: None for kind in (here or parent) for name in _fields(kind)}
+    return tuple(place), list(keys)
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    """The types a value may have: a union's members, an annotation's own type."""
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        return _alternatives(typing.get_args(kind)[0])
+    if origin in (Union, types.UnionType):
+        return [inner for member in typing.get_args(kind) for inner in _alternatives(member)]
+    return [kind]
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+
+
+def _inside(kind: Any, part: str | int) -> list[Any]:
+    """The types found one level below `kind`, at the key or index `part`."""
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return _alternatives(hints[part]) if part in hints else []
+    origin, arguments = typing.get_origin(kind), [a for a in typing.get_args(kind) if a is not Ellipsis]
+    if not arguments:
+        return []
+    if origin is tuple and isinstance(part, int):
+        return _alternatives(arguments[min(part, len(arguments) - 1)])
+    return _alternatives(arguments[-1])
