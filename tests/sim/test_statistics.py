@@ -1,0 +1,341 @@
+"""Laws of the intervals, and their values against statsmodels and the published tables."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.sim import statistics
+from morph_vla.sim.statistics import Interval, compare, mcnemar, median_interval, newcombe, summarise, wilson
+
+SIZES = (1, 2, 3, 7, 10, 13, 53, 100, 101, 300, 1009)
+
+
+@st.composite
+def counts(draw, largest: int = 401) -> tuple[int, int]:
+    """(successes, trials)."""
+    trials = draw(st.integers(1, largest))
+    return draw(st.integers(0, trials)), trials
+
+
+def trial(episode: int, success: bool = False, **fields) -> dict:
+    """One trial as `sim/rollout.py` writes it."""
+    ended = "success" if success else "time"
+    clause = None if success else "inside"
+    place = {"cube": [0.5, 0.01 * episode, 0.3], "bowl": [0.4, -0.2, 0.0]}
+    plain = {"episode": episode, "success": success, "time_s": 3.0 if success else None, "ended": ended}
+    return {**plain, "failed_clause": clause, "initial": place, **fields}
+
+
+def record(outcomes: list[bool], name: str = "trained", suite: str = "panda_cube_in_bowl") -> dict:
+    trials = [trial(episode, success) for episode, success in enumerate(outcomes)]
+    about = {"suite": {"name": suite}, "policy": {"name": name}}
+    return {"schema": 1, "kind": "evaluation", **about, "trials": trials}
+
+
+# --- Wilson
+
+
+@pytest.mark.parametrize("trials", SIZES)
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+def test_wilson_equals_statsmodels(trials: int, confidence: float):
+    for successes in sorted({0, 1, trials // 3, trials // 2, trials - 1, trials}):
+        ours = wilson(successes, trials, confidence)
+        low, high = proportion_confint(successes, trials, alpha=1 - confidence, method="wilson")
+        assert ours.low == pytest.approx(low, abs=1e-12)
+        assert ours.high == pytest.approx(high, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [  # Newcombe, Statistics in Medicine 17 (1998) 857-872, table I, method 3 (Wilson)
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0000, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_equals_the_published_table(successes: int, trials: int, low: float, high: float):
+    bounds = wilson(successes, trials)
+    assert (round(bounds.low, 4), round(bounds.high, 4)) == (low, high)
+
+
+@pytest.mark.parametrize("trials", SIZES)
+def test_wilson_is_exact_at_the_edges(trials: int):
+    z = 1.959963984540054
+    assert wilson(0, trials).low == 0.0
+    assert wilson(0, trials).high == pytest.approx(z**2 / (trials + z**2))
+    assert wilson(trials, trials).high == 1.0
+    assert wilson(trials, trials).low == pytest.approx(trials / (trials + z**2))
+
+
+@given(counts())
+def test_wilson_mirrors_when_successes_and_failures_swap(count: tuple[int, int]):
+    successes, trials = count
+    ours, mirrored = wilson(successes, trials), wilson(trials - successes, trials)
+    assert ours.low == pytest.approx(1 - mirrored.high, abs=1e-15)
+    assert ours.high == 1 - mirrored.low
+
+
+@given(counts())
+def test_wilson_stays_in_the_unit_interval_and_contains_the_rate(count: tuple[int, int]):
+    successes, trials = count
+    bounds = wilson(successes, trials)
+    assert 0 <= bounds.low <= successes / trials <= bounds.high <= 1
+    assert bounds.low < bounds.high
+
+
+@given(counts())
+def test_wilson_rises_with_successes(count: tuple[int, int]):
+    successes, trials = count
+    if successes < trials:
+        less, more = wilson(successes, trials), wilson(successes + 1, trials)
+        assert less.low < more.low
+        assert less.high < more.high
+
+
+@given(counts(), st.integers(2, 11))
+def test_wilson_narrows_with_more_trials_at_the_same_rate(count: tuple[int, int], times: int):
+    successes, trials = count
+    assert wilson(times * successes, times * trials).half_width < wilson(successes, trials).half_width
+
+
+@given(counts(), st.floats(0.05, 0.9), st.floats(0.01, 0.09))
+def test_wilson_widens_with_confidence(count: tuple[int, int], confidence: float, more: float):
+    assert wilson(*count, confidence).half_width < wilson(*count, confidence + more).half_width
+
+
+def test_half_width_is_half_the_width():
+    assert Interval(0.25, 0.75).half_width == 0.25
+
+
+def test_impossible_counts_are_refused_in_words():
+    with pytest.raises(MorphVlaError, match="0 trials: nothing was measured, so there is no rate"):
+        wilson(0, 0)
+    with pytest.raises(MorphVlaError, match="8 successes of 7 trials cannot be"):
+        wilson(8, 7)
+    with pytest.raises(MorphVlaError, match="-1 successes of 7 trials cannot be"):
+        wilson(-1, 7)
+    with pytest.raises(MorphVlaError, match=r"a confidence lies between 0 and 1, got 95\.0; 95% is 0\.95"):
+        wilson(3, 7, 95.0)
+
+
+# --- Newcombe
+
+
+@pytest.mark.parametrize("trials_a", [1, 3, 13, 100, 307])
+@pytest.mark.parametrize("trials_b", [1, 7, 101])
+def test_newcombe_equals_statsmodels(trials_a: int, trials_b: int):
+    for a in sorted({0, 1, trials_a // 2, trials_a}):
+        for b in sorted({0, 1, trials_b // 3, trials_b}):
+            ours = newcombe(a, trials_a, b, trials_b)
+            low, high = confint_proportions_2indep(b, trials_b, a, trials_a, method="newcomb", compare="diff")
+            assert ours.low == pytest.approx(low, abs=1e-12)
+            assert ours.high == pytest.approx(high, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "low", "high"),
+    [  # Newcombe, Statistics in Medicine 17 (1998) 873-890, table II, method 10: first minus second
+        ((56, 70), (48, 80), 0.0524, 0.3339),
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((6, 7), (2, 7), 0.0582, 0.8062),
+        ((5, 56), (0, 29), -0.0381, 0.1926),
+        ((0, 10), (0, 20), -0.1611, 0.2775),
+        ((0, 10), (0, 10), -0.2775, 0.2775),
+        ((10, 10), (0, 20), 0.6791, 1.0000),
+        ((10, 10), (0, 10), 0.6075, 1.0000),
+    ],
+)
+def test_newcombe_equals_the_published_table(first, second, low: float, high: float):
+    bounds = newcombe(*second, *first)
+    assert (round(bounds.low, 4), round(bounds.high, 4)) == (low, high)
+
+
+@given(counts(), counts())
+def test_newcombe_changes_sign_when_the_two_swap(a: tuple[int, int], b: tuple[int, int]):
+    there, back = newcombe(*a, *b), newcombe(*b, *a)
+    assert there.low == -back.high
+    assert there.high == -back.low
+
+
+@given(counts(), counts())
+def test_newcombe_contains_the_difference(a: tuple[int, int], b: tuple[int, int]):
+    bounds = newcombe(*a, *b)
+    difference = b[0] / b[1] - a[0] / a[1]
+    assert -1 - 1e-12 <= bounds.low <= difference <= bounds.high <= 1 + 1e-12
+
+
+@given(counts())
+def test_newcombe_of_a_record_with_itself_is_centred_on_zero(a: tuple[int, int]):
+    bounds = newcombe(*a, *a)
+    assert bounds.low == pytest.approx(-bounds.high)
+
+
+# --- McNemar
+
+
+@pytest.mark.parametrize("only_a", [0, 1, 5, 17, 61])
+@pytest.mark.parametrize("only_b", [0, 2, 5, 19, 73])
+def test_mcnemar_equals_statsmodels(only_a: int, only_b: int):
+    expected = reference_mcnemar([[11, only_a], [only_b, 3]], exact=True)
+    assert mcnemar(only_a, only_b) == pytest.approx(vars(expected)["pvalue"], abs=1e-12)
+
+
+@given(st.integers(0, 97), st.integers(0, 97))
+def test_mcnemar_is_symmetric_and_a_probability(only_a: int, only_b: int):
+    assert 0 < mcnemar(only_a, only_b) <= 1
+    assert mcnemar(only_a, only_b) == mcnemar(only_b, only_a)
+    assert mcnemar(only_a, only_a) == 1
+
+
+def test_mcnemar_takes_thousands_of_episodes_and_no_negative_count():
+    assert 0 <= mcnemar(5003, 4001) < 1e-20
+    with pytest.raises(MorphVlaError, match="paired counts cannot be negative: only_a -1, only_b 2"):
+        mcnemar(-1, 2)
+
+
+# --- time to success
+
+
+RANKS = [(6, 1), (8, 1), (9, 2), (11, 2), (20, 6), (25, 8), (50, 18), (100, 40)]
+
+
+@pytest.mark.parametrize(("count", "rank"), RANKS)
+def test_the_interval_of_the_median_takes_the_published_ranks(count: int, rank: int):
+    """Two-sided 95% ranks as tabulated for the sign test."""
+    assert median_interval([float(i) for i in range(1, count + 1)]) == Interval(rank, count + 1 - rank)
+
+
+@pytest.mark.parametrize("count", range(60))
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
+def test_the_interval_of_the_median_covers_enough_and_not_more_than_it_must(count: int, confidence: float):
+    bounds = median_interval([float(value) for value in range(1, count + 1)], confidence)
+    rank = int(bounds.low) if bounds else 0
+    allowed = (1 - confidence) / 2 + 1e-12
+    if rank:
+        assert stats.binom.cdf(rank - 1, count, 0.5) <= allowed
+    assert rank == count // 2 + count % 2 or stats.binom.cdf(rank, count, 0.5) > allowed - 2e-12
+
+
+@given(st.lists(st.floats(0.1, 60), min_size=6, max_size=83))
+def test_the_interval_of_the_median_contains_it_and_ignores_order(values: list[float]):
+    summary = statistics.time_to_success(values)
+    assert summary is not None
+    assert summary["low"] <= summary["median"] <= summary["high"]
+    assert summary == pytest.approx(statistics.time_to_success(values[::-1]))
+
+
+def test_few_successes_have_a_median_but_no_interval_and_none_has_nothing():
+    assert statistics.time_to_success([3.0, 5.0]) == {
+        "median": 4.0,
+        "mean": 4.0,
+        "low": None,
+        "high": None,
+        "count": 2,
+        "interval": "order statistics of the median",
+    }
+    assert statistics.time_to_success([]) is None
+
+
+# --- summaries and comparisons
+
+
+def test_a_summary_counts_every_trial_and_shows_errors_apart():
+    trials = [trial(episode, time_s=1.0 + episode, success=True) for episode in range(7)]
+    trials += [trial(episode) for episode in range(7, 11)]
+    trials[7]["failed_clause"] = "grasped"
+    trials[8] |= {"ended": "error", "failed_clause": None, "error": "nan in the actions"}
+    summary = summarise(trials)
+    expected = wilson(7, 11)
+    seconds = summary.pop("time_to_success_s")
+    assert seconds.items() >= {"median": 4.0, "mean": 4.0, "low": 1.0, "high": 7.0, "count": 7}.items()
+    assert summary == {
+        "successes": 7,
+        "trials": 11,
+        "errors": 1,
+        "rate": 7 / 11,
+        "low": expected.low,
+        "high": expected.high,
+        "half_width": expected.half_width,
+        "confidence": 0.95,
+        "failed_clauses": {"inside": 2, "grasped": 1},
+    }
+
+
+def test_no_trials_is_not_measured_rather_than_zero():
+    summary = summarise([])
+    assert (summary["trials"], summary["successes"]) == (0, 0)
+    assert all(summary[key] is None for key in ("rate", "low", "high", "half_width", "time_to_success_s"))
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ({"episode": "0"}, "trial 1 has episode '0', expected an integer"),
+        ({"episode": 0}, "episode 0 appears twice, expected one trial per episode"),
+        ({"success": 1}, "episode 1 has success 1, expected true or false"),
+        ({"success": True, "ended": "error"}, "episode 1 ended in an error and yet counts as a success"),
+        ({"time_s": math.nan}, "episode 1 has time_s nan, expected a finite number of seconds or null"),
+    ],
+)
+def test_a_trial_that_cannot_be_is_named(broken: dict, sentence: str):
+    with pytest.raises(MorphVlaError, match=sentence):
+        summarise([trial(0), {**trial(1), **broken}])
+
+
+def test_a_comparison_pairs_equal_initial_states():
+    before = record([True, True, False, False, False, False, False], "untrained")
+    after = record([True, False, True, True, True, False, False])
+    result = compare(before, after)
+    bounds = newcombe(2, 7, 4, 7)
+    assert result == {
+        "a": "untrained",
+        "b": "trained",
+        "rate_a": 2 / 7,
+        "rate_b": 4 / 7,
+        "difference": 4 / 7 - 2 / 7,
+        "low": bounds.low,
+        "high": bounds.high,
+        "confidence": 0.95,
+        "interval": "Newcombe 1998, method 10",
+        "paired": {"both": 1, "only_a": 1, "only_b": 3, "neither": 2, "p_value": mcnemar(1, 3)},
+        "reason": None,
+    }
+
+
+def test_a_comparison_pairs_by_episode_not_by_place():
+    before, after = record([True, False, False]), record([True, False, True])
+    after["trials"].reverse()
+    paired = compare(before, after)["paired"]
+    assert paired == {"both": 1, "only_a": 0, "only_b": 1, "neither": 1, "p_value": 1.0}
+
+
+def test_a_comparison_that_cannot_be_paired_says_why():
+    before, other = record([True, False, True]), record([True, False, True])
+    other["trials"][1]["initial"] = {"cube": [0.1, 0.2, 0.3]}
+    assert compare(before, other)["reason"] == "the initial states differ, first in episode 1"
+    other["trials"][1]["initial"] = None
+    assert compare(before, other)["reason"] == "episode 1 does not say from which initial state it started"
+    assert compare(before, record([True] * 5))["reason"] == "the episodes differ: 0 only in a, 2 only in b"
+    elsewhere = compare(before, record([True] * 3, suite="g1_red_block"))
+    assert elsewhere["reason"] == "the suites differ: panda_cube_in_bowl and g1_red_block"
+    assert elsewhere["paired"] is None
+    assert elsewhere["difference"] == pytest.approx(1 / 3)
+
+
+def test_a_comparison_with_nothing_measured_has_no_difference():
+    result = compare(record([]), record([True, False, True]))
+    assert all(result[key] is None for key in ("difference", "low", "high", "rate_a", "paired"))
+    assert result["rate_b"] == pytest.approx(2 / 3)
+    assert result["reason"] == "one of the two has no trials"
+
+
+def test_what_is_no_evaluation_record_is_refused_in_words():
+    with pytest.raises(MorphVlaError, match="this is no evaluation record: it has no list of trials"):
+        compare({"kind": "demo"}, record([True]))
