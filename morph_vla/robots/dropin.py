@@ -99,7 +99,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return to_plain(value.value)
     if value is None or isinstance(value, bool | int | float | str):
-        return value.item() if hasattr(value, "item") else value  # NumPy's float64 is a float too
+        item = getattr(value, "item", None)  # NumPy's float64 is a float too
+        return item() if item else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -110,8 +111,9 @@ def to_plain(value: Any) -> Any:
         return sorted(to_plain(item) for item in value)
     if isinstance(value, os.PathLike):
         return str(os.fspath(value))
-    if hasattr(value, "tolist"):  # an array or scalar of NumPy, without importing it
-        return value.tolist()
+    tolist = getattr(value, "tolist", None)  # an array or scalar of NumPy, without importing it
+    if tolist:
+        return tolist()
     raise MorphVlaError(f"a {type(value).__name__} cannot be written as JSON or YAML")
 
 

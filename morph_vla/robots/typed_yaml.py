@@ -105,28 +105,34 @@ def dotted(place: Place) -> str:
 
 
 def _override(value: Any, assignment: str, source: str) -> Place:
-    """Put one `a.b=value` into the plain value; returns where it went."""
+    """Put one `a.b=value` into the plain value, in place; returns where it went."""
     left, equals, right = assignment.partition("=")
-    place: list[str | int] = list(left.strip().split("."))
-    if not equals or not all(place):
+    parts = left.strip().split(".")
+    if not equals or not all(parts):
         raise ConfigError(f"override '{assignment}': expected KEY=VALUE, for example training.steps=200")
     new = _Document(right, f"override '{assignment}'").value
-    for depth, part in enumerate(place):
-        if isinstance(value, list):
-            if not (isinstance(part, str) and part.isdecimal() and int(part) < len(value)):
-                where = dotted(tuple(place[:depth]))
-                raise ConfigError(f"{source}: override '{assignment}': {where} is a list of {len(value)}")
-            part = place[depth] = int(part)
-        elif not isinstance(value, dict):
-            where = dotted(tuple(place[:depth]))
-            raise ConfigError(f"{source}: override '{assignment}': {where} is a value and has no keys")
-        if depth == len(place) - 1:
-            value[part] = new
+    place: Place = ()
+    for part in parts:
+        key = _key(value, part, f"{source}: override '{assignment}': {dotted(place) or 'the file'}")
+        place = (*place, key)
+        if len(place) == len(parts):
+            value[key] = new
         else:
-            if isinstance(value, dict) and value.get(part) is None:
-                value[part] = {}  # a key the file leaves out, or leaves empty
-            value = value[part]
-    return tuple(place)
+            if isinstance(value, dict) and value.get(key) is None:
+                value[key] = {}  # a key the file leaves out, or leaves empty
+            value = value[key]
+    return place
+
+
+def _key(value: Any, part: str, where: str) -> str | int:
+    """A part of an override as the key or index it is in `value`."""
+    if isinstance(value, list):
+        if not part.isdecimal() or int(part) >= len(value):
+            raise ConfigError(f"{where} is a list of {len(value)}, numbered from 0")
+        return int(part)
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} is a value and has no keys")
+    return part
 
 
 def read(path: Path, schema: type[T], overrides: Sequence[str] = ()) -> T:
@@ -163,7 +169,8 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
 
     # In JSON's strict mode a list is a tuple and a word a Path or an Enum, and nothing else is converted.
     # The tuple of one carries the settings, which pydantic passes on into nested standard dataclasses.
-    adapter = TypeAdapter(tuple[schema], config=ConfigDict(extra="forbid", strict=True))
+    one: Any = tuple[schema]  # pyright: ignore[reportInvalidTypeForm]
+    adapter = TypeAdapter(one, config=ConfigDict(extra="forbid", strict=True))
     try:
         return adapter.validate_json(json.dumps([value]))[0]
     except ValidationError as error:
