@@ -100,7 +100,7 @@ def time_to_success(seconds: Sequence[float], confidence: float = 0.95) -> dict[
     """Median and mean time [s] of the trials that succeeded, or None when none did.
 
     `low` and `high` bound the **median** (see `median_interval`); they are None with too few successes. All
-    four speak of successes only: a policy that fails the slow episodes looks faster, so read them with the rate.
+    four speak of successes only: a policy that fails the slow episodes looks faster, so read the rate first.
     """
     if not seconds:
         return None
@@ -180,7 +180,7 @@ def compare(
 
 
 def why_not_paired(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> str | None:
-    """None when the two records hold the same episodes from equal initial states, else the reason in words."""
+    """None when both records hold the same episodes from equal initial states, else the reason in words."""
     a = {trial["episode"]: trial for trial in trials_of(record_a)}
     b = {trial["episode"]: trial for trial in trials_of(record_b)}
     if not a or not b:
@@ -201,7 +201,7 @@ def why_not_paired(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> 
 
 
 def check_trials(trials: Sequence[Mapping[str, Any]]) -> None:
-    """Raise MorphVlaError, naming the trial, unless each has its own episode number and a possible outcome."""
+    """Raise MorphVlaError naming the trial that has no episode number of its own or no possible outcome."""
     seen = set()
     for place, trial in enumerate(trials):
         if not isinstance(trial, Mapping):
