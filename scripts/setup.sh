@@ -1,0 +1,104 @@
+#!/bin/sh
+# Make a virtual environment and install this checkout into it, editable.
+#
+#   scripts/setup.sh                                    .venv, the Python of .python-version, every extra
+#   scripts/setup.sh ENV PYTHON EXTRAS [REQUIREMENT...] another one, for example
+#   scripts/setup.sh .venv-openpi 3.11 model,draw,dev 'jax==0.5.3' 'numpy<2'
+#
+# It needs a Python and a network, or a filled cache of uv. Run again, it costs nothing until pyproject.toml,
+# .python-version or the arguments change. What it installs with is, in this order: the uv named in $UV, any uv
+# on PATH that runs, else one it puts into .tools/ (a private environment, so that an externally managed Python
+# is left alone). Settings of uv pass through: UV_TORCH_BACKEND=cpu, for one, avoids the CUDA build of torch.
+
+set -eu
+cd "$(dirname "$0")/.."
+
+ENV=${1:-.venv}
+PYTHON=${2:-$(cat .python-version)}
+EXTRAS=${3:-model,lerobot,sim,serve,draw,dev}
+if [ $# -ge 3 ]; then shift 3; else set --; fi # what is left are further requirements
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+STAMP=$ENV/.setup-stamp
+WANTED=$({ cat pyproject.toml .python-version; printf '%s\n' "$PWD" "$ENV" "$PYTHON" "$EXTRAS" "$@"; } | cksum)
+if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$WANTED" ] && [ -x "$ENV/bin/python" ]; then
+    exit 0
+fi
+
+# Every program of that name on PATH, in order: a shim that fails may hide one that works.
+candidates() {
+    old_ifs=$IFS; IFS=:
+    for folder in $PATH; do
+        [ ! -x "${folder:-.}/$1" ] || printf '%s\n' "${folder:-.}/$1"
+    done
+    IFS=$old_ifs
+}
+
+first_that_runs() { # PROGRAM ARGUMENT...: the first one on PATH that runs so with success
+    program=$1; shift
+    candidates "$program" | while IFS= read -r found; do
+        if "$found" "$@" >/dev/null 2>&1; then printf '%s\n' "$found"; break; fi
+    done
+}
+
+find_uv() {
+    for found in "${UV:-}" "$(first_that_runs uv --version)" "$HOME/.local/bin/uv" "$HOME/.cargo/bin/uv" \
+        .tools/bin/uv .tools/target/bin/uv; do
+        if [ -n "$found" ] && "$found" --version >/dev/null 2>&1; then printf '%s\n' "$found"; return; fi
+    done
+}
+
+install_uv() {
+    base=$(first_that_runs python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))')
+    [ -n "$base" ] || fail "no Python found: install Python $PYTHON (or uv) and run this again"
+    say "no working uv on PATH: putting one into .tools/ with $base"
+    rm -rf .tools
+    if "$base" -m venv .tools >.setup-log 2>&1; then
+        .tools/bin/python -m pip install --quiet 'uv>=0.5,<1' >>.setup-log 2>&1 || true
+    elif rm -rf .tools && "$base" -m pip --version >>.setup-log 2>&1; then
+        # Debian without python3-venv: a folder of its own also leaves the system's packages alone (PEP 668).
+        "$base" -m pip install --quiet --target .tools/target 'uv>=0.5,<1' >>.setup-log 2>&1 || true
+    else
+        rm -f .setup-log
+        fail "$base has neither venv nor pip: install one (apt-get install python3-venv) or uv, and run this again"
+    fi
+    if [ -z "$(find_uv)" ]; then
+        sed 's/^/    /' .setup-log >&2
+        rm -rf .tools .setup-log
+        fail "pip could not install uv (no network?): install uv by hand and run this again"
+    fi
+    rm -f .setup-log
+}
+
+# A Python 3.12 on this machine, else one that uv downloads, else a newer one that all extras support.
+make_environment() {
+    if "$ENV/bin/python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$PYTHON')" 2>/dev/null; then
+        return
+    fi
+    if [ -e "$ENV" ] && [ ! -f "$ENV/pyvenv.cfg" ]; then
+        fail "$ENV exists and is no virtual environment: move it away and run this again"
+    fi
+    rm -rf "$ENV"
+    "$uv" venv --quiet --python "$PYTHON" "$ENV" 2>.setup-log ||
+        { [ "$PYTHON" = 3.12 ] && "$uv" venv --quiet --offline --python 3.13 "$ENV" 2>>.setup-log &&
+            say "no Python 3.12 here: using 3.13"; } ||
+        { sed 's/^/    /' .setup-log >&2; rm -f .setup-log
+          fail "Python $PYTHON is neither here nor could uv download it: install it and run this again"; }
+    rm -f .setup-log
+}
+
+uv=$(find_uv)
+if [ -z "$uv" ]; then install_uv; uv=$(find_uv); fi
+begun=$(date +%s)
+rm -f "$STAMP" # an interrupted installation is no installation
+export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}" # some wheels are large
+say "$ENV with Python $PYTHON and the extras $EXTRAS $*($("$uv" --version))"
+make_environment
+"$uv" pip install --quiet --python "$ENV/bin/python" --editable ".[$EXTRAS]" "$@" ||
+    { say "that failed; trying once more with what is in uv's cache"
+      "$uv" pip install --quiet --offline --python "$ENV/bin/python" --editable ".[$EXTRAS]" "$@"; } ||
+    fail "the packages could not be installed (see above); with a network, run this again"
+printf '%s\n' "$WANTED" >"$STAMP"
+say "done in $(($(date +%s) - begun)) s"
