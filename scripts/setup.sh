@@ -43,9 +43,12 @@ first_that_runs() { # PROGRAM ARGUMENT...: the first one on PATH that runs so wi
     done
 }
 
+# A copy of the uv that pip fetched, for the next checkout: without a network, pip could not fetch it again.
+KEPT_UV=${XDG_CACHE_HOME:-$HOME/.cache}/morph_vla/uv
+
 find_uv() {
     for found in "${UV:-}" "$(first_that_runs uv --version)" "$HOME/.local/bin/uv" "$HOME/.cargo/bin/uv" \
-        .tools/bin/uv .tools/target/bin/uv; do
+        .tools/bin/uv .tools/target/bin/uv "$KEPT_UV"; do
         if [ -n "$found" ] && "$found" --version >/dev/null 2>&1; then printf '%s\n' "$found"; return; fi
     done
 }
@@ -70,23 +73,28 @@ install_uv() {
         fail "pip could not install uv (no network?): install uv by hand and run this again"
     fi
     rm -f .setup-log
+    { mkdir -p "${KEPT_UV%/uv}" && cp "$(find_uv)" "$KEPT_UV.$$" && mv "$KEPT_UV.$$" "$KEPT_UV"; } 2>/dev/null || true
 }
 
-# A Python 3.12 on this machine, else one that uv downloads, else a newer one that all extras support.
+is_wanted() { # PATH-TO-PYTHON: whether it runs and is $PYTHON
+    "$1" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$PYTHON')" >/dev/null 2>&1
+}
+
+# A Python that uv sees, else one of pyenv or conda that is not on PATH, else one that uv downloads.
 make_environment() {
-    if "$ENV/bin/python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$PYTHON')" 2>/dev/null; then
-        return
-    fi
+    if [ -f "$ENV/pyvenv.cfg" ] && is_wanted "$ENV/bin/python"; then return; fi
     if [ -e "$ENV" ] && [ ! -f "$ENV/pyvenv.cfg" ]; then
         fail "$ENV exists and is no virtual environment: move it away and run this again"
     fi
     rm -rf "$ENV"
-    "$uv" venv --quiet --python "$PYTHON" "$ENV" 2>.setup-log ||
-        { [ "$PYTHON" = 3.12 ] && "$uv" venv --quiet --offline --python 3.13 "$ENV" 2>>.setup-log &&
-            say "no Python 3.12 here: using 3.13"; } ||
-        { sed 's/^/    /' .setup-log >&2; rm -f .setup-log
-          fail "Python $PYTHON is neither here nor could uv download it: install it and run this again"; }
-    rm -f .setup-log
+    "$uv" venv --quiet --no-python-downloads --python "$PYTHON" "$ENV" 2>/dev/null && return
+    for found in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$PYTHON"*/bin/python "${CONDA_PREFIX:-/none}"/bin/python \
+        /opt/conda/bin/python "$HOME"/miniconda3/bin/python; do
+        if is_wanted "$found" && "$uv" venv --quiet --python "$found" "$ENV"; then return; fi
+    done
+    say "no Python $PYTHON on this machine: asking uv for one"
+    "$uv" venv --quiet --python "$PYTHON" "$ENV" ||
+        fail "Python $PYTHON is neither here nor could uv download it: install it and run this again"
 }
 
 uv=$(find_uv)
@@ -94,11 +102,12 @@ if [ -z "$uv" ]; then install_uv; uv=$(find_uv); fi
 begun=$(date +%s)
 rm -f "$STAMP" # an interrupted installation is no installation
 export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}" # some wheels are large
-say "$ENV with Python $PYTHON and the extras $EXTRAS $*($("$uv" --version))"
+set -- --editable ".[$EXTRAS]" "$@"
+say "$ENV: Python $PYTHON and $* (by $("$uv" --version | cut -d' ' -f1-2))"
 make_environment
-"$uv" pip install --quiet --python "$ENV/bin/python" --editable ".[$EXTRAS]" "$@" ||
+"$uv" pip install --quiet --python "$ENV/bin/python" "$@" ||
     { say "that failed; trying once more with what is in uv's cache"
-      "$uv" pip install --quiet --offline --python "$ENV/bin/python" --editable ".[$EXTRAS]" "$@"; } ||
+      "$uv" pip install --quiet --offline --python "$ENV/bin/python" "$@"; } ||
     fail "the packages could not be installed (see above); with a network, run this again"
 printf '%s\n' "$WANTED" >"$STAMP"
 say "done in $(($(date +%s) - begun)) s"
