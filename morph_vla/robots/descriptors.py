@@ -1,0 +1,118 @@
+"""The 12 features of a joint that condition the policy, read from the URDF.
+
+In this order: type_pris, type_rev, ax, ay, az, hard_lower, hard_upper, damping_log, friction_anchor,
+lateral_friction, spinning_friction, stiffness_log. Source: joint-attribute conditioning of the method's
+paper. The PyBullet Panda's joints 1, 3, 5 and 7 give
+
+    0, 1, 0, 0, 1, -2.9671, 2.9671, 6.90776, 1, 1, 0.1, 10.30895
+
+although only its two fingers carry `<contact>`: the contact features are those of the joint's child link,
+else those of the robot (the first `<contact>` in the file), else the defaults.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.robots.markup import Finding
+from morph_vla.robots.records import Contact, Joint, Urdf
+
+NAMES = (
+    "type_pris",
+    "type_rev",
+    "ax",
+    "ay",
+    "az",
+    "hard_lower",
+    "hard_upper",
+    "damping_log",
+    "friction_anchor",
+    "lateral_friction",
+    "spinning_friction",
+    "stiffness_log",
+)
+UNLIMITED = {"revolute": math.pi, "continuous": math.pi, "prismatic": 1.0}
+"""Half the range taken for a joint whose file states none: half a turn [rad] or a metre [m] each way."""
+
+
+@dataclass(frozen=True)
+class ContactDefaults:
+    """The contact features where a file states none: the values of PyBullet's Panda."""
+
+    stiffness: float = 30000.0
+    """[N/m]"""
+    damping: float = 1000.0
+    """[N s/m]"""
+    lateral_friction: float = 1.0
+    spinning_friction: float = 0.1
+    friction_anchor: bool = True
+
+
+def limits(joint: Joint) -> tuple[float, float]:
+    """The lower and upper limit as used [rad] or [m].
+
+    Without a `<limit>`, with lower above upper, and for a continuous joint: plus and minus `UNLIMITED`. A
+    bound that a `<limit>` leaves out is 0, the format's default.
+    """
+    wide = UNLIMITED.get(joint.type, 0.0)
+    if joint.limit is None or joint.type == "continuous":
+        return -wide, wide
+    lower, upper = joint.limit.lower or 0.0, joint.limit.upper or 0.0
+    return (lower, upper) if lower <= upper else (-wide, wide)
+
+
+def descriptors(
+    urdf: Urdf, chosen: Sequence[str], defaults: ContactDefaults | None = None
+) -> tuple[Float[np.ndarray, "j 12"], tuple[Finding, ...]]:
+    """The features of the chosen joints, rows in their order, and what was taken from the defaults.
+
+    Axes are of length one, in the joint's frame; limits in [rad] or [m]; the two logarithms are natural, and
+    a value that is missing or not positive takes the default before the logarithm.
+    """
+    defaults = ContactDefaults() if defaults is None else defaults
+    joints = {joint.name: joint for joint in urdf.joints}
+    own = {link.name: link.contact for link in urdf.links if link.contact is not None}
+    robot = next(iter(own.values()), None)
+    findings: dict[Finding, None] = {}
+    rows = []
+    for name in chosen:
+        joint = joints[name]
+        contact = own.get(joint.child, robot)
+        rows.append([*_kinematic(joint), *_contact(contact, defaults, urdf.file, findings)])
+    return np.array(rows, dtype=np.float32).reshape(len(chosen), len(NAMES)), tuple(findings)
+
+
+def _kinematic(joint: Joint) -> list[float]:
+    prismatic = joint.type == "prismatic"
+    return [float(prismatic), float(not prismatic), *joint.unit_axis, *limits(joint)]
+
+
+def _contact(
+    contact: Contact | None, defaults: ContactDefaults, file: str, findings: dict[Finding, None]
+) -> list[float]:
+    """damping_log, friction_anchor, lateral_friction, spinning_friction, stiffness_log."""
+
+    def value(key: str, positive: bool) -> float:
+        given, default = getattr(contact, key, None), float(getattr(defaults, key))
+        if given is not None and (given > 0 if positive else given >= 0):
+            return given
+        line = 1 if contact is None else contact.line
+        what = "no <contact>" if contact is None else f"<contact> has no {key}"
+        if given is not None:
+            what = f"contact {key} is {given:g}"
+        expected = f"expected {key} {'above 0' if positive else 'of 0 or more'}"
+        finding = Finding("note", file, line, what, expected, f"the default {default:g} is used")
+        findings.setdefault(finding)
+        return default
+
+    anchor = defaults.friction_anchor if contact is None else contact.friction_anchor
+    return [
+        math.log(value("damping", positive=True)),
+        float(anchor),
+        value("lateral_friction", positive=False),
+        value("spinning_friction", positive=False),
+        math.log(value("stiffness", positive=True)),
+    ]

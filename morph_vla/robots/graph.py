@@ -1,0 +1,102 @@
+"""The joint graph: which chosen joints are neighbours, and how many steps lie between any two.
+
+Joints that are not chosen (fixed, mimicking, or left out) are frozen and the links they connect merged into
+one rigid body. Two chosen joints are neighbours when one such body carries both: consecutive joints of an
+arm, and the two shoulders of a humanoid, which meet in the torso. Parts that nothing connects have the
+distance UNREACHABLE.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.robots.records import Urdf
+
+UNREACHABLE = 32767
+"""The distance between joints that no path of bodies joins; larger than any path, and fits 16 bits."""
+
+
+def bodies(urdf: Urdf, chosen: Sequence[str]) -> dict[str, int]:
+    """The rigid body each link belongs to once every joint that is not chosen is frozen: link name -> number.
+
+    Links that a joint names and the file does not declare belong to bodies as well.
+    """
+    names = [link.name for link in urdf.links]
+    names += [name for joint in urdf.joints for name in (joint.parent, joint.child)]
+    parent = {name: name for name in names}
+
+    def top(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]  # halve the path: near-constant time, and no recursion
+            name = parent[name]
+        return name
+
+    kept = set(chosen)
+    for joint in urdf.joints:
+        if joint.name not in kept:
+            parent[top(joint.child)] = top(joint.parent)
+    numbers: dict[str, int] = {}
+    return {name: numbers.setdefault(top(name), len(numbers)) for name in parent}
+
+
+def ends(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j 2"]:
+    """The bodies that each chosen joint connects: parent body, child body; rows in the order of `chosen`.
+
+    Raises MorphVlaError for a joint that is not there, or chosen twice.
+    """
+    by_name = {joint.name: joint for joint in urdf.joints}
+    for index, name in enumerate(chosen):
+        if name not in by_name:
+            raise MorphVlaError(f"{urdf.file}: no joint '{name}'{nearest(name, by_name)}")
+        if name in chosen[:index]:
+            raise MorphVlaError(f"{urdf.file}: joint '{name}' is chosen twice")
+    body = bodies(urdf, chosen)
+    pairs = [(body[by_name[name].parent], body[by_name[name].child]) for name in chosen]
+    return np.array(pairs, dtype=np.int64).reshape(len(chosen), 2)
+
+
+def distances(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j j"]:
+    """Steps from joint to joint over shared bodies; UNREACHABLE between parts that nothing joins.
+
+    A chain of five joints:
+
+        0 1 2 3 4
+        1 0 1 2 3
+        2 1 0 1 2
+        3 2 1 0 1
+        4 3 2 1 0
+
+    A breadth-first walk from every joint, each touching a body once: quadratic in the number of joints.
+    """
+    pairs = ends(urdf, chosen).tolist()
+    carried: dict[int, list[int]] = {}
+    for joint, pair in enumerate(pairs):
+        for body in pair:
+            carried.setdefault(body, []).append(joint)
+    steps = np.full((len(chosen), len(chosen)), UNREACHABLE, dtype=np.int64)
+    for start in range(len(chosen)):
+        row, frontier, step, walked = {start: 0}, [start], 0, set()
+        while frontier:
+            step += 1
+            new = {body for joint in frontier for body in pairs[joint]} - walked
+            walked |= new
+            frontier = [joint for body in new for joint in carried[body] if joint not in row]
+            row.update(dict.fromkeys(frontier, step))
+        steps[start, list(row)] = list(row.values())
+    return steps
+
+
+def adjacency(steps: Int[np.ndarray, "j j"]) -> Bool[np.ndarray, "j j"]:
+    """Which joints are neighbours, each its own neighbour: where the distance is at most 1.
+
+    A chain of five joints (1 is True):
+
+        1 1 0 0 0
+        1 1 1 0 0
+        0 1 1 1 0
+        0 0 1 1 1
+        0 0 0 1 1
+    """
+    return steps <= 1

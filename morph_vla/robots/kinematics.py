@@ -1,0 +1,94 @@
+"""Forward kinematics: where every link is, given the joints.
+
+The pose of a child link in its parent's frame is T(origin) T(joint), with
+
+    T(origin) = [R_z(yaw) R_y(pitch) R_x(roll), xyz]
+    T(joint)  = [exp(q [axis]x), 0]   for a revolute or continuous joint, q [rad]
+              = [I, q axis]           for a prismatic joint, q [m]
+
+Rotation about a unit axis a: R = I + sin(q) K + (1 - cos(q)) K K with K = [a]x (Rodrigues).
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.robots.records import Joint, Pose, Urdf
+
+Transform = Float[np.ndarray, "4 4"]
+
+
+def rotation(axis: tuple[float, float, float], angle: float) -> Float[np.ndarray, "3 3"]:
+    """The rotation by `angle` [rad] about a unit `axis`."""
+    x, y, z = axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return np.eye(3) + math.sin(angle) * cross + (1.0 - math.cos(angle)) * cross @ cross
+
+
+def transform(pose: Pose) -> Transform:
+    """The homogeneous matrix of an `<origin>`."""
+    roll, pitch, yaw = pose.rpy
+    matrix = np.eye(4)
+    turn = rotation((0.0, 0.0, 1.0), yaw) @ rotation((0.0, 1.0, 0.0), pitch)
+    matrix[:3, :3] = turn @ rotation((1.0, 0.0, 0.0), roll)
+    matrix[:3, 3] = pose.xyz
+    return matrix
+
+
+def motion(joint: Joint, value: float) -> Transform:
+    """What a joint adds at `value` [rad] or [m]; the identity for types that no action drives."""
+    matrix = np.eye(4)
+    if joint.type in ("revolute", "continuous"):
+        matrix[:3, :3] = rotation(joint.unit_axis, value)
+    elif joint.type == "prismatic":
+        matrix[:3, 3] = value * np.array(joint.unit_axis)
+    return matrix
+
+
+def follow(urdf: Urdf) -> dict[str, tuple[str | None, float, float]]:
+    """What every mimicking joint follows, chains folded: name -> (leader, multiplier, offset).
+
+    value = multiplier * value of the leader + offset. The leader is None when the file has none that moves:
+    the joint is frozen at its offset.
+    """
+    joints = {joint.name: joint for joint in urdf.joints}
+    followed: dict[str, tuple[str | None, float, float]] = {}
+    for joint in urdf.mimicking:
+        if joint.type == "fixed":
+            continue
+        leader, multiplier, offset, seen = joint, 1.0, 0.0, set()
+        while leader is not None and leader.mimic is not None and leader.name not in seen:
+            seen.add(leader.name)
+            offset += multiplier * leader.mimic.offset
+            multiplier *= leader.mimic.multiplier
+            leader = joints.get(leader.mimic.joint)
+        moves = leader is not None and leader.type in ("revolute", "continuous", "prismatic")
+        name = leader.name if leader is not None and moves and multiplier else None
+        followed[joint.name] = (name, multiplier, offset)
+    return followed
+
+
+def link_poses(urdf: Urdf, values: Mapping[str, float]) -> dict[str, Transform]:
+    """The pose of every link in the frame of its root, for joint values [rad] or [m] by name.
+
+    Mimicking joints follow their leader, whether `values` holds them or not; joints that are not named stand
+    at 0.
+    """
+    state = {joint.name: float(values.get(joint.name, 0.0)) for joint in urdf.joints}
+    for name, (leader, multiplier, offset) in follow(urdf).items():
+        state[name] = offset if leader is None else multiplier * state[leader] + offset
+    below: dict[str, list[Joint]] = {}
+    for joint in urdf.joints:
+        below.setdefault(joint.parent, []).append(joint)
+    children = {joint.child for joint in urdf.joints}
+    names = dict.fromkeys([link.name for link in urdf.links] + [joint.parent for joint in urdf.joints])
+    poses = {name: np.eye(4) for name in names if name not in children}
+    waiting = list(poses)
+    while waiting:
+        link = waiting.pop()
+        for joint in below.get(link, ()):
+            poses[joint.child] = poses[link] @ transform(joint.origin) @ motion(joint, state[joint.name])
+            waiting.append(joint.child)
+    return poses

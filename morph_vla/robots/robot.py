@@ -1,0 +1,297 @@
+"""A robot as the policy knows it: its action joints in order, their graph, features, units and rest pose.
+
+Made from a URDF and, when there is one, the side file beside it. Values go between a dataset's units and
+radians or metres here and nowhere else:
+
+    dataset = (native - zero) * scale        native = dataset / scale + zero
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import dropin, graph, kinematics
+from morph_vla.robots.descriptors import NAMES, descriptors, limits
+from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.markup import Finding
+from morph_vla.robots.records import Joint, Urdf
+from morph_vla.robots.side import DRIVEN, Side, check
+from morph_vla.robots.urdf import read
+
+
+@dataclass(frozen=True)
+class ActionJoint:
+    """A joint that one value of an action drives."""
+
+    name: str
+    type: str
+    """`"revolute"`, `"prismatic"` or `"continuous"`"""
+    axis: tuple[float, float, float]
+    """Of length one, in the joint's frame."""
+    lower: float
+    """[rad] or [m], as `descriptors.limits` gives it"""
+    upper: float
+    """[rad] or [m]"""
+    effort: float | None
+    """[N m] or [N]; None when the file does not say"""
+    velocity: float | None
+    """[rad/s] or [m/s]; None when the file does not say"""
+    unit: str = ""
+    """Of the dataset's values: `"rad"`, `"m"`, `"deg"`, or a gripper's two ends in words."""
+    scale: float = 1.0
+    """dataset = (native - zero) * scale"""
+    zero: float = 0.0
+    """[rad] or [m]"""
+    is_gripper: bool = False
+    opened: float | None = None
+    """A gripper's open end [rad] or [m]"""
+    closed: float | None = None
+    """A gripper's closed end [rad] or [m]"""
+
+
+@dataclass(frozen=True, eq=False)
+class Robot:
+    """J action joints in action order, and everything the policy and the simulators need to know of them."""
+
+    name: str
+    urdf_path: Path
+    urdf: Urdf
+    side: Side
+    joints: tuple[ActionJoint, ...]
+    adjacency: Bool[np.ndarray, "j j"]
+    """True on the diagonal and for neighbours"""
+    distances: Int[np.ndarray, "j j"]
+    """Steps over the joint graph; graph.UNREACHABLE between parts that nothing joins"""
+    descriptors: Float[np.ndarray, "j 12"]
+    """The features named by descriptors.NAMES, float32"""
+    rest: Float[np.ndarray, "j"]
+    """The pose it starts from [rad] or [m]"""
+    control_rate: float | None
+    """Actions per second [Hz]; None when no side file says"""
+    findings: tuple[Finding, ...]
+    """Every warning and note on its file"""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The action joints' names in action order."""
+        return tuple(joint.name for joint in self.joints)
+
+    @property
+    def lower(self) -> Float[np.ndarray, "j"]:
+        """Lower limits [rad] or [m]."""
+        return np.array([joint.lower for joint in self.joints])
+
+    @property
+    def upper(self) -> Float[np.ndarray, "j"]:
+        """Upper limits [rad] or [m]."""
+        return np.array([joint.upper for joint in self.joints])
+
+    def to_native(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
+        """Dataset units to [rad] or [m], per joint; computed in float64, returned as it came."""
+        self._check_width(values, "to_native")
+        scale, zero = self._affine()
+        return (values.astype(np.float64) / scale + zero).astype(values.dtype)
+
+    def to_dataset(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
+        """[rad] or [m] to dataset units, per joint: the inverse of `to_native`."""
+        self._check_width(values, "to_dataset")
+        scale, zero = self._affine()
+        return ((values.astype(np.float64) - zero) * scale).astype(values.dtype)
+
+    def _affine(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
+        return np.array([j.scale for j in self.joints]), np.array([j.zero for j in self.joints])
+
+    def _check_width(self, values: np.ndarray, where: str) -> None:
+        if values.ndim == 0 or values.shape[-1] != len(self.joints):
+            shape = "x".join(map(str, values.shape)) or "a single number"
+            raise MorphVlaError(
+                f"{self.name}: {where} expects {len(self.joints)} values on the last axis, one per joint"
+                f" ({', '.join(self.names)}), got {shape}"
+            )
+
+    def drives(self) -> tuple[tuple[str, int, float, float], ...]:
+        """Every URDF joint that an action value drives: (joint, index of the value, multiplier, offset).
+
+        value of the joint = multiplier * native[index] + offset: the action joints themselves, those that
+        mimic them, and those the side file lets them drive; in document order.
+        """
+        driven = {name: (index, 1.0, 0.0) for index, name in enumerate(self.names)}
+        for name, followers in self.side.drives.items():
+            for item in followers:
+                driven[item.joint] = (driven[name][0], item.multiplier, item.offset)
+        for name, (leader, multiplier, offset) in kinematics.follow(self.urdf).items():
+            if leader in driven:
+                index, slope, start = driven[leader]
+                driven[name] = (index, multiplier * slope, multiplier * start + offset)
+        return tuple((joint.name, *driven[joint.name]) for joint in self.urdf.joints if joint.name in driven)
+
+    def positions(self, native: Float[np.ndarray, "j"]) -> dict[str, float]:
+        """The value [rad] or [m] of every driven URDF joint, by name."""
+        self._check_width(native, "positions")
+        return {name: slope * float(native[i]) + start for name, i, slope, start in self.drives()}
+
+    def forward_kinematics(self, native: Float[np.ndarray, "j"]) -> dict[str, Float[np.ndarray, "4 4"]]:
+        """The pose of every link in the base's frame; joints that no action drives stand at 0."""
+        return kinematics.link_poses(self.urdf, self.positions(native))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the joints with units and features by name, the graph, the rest pose."""
+        rows = []
+        for index, joint in enumerate(self.joints):
+            features = zip(NAMES, self.descriptors[index].tolist(), strict=True)
+            neighbours = [name for name, near in zip(self.names, self.adjacency[index], strict=True) if near]
+            rows.append(
+                {
+                    "index": index,
+                    **dropin.to_plain(joint),
+                    "neighbours": [name for name in neighbours if name != joint.name],
+                    "features": dict(features),
+                }
+            )
+        return {
+            "name": self.name,
+            "joints": rows,
+            "adjacency": self.adjacency.astype(int).tolist(),
+            "distances": self.distances.tolist(),
+            "rest": self.rest.tolist(),
+            "control_rate": self.control_rate,
+            "drives": [list(item) for item in self.drives()],
+            "source": self.side.source,
+            "licence": self.side.licence,
+        }
+
+
+def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
+    """The robot of a URDF, with the side file of the same name when one lies beside it.
+
+    `joints` chooses the action joints and their order in place of the side file or the default,
+    `action_order`.
+
+    Raises MorphVlaError with every finding that keeps the URDF from being used, and ConfigError for a side
+    file that does not fit it.
+    """
+    path = Path(path)
+    beside = path.with_suffix(".yaml")
+    side = dropin.read(beside, Side) if beside.is_file() else Side()
+    if joints:
+        side = _choose(side, tuple(joints))
+    return build(read(path), side, path)
+
+
+def build(urdf: Urdf, side: Side, path: Path) -> Robot:
+    """The robot of a URDF that has been read, and a side file (`Side()` for none); `path` names it.
+
+    Raises as `from_file`.
+    """
+    findings = judge(urdf)
+    if errors(findings):
+        raise MorphVlaError("\n".join(str(finding) for finding in errors(findings)))
+    chosen = side.joints or action_order(urdf)
+    if not chosen:
+        raise MorphVlaError(f"{urdf.file}: no joint that an action could drive ({', '.join(DRIVEN)})")
+    check(side, urdf, chosen, path.with_suffix(".yaml"))
+    by_name = {joint.name: joint for joint in urdf.joints}
+    steps = graph.distances(urdf, chosen)
+    features, more = descriptors(urdf, chosen, side.contact)
+    joints = tuple(_action_joint(by_name[name], side) for name in chosen)
+    rest = np.array(side.rest or [min(max(0.0, j.lower), j.upper) for j in joints], dtype=np.float64)
+    near = graph.adjacency(steps)
+    for array in (steps, features, rest, near):
+        array.setflags(write=False)
+    return Robot(
+        name=path.stem,
+        urdf_path=path,
+        urdf=urdf,
+        side=side,
+        joints=joints,
+        adjacency=near,
+        distances=steps,
+        descriptors=features,
+        rest=rest,
+        control_rate=side.control_rate,
+        findings=(*findings, *more),
+    )
+
+
+def action_order(urdf: Urdf) -> tuple[str, ...]:
+    """The joints an action drives when no side file says which, and in what order.
+
+    All that move and follow no other, from base to tip: depth first from the root, and where a link carries
+    several joints, those in the order of their names (numbers by value). It does not depend on the order of
+    the document.
+    """
+    below: dict[str, list[Joint]] = {}
+    for joint in urdf.joints:
+        below.setdefault(joint.parent, []).append(joint)
+    children = {joint.child for joint in urdf.joints}
+    roots = {joint.parent for joint in urdf.joints} - children
+    waiting = [joint for root in sorted(roots, key=_natural) for joint in _by_name(below[root])][::-1]
+    order = []
+    while waiting:
+        joint = waiting.pop()
+        if joint.type in DRIVEN and joint.mimic is None:
+            order.append(joint.name)
+        waiting.extend(_by_name(below.get(joint.child, []))[::-1])
+    return tuple(order)
+
+
+def _by_name(joints: list[Joint]) -> list[Joint]:
+    return sorted(joints, key=lambda joint: _natural(joint.name))
+
+
+def _natural(name: str) -> list[tuple[int, str, int]]:
+    """A key that sorts joint2 before joint10; only equal names have equal keys."""
+    parts = re.split(r"(\d+)", name)
+    return [(1, "", int(part)) if part.isdecimal() else (0, part, 0) for part in parts] + [(2, name, 0)]
+
+
+def _choose(side: Side, joints: tuple[str, ...]) -> Side:
+    """The side file with other action joints: what it says of joints that remain is kept."""
+    rest = dict(zip(side.joints, side.rest, strict=False))
+    return replace(
+        side,
+        joints=joints,
+        names=(),
+        rest=tuple(rest[name] for name in joints) if set(joints) <= set(rest) else (),
+        drives={name: value for name, value in side.drives.items() if name in joints},
+        gripper=tuple(gripper for name, gripper in side.grippers.items() if name in joints),
+        signs={name: value for name, value in side.signs.items() if name in joints},
+        zeros={name: value for name, value in side.zeros.items() if name in joints},
+    )
+
+
+def _action_joint(joint: Joint, side: Side) -> ActionJoint:
+    lower, upper = limits(joint)
+    plain = ActionJoint(
+        name=joint.name,
+        type=joint.type,
+        axis=joint.unit_axis,
+        lower=lower,
+        upper=upper,
+        effort=joint.limit.effort if joint.limit else None,
+        velocity=joint.limit.velocity if joint.limit else None,
+    )
+    gripper = side.grippers.get(joint.name)
+    if gripper is not None:
+        scale = (gripper.dataset_closed - gripper.dataset_open) / (gripper.closed - gripper.open)
+        return replace(
+            plain,
+            unit=f"{gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed",
+            scale=scale,
+            zero=gripper.open - gripper.dataset_open / scale,
+            is_gripper=True,
+            opened=gripper.open,
+            closed=gripper.closed,
+        )
+    turning = joint.type != "prismatic"
+    in_degrees = turning and side.unit == "degrees"
+    scale = side.signs.get(joint.name, 1) * (180.0 / math.pi if in_degrees else 1.0)
+    unit = "deg" if in_degrees else "rad" if turning else "m"
+    return replace(plain, unit=unit, scale=scale, zero=side.zeros.get(joint.name, 0.0))

@@ -1,0 +1,141 @@
+"""The side file of a robot: what a URDF cannot say.
+
+`panda.yaml` beside `panda.urdf`. Every key may be left out; an unknown one is refused with the nearest name.
+
+    joints        the joints an action drives, in the order of the action's values drives        joint:
+    [{joint, multiplier, offset}], for one value that drives several joints without <mimic> gripper
+    {joint, open, closed, dataset_open, dataset_closed}, or a list of them: the travel at which the
+                  gripper is open and closed [rad or m], and the dataset's value for each
+    unit          radians or degrees: of the dataset's values for turning joints that are no gripper
+    signs, zeros  joint: +1 or -1; joint: the native value [rad or m] at which the dataset says 0
+    rest          the pose the robot starts from, a value per joint [rad or m]
+    control_rate  actions per second [Hz]
+    contact       {stiffness, damping, lateral_friction, spinning_friction, friction_anchor}: the defaults
+    cameras       the dataset's camera names
+    names         the dataset's names for the action's values
+    source, licence
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from morph_vla.errors import ConfigError, nearest
+from morph_vla.robots.descriptors import ContactDefaults, limits
+from morph_vla.robots.kinematics import follow
+from morph_vla.robots.records import Urdf
+
+DRIVEN = ("revolute", "continuous", "prismatic")
+
+
+@dataclass(frozen=True)
+class Gripper:
+    """A joint with two ends, and the dataset's value at each."""
+
+    joint: str
+    open: float
+    """[rad] or [m]"""
+    closed: float
+    """[rad] or [m]"""
+    dataset_open: float = 0.0
+    dataset_closed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.open == self.closed:
+            raise ConfigError(f"open and closed are both {self.open:g}; expected two different values")
+        if self.dataset_open == self.dataset_closed:
+            raise ConfigError("dataset_open and dataset_closed are equal; expected two different values")
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A joint that moves with an action joint: multiplier * value + offset."""
+
+    joint: str
+    multiplier: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side file; see the head of this module for the keys."""
+
+    joints: tuple[str, ...] = ()
+    drives: Mapping[str, tuple[Follower, ...]] = field(default_factory=dict)
+    gripper: Gripper | tuple[Gripper, ...] = ()
+    unit: Literal["radians", "degrees"] = "radians"
+    signs: Mapping[str, Literal[1, -1]] = field(default_factory=dict)
+    zeros: Mapping[str, float] = field(default_factory=dict)
+    rest: tuple[float, ...] = ()
+    control_rate: float | None = None
+    contact: ContactDefaults = field(default_factory=ContactDefaults)
+    cameras: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    source: str = ""
+    licence: str = ""
+
+    def __post_init__(self) -> None:
+        if self.control_rate is not None and not 0 < self.control_rate < math.inf:
+            raise ConfigError(f"control_rate is {self.control_rate:g}; expected more than 0 Hz")
+
+    @property
+    def grippers(self) -> dict[str, Gripper]:
+        """The grippers by their joint."""
+        several = self.gripper if isinstance(self.gripper, tuple) else (self.gripper,)
+        return {gripper.joint: gripper for gripper in several}
+
+
+def check(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> None:
+    """Hold a side file against its URDF; `action` are the joints in action order.
+
+    Raises ConfigError with every problem, one line each.
+    """
+    problems = [*_joints(side, urdf), *_values(side, urdf, action)]
+    if problems:
+        raise ConfigError("\n".join(f"{path.name}: {problem}" for problem in problems))
+
+
+def _joints(side: Side, urdf: Urdf) -> Iterator[str]:
+    """Joints that are not there, cannot be driven, or are driven twice."""
+    joints, following = {joint.name: joint for joint in urdf.joints}, follow(urdf)
+    driven: dict[str, str] = {}
+    named = [("joints", name) for name in side.joints]
+    named += [(f"drives.{name}", item.joint) for name, items in side.drives.items() for item in items]
+    for key, name in named:
+        joint = joints.get(name)
+        if joint is None:
+            yield f"{key}: no joint '{name}' in {urdf.file}{nearest(name, joints)}"
+        elif joint.type not in DRIVEN:
+            yield f"{key}: joint '{name}' is {joint.type}; an action drives {', '.join(DRIVEN)} joints"
+        elif name in following:
+            yield f"{key}: joint '{name}' mimics '{following[name][0]}' in {urdf.file}; leave it out"
+        elif name in driven:
+            yield f"{key}: joint '{name}' is driven twice (first under {driven[name]})"
+        driven.setdefault(name, key)
+
+
+def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[str]:
+    """Values for joints that an action does not drive, in the wrong number, or out of range."""
+    for key, named in (
+        ("drives", side.drives),
+        ("gripper", side.grippers),
+        ("signs", side.signs),
+        ("zeros", side.zeros),
+    ):
+        for name in named:
+            if name not in action:
+                yield f"{key}: '{name}' is not one of the action's joints{nearest(name, action)}"
+    for key, values in (("rest", side.rest), ("names", side.names)):
+        if values and len(values) != len(action):
+            yield f"{key}: {len(values)} values for {len(action)} joints"
+    joints = {joint.name: joint for joint in urdf.joints}
+    known = {name: limits(joints[name]) for name in action if name in joints}
+    wanted = [("rest", name, value) for name, value in zip(action, side.rest, strict=False)]
+    for gripper in side.grippers.values():
+        wanted += [(f"gripper.{end}", gripper.joint, getattr(gripper, end)) for end in ("open", "closed")]
+    for key, name, value in wanted:
+        low, high = known.get(name, (-math.inf, math.inf))
+        if not low - 1e-9 <= value <= high + 1e-9:
+            yield f"{key}: {value:g} for '{name}' is outside its limits {low:g} to {high:g}"
