@@ -1,0 +1,79 @@
+"""The one console command, `morph-vla`.
+
+Starting it imports nothing but argparse: a subcommand's module is imported when that subcommand is asked
+for. Such a module has two things: `EXAMPLES`, shown by `--help`, and `configure(parser)`, which adds the
+arguments and names the function to call with `parser.set_defaults(run=function)`. The function takes the
+parsed arguments and returns None or an exit status.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from morph_vla._version import __version__
+from morph_vla.cli.common import Parser
+from morph_vla.errors import MorphVlaError, nearest
+
+# name -> (what it does, the module that does it); the order is that of the main job, and of `--help`
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("what this machine has, and the remedy for what it lacks", "morph_vla.cli.doctor"),
+    "robots": ("list, show and draw the robots", "morph_vla.cli.robots"),
+    "recipes": ("list and show the training recipes", "morph_vla.cli.recipes"),
+    "suites": ("list and show the evaluation suites", "morph_vla.cli.suites"),
+    "report": ("one self-contained HTML page from a record", "morph_vla.cli.report"),
+    "compare": ("the difference between two evaluations, with its interval", "morph_vla.cli.compare"),
+}
+
+EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `morph-vla` and return its exit status.
+
+    0 is success, 1 a negative answer (of `doctor`, for one), 2 something the user can repair, printed as one
+    sentence, 130 an interruption.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+        return status
+    except MorphVlaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("\ninterrupted: the same command goes on from what it has finished", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(words: list[str]) -> int:
+    command = next(iter(words), "--help")
+    if not command.startswith("-") and command not in COMMANDS:
+        raise MorphVlaError(f"no command '{command}'{nearest(command, COMMANDS)} ({', '.join(COMMANDS)})")
+    namespace = build_parser(command).parse_args(words or ["--help"])
+    return namespace.run(namespace) or 0
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line; only `command`'s own arguments are filled in."""
+    parser = Parser(
+        prog="morph-vla",
+        description="Vision-language-action policies that know the body they drive.",
+        epilog="`morph-vla COMMAND --help` shows a command's options and examples.",
+    )
+    parser.add_argument("--version", action="version", version=f"morph-vla {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, (summary, module_name) in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        )
+        if name == command:
+            module = importlib.import_module(module_name)
+            subparser.epilog = f"examples:\n{module.EXAMPLES.strip(chr(10))}"
+            module.configure(subparser)
+    return parser

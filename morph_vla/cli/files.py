@@ -1,0 +1,60 @@
+"""`list` and `show`, which recipes and suites have in common."""
+
+import argparse
+import importlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
+from morph_vla.robots import dropin
+
+
+def configure(parser: argparse.ArgumentParser, kind: str, loader: str) -> None:
+    """Add `list` and `show` for a kind of file; `loader` is "module:function(name, overrides, folders)"."""
+    noun = kind.removesuffix("s")
+    verbs = add_verbs(
+        parser,
+        {
+            "list": (f"every {noun} found, with the first line of its head", partial(run_list, kind)),
+            "show": (f"a {noun}, checked; with overrides, as they leave it", partial(run_show, kind, loader)),
+        },
+    )
+    for verb in verbs.values():
+        add_folders(verb)
+        add_json(verb)
+    verbs["show"].add_argument("name", metavar=noun.upper(), help=f"a {noun}'s name, or the path to its file")
+    verbs["show"].add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example seed=7")
+
+
+def run_list(kind: str, arguments: argparse.Namespace) -> None:
+    """Name, first line of the head, path."""
+    found = dropin.available(kind, arguments.folders)
+    rows = [{"name": name, "about": head(path), "path": str(path)} for name, path in found.items()]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table((kind.removesuffix("s"), "about", "file"), [tuple(row.values()) for row in rows])
+
+
+def run_show(kind: str, loader: str, arguments: argparse.Namespace) -> None:
+    """The file as it is written, once it has passed its checks; with overrides, the values they lead to."""
+    module, _, function = loader.partition(":")
+    load: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    loaded = load(arguments.name, arguments.overrides, arguments.folders)
+    if arguments.json:
+        print_json(dropin.to_plain(loaded))
+    elif arguments.overrides:
+        import yaml
+
+        print(yaml.safe_dump(dropin.to_plain(loaded), sort_keys=False, allow_unicode=True), end="")
+    else:
+        print(dropin.find(kind, arguments.name, arguments.folders).read_text(encoding="utf-8"), end="")
+
+
+def head(path: Path) -> str:
+    """The first line of the comment a file begins with, or nothing."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first = file.readline().strip()
+    return first.lstrip("# ") if first.startswith("#") else ""

@@ -1,0 +1,200 @@
+"""What this machine has of what morph_vla needs, and one line of remedy for each thing missing.
+
+Nothing heavy is imported: packages are looked up in their metadata, EGL is tried in a process of its own.
+"""
+
+import ctypes
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla._version import __version__
+from morph_vla.errors import MorphVlaError
+
+DEMO_EXTRAS = ("model", "lerobot", "sim", "draw")
+OTHER_EXTRAS = ("serve", "isaaclab")
+DEMO_MEMORY_GIB, DEMO_DISK_GIB = 4.0, 2.0
+EGL_REMEDY = "apt-get install libegl1 libgl1-mesa-dri"
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: what was found, and the remedy when it is not enough (None when it is)."""
+
+    name: str
+    found: str
+    remedy: str | None = None
+    needed: bool = True  # by the demo; what is not needed is reported and no fault
+
+    @property
+    def ok(self) -> bool:
+        """Whether the demo can run as far as this thing is concerned."""
+        return self.remedy is None or not self.needed
+
+
+def checks() -> tuple[Check, ...]:
+    """Look at everything: Python, extras, EGL, GPU, memory, disk."""
+    return (
+        _python(),
+        Check("morph_vla", f"{__version__} in {Path(__file__).parent}"),
+        *(_extra(extra, needed=True) for extra in DEMO_EXTRAS),
+        *(_extra(extra, needed=False) for extra in OTHER_EXTRAS),
+        egl(),
+        _gpu(),
+        _memory(),
+        _disk(Path.cwd()),
+    )
+
+
+def require_gl() -> None:
+    """Raise MorphVlaError, one line that names what to install, when nothing can be rendered here."""
+    check = egl()
+    if not check.ok:
+        raise MorphVlaError(f"cannot render without a screen: {check.found}; install it: {check.remedy}")
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info < (3, 12):
+        return Check("Python", version, "datasets and the demo need Python 3.12 (lerobot does)")
+    return Check("Python", version)
+
+
+# ---------------------------------------------------------------------------------------------------- extras
+
+
+def _extra(extra: str, *, needed: bool) -> Check:
+    name = f"extra '{extra}'"
+    wanted = list(_distributions(extra))
+    versions = {distribution: _installed(distribution) for distribution in wanted}
+    missing = [distribution for distribution, version in versions.items() if version is None]
+    if missing:
+        return Check(name, f"not installed: {', '.join(missing)}", _remedy(extra), needed)
+    listed = ", ".join(f"{distribution} {version}" for distribution, version in versions.items())
+    return Check(name, listed, None, needed)
+
+
+def _distributions(extra: str) -> Iterator[str]:
+    """The packages an extra brings, as this package's own metadata says (so that they cannot drift apart)."""
+    try:
+        required = importlib.metadata.requires("morph-vla") or []
+    except importlib.metadata.PackageNotFoundError:
+        required = []
+    for line in required:
+        if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line):
+            name = re.match(r"[A-Za-z0-9._-]+", line)
+            if name:
+                yield name.group()
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _remedy(extra: str) -> str:
+    in_checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
+    return "make setup" if in_checkout and extra in DEMO_EXTRAS else f"pip install 'morph-vla[{extra}]'"
+
+
+# ------------------------------------------------------------------------------------------------- rendering
+
+
+def egl() -> Check:
+    """Whether an off-screen OpenGL display can be opened through EGL, tried in a process of its own.
+
+    A process of its own, because a display closed here would be closed for a simulator too.
+    """
+    if sys.platform != "linux":
+        return Check("EGL", f"not needed on {platform.system()}: MuJoCo renders with the system's own OpenGL")
+    chosen = os.environ.get("MUJOCO_GL", "egl").lower()
+    if chosen != "egl":
+        return Check("EGL", f"not used: MUJOCO_GL={chosen}")
+    code = "import morph_vla.doctor as d; print(d.open_egl())"
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Check("EGL", "opening a display took more than a minute", EGL_REMEDY)
+    said = answer.stdout.strip().splitlines()
+    if answer.returncode != 0 or not said:
+        return Check("EGL", f"opening a display ended with status {answer.returncode}", EGL_REMEDY)
+    return Check("EGL", said[-1], None if said[-1].startswith("EGL ") else EGL_REMEDY)
+
+
+def open_egl() -> str:
+    """Open and close the first EGL device's display: `EGL 1.5` with its vendor, or what is missing."""
+    try:
+        library = ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        return "no libEGL.so.1"
+    library.eglGetProcAddress.restype = ctypes.c_void_p
+    query = library.eglGetProcAddress(b"eglQueryDevicesEXT")
+    get_display = library.eglGetProcAddress(b"eglGetPlatformDisplayEXT")
+    if not query or not get_display:
+        return "libEGL.so.1 is here, but no driver behind it (no device extension)"
+    devices, count = (ctypes.c_void_p * 16)(), ctypes.c_int(0)
+    prototype = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    if not prototype(query)(16, devices, ctypes.byref(count)) or count.value == 0:
+        return "libEGL.so.1 is here, but no device behind it"
+    prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
+    library.eglQueryString.restype = ctypes.c_char_p
+    for device in devices[: count.value]:
+        display = ctypes.c_void_p(prototype(get_display)(0x313F, device, None))  # EGL_PLATFORM_DEVICE_EXT
+        major, minor = ctypes.c_int(0), ctypes.c_int(0)
+        if display and library.eglInitialize(display, ctypes.byref(major), ctypes.byref(minor)):
+            vendor = library.eglQueryString(display, 0x3053) or b"unnamed vendor"  # EGL_VENDOR
+            library.eglTerminate(display)
+            return f"EGL {major.value}.{minor.value}, {vendor.decode(errors='replace')}"
+    return f"libEGL.so.1 is here, but none of its {count.value} devices opens"
+
+
+# --------------------------------------------------------------------------------------------------- machine
+
+
+def _gpu() -> Check:
+    listing = ""
+    program = shutil.which("nvidia-smi")
+    if program:
+        query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        try:
+            listing = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False).stdout
+        except subprocess.TimeoutExpired:
+            return Check("GPU", "nvidia-smi does not answer", "restart the driver", needed=False)
+    names = [line.strip() for line in listing.splitlines() if line.strip()]
+    if not names:
+        return Check("GPU", "none found: everything runs on the CPU", needed=False)
+    found = "; ".join(names)
+    plugins = [name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if _installed(name)]
+    if not plugins:
+        return Check("GPU", f"{found}, which JAX does not use", "pip install 'jax[cuda13]'", needed=False)
+    return Check("GPU", f"{found}, with {plugins[0]}", needed=False)
+
+
+def _memory() -> Check:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    limit = Path("/sys/fs/cgroup/memory.max")  # a container's share may be less than the machine has
+    if limit.is_file():
+        word = limit.read_text().strip()
+        total = min(total, int(word) / GIB) if word.isdecimal() else total
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = f"{total:.1f} GiB, {cores} CPU cores"
+    remedy = f"the demo needs {DEMO_MEMORY_GIB:.0f} GiB" if total < DEMO_MEMORY_GIB else None
+    return Check("memory", found, remedy)
+
+
+def _disk(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free / GIB
+    remedy = f"the demo needs {DEMO_DISK_GIB:.0f} GiB: free some" if free < DEMO_DISK_GIB else None
+    return Check("disk", f"{free:.1f} GiB free in {folder}", remedy)
