@@ -1,0 +1,91 @@
+"""The page: its head, its sections in order, and writing it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from morph_vla.robots.dropin import write_text
+from morph_vla.sim.report import episodes, sections
+from morph_vla.sim.report.episodes import Clips
+from morph_vla.sim.report.markup import Markup, el, join
+from morph_vla.sim.report.reading import Evaluation, evaluations
+
+FILE_NAME = "report.html"
+MAX_BYTES = 12_000_000
+
+# The page asks for nothing: a browser that reads this refuses every address but `data:`.
+POLICY = "default-src 'none'; img-src data:; media-src data:"
+POLICY += "; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+NO_CLIPS = Clips({}, frozenset(), 0, 0)
+
+
+def write(folder: Path, record: Mapping[str, Any]) -> Path:
+    """Write `folder`/report.html for a record of kind 'evaluation' or 'demo', whole or not at all; its path.
+
+    A record of kind 'evaluation' is one evaluation, or has a list `evaluations` of them; each is compared
+    with the first. Files named in the record are read from `folder`; one that is not there is left out. The
+    page stays under MAX_BYTES (12 MB): it counts the videos that do not fit.
+    Raises MorphVlaError, one sentence, for another schema or kind, for malformed trials, when nothing was
+    measured, and for a file that is not inside `folder`.
+    """
+    found = evaluations(record)
+    bare = render(folder, record, found, NO_CLIPS)
+    clips = episodes.choose_clips(folder, found, MAX_BYTES - len(_encoded(bare)) - 2_000)
+    page = render(folder, record, found, clips)
+    path = folder / FILE_NAME
+    write_text(path, _encoded(page).decode("utf-8"))
+    return path
+
+
+def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...], clips: Clips) -> Markup:
+    """The page as text, with the given videos in it."""
+    parts = {
+        "the training": sections.training(record),
+        "the robot's joints": sections.robot(record, folder),
+        "the attention between joints": sections.attention_maps(record, folder),
+    }
+    numbered = list(enumerate(found))
+    shown = [episodes.section(place, one, found, clips, folder) for place, one in reversed(numbered)]
+    absent = [name for name, part in parts.items() if part is None] if record["kind"] == "demo" else []
+    if not any(trial.get("video") for one in found for trial in one.trials):
+        absent.append("episode videos")
+    notes = [
+        episodes.clips_note(clips),
+        f"Not in this record, or not readable: {', '.join(absent)}." if absent else None,
+        "Rates and intervals are computed from the trials in record.json. This file is self-contained.",
+    ]
+    body = el(
+        "body",
+        el(
+            "main",
+            sections.header(record, found),
+            sections.result(found),
+            shown,
+            parts.values(),
+            sections.making(record, found),
+        ),
+        el("footer", (el("p", note) for note in notes if note)),
+        el("script", Markup(_asset("report.js"))),
+    )
+    return join(Markup("<!doctype html>\n"), el("html", _head(sections.headline(found)), body, lang="en"))
+
+
+def _head(title: str) -> Markup:
+    return el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", title),
+        el("style", Markup(_asset("report.css"))),
+    )
+
+
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _encoded(page: str) -> bytes:
+    """UTF-8; a lone surrogate, which JSON can carry and UTF-8 cannot, becomes a question mark."""
+    return page.encode("utf-8", "replace")
