@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
             message = f"no '{choice.group(1)}' here{near} ({', '.join(map(str, choices))})"
         elif option:
             message = f"no option {option.group(1)}{nearest(option.group(1), self._option_string_actions)}"
-        raise MorphVlaError(f"{message}; see {self.prog} --help")
+        raise MorphVlaError(f"{message} (see {self.prog} --help)")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -175,21 +175,24 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
         return adapter.validate_json(json.dumps([value]))[0]
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    lines = []
+    sentences = []
     for problem in problems:
         place, keys = _locate(schema, problem["loc"][1:])
-        lines.append(f"{_source(place, document, overridden)}: {_sentence(place, keys, problem)}")
-    raise ConfigError("\n".join(dict.fromkeys(lines)))
+        line, source = _source(place, document, overridden)
+        sentences.append((line, f"{source}: {_sentence(place, keys, problem)}"))
+    in_order = [sentence for _, sentence in sorted(sentences, key=lambda pair: pair[0])]
+    raise ConfigError("\n".join(dict.fromkeys(in_order)))
 
 
-def _source(place: Place, document: _Document, overridden: Mapping[Place, str]) -> str:
-    """The file and line of a place, or the override that put the value there."""
+def _source(place: Place, document: _Document, overridden: Mapping[Place, str]) -> tuple[int, str]:
+    """The line of a place (0 when it has none), and file and line, or the override that put the value there."""
     for length in range(len(place), -1, -1):
         if place[:length] in overridden:
-            return f"override '{overridden[place[:length]]}'"
-        if length and place[:length] in document.lines:
-            return f"{document.source}:{document.lines[place[:length]]}"
-    return document.source
+            return 0, f"override '{overridden[place[:length]]}'"
+        line = document.lines.get(place[:length], 0) if length else 0
+        if line:
+            return line, f"{document.source}:{line}"
+    return 0, document.source
 
 
 def _sentence(place: Place, keys: Sequence[str], problem: Any) -> str:
