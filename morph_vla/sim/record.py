@@ -1,0 +1,229 @@
+"""Demonstrations of a suite's scripted expert, as a LeRobot v3.0 dataset written by `lerobot`.
+
+Attempts are numbered; attempt i begins in row i of the suite's *demonstration* table (never a state that is
+evaluated) and draws its disturbance from the same number, so a dataset does not depend on how many processes
+recorded it. Attempts are recorded in parts, each a complete small dataset; finished parts survive an
+interruption, and the last step merges them. Only successful attempts are kept, and the dropped are counted.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla import robots
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots.dropin import to_plain, write_text
+from morph_vla.sim import record_writer
+from morph_vla.sim import success as criterion
+from morph_vla.sim.suite import Suite, initial_state
+
+PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
+SUMMARY = "recording.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """What was recorded: kept and dropped attempts, frames, and why attempts were dropped."""
+
+    suite: str
+    fingerprint: str
+    attempted: int
+    episodes: int
+    frames: int
+    fps: float
+    failed_clauses: dict[str, int]
+
+    @property
+    def dropped(self) -> int:
+        """Attempts that did not succeed and were not kept."""
+        return self.attempted - self.episodes
+
+
+def record(
+    suite: Suite,
+    folder: Path,
+    attempts: int,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recording:
+    """Record `attempts` demonstrations of `suite` into the dataset at `folder`.
+
+    A complete dataset of the same suite and number is left as it is; a partial one is continued. `progress`
+    is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` holds something else.
+    """
+    done = completed(folder)
+    identity = _identity(suite, attempts)
+    if done is not None:
+        if done.fingerprint == identity:
+            return done
+        raise MorphVlaError(
+            f"{folder} holds another recording (suite '{done.suite}', {done.attempted} attempts); "
+            "give another folder or remove it"
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise MorphVlaError(f"{folder} is not empty and no recording of ours; give another folder or remove it")
+    parts = folder.with_name(folder.name + ".parts")
+    if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
+        shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
+    write_text(parts / "identity", identity)
+    summaries = _record_parts(suite, parts, attempts, workers or os.cpu_count() or 1, progress)
+    result = _merge(suite, identity, parts, folder, summaries)
+    shutil.rmtree(parts)
+    return result
+
+
+def completed(folder: Path) -> Recording | None:
+    """The summary of a finished recording at `folder`, or None."""
+    path = folder / SUMMARY
+    return Recording(**json.loads(path.read_text())) if path.exists() else None
+
+
+def _identity(suite: Suite, attempts: int) -> str:
+    """Everything the recorded frames depend on, as text."""
+    plain = to_plain(suite)
+    for key in ("path", "episodes"):  # where the file lies and how many states are evaluated change no frame
+        plain.pop(key, None)
+    return json.dumps([plain, attempts], sort_keys=True)
+
+
+def _record_parts(
+    suite: Suite, parts: Path, attempts: int, workers: int, progress: Callable[[int, int], None] | None
+) -> list[dict[str, Any]]:
+    """Record the missing parts in worker processes; the summaries of all parts in order."""
+    ranges = [(i, range(start, min(start + PART, attempts))) for i, start in enumerate(range(0, attempts, PART))]
+    missing = [(i, numbers) for i, numbers in ranges if not (parts / f"{i:04d}" / SUMMARY).exists()]
+    done = attempts - sum(len(numbers) for _, numbers in missing)
+    if progress:
+        progress(done, attempts)
+    context = multiprocessing.get_context("spawn")  # renderers and threads do not survive a fork
+    with contextlib.ExitStack() as stack:
+        counter = context.Value("i", done)
+        pool = stack.enter_context(
+            concurrent.futures.ProcessPoolExecutor(
+                min(workers, len(missing)) or 1, mp_context=context, initializer=_start, initargs=(counter,)
+            )
+        )
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        waiting = {pool.submit(record_part, suite, parts / f"{i:04d}", numbers) for i, numbers in missing}
+        while waiting:
+            finished, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+            for future in finished:
+                future.result()
+            if progress:
+                progress(counter.value, attempts)
+    return [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in ranges]
+
+
+_COUNTER: Any = None  # one per worker process, set by `_start`
+
+
+def _start(counter: Any) -> None:
+    global _COUNTER
+    _COUNTER = counter
+
+
+def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
+    """Record the attempts `numbers` into a dataset of their own; runs in a worker process."""
+    from morph_vla.sim.mujoco import MujocoEngine
+
+    robot = robots.load(suite.robot)
+    engine = MujocoEngine(robot, suite)
+    unfinished = folder.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    failed: dict[str, int] = {}
+    frames = kept = 0
+    with record_writer.lean():
+        dataset = record_writer.create(suite, robot, unfinished)
+        for number in numbers:
+            episode, clause = demonstrate(engine, number)
+            if clause is None:
+                for frame in episode:
+                    dataset.add_frame(frame)
+                dataset.save_episode()
+                kept, frames = kept + 1, frames + len(episode)
+            else:
+                failed[clause] = failed.get(clause, 0) + 1
+            if _COUNTER is not None:
+                with _COUNTER.get_lock():
+                    _COUNTER.value += 1
+        dataset.finalize()
+    engine.close()
+    summary = {"episodes": kept, "frames": frames, "failed_clauses": failed}
+    (unfinished / SUMMARY).write_text(json.dumps(summary))
+    unfinished.rename(folder)
+    return summary
+
+
+def demonstrate(engine: Any, number: int) -> tuple[list[dict[str, Any]], str | None]:
+    """One attempt in world 0 of `engine`: frames in LeRobot's names, and the clause that failed or None.
+
+    A frame's `action` is the clean plan's joint target; what was executed carries the disturbance.
+    """
+    from morph_vla.sim.experts import PickAndPlace, disturb
+
+    suite, robot = engine.suite, engine.robot
+    engine.reset(0, initial_state(suite, number, len(robot.joints), stream="demonstration"))
+    plan = PickAndPlace(engine).plan(0)
+    arm = np.asarray([0.0 if joint.is_gripper else 1.0 for joint in robot.joints])
+    executed = disturb(plan, np.random.default_rng([suite.seed, number]), suite.expert.noise, arm)
+    tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3
+    reading = engine.reading(0)
+    progress = criterion.begin(reading)
+    frames = []
+    for step in range(min(len(executed) + tail, suite.max_steps)):
+        row = min(step, len(executed) - 1)
+        observation = engine.observe(0)
+        frame = {f"observation.images.{name}": observation[f"images/{name}"] for name in suite.cameras}
+        frame["observation.state"] = observation["state"]
+        frame["action"] = plan.actions[row].astype(np.float32)
+        frame["task"] = suite.task
+        frames.append(frame)
+        reading = engine.step(0, executed[row])
+        progress = criterion.update(progress, reading, suite.success, suite.control_rate)
+        if progress.success_step is not None:
+            break
+    return frames, criterion.failed_clause(progress, reading, suite.success)
+
+
+def _merge(
+    suite: Suite, identity: str, parts: Path, folder: Path, summaries: list[dict[str, Any]]
+) -> Recording:
+    """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
+    kept = [part for i, s in enumerate(summaries) if s["episodes"] for part in [parts / f"{i:04d}"]]
+    attempted = json.loads(identity)[1]
+    if not kept:
+        raise MorphVlaError(f"the expert of suite '{suite.name}' failed in all {attempted} attempts: nothing to keep")
+    merged = folder.with_name(folder.name + ".merging")
+    shutil.rmtree(merged, ignore_errors=True)
+    record_writer.merge(suite.name, kept, merged)
+    failed: dict[str, int] = {}
+    for summary in summaries:
+        for clause, count in summary["failed_clauses"].items():
+            failed[clause] = failed.get(clause, 0) + count
+    result = Recording(
+        suite.name, identity, attempted, sum(s["episodes"] for s in summaries),
+        sum(s["frames"] for s in summaries), suite.control_rate, failed,
+    )  # fmt: skip
+    (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
+    if folder.exists():
+        folder.rmdir()
+    merged.rename(folder)
+    return result
+
+
+def rate_text(done: int, total: int, since: float) -> str:
+    """'120/400, 6.1 per second, 46 s left' for a progress line."""
+    rate = done / max(time.monotonic() - since, 1e-9)
+    left = (total - done) / rate if rate > 0 else float("inf")
+    return f"{done}/{total}, {rate:.1f} per second, {left:.0f} s left"

@@ -1,0 +1,245 @@
+"""A suite: what is simulated, how often, and what counts as success.
+
+A suite is a YAML file in `eval/`. It is read into the frozen records below; nothing in it is code.
+The table episode -> initial state is a pure function of the suite's name, version and seed, so that
+every engine, every order and every number of parallel environments meets the same states.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.errors import ConfigError, nearest
+from morph_vla.robots import dropin
+
+Vector3 = tuple[float, float, float]
+Range = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectSpec:
+    """One movable object. `size`: box (x, y, z) edge lengths [m]; bowl (radius, height, wall) [m];
+    cylinder (radius, height, 0) [m]."""
+
+    shape: Literal["box", "bowl", "cylinder"]
+    size: Vector3
+    mass: float  # [kg]
+    color: Vector3 = (0.5, 0.5, 0.5)
+    friction: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Uniform ranges of an object's pose on the table: x, y [m], yaw [rad]."""
+
+    x: Range
+    y: Range
+    yaw: Range = (0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Success:
+    """The box-dwell-rest criterion (paper, Appendix C.3) with the gripper open and clear."""
+
+    object: str
+    target: str
+    low: Vector3  # [m] relative to the target's position, axes of the base frame
+    high: Vector3
+    dwell_seconds: float
+    max_speed: float  # [m/s]
+    max_spin: float  # [rad/s]
+    min_opening: float = 0.6  # share of the gripper's range
+
+
+@dataclasses.dataclass(frozen=True)
+class Camera:
+    """A camera that looks from `position` at `look_at` [m], in the base frame or in that of `link`."""
+
+    position: Vector3
+    look_at: Vector3
+    fovy: float  # [deg] vertical field of view
+    width: int
+    height: int
+    link: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuator:
+    """A joint-position servo: torque = stiffness * (target - q) - damping * qdot."""
+
+    stiffness: float  # [N m/rad | N/m]
+    damping: float
+    armature: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuators:
+    arm: Actuator
+    gripper: Actuator
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertSpec:
+    """Settings of the scripted expert; see `experts.py`."""
+
+    kind: Literal["pick_and_place"]
+    tool: str
+    hover: float  # [m]
+    release_height: float  # [m]
+    speed: float  # [m/s]
+    noise: float = 0.0  # [rad]
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteFile:
+    """Every key of a suite's YAML file."""
+
+    version: int
+    robot: str
+    task: str
+    control_rate: float
+    physics_rate: float
+    episode_seconds: float
+    episodes: int
+    seed: int
+    objects: dict[str, ObjectSpec]
+    placement: dict[str, Placement]
+    success: Success
+    cameras: dict[str, Camera]
+    actuators: Actuators
+    expert: ExpertSpec
+    min_distance: float = 0.0
+    start_noise: float = 0.0
+    settle_seconds: float = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite(SuiteFile):
+    """A suite with its name (the file's) and its path."""
+
+    name: str = ""
+    path: Path = Path()
+
+    @property
+    def physics_steps(self) -> int:
+        """Physics steps per control step."""
+        return round(self.physics_rate / self.control_rate)
+
+    @property
+    def max_steps(self) -> int:
+        """Control steps of an episode."""
+        return round(self.episode_seconds * self.control_rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class InitialState:
+    """Where an episode begins: object name -> (x, y, yaw) [m, m, rad]; arm offset [rad] per action joint."""
+
+    episode: int
+    poses: dict[str, tuple[float, float, float]]
+    arm: tuple[float, ...]
+
+
+def load(
+    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
+) -> Suite:
+    """Read and check the suite called `name` (or the file at that path).
+
+    Raises ConfigError with every problem found, one line each.
+    """
+    path = dropin.find("suites", str(name), folders)
+    read = dropin.read(path, SuiteFile, overrides)
+    problems = _problems(read)
+    if problems:
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
+    return Suite(**fields, name=path.stem, path=path)
+
+
+def _problems(suite: SuiteFile) -> list[str]:
+    found = []
+    ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
+    if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
+        found.append(
+            f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
+        )
+    for key, name in (("object", suite.success.object), ("target", suite.success.target)):
+        if name not in suite.objects:
+            found.append(f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}")
+    for name in suite.placement:
+        if name not in suite.objects:
+            found.append(f"placement.{name}: no object is called '{name}'{nearest(name, suite.objects)}")
+    for name in suite.objects:
+        if name not in suite.placement:
+            found.append(f"placement: object '{name}' has no placement")
+    for name, place in suite.placement.items():
+        for axis in ("x", "y", "yaw"):
+            low, high = getattr(place, axis)
+            if low > high:
+                found.append(f"placement.{name}.{axis}: lower end {low} is above upper end {high}")
+    if any(low >= high for low, high in zip(suite.success.low, suite.success.high, strict=True)):
+        found.append(f"success: low {suite.success.low} must be below high {suite.success.high} on every axis")
+    for key in ("episodes", "episode_seconds", "control_rate"):
+        if getattr(suite, key) <= 0:
+            found.append(f"{key}: must be above 0, not {getattr(suite, key)}")
+    if suite.success.dwell_seconds >= suite.episode_seconds:
+        found.append("success.dwell_seconds: must be shorter than episode_seconds")
+    if not suite.cameras:
+        found.append("cameras: a suite needs at least one")
+    return found
+
+
+def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:
+    """The state in which `episode` begins: a pure function of (suite name, version, seed, stream, episode).
+
+    `stream` separates demonstrations from evaluation: an evaluated state is never one that was recorded.
+    Objects are drawn uniformly until their centres are `min_distance` apart.
+    """
+    label = f"{suite.name}/{suite.version}/{suite.seed}/{stream}/{episode}"
+    rng = np.random.default_rng(np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype=np.uint32))
+    for _ in range(10_000):
+        poses = {
+            name: tuple(float(rng.uniform(*getattr(place, axis))) for axis in ("x", "y", "yaw"))
+            for name, place in suite.placement.items()
+        }
+        if _spread([pose[:2] for pose in poses.values()]) >= suite.min_distance:
+            arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
+            return InitialState(episode, poses, arm)
+    raise ConfigError(
+        f"{suite.path}: min_distance {suite.min_distance} leaves no room: 10,000 draws in the ranges of "
+        "`placement` all put two objects closer together"
+    )
+
+
+def initial_states(
+    suite: Suite, episodes: int, joints: int, *, stream: str = "evaluation"
+) -> tuple[InitialState, ...]:
+    """The first `episodes` rows of the table episode -> initial state."""
+    return tuple(initial_state(suite, i, joints, stream=stream) for i in range(episodes))
+
+
+def fingerprint(states: Sequence[InitialState]) -> str:
+    """SHA-256 of a table of initial states: two records with the same one met the same states."""
+    rows = [[s.episode, sorted(s.poses.items()), list(s.arm)] for s in states]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _spread(points: Sequence[Sequence[float]]) -> float:
+    """The smallest distance between any two of the points [m]; infinite for fewer than two."""
+    gaps = [
+        float(np.hypot(a[0] - b[0], a[1] - b[1])) for i, a in enumerate(points) for b in points[i + 1 :]
+    ]
+    return min(gaps, default=float("inf"))
+
+
+def target_box(
+    success: Success, target_position: Float[np.ndarray, "3"]
+) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Corners [m] of the box the object's centre must stay in, around the target where it is now."""
+    return target_position + np.asarray(success.low), target_position + np.asarray(success.high)
