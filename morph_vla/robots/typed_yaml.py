@@ -185,7 +185,7 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
 
 
 def _source(place: Place, document: _Document, overridden: Mapping[Place, str]) -> tuple[int, str]:
-    """The line of a place (0 when it has none), and file and line, or the override that put the value there."""
+    """The line of a place (0 when it has none) and its source: file and line, or the override it is from."""
     for length in range(len(place), -1, -1):
         if place[:length] in overridden:
             return 0, f"override '{overridden[place[:length]]}'"

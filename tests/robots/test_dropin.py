@@ -115,7 +115,7 @@ folder: [1]
         "FILE:7: by_robot.panda.bias: expected 'mix', 'full' or 'none', got \"fll\"; did you mean 'full'?",
         "FILE:8: later.betas.1: missing",
         "FILE:9: colour: expected 'red' or 'blue', got \"rde\"; did you mean 'red'?",
-        "FILE:10: folder: expected a valid path, got [1]",
+        "FILE:10: folder: expected a word, got [1]",
     ]
 
 
