@@ -7,6 +7,7 @@ from typing import Any
 
 from morph_vla.sim.report.markup import (
     Markup,
+    Real,
     bracket,
     count,
     el,
@@ -20,7 +21,7 @@ from morph_vla.sim.report.markup import (
 )
 from morph_vla.sim.report.reading import Evaluation
 
-WIDTH = 460  # user units: near the pixels of a phone, so that the letters stay legible there
+WIDTH = 460.0  # user units: near the pixels of a phone, so that the letters stay legible there
 POINTS = 600  # of a curve; more cannot be told apart at this width
 
 
@@ -37,7 +38,7 @@ def success_bars(evaluations: Sequence[Evaluation]) -> Markup:
     grid = [
         (
             line(_across(tick), 20, _across(tick), bottom, "grid"),
-            _tick(_across(tick), height - 6, f"{tick:.0%}"),
+            _rate_tick(tick, height - 6, f"{tick:.0%}"),
         )
         for tick in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
@@ -51,7 +52,7 @@ def difference_bar(comparison: Mapping[str, Any]) -> Markup | None:
     low, middle, high = (_across((comparison[key] + 1) / 2) for key in ("low", "difference", "high"))
     bounds = ", ".join(points(comparison[key]) for key in ("low", "high"))
     ticks = [
-        (line(_across(x), 8, _across(x), 38, "axis" if x == 0.5 else "grid"), _tick(_across(x), 54, words))
+        (line(_across(x), 8, _across(x), 38, "axis" if x == 0.5 else "grid"), _rate_tick(x, 54, words))
         for x, words in ((0.0, "−100"), (0.25, "−50"), (0.5, "0"), (0.75, "+50"), (1.0, "+100"))
     ]
     dot = el("circle", cx=middle, cy=23.0, r=5, class_="dot")
@@ -68,7 +69,7 @@ class Axis:
     ticks: tuple[float, ...]
 
 
-def linear_axis(low: float, high: float, start: float, end: float, about: int = 5) -> Axis:
+def linear_axis(low: Real, high: Real, start: Real, end: Real, about: int = 5) -> Axis:
     """A straight axis from `low` at `start` to `high` at `end`, with round labels inside it."""
     span = high - low or 1.0
     step = _round_step(span / about)
@@ -76,7 +77,7 @@ def linear_axis(low: float, high: float, start: float, end: float, about: int = 
     return Axis(lambda value: start + (value - low) / span * (end - start), ticks)
 
 
-def log_axis(low: float, high: float, start: float, end: float) -> Axis:
+def log_axis(low: Real, high: Real, start: Real, end: Real) -> Axis:
     """A logarithmic axis of positive values, labelled at 1, 2 and 5 of a decade (at 1 when it spans many)."""
     first, last = log10(low), log10(high)
     span = last - first or 1.0
@@ -125,7 +126,7 @@ def training_curve(curve: Sequence[object]) -> Markup | None:
     return svg(title, WIDTH, height, parts, axes)
 
 
-def _rate_panel(rate: list[tuple[float, float]], across: Axis, left: float, right: float) -> list[Markup]:
+def _rate_panel(rate: list[tuple[float, float]], across: Axis, left: Real, right: Real) -> list[Markup]:
     top = max(value for _, value in rate) or 1.0
     up = linear_axis(0.0, top, 280.0, 246.0)
     return [
@@ -136,7 +137,7 @@ def _rate_panel(rate: list[tuple[float, float]], across: Axis, left: float, righ
     ]
 
 
-def _success_row(evaluation: Evaluation, top: float, last: bool) -> list[Markup]:
+def _success_row(evaluation: Evaluation, top: Real, last: bool) -> list[Markup]:
     summary, middle = evaluation.summary, top + 34.0
     rate = summary["rate"]
     words = percent(rate) if rate is None else f"{percent(rate)}  {bracket(summary['low'], summary['high'])}"
@@ -154,20 +155,26 @@ def _success_row(evaluation: Evaluation, top: float, last: bool) -> list[Markup]
     return parts
 
 
-def _whisker(low: float, high: float, middle: float) -> Markup:
+def _whisker(low: Real, high: Real, middle: Real) -> Markup:
     caps = (line(x, middle - 5, x, middle + 5, "whisker") for x in (low, high))
     return el("g", line(low, middle, high, middle, "whisker"), caps)
 
 
-def _across(rate: float) -> float:
-    return 14 + rate * (WIDTH - 28)
+def _across(rate: Real) -> float:
+    return rate * WIDTH
 
 
-def _tick(x: float, y: float, words: str) -> Markup:
+def _rate_tick(rate: Real, y: Real, words: str) -> Markup:
+    """A label under a rate axis; the outermost two stay inside the picture."""
+    anchor = "start" if rate == 0 else "end" if rate == 1 else "middle"
+    return text(_across(rate), y, words, anchor, "tick")
+
+
+def _tick(x: Real, y: Real, words: str) -> Markup:
     return text(x, y, words, "middle", "tick")
 
 
-def _side(left: float, y: float, value: float) -> Markup:
+def _side(left: Real, y: Real, value: Real) -> Markup:
     return text(left - 6, y + 4, f"{value:.3g}".replace("e-0", "e-"), "end", "tick")
 
 
@@ -201,6 +208,6 @@ def _path(series: list[tuple[float, float]], across: Axis, up: Axis, class_: str
     return el("polyline", points=coordinates, class_=class_)
 
 
-def _round_step(rough: float) -> float:
+def _round_step(rough: Real) -> float:
     power = 10.0 ** floor(log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)

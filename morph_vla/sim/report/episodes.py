@@ -35,7 +35,7 @@ class Clips:
     missing: int
 
 
-def choose_clips(folder: Path, evaluations: Sequence[Evaluation], budget: float) -> Clips:
+def choose_clips(folder: Path, evaluations: Sequence[Evaluation], budget: int) -> Clips:
     """Pick videos until `budget` bytes of page are full, the evaluations in turn, failures among successes.
 
     Raises MorphVlaError for a file outside the folder. One that is not there, or that no browser shows,

@@ -5,7 +5,7 @@ from math import cos, hypot, pi, sin
 from typing import Any
 
 from morph_vla.sim.report.charts import WIDTH, linear_axis
-from morph_vla.sim.report.markup import Markup, el, line, mapping, numbers, short, svg, text
+from morph_vla.sim.report.markup import Markup, Real, el, line, mapping, numbers, short, svg, text
 from morph_vla.sim.report.reading import Evaluation
 from morph_vla.sim.statistics import is_error
 
@@ -69,11 +69,11 @@ def _start_map(name: str, places: list[tuple[list[float], str]], corners: tuple[
     return svg(title, WIDTH, bottom + 20, frame, sides, feet, marks, names)
 
 
-def _tick(x: float, y: float, value: float, anchor: str = "middle") -> Markup:
+def _tick(x: Real, y: Real, value: Real, anchor: str = "middle") -> Markup:
     return text(x, y, short(value).replace("-", "−"), anchor, "tick")
 
 
-def _mark(x: float, y: float, how: str) -> Markup:
+def _mark(x: Real, y: Real, how: str) -> Markup:
     """A filled dot, a cross or a ring, so that the outcome does not hang on colour alone."""
     if how == "success":
         return el("circle", cx=x, cy=y, r=3.2, class_="m-success")
@@ -97,7 +97,7 @@ def heat_maps(attention: Mapping[str, Any], adjacency: object) -> list[Markup]:
 
 
 def _heat_map(
-    layer: Mapping[str, Any], matrix: list[list[float]], largest: float, neighbours: list[list[float]] | None
+    layer: Mapping[str, Any], matrix: list[list[float]], largest: Real, neighbours: list[list[float]] | None
 ) -> Markup:
     joints = len(matrix)
     cell, margin, top = 132 / joints, 16.0, 38.0
@@ -165,7 +165,7 @@ def joint_graph(robot: Mapping[str, Any]) -> Markup | None:
     return svg(f"Joint graph: {len(names)} joints, {len(edges)} edges", 460, 300, edges, dots, labels)
 
 
-def _around(x: float, y: float, name: str) -> Markup:
+def _around(x: Real, y: Real, name: str) -> Markup:
     """A joint's name outside its dot, away from the middle."""
     away_x, away_y = (x - 230) / 120, (y - 150) / 110
     reach = 12 / max(hypot(away_x, away_y), 1e-9)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
+Real = float | int  # a coordinate or a rate: 0 and 1 are as good as 0.0 and 1.0
 VOID = frozenset({"meta", "img", "br", "hr", "col"})
 
 
@@ -41,18 +42,18 @@ def join(*children: object) -> Markup:
     return Markup("".join(parts))
 
 
-def svg(title: str, width: float, height: float, /, *children: object, **attributes: object) -> Markup:
+def svg(title: str, width: Real, height: Real, /, *children: object, **attributes: object) -> Markup:
     """A picture of `width` x `height` user units that scales with the page and is read out as its title."""
     box = f"0 0 {short(width)} {short(height)}"
     return el("svg", el("title", title), *children, viewBox=box, role="img", aria_label=title, **attributes)
 
 
-def text(x: float, y: float, words: str, anchor: str = "start", class_: str | None = None) -> Markup:
+def text(x: Real, y: Real, words: str, anchor: str = "start", class_: str | None = None) -> Markup:
     """A line of text in an SVG; `anchor` is start, middle or end."""
     return el("text", words, x=x, y=y, text_anchor=None if anchor == "start" else anchor, class_=class_)
 
 
-def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+def line(x1: Real, y1: Real, x2: Real, y2: Real, class_: str) -> Markup:
     """A straight line in an SVG."""
     return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
@@ -90,30 +91,31 @@ def numbers(value: object) -> list[float] | None:
     return None if None in found else [item for item in found if item is not None]
 
 
-def short(value: float) -> str:
+def short(value: Real) -> str:
     """A coordinate: at most two decimals, no trailing zeros, no minus zero."""
     words = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if words in ("-0", "") else words
 
 
-def percent(rate: float | None) -> str:
+def percent(rate: Real | None) -> str:
     """A rate in [0, 1] as `76.0%`; an unmeasured one in words."""
     return "not measured" if rate is None else f"{100 * rate:.1f}%"
 
 
-def bracket(low: float | None, high: float | None) -> str:
+def bracket(low: Real | None, high: Real | None) -> str:
     """The bounds of a rate as `[66.8, 83.3]`, in per cent, kept on one line."""
-    return "not measured" if low is None or high is None else f"[{_points(low)},\u00a0{_points(high)}]"
+    return "not measured" if low is None or high is None else f"[{100 * low:.1f},\u00a0{100 * high:.1f}]"
 
 
-def points(difference: float) -> str:
+def points(difference: Real) -> str:
     """A difference of rates as `+74.0` percentage points."""
-    return f"{100 * difference:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0").replace("-", "−")
+    words = f"{100 * difference:+.1f}".replace("-", "−")
+    return "0.0" if words in ("+0.0", "−0.0") else words
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: Real) -> str:
     """Seconds as a person says them: `4.2 s`, `12 min 30 s`, `1 h 05 min`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     minutes, hours = whole // 60, whole // 3600
@@ -132,6 +134,8 @@ def value_words(value: object) -> str:
         return ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return " ".join(value_words(item) for item in value)
+    if value is None:
+        return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -140,10 +144,6 @@ def value_words(value: object) -> str:
 def _row(cells: Iterable[object]) -> Markup:
     first, *rest = cells
     return el("tr", el("th", first, scope="row"), (el("td", cell) for cell in rest))
-
-
-def _points(rate: float) -> str:
-    return f"{100 * rate:.1f}".replace("-0.0", "0.0").replace("-", "−")
 
 
 def _attribute(key: str, value: object) -> str:
