@@ -1,0 +1,361 @@
+import importlib
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from morph_vla import cli, doctor
+from morph_vla.cli import common, files, records, suites
+from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.robots import dropin
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line in this process: (status, stdout, stderr)."""
+
+    def call(line: str) -> tuple[int, str, str]:
+        try:
+            status = cli.main(shlex.split(line))
+        except SystemExit as ended:  # argparse's --help and --version
+            status = ended.code if isinstance(ended.code, int) else 1
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty current directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# ------------------------------------------------------------------------------------------- the frame
+
+
+def test_help_names_every_command(run):
+    status, out, _ = run("--help")
+    assert status == 0
+    for name, (summary, _) in cli.COMMANDS.items():
+        assert f"    {name} " in out
+        assert summary.split(",")[0][:40] in out
+    assert run("") == (status, out, "")
+
+
+def test_version(run):
+    assert run("--version") == (0, f"morph-vla {cli.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_shows_examples_that_it_understands(run, command):
+    status, out, _ = run(f"{command} --help")
+    assert status == 0
+    examples = importlib.import_module(cli.COMMANDS[command][1]).EXAMPLES.strip().splitlines()
+    assert examples
+    for example in examples:
+        assert example in out
+        words = shlex.split(example, comments=True)
+        assert words[:2] == ["morph-vla", command]
+        assert callable(cli.build_parser(command).parse_args(words[1:]).run)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("robot list", "no command 'robot'; did you mean 'robots'? (doctor, robots, "),
+        ("fly", "no command 'fly' (doctor, robots, "),
+        (
+            "robots lst",
+            "no 'lst' here; did you mean 'list'? (list, show, draw) (see morph-vla robots --help)",
+        ),
+        ("robots", "the following arguments are required: VERB (see morph-vla robots --help)"),
+        ("robots show", "the following arguments are required: ROBOT (see morph-vla robots show --help)"),
+        ("robots list --jsn", "no option --jsn; did you mean '--json'? (see morph-vla robots list --help)"),
+        ("doctor now", "unrecognized arguments: now (see morph-vla doctor --help)"),
+        ("robots show pnda", "no robot 'pnda'; did you mean 'panda'? (the robots are "),
+        ("suites show --folder /nowhere x", "no such folder: /nowhere"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence_and_status_2(run, line, sentence):
+    status, out, err = run(line)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: {sentence}")
+    assert err.count("\n") == 1
+
+
+def raising(error):
+    def run(_):
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (MorphVlaError("the cube is not there"), 2, "error: the cube is not there\n"),
+        (MissingExtraError("'mujoco' is not installed"), 2, "error: 'mujoco' is not installed\n"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "\ninterrupted: the same command goes on from what it has finished\n",
+        ),
+    ],
+)
+def test_what_a_user_can_cause_is_no_traceback(run, monkeypatch, error, status, words):
+    monkeypatch.setattr(doctor, "checks", lambda: raising(error)(None))
+    assert run("doctor") == (status, "", words)
+
+
+def test_a_mistake_of_ours_is_a_traceback(run, monkeypatch):
+    monkeypatch.setattr(doctor, "checks", lambda: raising(ZeroDivisionError("ours"))(None))
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        run("doctor")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    line = f"{shlex.quote(sys.executable)} -m morph_vla.cli --help | true; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "morph_vla.cli", "robots", "show", "pnda"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: no robot 'pnda'; did you mean 'panda'?")
+
+
+# ------------------------------------------------------------------------------------- tables and JSON
+
+
+def test_a_table_puts_numbers_right_and_words_left(capsys):
+    common.print_table(("arm", "joints"), [("panda", 8), ("a_longer_name", 13)])
+    assert capsys.readouterr().out == "arm            joints\npanda               8\na_longer_name      13\n"
+
+
+def test_an_empty_table_is_its_header(capsys):
+    common.print_table(("arm", "joints"), [])
+    assert capsys.readouterr().out == "arm  joints\n"
+
+
+def test_json_has_no_numbers_that_json_lacks(capsys):
+    common.print_json({"limits": [float("-inf"), 0.5], "rate": float("nan")})
+    assert json.loads(capsys.readouterr().out) == {"limits": [None, 0.5], "rate": None}
+
+
+# ---------------------------------------------------------------------------------------------- doctor
+
+
+def test_doctor_prints_one_line_each_and_fails_only_for_what_is_needed(run, monkeypatch):
+    found = (
+        doctor.Check("Python", "3.12.1"),
+        doctor.Check("extra 'isaaclab'", "not installed: isaaclab", "pip install it", needed=False),
+    )
+    monkeypatch.setattr(doctor, "checks", lambda: found)
+    status, out, _ = run("doctor")
+    assert status == 0
+    assert out.splitlines() == [
+        "ok      Python            3.12.1",
+        "absent  extra 'isaaclab'  not installed: isaaclab -> pip install it",
+    ]
+    missing = doctor.Check("EGL", "no libEGL.so.1", "apt-get install libegl1")
+    monkeypatch.setattr(doctor, "checks", lambda: (missing,))
+    assert run("doctor") == (1, "MISSING EGL  no libEGL.so.1 -> apt-get install libegl1\n", "")
+    status, out, _ = run("doctor --json")
+    assert status == 1
+    assert [(row["name"], row["remedy"], row["ok"]) for row in json.loads(out)] == [
+        ("EGL", "apt-get install libegl1", False)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- robots
+
+
+def test_robots_list(run, folder):
+    status, out, _ = run("robots list --json")
+    listed = {row["name"]: row for row in json.loads(out)}
+    assert status == 0
+    assert listed["panda"]["joints"] == 8
+    assert Path(listed["panda"]["path"]).parts[-2:] == ("urdf_descriptors", "panda.urdf")
+    assert "panda" in run("robots list")[1]
+
+
+def test_a_robot_that_cannot_be_read_is_listed_with_its_reason(run, folder):
+    (folder / "broken.urdf").write_text("<robot name='broken'>")
+    status, out, _ = run("robots list --json --folder .")
+    listed = {row["name"]: row for row in json.loads(out)}
+    assert status == 1
+    assert listed["broken"]["joints"] is None
+    assert listed["broken"]["problem"]
+    assert listed["panda"]["problem"] is None
+    status, out, _ = run("robots list --folder .")
+    assert "broken" in out
+    assert listed["broken"]["problem"] in out
+
+
+def test_robots_show(run, folder):
+    status, out, _ = run("robots show panda")
+    assert status == 0
+    assert out.startswith("panda: 8 action joints, 15 Hz, from ")
+    lines = out.splitlines()
+    assert lines[2].startswith("#  joint                type                axis ")
+    assert lines[3].split()[:3] == ["0", "panda_joint1", "revolute"]
+    shown = json.loads(run("robots show panda --json")[1])
+    assert [joint["name"] for joint in shown["joints"]][-1] == "panda_finger_joint1"
+    assert len(shown["adjacency"]) == len(shown["descriptors"]) == len(shown["rest"]) == 8
+
+
+def test_robots_draw(run, folder):
+    pytest.importorskip("matplotlib")
+    status, out, err = run("robots draw panda")
+    assert (status, out, err) == (0, "panda_joint_graph.png\n", "")
+    assert (folder / "panda_joint_graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ---------------------------------------------------------------------------------- recipes and suites
+
+
+@dataclass(frozen=True)
+class Page:
+    seed: int = 7
+
+
+def test_files_are_listed_by_name_with_the_first_line_of_their_head(run, folder):
+    (folder / "eval").mkdir()
+    (folder / "eval/mine.yaml").write_text("# A cube in a bowl.\n# More.\nseed: 3\n")
+    (folder / "eval/terse.yaml").write_text("seed: 3\n")
+    rows = {row["name"]: row for row in json.loads(run("suites list --json")[1])}
+    assert rows["mine"]["about"] == "A cube in a bowl."
+    assert rows["terse"]["about"] == ""
+    assert "mine" in run("suites list")[1]
+    (folder / "configs").mkdir()
+    (folder / "configs/quick.yaml").write_text("# A quick look.\n")
+    assert "A quick look." in run("recipes list")[1]
+
+
+def test_show_prints_the_file_and_with_overrides_what_they_lead_to(run, folder, monkeypatch):
+    def load(name, overrides, folders):
+        return dropin.read(dropin.find("suites", name, folders), Page, overrides)
+
+    monkeypatch.setattr(files, "load_for_this_test", load, raising=False)
+    monkeypatch.setattr(
+        suites, "configure", lambda p: files.configure(p, "suites", "morph_vla.cli.files:load_for_this_test")
+    )
+    (folder / "mine.yaml").write_text("# A cube.\nseed: 3  # prime\n")
+    assert run("suites show mine.yaml") == (0, "# A cube.\nseed: 3  # prime\n", "")
+    assert run("suites show mine.yaml seed=5") == (0, "seed: 5\n", "")
+    assert json.loads(run("suites show mine.yaml --json")[1]) == {"seed": 3}
+    status, _, err = run("suites show mine.yaml sede=5")
+    assert (status, err) == (
+        2,
+        "error: override 'sede=5': sede: no such key; did you mean 'seed'?\n",
+    )
+
+
+def test_the_shipped_suites_and_recipes_pass_their_own_checks(run):
+    for kind in ("suites", "recipes"):
+        rows = json.loads(run(f"{kind} list --json")[1])
+        for row in rows:
+            status, out, err = run(f"{kind} show {row['name']} --json")
+            assert (status, err) == (0, "")
+            assert json.loads(out)
+
+
+# ---------------------------------------------------------------------------------- report and compare
+
+
+def an_evaluation(successes: int, trials: int, name: str = "trained") -> dict:
+    """A record of that many trials, the first ones successful."""
+    return {
+        "schema": 1,
+        "kind": "evaluation",
+        "suite": {"name": "cube", "version": 1, "seed": 3, "robot": "panda", "task": "t"},
+        "policy": {"name": name, "checkpoint": None, "step": 5},
+        "trials": [
+            {
+                "episode": i,
+                "success": i < successes,
+                "time_s": 2.5 if i < successes else None,
+                "ended": "success" if i < successes else "time",
+                "error": None,
+                "steps": 7,
+                "failed_clause": None if i < successes else "reached",
+                "initial": {"cube": [0.5, 0.1 * i, 0.0]},
+            }
+            for i in range(trials)
+        ],
+    }
+
+
+def test_compare_prints_the_difference_with_its_interval(run, folder):
+    for name, successes in (("a", 3), ("b", 11)):
+        (folder / name).mkdir()
+        (folder / name / "record.json").write_text(json.dumps(an_evaluation(successes, 13, name)))
+    status, out, _ = run("compare a b/record.json")
+    assert status == 0
+    assert out.splitlines()[:2] == ["A a (a): 23.1%", "B b (b/record.json): 84.6%"]
+    assert out.splitlines()[2].startswith("B - A: +61.5 points, 95% interval [+")
+    assert out.splitlines()[3] == "same episodes: both 3, only A 0, only B 8, neither 2"
+    answer = json.loads(run("compare a b --json")[1])
+    assert answer["low"] < answer["difference"] < answer["high"]
+
+
+def test_compare_says_why_episodes_are_not_paired(run, folder):
+    for name, trials in (("a", 5), ("b", 7)):
+        (folder / name).write_text(json.dumps(an_evaluation(3, trials)))
+    assert run("compare a b")[1].splitlines()[-1] == (
+        "not paired: the episodes differ: 0 only in a, 2 only in b"
+    )
+    (folder / "a").write_text(json.dumps(an_evaluation(0, 0)))
+    assert run("compare a b")[1] == "nothing to compare: one of the two has no trials\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "no such folder or file: it; a record is written by `morph-vla eval` and `morph-vla demo`"),
+        ("{", "it:1: not JSON: Expecting property name enclosed in double quotes"),
+        ("[]", "it: not a record: expected kind 'evaluation' or 'demo'"),
+        ('{"kind": "demo"}', "it: the demo's record holds no evaluation yet"),
+        (
+            b"\xff",
+            "it: cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
+    ],
+)
+def test_the_words_for_what_is_no_record(run, folder, text, sentence):
+    if text is not None:
+        (folder / "it").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert run("compare it it") == (2, "", f"error: {sentence}\n")
+
+
+def test_a_folder_without_a_record(run, folder):
+    (folder / "empty").mkdir()
+    status, _, err = run("report empty")
+    assert status == 2
+    assert err == (
+        "error: empty holds no record.json; a record is written by `morph-vla eval` and `morph-vla demo`\n"
+    )
+
+
+def test_a_demo_is_compared_by_its_last_evaluation(folder):
+    demo = {"kind": "demo", "evaluations": [an_evaluation(1, 3), an_evaluation(2, 3, "after")]}
+    (folder / "record.json").write_text(json.dumps(demo))
+    assert records.evaluation(folder)["policy"]["name"] == "after"
+
+
+def test_report_writes_one_page_and_prints_its_path(run, folder):
+    pytest.importorskip("morph_vla.sim.report")
+    (folder / "record.json").write_text(json.dumps(an_evaluation(5, 7)))
+    status, out, err = run(f"report {folder}")
+    assert (status, err) == (0, "")
+    assert out == f"{folder / 'report.html'}\n"
+    assert "<html" in (folder / "report.html").read_text()
+    assert json.loads(run(f"report {folder} --json")[1]) == {"report": str(folder / "report.html")}

@@ -1,0 +1,124 @@
+import os
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from morph_vla import doctor
+from morph_vla.errors import MorphVlaError
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="EGL is looked for on Linux only")
+
+
+def said(text: str, status: int = 0):
+    """subprocess.run that answers with `text`."""
+    return lambda *_, **__: SimpleNamespace(stdout=text, stderr="", returncode=status)
+
+
+@pytest.fixture(autouse=True)
+def _default_gl(monkeypatch):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+
+
+def test_everything_is_looked_at_once():
+    names = [check.name for check in doctor.checks()]
+    assert names[:3] == ["Python", "morph_vla", "extra 'model'"]
+    assert names[-4:] == ["EGL", "GPU", "memory", "disk"]
+    assert len(set(names)) == len(names)
+
+
+def test_extras_are_those_of_the_package():
+    for extra in (*doctor.DEMO_EXTRAS, *doctor.OTHER_EXTRAS):
+        assert list(doctor._distributions(extra)), f"no extra '{extra}' in the package's metadata"
+    assert "jax" in set(doctor._distributions("model"))
+    assert list(doctor._distributions("no-such-extra")) == []
+
+
+def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setattr(doctor, "_distributions", lambda _: iter(["numpy", "no-such-engine"]))
+    check = doctor._extra("isaaclab", needed=False)
+    assert check.found == "not installed: no-such-engine"
+    assert check.remedy == "pip install 'morph-vla[isaaclab]'"
+    assert check.ok  # not needed, so no fault
+    check = doctor._extra("sim", needed=True)
+    assert (check.remedy, check.ok) == ("make setup", False)
+
+
+def test_an_old_python_is_told_what_needs_a_newer_one(monkeypatch):
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 11, 2))
+    assert doctor._python().remedy == "datasets and the demo need Python 3.12 (lerobot does)"
+
+
+@linux_only
+def test_without_the_library_the_packages_to_install_are_named(monkeypatch):
+    def absent(_):
+        raise OSError("libEGL.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(doctor.ctypes, "CDLL", absent)
+    assert doctor.open_egl() == "no libEGL.so.1"
+    monkeypatch.setattr(doctor.subprocess, "run", said("no libEGL.so.1\n"))
+    with pytest.raises(MorphVlaError) as caught:
+        doctor.require_gl()
+    assert str(caught.value) == (
+        "cannot render without a screen: no libEGL.so.1; install it: apt-get install libegl1 libgl1-mesa-dri"
+    )
+
+
+@linux_only
+def test_a_display_that_opens_is_enough(monkeypatch):
+    monkeypatch.setattr(doctor.subprocess, "run", said("a driver's chatter\nEGL 1.5, Mesa Project\n"))
+    assert doctor.egl() == doctor.Check("EGL", "EGL 1.5, Mesa Project")
+    doctor.require_gl()
+
+
+@linux_only
+def test_a_driver_that_crashes_or_hangs_is_no_display(monkeypatch):
+    monkeypatch.setattr(doctor.subprocess, "run", said("", status=-11))
+    assert doctor.egl().found == "opening a display ended with status -11"
+
+    def hangs(*_, **__):
+        raise subprocess.TimeoutExpired("python", 60)
+
+    monkeypatch.setattr(doctor.subprocess, "run", hangs)
+    assert doctor.egl().found == "opening a display took more than a minute"
+    assert not doctor.egl().ok
+
+
+@linux_only
+def test_another_renderer_is_left_alone(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    assert doctor.egl() == doctor.Check("EGL", "not used: MUJOCO_GL=osmesa")
+
+
+@pytest.mark.gl
+@linux_only
+def test_what_is_here_is_tried_for_real():
+    assert doctor.egl().found == doctor.open_egl()
+
+
+@pytest.mark.parametrize(
+    ("listing", "plugin", "found", "remedy"),
+    [
+        ("", None, "none found: everything runs on the CPU", None),
+        ("H200, 139 GiB\n", None, "H200, 139 GiB, which JAX does not use", "pip install 'jax[cuda13]'"),
+        ("H200, 139 GiB\n", "jax-cuda12-plugin", "H200, 139 GiB, with jax-cuda12-plugin", None),
+    ],
+)
+def test_a_gpu_that_jax_cannot_use_is_said(monkeypatch, listing, plugin, found, remedy):
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(doctor.subprocess, "run", said(listing))
+    monkeypatch.setattr(doctor, "_installed", lambda name: "1.0" if name == plugin else None)
+    assert doctor._gpu() == doctor.Check("GPU", found, remedy, needed=False)
+
+
+def test_too_little_memory_or_disk_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 1 << 18)
+    check = doctor._memory()
+    assert check.found.startswith("1.0 GiB, ")
+    assert check.remedy == "the demo needs 4 GiB"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=doctor.GIB // 2))
+    check = doctor._disk(tmp_path)
+    assert check.found == f"0.5 GiB free in {tmp_path}"
+    assert check.remedy == "the demo needs 2 GiB: free some"
