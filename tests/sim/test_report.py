@@ -10,18 +10,9 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import report, statistics
-from morph_vla.sim.report.markup import (
-    bracket,
-    count,
-    duration,
-    el,
-    percent,
-    points,
-    short,
-    value_words,
-)
+from morph_vla.sim.report.markup import bracket, percent, points
 
-VOID = {"meta", "img", "br", "hr", "col", "link", "input", "source"}
+VOID = {"meta", "img", "br", "hr", "col"}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
@@ -96,11 +87,8 @@ def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) 
             "seed": 7,
         },
         "policy": {"name": name, "checkpoint": "checkpoints/7", "step": 7},
-        "engine": {"name": "mujoco", "version": "4.0.0"},
         "trials": own,
         "summary": statistics.summarise(own),
-        "wall_s": 9.3,
-        "parallel": 13,
         "command": "morph-vla eval panda_cube_in_bowl",
         "versions": {"python": "3.12.1"},
         "time": "2026-11-20T21:00:00Z",
@@ -172,8 +160,7 @@ def assert_closed(page: Page):
 def test_a_demo_is_one_closed_page_with_every_part(tmp_path: Path):
     page = written(tmp_path, demo(tmp_path))
     assert_closed(page)
-    headings = re.findall(r"<h2>(.*?)</h2>", page.source)
-    assert headings == [
+    assert re.findall(r"<h2>(.*?)</h2>", page.source) == [
         "Success",
         "The trained policy, episode by episode",
         "The untrained policy, episode by episode",
@@ -268,10 +255,10 @@ def test_a_single_evaluation_needs_no_files(tmp_path: Path):
 
 def test_several_evaluations_are_each_compared_with_the_first(tmp_path: Path):
     several = [evaluation("ffffs", "host"), evaluation("sfsfs", "mix"), evaluation("sssss", "mix")]
-    several[1]["policy"]["step"] = 3
+    several[1]["policy"]["step"] = 3  # which then tells the two apart
     page = written(tmp_path, {"schema": 1, "kind": "evaluation", "evaluations": several})
     assert_closed(page)
-    assert "Policy mix, step 7 succeeds in 5 of 5 trials" in page.words
+    assert "Policy “mix, step 7” succeeds in 5 of 5 trials" in page.words
     assert "mix, step 3 minus host" in page.words
     assert "mix, step 7 minus host" in page.words
 
@@ -291,14 +278,11 @@ def test_everything_in_a_record_is_escaped(tmp_path: Path):
     page = written(tmp_path, record)
     assert_closed(page)
     assert len(page.all("script")) == 1
-    assert "alert('x')</script>" not in page.source
     assert page.words.count(evil) > 12
 
 
 def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path):
-    record = evaluation("sfs")
-    record["suite"]["task"] = "cube \ud800 bowl"
-    assert "cube ? bowl" in written(tmp_path, record).words
+    assert "cube ? bowl" in written(tmp_path, evaluation("sfs", "cube \ud800 bowl")).words
 
 
 # --- parts that are missing, and sizes
@@ -365,9 +349,9 @@ def test_an_evaluation_without_trials_is_not_measured_rather_than_zero(tmp_path:
 def test_a_summary_that_contradicts_its_trials_is_said(tmp_path: Path):
     record = evaluation("sfs")
     record["summary"]["successes"] = 3
-    page = written(tmp_path, record)
-    assert "The record's summary of trained says 3 successes, its trials say 2." in page.words
-    assert "succeeds in 2 of 3 trials" in page.words
+    words = written(tmp_path, record).words
+    assert "The record's summary of trained says 3 successes, its trials say 2." in words
+    assert "succeeds in 2 of 3 trials" in words
 
 
 def test_videos_stop_at_the_size_of_the_page(tmp_path: Path):
@@ -464,26 +448,3 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path):
         MorphVlaError, match="the record names a file 7, expected a path relative to its folder"
     ):
         report.write(tmp_path, record)
-
-
-# --- words
-
-
-def test_words_for_numbers():
-    assert [percent(0.0), percent(0.7649), percent(None)] == ["0.0%", "76.5%", "not measured"]
-    assert bracket(0.0, 0.0370) == "[0.0,\u00a03.7]"
-    assert [points(0.74), points(-0.031), points(0.0), points(-0.0001)] == ["+74.0", "−3.1", "0.0", "0.0"]
-    assert [duration(4.23), duration(59.99), duration(150), duration(3905)] == [
-        "4.2 s",
-        "1 min 00 s",
-        "2 min 30 s",
-        "1 h 05 min",
-    ]
-    assert [count(1013220), count(7), count("x"), count(None)] == ["1\u202f013\u202f220", "7", "–", "–"]
-    assert [short(1.50), short(-0.001), short(12.0)] == ["1.5", "0", "12"]
-    assert value_words({"low": [0.5, 1.0], "on": True, "n": None}) == "low 0.5 1, on yes, n none"
-
-
-def test_an_element_escapes_its_children_and_attributes():
-    made = el("p", "a < b", el("b", 3), None, title='say "no"', hidden=True, class_=None)
-    assert made == '<p title="say &quot;no&quot;" hidden>a &lt; b<b>3</b></p>'

@@ -93,7 +93,7 @@ def training_curve(curve: Sequence[object]) -> Markup | None:
     values = [value for _, value in loss + held]
     if len(loss) < 2 or min(values) <= 0:
         return None
-    left, right, bottom = 44.0, WIDTH - 6.0, 230.0
+    left, right, bottom = 52.0, WIDTH - 6.0, 230.0
     steps = [step for step, _ in loss + held + rate]
     across = linear_axis(min(steps), max(steps), left, right)
     up = log_axis(min(values) / 1.1, max(values) * 1.1, bottom, 10.0)

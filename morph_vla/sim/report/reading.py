@@ -83,7 +83,7 @@ def disagreement(evaluation: Evaluation) -> str | None:
 def the_policy(evaluation: Evaluation) -> str:
     """The policy as the subject of a sentence."""
     label = evaluation.label
-    return f"The {label} policy" if label in ("trained", "untrained") else f"Policy {label}"
+    return f"The {label} policy" if label in ("trained", "untrained") else f"Policy “{label}”"
 
 
 def inside(folder: Path, name: object) -> Path:

@@ -55,7 +55,7 @@ def header(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
     words = [record.get("kind"), suite.get("robot"), suite.get("name"), time]
     others = [one for one in evaluations if one is not main]
     lead = [f"Task: “{suite['task']}”." if suite.get("task") else None]
-    lead += [_in_short(one) for one in others]
+    lead += [_in_short(one) for one in others] if len(others) <= 2 else []
     lead.append("Brackets hold 95% Wilson intervals, in per cent.")
     warnings = [words for words in map(disagreement, evaluations) if words]
     return el(
@@ -75,15 +75,20 @@ def result(evaluations: Sequence[Evaluation]) -> Markup:
         {**comparison, "a": measured[0].label, "b": one.label}
         for comparison, one in zip(comparisons, measured[1:], strict=True)
     ]
+    bars, differences = el("figure", success_bars(evaluations)), [_difference(one) for one in labelled]
+    listed = el("div", _table(evaluations), el("p", _note(evaluations), class_="note"), class_="stack")
+    if len(evaluations) <= 2:
+        return el(
+            "section",
+            el("h2", "Success"),
+            el("div", el("div", bars, differences, class_="stack"), listed, class_="two"),
+        )
+    # With more columns the table needs the whole width.
     return el(
         "section",
         el("h2", "Success"),
-        el(
-            "div",
-            el("div", el("figure", success_bars(evaluations)), map(_difference, labelled), class_="stack"),
-            el("div", _table(evaluations), el("p", _time_note(evaluations), class_="note"), class_="stack"),
-            class_="two",
-        ),
+        el("div", bars, el("div", differences, class_="stack"), class_="two"),
+        listed,
     )
 
 
@@ -256,10 +261,14 @@ def _table(evaluations: Sequence[Evaluation]) -> Markup:
     return table(rows, ("", *(one.label for one in evaluations)), "Results")
 
 
-def _time_note(evaluations: Sequence[Evaluation]) -> str:
+def _note(evaluations: Sequence[Evaluation]) -> str:
     words = "Every trial counts; one that ended in an error is a trial that did not succeed."
     if any(one.summary["time_to_success_s"] for one in evaluations):
         words += " Times are those of successes only; their interval bounds the median, by order statistics."
+    if len(evaluations) > 2:
+        words += (
+            " Each interval and p value stands for itself: none is widened for the number of comparisons."
+        )
     return words
 
 
