@@ -20,7 +20,7 @@ from morph_vla.errors import ConfigError, MorphVlaError, nearest
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20  # a recipe is a page; a megabyte of YAML is a mistake
-MAX_NODES = 100_000  # what aliases of aliases may unfold to
+MAX_NODES = 20_000  # what aliases of aliases may unfold to
 
 
 class _Loader(yaml.SafeLoader):

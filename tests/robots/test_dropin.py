@@ -178,7 +178,7 @@ def test_aliases_are_fine_and_a_bomb_of_them_is_not(recipe):
     assert read.later == read.training == Training(5)
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
-    assert problems(recipe("\n".join(lines))) == ["FILE: more than 100000 values"]
+    assert problems(recipe("\n".join(lines))) == ["FILE: more than 20000 values"]
 
 
 def test_a_huge_file_one_that_is_no_text_and_one_that_is_not_there(tmp_path):
