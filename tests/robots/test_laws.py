@@ -47,6 +47,10 @@ def trees(draw: st.DrawFn, least: int = 1) -> list[dict]:
     return list(draw(st.permutations(joints)))
 
 
+def _mimic(leader: str = "", multiplier: float = 1.0, offset: float = 0.0) -> Mimic | None:
+    return Mimic(leader, multiplier, offset, 1) if leader else None
+
+
 def tree(spec: list[dict]) -> Urdf:
     """The records of a drawn tree. One link states contact; of several, the first in the file would count."""
     joints = [
@@ -58,7 +62,7 @@ def tree(spec: list[dict]) -> Urdf:
             origin=Pose(*joint["origin"]),
             axis=joint["axis"],
             limit=Limit(joint["lower"], 1.0, 1.0, 1.0, 1),
-            mimic=Mimic(*joint["mimic"], 1) if joint["mimic"] else None,
+            mimic=_mimic(*joint["mimic"]),
             damping=None,
             friction=None,
             soft_lower=None,
