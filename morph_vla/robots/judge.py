@@ -6,7 +6,7 @@ know. What is said to be assumed is what `graph`, `descriptors`, `kinematics` an
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class _Judge:
         self.urdf = urdf
         self.joints = {joint.name: joint for joint in urdf.joints}
         self.links = {link.name: link for link in urdf.links}
+        self.hints = 20  # comparing words is slow: a file of thousands of wrong names gets no more than these
 
     def findings(self) -> Iterator[Finding]:
         urdf = self.urdf
@@ -74,6 +75,10 @@ class _Judge:
 
     def _note(self, line: int, found: str, expected: str, consequence: str) -> Finding:
         return self._finding("note", line, found, expected, consequence)
+
+    def _near(self, name: str, choices: Collection[str]) -> str:
+        self.hints -= 1
+        return nearest(name, choices) if self.hints >= 0 and len(name) < 100 and len(choices) < 1000 else ""
 
     # --------------------------------------------------------------------------------- names and elements
 
@@ -131,7 +136,7 @@ class _Judge:
                 yield self._error(joint.line, found, f"expected <{end} link=...>", _CANNOT)
             elif name not in self.links:
                 found = (
-                    f"joint '{joint.name}': {end} link '{name}' is not declared{nearest(name, self.links)}"
+                    f"joint '{joint.name}': {end} link '{name}' is not declared{self._near(name, self.links)}"
                 )
                 expected = f"expected a <link name='{name}'>"
                 yield self._warning(joint.line, found, expected, "it is taken as a link without a body")
@@ -180,7 +185,7 @@ class _Judge:
             expected = "expected revolute, continuous or prismatic for a joint that an action drives"
             yield self._warning(joint.line, found, expected, "it is frozen")
         elif joint.type not in TYPES:
-            found = f"joint '{joint.name}' has the type '{joint.type}'{nearest(joint.type, TYPES)}"
+            found = f"joint '{joint.name}' has the type '{joint.type}'{self._near(joint.type, TYPES)}"
             yield self._error(joint.line, found, f"expected one of {', '.join(TYPES)}", _CANNOT)
 
     def _axis(self, joint: Joint) -> Iterator[Finding]:
@@ -253,7 +258,9 @@ class _Judge:
             found = f"{owner} is fixed and mimics '{mimic.joint}'"
             yield self._warning(mimic.line, found, "expected a joint that moves", "it stays fixed")
         elif leader is None:
-            found = f"{owner} mimics '{mimic.joint}', which is not there{nearest(mimic.joint, self.joints)}"
+            found = (
+                f"{owner} mimics '{mimic.joint}', which is not there{self._near(mimic.joint, self.joints)}"
+            )
             yield self._warning(
                 mimic.line, found, "expected a joint of this file", "it is frozen at its offset"
             )
