@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import cli, doctor
-from morph_vla.cli import common, files, records, suites
+from morph_vla.cli import bench, common, files, records, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.robots import dropin
 
@@ -359,3 +359,32 @@ def test_report_writes_one_page_and_prints_its_path(run, folder):
     assert out == f"{folder / 'report.html'}\n"
     assert "<html" in (folder / "report.html").read_text()
     assert json.loads(run(f"report {folder} --json")[1]) == {"report": str(folder / "report.html")}
+
+
+# ------------------------------------------------------------------------------------------------ bench
+
+
+def test_bench_takes_turns_and_does_not_count_the_first(monkeypatch):
+    clock, turns = [0.0], []
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: clock[0])
+
+    def work(name, seconds):
+        def turn():
+            clock[0] += seconds * (100 if name not in turns else 1)  # the first turn compiles
+            turns.append(name)
+
+        return turn
+
+    found = bench.measure("ours", work("a", 3.0), "theirs", work("b", 5.0), repeats=2)
+    assert turns == ["a", "b"] * 3
+    assert found == bench.Ratio("ours", 3.0, "theirs", 5.0, 0.6)
+
+
+def test_bench_prints_ratios(run, monkeypatch):
+    monkeypatch.setattr(bench, "pairs", lambda: iter([("nothing", int, "nothing else", int)]))
+    (row,) = json.loads(run("bench --repeats 3 --json")[1])
+    assert row["name"] == "nothing"
+    assert row["ratio"] == row["ours_s"] / row["reference_s"]
+    header, row = run("bench")[1].splitlines()
+    assert header.split() == ["what", "ms", "against", "ms", "ratio"]
+    assert row.startswith("nothing ")

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "suites": ("list and show the evaluation suites", "morph_vla.cli.suites"),
     "report": ("one self-contained HTML page from a record", "morph_vla.cli.report"),
     "compare": ("the difference between two evaluations, with its interval", "morph_vla.cli.compare"),
+    "bench": ("ratios of two ways to do the same, measured side by side", "morph_vla.cli.bench"),
 }
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
