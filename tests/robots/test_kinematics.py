@@ -41,6 +41,29 @@ def test_our_panda_moves_as_the_public_ones(shared: Path, file: str, rename: Cal
                 np.testing.assert_allclose(ours[name], there, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("name", ["so101", "g1_dex1"])
+def test_our_other_robots_move_as_the_public_ones(shared: Path, name: str):
+    ours, public = robots.load(name), read(shared / "robots" / f"{name}.urdf")
+    assert {link.name for link in ours.urdf.links} <= {link.name for link in public.links}
+    assert len(public.links) - len(ours.urdf.links) <= 1
+    movable = {joint.name: joint for joint in public.actuated}
+    assert movable.keys() == {joint.name for joint in ours.urdf.actuated}
+    for joint in ours.urdf.actuated:
+        there = movable[joint.name]
+        assert (
+            joint.type,
+            joint.axis,
+            joint.limit and joint.limit.lower,
+            joint.limit and joint.limit.upper,
+        ) == ((there.type, there.axis, there.limit and there.limit.lower, there.limit and there.limit.upper))
+    generator = np.random.default_rng(7)
+    for _ in range(CONFIGURATIONS):
+        values = {joint: float(generator.uniform(-1, 1)) for joint in movable}
+        theirs = link_poses(public, values)
+        for link, pose in link_poses(ours.urdf, values).items():
+            np.testing.assert_allclose(pose, theirs[link], atol=1e-6, err_msg=link)
+
+
 def mujoco_poses(urdf: Urdf, path: Path, values: dict[str, float]) -> dict[str, np.ndarray]:
     mujoco = pytest.importorskip("mujoco")
     spec = mujoco.MjSpec.from_file(str(path))
@@ -60,12 +83,13 @@ def mujoco_poses(urdf: Urdf, path: Path, values: dict[str, float]) -> dict[str, 
     return poses
 
 
-def test_our_panda_moves_in_mujoco_as_here(root: Path):
-    panda = robots.load("panda")
-    for values in random_values(panda)[:5]:
-        theirs = mujoco_poses(panda.urdf, panda.urdf_path, panda.positions(values))
-        ours = panda.forward_kinematics(values)
-        assert len(theirs) == len(panda.urdf.links)
+@pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1"])
+def test_our_robots_move_in_mujoco_as_here(name: str):
+    robot = robots.load(name)
+    for values in random_values(robot)[:5]:
+        theirs = mujoco_poses(robot.urdf, robot.urdf_path, robot.positions(values))
+        ours = robot.forward_kinematics(values)
+        assert len(theirs) == len(robot.urdf.links)
         for name, pose in theirs.items():
             np.testing.assert_allclose(ours[name], pose, atol=1e-6, err_msg=name)
 

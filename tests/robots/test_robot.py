@@ -57,6 +57,37 @@ def test_the_panda_is_what_droid_says():
     assert not [finding for finding in panda.findings if finding.severity != "note"]
 
 
+def test_the_so101_is_what_lerobot_says():
+    arm = robots.load("so101")
+    assert arm.names == ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+    assert arm.side.names == tuple(f"{name}.pos" for name in arm.names)
+    native = arm.to_native(np.array([90.0, 0, 0, 0, -45.0, 0.0]))
+    np.testing.assert_allclose(native, [np.pi / 2, 0, 0, 0, -np.pi / 4, -0.174533], atol=1e-12)
+    np.testing.assert_allclose(arm.to_dataset(arm.upper)[5], 100)
+
+
+def test_the_g1_joins_its_arms_at_the_torso_and_one_value_moves_two_fingers():
+    humanoid = robots.load("g1_dex1")
+    assert len(humanoid.joints) == 16
+    edges = {tuple(pair) for pair in np.argwhere(np.triu(humanoid.adjacency, 1)).tolist()}
+    arms = {(i, i + 1) for start in (0, 7) for i in range(start, start + 6)}
+    assert edges == arms | {(0, 7), (6, 14), (13, 15)}
+    values = np.zeros(16)
+    values[14] = 5.4
+    opened = humanoid.positions(humanoid.to_native(values))
+    assert opened["left_dex1_finger_joint_1"] == opened["left_dex1_finger_joint_2"] == pytest.approx(0.0245)
+    assert opened["right_dex1_finger_joint_1"] == opened["right_dex1_finger_joint_2"] == pytest.approx(-0.02)
+    assert "waist_yaw_joint" not in opened
+
+
+@pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1"])
+def test_the_shipped_robots_have_nothing_to_warn_of(name: str):
+    robot = robots.load(name)
+    assert not [str(finding) for finding in robot.findings]
+    assert "Apache-2.0" in robot.side.licence
+    assert robot.side.source
+
+
 def test_the_gripper_goes_between_travel_and_open_closed():
     panda = robots.load("panda")
     values = np.array([[0.1] * 7 + [0.0], [0.2] * 7 + [1.0], [0.3] * 7 + [0.25]])
