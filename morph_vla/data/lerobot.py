@@ -1,0 +1,184 @@
+"""The door to `lerobot` for reading: a dataset's values as arrays, its frames as a memory-mapped cache.
+
+Values (state, action, episode bounds) come from the parquet files without decoding a pixel. Frames are decoded
+once, file by file, scaled to the model's image size and kept as uint8 in a cache folder, because a training run
+visits each of them many times. The cache appears whole or not at all.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.pi05.observation import resize_with_pad
+
+STATE, ACTION = "observation.state", "action"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recordings:
+    """A dataset's values: n frames of all episodes, one after another."""
+
+    root: Path
+    version: str
+    fps: float
+    robot_type: str
+    state: Float[np.ndarray, "n s"]
+    action: Float[np.ndarray, "n a"]
+    starts: Int[np.ndarray, "e"]  # first frame of each episode
+    ends: Int[np.ndarray, "e"]  # one past its last
+    task_of: Int[np.ndarray, "n"]
+    tasks: tuple[str, ...]
+    cameras: tuple[str, ...]  # names without 'observation.images.'
+
+    @property
+    def frames(self) -> int:
+        """Number of frames."""
+        return int(self.state.shape[0])
+
+    def episode_of(self) -> Int[np.ndarray, "n"]:
+        """Episode number of every frame."""
+        return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
+
+
+def read(root: Path, state: str = STATE, action: str = ACTION) -> Recordings:
+    """Values of the LeRobot v3.0 dataset in the folder `root`.
+
+    Raises MorphVlaError when the folder holds no dataset, is of another version, lacks a feature (the nearest
+    is named), or holds values that are not finite (episode and frame are named).
+    """
+    info = root / "meta" / "info.json"
+    if not info.exists():
+        raise MorphVlaError(f"{root}: no LeRobot dataset here (meta/info.json is missing)")
+    version = json.loads(info.read_text()).get("codebase_version", "unknown")
+    if not version.startswith("v3"):
+        raise MorphVlaError(f"{root}: LeRobot {version}; this reader takes v3.0, convert it with lerobot first")
+    dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset(f"local/{root.name}", root=root)
+    meta, table = dataset.meta, dataset.hf_dataset.data
+    for name in (state, action):
+        if name not in meta.features:
+            raise MorphVlaError(f"{root}: no feature '{name}'{nearest(name, meta.features)}")
+    episode, frame, task = (table.column(f"{name}_index").to_numpy() for name in ("episode", "frame", "task"))
+    values = {name: _matrix(table, name) for name in (state, action)}
+    for name, value in values.items():
+        _check_finite(root, name, value, episode, frame)
+    starts = np.flatnonzero(np.r_[True, np.diff(episode) != 0])
+    return Recordings(
+        root=root,
+        version=version,
+        fps=float(meta.fps),
+        robot_type=str(meta.robot_type or ""),
+        state=values[state],
+        action=values[action],
+        starts=starts,
+        ends=np.r_[starts[1:], len(episode)],
+        task_of=task.astype(np.int64),
+        tasks=tuple(str(task) for task in meta.tasks.sort_values("task_index").index),
+        cameras=tuple(key.removeprefix("observation.images.") for key in meta.camera_keys),
+    )
+
+
+def _matrix(table: Any, name: str) -> Float[np.ndarray, "n d"]:
+    column = table.column(name).combine_chunks()
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, np.float32).reshape(len(column), -1)
+
+
+def _check_finite(root: Path, name: str, value: np.ndarray, episode: np.ndarray, frame: np.ndarray) -> None:
+    bad = np.argwhere(~np.isfinite(value))
+    if len(bad):
+        row, column = bad[0]
+        raise MorphVlaError(
+            f"{root}: '{name}' holds {len(bad)} values that are not finite, the first in episode {episode[row]}, "
+            f"frame {frame[row]}, value {column}"
+        )
+
+
+def frames(
+    recordings: Recordings,
+    camera: str,
+    size: int,
+    cache: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> UInt8[np.ndarray, "n size size 3"]:
+    """Every frame of one camera, scaled with padding to `size`, as a read-only memory map in `cache`.
+
+    Raises MorphVlaError for a camera that is not there (the nearest is named) and for a video with fewer
+    frames than the table (its episode is named).
+    """
+    if camera not in recordings.cameras:
+        raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{nearest(camera, recordings.cameras)}")
+    path = cache / f"{_content_key(recordings)}-{camera.replace('/', '_')}-{size}.npy"
+    if not path.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        shape = (recordings.frames, size, size, 3)
+        out = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
+        for row, image in _decode(recordings, camera):
+            out[row] = resize_with_pad(image, size)
+            if progress and row % 500 == 0:
+                progress(row, recordings.frames)
+        out.flush()
+        del out
+        os.replace(unfinished, path)
+    return np.load(path, mmap_mode="r")
+
+
+def _content_key(recordings: Recordings) -> str:
+    """A name for the dataset's content: its values and where each episode begins."""
+    digest = hashlib.sha256(recordings.state.tobytes())
+    digest.update(recordings.action.tobytes())
+    digest.update(recordings.starts.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _decode(recordings: Recordings, camera: str) -> Iterator[tuple[int, UInt8[np.ndarray, "h w 3"]]]:
+    """(row, frame) of all episodes, each video file decoded once from front to back."""
+    av = require("av", "lerobot")
+    meta = _import("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata(
+        f"local/{recordings.root.name}", root=recordings.root
+    )
+    key = f"observation.images.{camera}"
+    files: dict[Path, list[tuple[int, int]]] = {}
+    for episode in range(len(recordings.starts)):
+        begin = meta.episodes[episode][f"videos/{key}/from_timestamp"]
+        path = recordings.root / meta.get_video_file_path(episode, key)
+        files.setdefault(path, []).append((round(begin * recordings.fps), episode))
+    for path, members in files.items():
+        members.sort()
+        expected = members[:]
+        current, row, end = -1, 0, 0
+        with av.open(str(path)) as container:
+            for number, frame in enumerate(container.decode(video=0)):
+                if expected and number >= expected[0][0]:
+                    current = expected.pop(0)[1]
+                    row, end = int(recordings.starts[current]), int(recordings.ends[current])
+                if row < end:
+                    yield row, frame.to_ndarray(format="rgb24")
+                    row += 1
+        if expected or row < end:
+            episode = expected[0][1] if expected else current
+            raise MorphVlaError(
+                f"{path}: the video ends before episode {episode} does ({end - row} frames are missing); "
+                "the file is truncated"
+            )
+
+
+def clear_cache(cache: Path) -> None:
+    """Remove what `frames` keeps."""
+    shutil.rmtree(cache, ignore_errors=True)
+
+
+def _import(module: str) -> Any:
+    found = require(module, "lerobot")
+    logging.getLogger("lerobot").setLevel(logging.WARNING)
+    return found

@@ -1,0 +1,19 @@
+"""The host model: pi0.5 in Flax, parameters named and shaped as openpi's.
+
+Semantics are openpi's (public repository, JAX): `src/openpi/models/{pi0,gemma,siglip}.py`, read as a reference.
+"""
+
+from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
+from morph_vla.pi05.model import Pi05, init_params, loss, sample_actions
+from morph_vla.pi05.observation import Observation
+
+__all__ = [
+    "GemmaConfig",
+    "Observation",
+    "Pi05",
+    "Pi05Config",
+    "VitConfig",
+    "init_params",
+    "loss",
+    "sample_actions",
+]

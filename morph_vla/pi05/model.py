@@ -1,0 +1,235 @@
+"""pi0.5: flow matching over action chunks, with or without a body (openpi: `models/pi0.py`).
+
+The prefix (images, prompt, state) never sees the suffix (actions, joints), so it is run once and its keys and
+values are what the suffix reads: several noise draws share one prefix in training, all Euler steps share it in
+sampling. The joint pass over both is kept as the reference that the cached one must equal.
+
+Who sees whom (p prefix, a actions, k kinematic tokens; rows look at columns):
+
+        p a k
+    p   x . .
+    a   x x x
+    k   x x b      b: plus the topology bias; padded tokens and joints are seen by none
+"""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.morphology.arrays import Body
+from morph_vla.morphology.tokens import KinematicTokens
+from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.gemma import Cache, Gemma
+from morph_vla.pi05.observation import Observation, to_unit
+from morph_vla.pi05.siglip import Siglip
+
+Params = dict[str, Any]
+
+
+def time_embedding(time: Float[Array, "b"], width: int) -> Float[Array, "b d"]:
+    """Sines and cosines of t at `width`/2 periods from 4e-3 to 4, geometrically spaced."""
+    periods = 4e-3 * (4.0 / 4e-3) ** jnp.linspace(0.0, 1.0, width // 2)
+    angles = jnp.einsum("b,d->bd", time, 2 * jnp.pi / periods, precision=jax.lax.Precision.HIGHEST)
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+
+
+class PaliGemma(nn.Module):
+    """Image encoder and transformer, under openpi's name."""
+
+    config: Pi05Config
+
+    def setup(self) -> None:
+        config = self.config
+        self.img = Siglip(
+            config.vit, config.prefix.width, config.dtype, config.remat, config.unroll, config.init == "openpi"
+        )
+        self.llm = Gemma(config)
+
+
+class Pi05(nn.Module):
+    """The whole model. Its parts are called through `apply(params, ..., method=...)`."""
+
+    config: Pi05Config
+
+    def setup(self) -> None:
+        config, width = self.config, self.config.expert.width
+        self.PaliGemma = PaliGemma(config)
+        self.action_in_proj = nn.Dense(width)
+        self.time_mlp_in = nn.Dense(width)
+        self.time_mlp_out = nn.Dense(width)
+        self.action_out_proj = nn.Dense(config.action_dim)
+        if config.morphology is not None:
+            self.morphology = KinematicTokens(config.morphology, width, config.depth)
+
+    def embed_prefix(self, observation: Observation) -> tuple[Float[Array, "b p d"], Bool[Array, "b p"]]:
+        """Image tokens of the cameras that are there, in the config's order, then the prompt's."""
+        tokens, masks = [], []
+        # One call for all cameras: weights are shared, and one large product beats several small ones.
+        names = [name for name in self.config.cameras if name in observation.images]
+        if names:
+            images = jnp.concatenate([to_unit(jnp.asarray(observation.images[name])) for name in names])
+            for name, part in zip(names, jnp.split(self.PaliGemma.img(images), len(names)), strict=True):
+                tokens.append(part)
+                mask = jnp.asarray(observation.image_masks[name])
+                masks.append(jnp.broadcast_to(mask[:, None], part.shape[:2]))
+        tokens.append(self.PaliGemma.llm.embed(jnp.asarray(observation.tokens)))
+        masks.append(jnp.asarray(observation.token_mask))
+        return jnp.concatenate([t.astype(self.config.dtype) for t in tokens], axis=1), jnp.concatenate(masks, 1)
+
+    def embed_suffix(
+        self, actions: Float[Array, "b h a"], time: Float[Array, "b"], body: Body | None
+    ) -> tuple[Float[Array, "b t d"], Bool[Array, "b t"], Float[Array, "b d"], Float[Array, "l b u u"] | None]:
+        """Action tokens, then kinematic tokens; their mask, the adaRMS condition, and the topology bias."""
+        tokens = self.action_in_proj(actions)
+        mask = jnp.ones(tokens.shape[:2], bool)
+        width = self.config.expert.width
+        condition = nn.swish(self.time_mlp_in(time_embedding(time, width)))
+        condition = nn.swish(self.time_mlp_out(condition))
+        if self.config.morphology is None:
+            return tokens, mask, condition, None
+        if body is None:
+            raise MorphVlaError("the model has kinematic tokens, but the observation carries no body")
+        joints, joint_mask, bias = self.morphology(actions, body)
+        tokens = jnp.concatenate([tokens, joints], axis=1)
+        return tokens, jnp.concatenate([mask, joint_mask], axis=1), condition, bias
+
+    def prefix(self, observation: Observation) -> tuple[Cache, Bool[Array, "b p"]]:
+        """Keys and values of every layer for the prefix, and which of its tokens are real."""
+        tokens, mask = self.embed_prefix(observation)
+        positions = jnp.cumsum(mask, axis=1) - 1
+        visible = jnp.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1])) & mask[:, :, None]
+        _, cache = self.PaliGemma.llm([tokens, None], positions, visible)
+        return cache, mask
+
+    def velocity(
+        self,
+        cache: Cache,
+        prefix_mask: Bool[Array, "b p"],
+        actions: Float[Array, "b h a"],
+        time: Float[Array, "b"],
+        body: Body | None = None,
+    ) -> Float[Array, "b h a"]:
+        """v(x_t, t | prefix), the suffix alone reading the prefix's cache."""
+        tokens, mask, condition, bias = self.embed_suffix(actions, time, body)
+        positions = jnp.sum(prefix_mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
+        seen = jnp.concatenate([prefix_mask, mask], axis=1)
+        visible = jnp.broadcast_to(seen[:, None, :], (*mask.shape, seen.shape[1]))
+        (_, out), _ = self.PaliGemma.llm(
+            [None, tokens], positions, visible, condition=condition, cache=cache, bias=bias
+        )
+        return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
+
+    def velocity_joint(
+        self, observation: Observation, actions: Float[Array, "b h a"], time: Float[Array, "b"]
+    ) -> Float[Array, "b h a"]:
+        """The same in one pass over prefix and suffix: the reference, and what creates the parameters."""
+        prefix, prefix_mask = self.embed_prefix(observation)
+        suffix, suffix_mask, condition, bias = self.embed_suffix(actions, time, observation.body)
+        mask = jnp.concatenate([prefix_mask, suffix_mask], axis=1)
+        block = jnp.arange(mask.shape[1]) >= prefix.shape[1]  # False: prefix, True: suffix
+        visible = (block[None, :] <= block[:, None]) & mask[:, None, :] & mask[:, :, None]
+        positions = jnp.cumsum(mask, axis=1) - 1
+        (_, out), _ = self.PaliGemma.llm([prefix, suffix], positions, visible, condition=condition, bias=bias)
+        return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
+
+
+def example(config: Pi05Config, batch: int = 1) -> tuple[Observation, Float[Array, "b h a"], Float[Array, "b"]]:
+    """Zeros of the right shapes: an observation, actions and times."""
+    size = (batch, config.image_size, config.image_size, 3)
+    body = None
+    if config.morphology is not None:
+        joints = config.morphology.max_joints
+        square = jnp.broadcast_to(jnp.eye(joints, dtype=bool), (batch, joints, joints))
+        body = Body(
+            square, (~square).astype(jnp.int32), jnp.zeros((batch, joints, 12)), jnp.ones((batch, joints), bool)
+        )
+    observation = Observation(
+        {name: jnp.zeros(size) for name in config.cameras},
+        {name: jnp.ones(batch, bool) for name in config.cameras},
+        jnp.zeros((batch, config.max_tokens), jnp.int32),
+        jnp.ones((batch, config.max_tokens), bool),
+        body,
+    )
+    return observation, jnp.zeros((batch, config.horizon, config.action_dim)), jnp.ones(batch)
+
+
+def init_params(config: Pi05Config, key: Array) -> Params:
+    """Fresh parameters, a nested dictionary with openpi's names (and `morphology`), float32."""
+    config.check()
+    return nn.meta.unbox(Pi05(config).init(key, *example(config), method=Pi05.velocity_joint)["params"])
+
+
+def interpolate(
+    actions: Float[Array, "*b h a"], noise: Float[Array, "*b h a"], time: Float[Array, "*b"]
+) -> tuple[Float[Array, "*b h a"], Float[Array, "*b h a"]]:
+    """x_t = t * noise + (1 - t) * actions, and the velocity to be learnt, noise - actions. t = 1 is noise."""
+    t = time[..., None, None]
+    return t * noise + (1 - t) * actions, noise - actions
+
+
+def sample_time(key: Array, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Beta(1.5, 1) stretched to [0.001, 1]."""
+    return jax.random.beta(key, 1.5, 1.0, shape) * 0.999 + 0.001
+
+
+def loss(
+    config: Pi05Config,
+    params: Params,
+    observation: Observation,
+    actions: Float[Array, "b h a"],
+    noise: Float[Array, "n b h a"],
+    time: Float[Array, "n b"],
+) -> Float[Array, "n b h a"]:
+    """Squared error of the velocity for n noise draws per observation, which share one prefix."""
+    model, variables = Pi05(config), {"params": params}
+    cache, mask = model.apply(variables, observation, method=Pi05.prefix)
+    draws, batch = time.shape
+    x_t, target = interpolate(jnp.broadcast_to(actions, noise.shape), noise, time)
+    keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
+    body = None if observation.body is None else jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), observation.body)
+    found = model.apply(
+        variables,
+        (keys, values),
+        _tile(mask, draws),
+        x_t.reshape(draws * batch, *x_t.shape[2:]),
+        time.reshape(-1),
+        body,
+        method=Pi05.velocity,
+    )
+    return jnp.square(found.reshape(target.shape) - target)
+
+
+def sample_actions(
+    config: Pi05Config,
+    params: Params,
+    observation: Observation,
+    noise: Float[Array, "b h a"],
+    steps: int = 10,
+) -> Float[Array, "b h a"]:
+    """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps."""
+    model, variables = Pi05(config), {"params": params}
+    cache, mask = model.apply(variables, observation, method=Pi05.prefix)
+    dt = -1.0 / steps
+
+    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        x, time = carry
+        times = jnp.broadcast_to(time, x.shape[:1])
+        v = model.apply(variables, cache, mask, x, times, observation.body, method=Pi05.velocity)
+        return (x + dt * v, time + dt), None
+
+    (x, _), _ = jax.lax.scan(step, (noise, jnp.float32(1.0)), None, length=steps)
+    return x
+
+
+def _tile(x: Array, times: int) -> Array:
+    return jnp.tile(x, (times,) + (1,) * (x.ndim - 1))
+
+
+def count(params: Params) -> int:
+    """Number of parameters."""
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(params))
+

@@ -1,0 +1,69 @@
+"""What the model sees, and how raw frames become it (openpi: `models/model.py`, `shared/image_tools.py`)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt8
+
+from morph_vla.morphology.arrays import Body
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """A batch of observations.
+
+    `images` holds the cameras that exist, by openpi's names, in [-1, 1] or uint8; a camera that is in no row
+    is left out and costs nothing. `tokens` are prompt and state (pi0.5 reads the state as text).
+    """
+
+    images: dict[str, Float[Array | np.ndarray, "b h w 3"] | UInt8[Array | np.ndarray, "b h w 3"]]
+    image_masks: dict[str, Bool[Array | np.ndarray, "b"]]
+    tokens: Int[Array | np.ndarray, "b t"]
+    token_mask: Bool[Array | np.ndarray, "b t"]
+    body: Body | None = None
+
+
+def to_unit(images: UInt8[Array, "*b h w 3"] | Float[Array, "*b h w 3"]) -> Float[Array, "*b h w 3"]:
+    """uint8 pixels to [-1, 1]; floats are taken as they are."""
+    if images.dtype == jnp.uint8:
+        return images.astype(jnp.float32) / 127.5 - 1.0
+    return images
+
+
+def resize_with_pad(image: UInt8[np.ndarray, "h w 3"], size: int) -> UInt8[np.ndarray, "size size 3"]:
+    """Scale to fit a square of `size` pixels, keep the aspect ratio, centre on black."""
+    height, width = image.shape[:2]
+    if height == width == size:
+        return image
+    from PIL import Image
+
+    scale = size / max(height, width)
+    new = max(1, int(height * scale)), max(1, int(width * scale))
+    resized = np.asarray(Image.fromarray(image).resize((new[1], new[0]), Image.Resampling.BILINEAR))
+    out = np.zeros((size, size, 3), np.uint8)
+    top, left = (size - new[0]) // 2, (size - new[1]) // 2
+    out[top : top + new[0], left : left + new[1]] = resized
+    return out
+
+
+def random_shift(
+    key: Array, images: Float[Array, "b h w 3"], pixels: int, brightness: float
+) -> Float[Array, "b h w 3"]:
+    """Augmentation of small models: shift each image by up to `pixels` (edges repeat) and scale its contrast.
+
+    Small shifts stand for small errors of the camera's pose; they do not move the target of an action by
+    more than the camera could be wrong.
+    """
+    batch, height, width, _ = images.shape
+    shift_key, light_key = jax.random.split(key)
+    offsets = jax.random.randint(shift_key, (batch, 2), 0, 2 * pixels + 1)
+    padded = jnp.pad(images, ((0, 0), (pixels, pixels), (pixels, pixels), (0, 0)), mode="edge")
+
+    def crop(image: Array, offset: Array) -> Array:
+        return jax.lax.dynamic_slice(image, (offset[0], offset[1], 0), (height, width, 3))
+
+    light = 1.0 + brightness * jax.random.uniform(light_key, (batch, 1, 1, 1), minval=-1.0, maxval=1.0)
+    return jnp.clip((jax.vmap(crop)(padded, offsets) + 1.0) * light - 1.0, -1.0, 1.0)

@@ -1,0 +1,107 @@
+"""SigLIP, the image encoder (openpi: `models/siglip.py`, variant So400m/14 without pooling)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from morph_vla.pi05.config import VitConfig
+
+
+def patchify(images: Float[Array, "b h w 3"], patch: int) -> Float[Array, "b t p"]:
+    """Rows of patch * patch * 3 values, patches in reading order: a strided convolution as one product."""
+    batch, height, width, _ = images.shape
+    grid = images.reshape(batch, height // patch, patch, width // patch, patch, 3)
+    return grid.swapaxes(2, 3).reshape(batch, (height // patch) * (width // patch), patch * patch * 3)
+
+
+class PatchEmbedding(nn.Module):
+    """Parameters of the convolution openpi uses (kernel [patch, patch, 3, width], bias)."""
+
+    width: int
+    patch: int
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w 3"]) -> Float[Array, "b t d"]:
+        """Embed patches, in float32."""
+        shape = (self.patch, self.patch, 3, self.width)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.width,))
+        return patchify(images, self.patch) @ kernel.reshape(-1, self.width) + bias
+
+
+class MlpBlock(nn.Module):
+    """Dense, tanh-approximated GELU, Dense."""
+
+    mlp_dim: int
+    dtype: str
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """One feed-forward step."""
+        init = {"kernel_init": nn.initializers.xavier_uniform(), "bias_init": nn.initializers.normal(1e-6)}
+        hidden = nn.gelu(nn.Dense(self.mlp_dim, dtype=self.dtype, **init)(x))
+        return nn.Dense(x.shape[-1], dtype=self.dtype, **init)(hidden)
+
+
+class EncoderBlock(nn.Module):
+    """Pre-norm self-attention and feed-forward."""
+
+    mlp_dim: int
+    heads: int
+    dtype: str
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b t d"], _: None) -> tuple[Float[Array, "b t d"], None]:
+        """One layer; the second argument and result are what `nn.scan` carries, unused."""
+        y = nn.LayerNorm(dtype=self.dtype)(x)
+        x = x + nn.MultiHeadDotProductAttention(
+            num_heads=self.heads, kernel_init=nn.initializers.xavier_uniform(), deterministic=True, dtype=self.dtype
+        )(y, y)
+        y = nn.LayerNorm(dtype=self.dtype)(x)
+        return x + MlpBlock(self.mlp_dim, self.dtype)(y), None
+
+
+class Transformer(nn.Module):
+    """The layers, their parameters stacked along axis 0, and the last norm."""
+
+    config: VitConfig
+    dtype: str
+    remat: bool
+    unroll: bool
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """All layers in turn."""
+        block = nn.remat(EncoderBlock, prevent_cse=False) if self.remat else EncoderBlock
+        stacked = nn.scan(
+            block,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=nn.broadcast,
+            length=self.config.depth,
+            unroll=self.config.depth if self.unroll else 1,
+        )
+        x, _ = stacked(self.config.mlp_dim, self.config.heads, self.dtype, name="encoderblock")(x, None)
+        return nn.LayerNorm(name="encoder_norm", dtype=self.dtype)(x)
+
+
+class Siglip(nn.Module):
+    """Images in [-1, 1] to tokens of the language model's width."""
+
+    config: VitConfig
+    out_width: int
+    dtype: str
+    remat: bool = False
+    unroll: bool = False
+    zero_head: bool = True
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w 3"]) -> Float[Array, "b t d"]:
+        """One token per patch. Patches and positions are float32, the rest `dtype`, as in openpi."""
+        width = self.config.width
+        x = PatchEmbedding(width, self.config.patch, name="embedding")(images.astype(jnp.float32))
+        positions = nn.initializers.normal(stddev=width**-0.5)
+        x = x + self.param("pos_embedding", positions, (1, x.shape[1], width))
+        x = Transformer(self.config, self.dtype, self.remat, self.unroll, name="Transformer")(x.astype(self.dtype))
+        init = nn.initializers.zeros if self.zero_head else nn.initializers.lecun_normal()
+        return nn.Dense(self.out_width, dtype=self.dtype, kernel_init=init, name="head")(x)

@@ -1,0 +1,142 @@
+"""Prompt and state as tokens.
+
+pi0.5 reads the robot's state as text: 256 bins of the normalised values, printed as numbers (openpi:
+`models/tokenizer.py`). Two tokenizers: PaliGemma's own (`paligemma:FILE_OR_HUB_NAME`, through transformers),
+and `bytes`, the offline default of small models, which needs no file: one token per byte, and one for each
+number of a state.
+"""
+
+import logging
+import re
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from morph_vla.errors import ConfigError, require
+
+BINS = 256
+_EDGES = np.linspace(-1, 1, BINS + 1)[:-1]
+
+
+class Tokenizer(Protocol):
+    """Text to token ids, the first of them BOS."""
+
+    name: str
+    vocab: int
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        ...
+
+
+def state_bins(state: Float[np.ndarray, "j"]) -> Int[np.ndarray, "j"]:
+    """Bin of each normalised value: 0..255 in [-1, 1), -1 below, 255 above and for NaN."""
+    return np.digitize(state, _EDGES) - 1
+
+
+def prompt_text(prompt: str, state: Float[np.ndarray, "j"]) -> str:
+    """The text pi0.5 was trained on: task, state in bins, and where actions begin."""
+    task = prompt.strip().replace("_", " ").replace("\n", " ")
+    return f"Task: {task}, State: {' '.join(map(str, state_bins(state)))};\nAction: "
+
+
+def tokenize(
+    tokenizer: Tokenizer, prompt: str, state: Float[np.ndarray, "j"], length: int
+) -> tuple[Int[np.ndarray, "t"], Bool[np.ndarray, "t"]]:
+    """Ids and mask, padded with 0 on the right or cut at the tail (with a warning) to `length`."""
+    ids = tokenizer.encode(prompt_text(prompt, state))
+    if len(ids) > length:
+        logging.getLogger("morph_vla").warning(
+            "prompt of %d tokens is cut to the model's %d: '%s'", len(ids), length, prompt
+        )
+        ids = ids[:length]
+    padding = length - len(ids)
+    return np.asarray(ids + [0] * padding, np.int32), np.arange(length) < len(ids)
+
+
+class BytesTokenizer:
+    """0 pad, 1 end, 2 begin, 3 unknown, 4..259 the bytes, 260..516 the numbers " -1" to " 255", 517..519 the
+    fixed words of pi0.5's prompt.
+
+    Lossless: a number is one token exactly where it stands alone after a space. A prompt's fixed words and an
+    eight-joint state are 11 tokens instead of some 55.
+    """
+
+    name = "bytes"
+    numbers = 4 + 256 + 1  # id of " 0"
+    words = ("Task: ", ", State:", ";\nAction: ")
+    vocab = 4 + 256 + BINS + 1 + len(words)
+
+    _split = re.compile("|".join([r" (?:-1|0|[1-9]\d{0,2})(?!\d)", *map(re.escape, words)]))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, BOS first."""
+        ids, start = [2], 0
+        for match in self._split.finditer(text):
+            found = match.group()
+            if found in self.words:
+                token = self.numbers + BINS + self.words.index(found)
+            elif int(found) < BINS:
+                token = self.numbers + int(found)
+            else:
+                continue
+            ids += [4 + byte for byte in text[start : match.start()].encode()]
+            ids.append(token)
+            start = match.end()
+        return ids + [4 + byte for byte in text[start:].encode()]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of `ids` without special tokens."""
+        out = b""
+        for token in ids:
+            if 4 <= token < 260:
+                out += bytes([token - 4])
+            elif token >= self.numbers + BINS:
+                out += self.words[token - self.numbers - BINS].encode()
+            elif token >= 260:
+                out += f" {token - self.numbers}".encode()
+        return out.decode(errors="replace")
+
+
+class PaligemmaTokenizer:
+    """PaliGemma's SentencePiece model through transformers, from a folder or a Hub name."""
+
+    def __init__(self, source: str):
+        transformers = require("transformers", "model")
+        self.name = f"paligemma:{source}"
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        self.vocab = len(self._tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, BOS first."""
+        return list(self._tokenizer.encode(text, add_special_tokens=True))
+
+
+def load(name: str) -> Tokenizer:
+    """`bytes` or `paligemma:FOLDER_OR_HUB_NAME`. Raises ConfigError for another name."""
+    if name == "bytes":
+        return BytesTokenizer()
+    if name.startswith("paligemma:"):
+        return PaligemmaTokenizer(name.removeprefix("paligemma:"))
+    raise ConfigError(f"tokenizer: '{name}' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'")
+
+
+def smooth_numbers(
+    table: Float[np.ndarray, "v d"], tokenizer: Tokenizer
+) -> Float[np.ndarray, "v d"]:
+    """A start for models trained from scratch with `bytes`: neighbouring numbers get neighbouring embeddings.
+
+    Rows of the 257 number tokens become sines and cosines of the value at geometrically spaced frequencies
+    (a quarter to 64 turns over the range), as large as the other rows. Nothing else changes.
+    """
+    if not isinstance(tokenizer, BytesTokenizer):
+        return table
+    width = table.shape[1]
+    value = np.arange(-1, BINS) / (BINS - 1)
+    turns = 0.25 * 2 ** np.linspace(0, 8, (width + 1) // 2)
+    angles = 2 * np.pi * value[:, None] * turns
+    waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width]
+    out = table.copy()
+    out[tokenizer.numbers - 1 : tokenizer.numbers + BINS] = waves * (np.sqrt(2) * table.std())
+    return out

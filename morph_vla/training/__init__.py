@@ -1,0 +1,1 @@
+"""Recipes, the training step, the loop around it, and checkpoints."""

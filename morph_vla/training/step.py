@@ -1,0 +1,137 @@
+"""One training step, as pure functions: which parameters learn, the loss, the update, the moving average."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from morph_vla.pi05 import Observation, Pi05Config
+from morph_vla.pi05 import model as pi05
+from morph_vla.pi05.observation import random_shift, to_unit
+from morph_vla.training.config import Optimizer, Training
+
+Params = dict[str, Any]
+
+
+class State(NamedTuple):
+    """Everything that changes while training. `ema` and `optimizer` cover the trainable leaves only."""
+
+    params: Params
+    ema: Params
+    optimizer: Any
+    step: Array
+
+
+def is_vlm(path: tuple[str, ...]) -> bool:
+    """Whether a leaf belongs to the vision-language model, frozen in action-expert fine-tuning (paper, Table 8)."""
+    if path[0] != "PaliGemma":
+        return False
+    return not any(part.endswith("_1") for part in path)
+
+
+def partition(params: Params, kind: str) -> tuple[Params, Params]:
+    """(trainable, frozen): two trees of the same form, None where the other one has the leaf.
+
+    `full` trains everything, `expert` everything but the vision-language model.
+    """
+
+    def learns(path: Any) -> bool:
+        return kind == "full" or not is_vlm(tuple(key.key for key in path))
+
+    trainable = jax.tree_util.tree_map_with_path(lambda path, x: x if learns(path) else None, params)
+    frozen = jax.tree_util.tree_map_with_path(lambda path, x: None if learns(path) else x, params)
+    return trainable, frozen
+
+
+def merge(one: Params, other: Params) -> Params:
+    """The tree whose leaves `partition` took apart."""
+    return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
+
+
+def make_optimizer(config: Optimizer, steps: int) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
+    """AdamW behind a global-norm clip, with linear warm-up and cosine decay; and the schedule itself."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, config.peak_lr, min(config.warmup, steps - 1), steps, config.peak_lr * config.final_lr_share
+    )
+    adam = optax.adamw(
+        schedule, b1=config.b1, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=_decayed
+    )
+    return optax.chain(optax.clip_by_global_norm(config.clip), adam), schedule
+
+
+def _decayed(params: Params) -> Params:
+    """Matrices decay; biases, scales and tables of positions do not."""
+    return jax.tree.map(lambda x: x.ndim > 1, params)
+
+
+def start(params: Params, optimizer: optax.GradientTransformation, kind: str) -> State:
+    """The state before the first step."""
+    trainable, _ = partition(params, kind)
+    # A copy: donated buffers must not be shared.
+    return State(params, jax.tree.map(jnp.copy, trainable), optimizer.init(trainable), jnp.zeros((), jnp.int32))
+
+
+def draw_loss(
+    config: Pi05Config,
+    training: Training,
+    params: Params,
+    observation: Observation,
+    actions: Float[Array, "b h a"],
+    action_dims: int,
+    key: Array,
+    augment: bool,
+) -> Float[Array, ""]:
+    """Mean squared velocity error over `flow_samples` noise draws, over the robot's own action values."""
+    shift_key, noise_key, time_key = jax.random.split(key, 3)
+    images = {name: to_unit(jnp.asarray(image)) for name, image in observation.images.items()}
+    if augment and (training.shift_pixels or training.brightness):
+        keys = jax.random.split(shift_key, len(images))
+        images = {
+            name: random_shift(k, image, training.shift_pixels, training.brightness)
+            for k, (name, image) in zip(keys, images.items(), strict=True)
+        }
+    seen = Observation(images, observation.image_masks, observation.tokens, observation.token_mask, observation.body)
+    draws = training.flow_samples
+    noise = jax.random.normal(noise_key, (draws, *actions.shape))
+    time = pi05.sample_time(time_key, (draws, actions.shape[0]))
+    error = pi05.loss(config, params, seen, actions, noise, time)
+    return jnp.mean(error[..., :action_dims])
+
+
+def make_step(
+    config: Pi05Config, training: Training, optimizer: optax.GradientTransformation, action_dims: int
+) -> Callable[..., tuple[State, dict[str, Array]]]:
+    """The compiled step: (state, observation, actions, seed key) -> (state, metrics).
+
+    Random numbers come from the seed key and the state's step, so that a resumed run repeats them.
+    """
+
+    def step(
+        state: State, observation: Observation, actions: Float[Array, "b h a"], key: Array
+    ) -> tuple[State, dict[str, Array]]:
+        trainable, frozen = partition(state.params, training.kind)
+
+        def objective(learnt: Params) -> Float[Array, ""]:
+            noise_key = jax.random.fold_in(key, state.step)
+            return draw_loss(
+                config, training, merge(learnt, frozen), observation, actions, action_dims, noise_key, augment=True
+            )
+
+        value, gradient = jax.value_and_grad(objective)(trainable)
+        updates, moments = optimizer.update(gradient, state.optimizer, trainable)
+        learnt = optax.apply_updates(trainable, updates)
+        # Early steps would drown the average in the random start: the decay grows to its value.
+        decay = jnp.minimum(training.ema, (1.0 + state.step) / (10.0 + state.step))
+        ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
+        metrics = {"loss": value, "gradient_norm": optax.global_norm(gradient)}
+        return State(merge(learnt, frozen), ema, moments, state.step + 1), metrics
+
+    return jax.jit(step, donate_argnums=0)
+
+
+def averaged(state: State) -> Params:
+    """The parameters to act with: the moving average where there is one."""
+    return merge(state.ema, state.params)
