@@ -1,0 +1,1 @@
+"""A checkpoint as a policy, in this process (and, later, behind openpi's protocol)."""

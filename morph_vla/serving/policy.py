@@ -1,0 +1,127 @@
+"""A checkpoint that answers observations with actions (`sim.engine` has the table of keys, shapes and units).
+
+Random numbers come from (seed, episode, step) of the observation, so that an answer does not depend on which
+others it was computed with.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from morph_vla import robots
+from morph_vla.data.stats import Stats
+from morph_vla.errors import MorphVlaError
+from morph_vla.morphology import body_of
+from morph_vla.pi05 import Observation, Pi05Config, init_params, sample_actions, tokenizer
+from morph_vla.pi05.observation import resize_with_pad
+from morph_vla.robots import typed_yaml
+from morph_vla.training import checkpoint
+from morph_vla.training.config import Recipe
+
+
+class CheckpointPolicy:
+    """The averaged parameters of a checkpoint, with the recipe's preprocessing."""
+
+    def __init__(self, folder: Path, *, batch: int = 20, steps: int = 10, seed: int = 0):
+        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation)."""
+        self.folder, self.about = folder, checkpoint.about(folder)
+        recipe = typed_yaml.build(self.about["recipe"], Recipe, str(folder / "policy.json"))
+        self.recipe, self.config, self.batch = recipe, recipe.model, batch
+        shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
+        self.params = checkpoint.load_params(folder, shapes)
+        self._stats = {
+            kind: Stats(**{k: tuple(v) for k, v in self.about[kind].items()}) for kind in ("state_stats", "action_stats")
+        }
+        self._tokenizer = tokenizer.load(recipe.tokenizer)
+        self.robot = robots.load(self.about["robot"])
+        self._joints = len(self.about["joints"])
+        self._body = None
+        if recipe.model.morphology is not None:
+            one = body_of(self.robot, recipe.model.morphology.max_joints)
+            self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
+        self._sample = jax.jit(_sampler(recipe.model, steps, seed))
+
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Actions [horizon, joints] for one observation, dataset units."""
+        return self.infer_batch([observation])[0]
+
+    def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Actions for several observations, in order."""
+        answers: list[dict[str, Any]] = []
+        for start in range(0, len(observations), self.batch):
+            answers += self._infer(list(observations[start : start + self.batch]))
+        return answers
+
+    def _infer(self, observations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        real = len(observations)
+        rows = observations + [observations[-1]] * (self.batch - real)
+        for observation in observations:
+            self._check(observation)
+        images = {
+            model_name: np.stack([resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows])
+            for model_name, name in self.recipe.data.cameras.items()
+        }
+        states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
+        prompts = [
+            tokenizer.tokenize(self._tokenizer, row["prompt"], state, self.config.max_tokens)
+            for row, state in zip(rows, states, strict=True)
+        ]
+        ready = Observation(
+            images,
+            {name: np.ones(self.batch, bool) for name in images},
+            np.stack([tokens for tokens, _ in prompts]),
+            np.stack([mask for _, mask in prompts]),
+            self._body,
+        )
+        moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
+        found = np.asarray(self._sample(self.params, ready, moments))[:real, :, : self._joints]
+        actions = self._stats["action_stats"].restore(found)
+        return [{"actions": chunk} for chunk in actions]
+
+    def _check(self, observation: dict[str, Any]) -> None:
+        wanted = [f"images/{name}" for name in self.recipe.data.cameras.values()]
+        missing = [key for key in [*wanted, "state", "prompt"] if key not in observation]
+        if missing:
+            raise MorphVlaError(
+                f"the observation lacks {', '.join(missing)}; this policy was trained with "
+                f"{', '.join([*wanted, 'state', 'prompt'])}, and was given {', '.join(sorted(observation))}"
+            )
+        if len(observation["state"]) != self._joints:
+            raise MorphVlaError(
+                f"the observation's state has {len(observation['state'])} values; this policy was trained with "
+                f"{self._joints} ({', '.join(self.about['joints'])})"
+            )
+
+
+def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
+    """(params, observation, [b, 2] episode and step) -> actions [b h a]; one noise draw per (episode, step)."""
+    key = jax.random.key(seed)
+
+    def sample(params: dict[str, Any], observation: Observation, moments: Any) -> Any:
+        def draw(moment: Any) -> Any:
+            own = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
+            return jax.random.normal(own, (config.horizon, config.action_dim))
+
+        return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps)
+
+    return sample
+
+
+def mismatches(policy: CheckpointPolicy, suite: Any) -> list[str]:
+    """What a suite gives and the policy was not trained with, one sentence each; empty when they fit."""
+    found = []
+    if suite.robot != policy.about["robot"]:
+        found.append(f"robot: the suite has '{suite.robot}', the policy was trained on '{policy.about['robot']}'")
+    if suite.control_rate != policy.about["control_rate"]:
+        found.append(
+            f"control rate: the suite runs at {suite.control_rate:g} Hz, "
+            f"the policy was trained at {policy.about['control_rate']:g} Hz"
+        )
+    for name in policy.recipe.data.cameras.values():
+        if name not in suite.cameras:
+            found.append(f"camera: the policy needs '{name}', the suite has {', '.join(suite.cameras)}")
+    return found
