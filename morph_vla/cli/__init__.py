@@ -22,8 +22,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "robots": ("list, show and draw the robots", "morph_vla.cli.robots"),
     "recipes": ("list and show the training recipes", "morph_vla.cli.recipes"),
     "suites": ("list and show the evaluation suites", "morph_vla.cli.suites"),
+    "record": ("demonstrations of a suite's scripted expert, as a LeRobot dataset", "morph_vla.cli.record"),
+    "stats": ("quantiles of a dataset's states and actions", "morph_vla.cli.stats"),
+    "train": ("fine-tune by a recipe", "morph_vla.cli.train"),
+    "eval": ("a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
     "report": ("one self-contained HTML page from a record", "morph_vla.cli.report"),
     "compare": ("the difference between two evaluations, with its interval", "morph_vla.cli.compare"),
+    "demo": ("the main job, small, real, end to end", "morph_vla.cli.demo"),
     "bench": ("ratios of two ways to do the same, measured side by side", "morph_vla.cli.bench"),
 }
 

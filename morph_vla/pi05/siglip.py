@@ -1,5 +1,8 @@
 """SigLIP, the image encoder (openpi: `models/siglip.py`, variant So400m/14 without pooling)."""
 
+import math
+from typing import Any
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,6 +15,24 @@ def patchify(images: Float[Array, "b h w 3"], patch: int) -> Float[Array, "b t p
     batch, height, width, _ = images.shape
     grid = images.reshape(batch, height // patch, patch, width // patch, patch, 3)
     return grid.swapaxes(2, 3).reshape(batch, (height // patch) * (width // patch), patch * patch * 3)
+
+
+def waves(key: Array, shape: tuple[int, int, int], dtype: Any = jnp.float32) -> Float[Array, "1 t d"]:
+    """Positions to start from when nothing is pretrained: sines and cosines of a patch's row and column.
+
+    Neighbouring patches begin with neighbouring positions, as large as the patches' contents; random rows
+    a tenth of that size cost hundreds of steps before a small model knows where anything is.
+    """
+    del key
+    _, count, width = shape
+    side = math.isqrt(count)
+    place = (jnp.arange(side) + 0.5) / side
+    # From a quarter turn over the image to four patches a turn.
+    turns = jnp.geomspace(0.25, max(side / 4, 0.5), (width + 3) // 4)
+    angles = 2 * jnp.pi * place[:, None] * turns
+    line = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    rows, columns = jnp.repeat(line, side, axis=0), jnp.tile(line, (side, 1))
+    return jnp.concatenate([rows, columns], axis=-1)[None, :, :width].astype(dtype)
 
 
 class PatchEmbedding(nn.Module):
@@ -100,8 +121,8 @@ class Siglip(nn.Module):
         """One token per patch. Patches and positions are float32, the rest `dtype`, as in openpi."""
         width = self.config.width
         x = PatchEmbedding(width, self.config.patch, name="embedding")(images.astype(jnp.float32))
-        positions = nn.initializers.normal(stddev=width**-0.5)
-        x = x + self.param("pos_embedding", positions, (1, x.shape[1], width))
+        init = nn.initializers.normal(stddev=width**-0.5) if self.zero_head else waves
+        x = x + self.param("pos_embedding", init, (1, x.shape[1], width))
         x = Transformer(self.config, self.dtype, self.remat, self.unroll, name="Transformer")(x.astype(self.dtype))
         init = nn.initializers.zeros if self.zero_head else nn.initializers.lecun_normal()
         return nn.Dense(self.out_width, dtype=self.dtype, kernel_init=init, name="head")(x)

@@ -18,7 +18,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.pi05 import Observation, Pi05Config, init_params, sample_actions, tokenizer
 from morph_vla.pi05.observation import resize_with_pad
-from morph_vla.robots import typed_yaml
+from morph_vla.robots import dropin
 from morph_vla.training import checkpoint
 from morph_vla.training.config import Recipe
 
@@ -29,7 +29,7 @@ class CheckpointPolicy:
     def __init__(self, folder: Path, *, batch: int = 20, steps: int = 10, seed: int = 0):
         """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation)."""
         self.folder, self.about = folder, checkpoint.about(folder)
-        recipe = typed_yaml.build(self.about["recipe"], Recipe, str(folder / "policy.json"))
+        recipe = dropin.read(folder / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)
@@ -59,8 +59,15 @@ class CheckpointPolicy:
     def _infer(self, observations: list[dict[str, Any]]) -> list[dict[str, Any]]:
         real = len(observations)
         rows = observations + [observations[-1]] * (self.batch - real)
-        for observation in observations:
-            self._check(observation)
+        moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
+        found = np.asarray(self._sample(self.params, self.prepare(rows), moments))[:real, :, : self._joints]
+        actions = self._stats["action_stats"].restore(found)
+        return [{"actions": chunk} for chunk in actions]
+
+    def prepare(self, rows: Sequence[dict[str, Any]]) -> Observation:
+        """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""
+        for row in rows:
+            self._check(row)
         images = {
             model_name: np.stack([resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows])
             for model_name, name in self.recipe.data.cameras.items()
@@ -70,17 +77,13 @@ class CheckpointPolicy:
             tokenizer.tokenize(self._tokenizer, row["prompt"], state, self.config.max_tokens)
             for row, state in zip(rows, states, strict=True)
         ]
-        ready = Observation(
+        return Observation(
             images,
             {name: np.ones(self.batch, bool) for name in images},
             np.stack([tokens for tokens, _ in prompts]),
             np.stack([mask for _, mask in prompts]),
             self._body,
         )
-        moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        found = np.asarray(self._sample(self.params, ready, moments))[:real, :, : self._joints]
-        actions = self._stats["action_stats"].restore(found)
-        return [{"actions": chunk} for chunk in actions]
 
     def _check(self, observation: dict[str, Any]) -> None:
         wanted = [f"images/{name}" for name in self.recipe.data.cameras.values()]

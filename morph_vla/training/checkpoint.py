@@ -5,7 +5,8 @@
         averaged/     the same for the moving average, what a policy acts with
         state/        orbax: moments of the optimizer and the step, leaf by leaf
         leaves.json   the names of those leaves, in order
-        policy.json   recipe, statistics, tokenizer, robot: what makes parameters a policy
+        recipe.json   the recipe it was trained by
+        policy.json   statistics, robot, control rate: what makes parameters a policy
 
 A checkpoint appears whole or not at all: it is written beside its place and renamed.
 """
@@ -36,7 +37,9 @@ def save(folder: Path, state: State, about: dict[str, Any]) -> Path:
     names, leaves = _named_leaves(state)
     _write(unfinished / "state", {f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
     write_text(unfinished / "leaves.json", json.dumps(names))
-    write_text(unfinished / "policy.json", json.dumps({**about, "step": step}, indent=2))
+    plain = dict(about)
+    write_text(unfinished / "recipe.json", json.dumps(plain.pop("recipe"), indent=2))
+    write_text(unfinished / "policy.json", json.dumps({**plain, "step": step}, indent=2))
     shutil.rmtree(final, ignore_errors=True)
     unfinished.rename(final)
     for old in steps(folder)[1:-KEEP]:

@@ -124,7 +124,8 @@ def make_step(
         updates, moments = optimizer.update(gradient, state.optimizer, trainable)
         learnt = optax.apply_updates(trainable, updates)
         # Early steps would drown the average in the random start: the decay grows to its value.
-        decay = jnp.minimum(training.ema, (1.0 + state.step) / (10.0 + state.step))
+        taken = state.step.astype(jnp.float32)
+        decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))
         ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
         metrics = {"loss": value, "gradient_norm": optax.global_norm(gradient)}
         return State(merge(learnt, frozen), ema, moments, state.step + 1), metrics

@@ -1,0 +1,107 @@
+"""`morph-vla eval CHECKPOINT --suite SUITE`."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from morph_vla.cli.common import add_folders, add_json, print_json
+from morph_vla.cli.progress import Bar
+from morph_vla.errors import MorphVlaError
+
+if TYPE_CHECKING:
+    from morph_vla.sim.rollout import Settings
+    from morph_vla.sim.suite import Suite
+
+EXAMPLES = """
+  morph-vla eval runs/first/checkpoints/1500 --suite panda_cube_in_bowl -o runs/first/eval
+  morph-vla eval runs/first/checkpoints/1500 --suite panda_cube_in_bowl --episodes 300 -o runs/first/eval300
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla eval`."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the suite")
+    parser.add_argument("--suite", required=True, help="a suite's name or file")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the record goes")
+    parser.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
+    parser.add_argument("--parallel", type=int, default=20, help="environments at once (default 20)")
+    parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+    parser.add_argument("--open-loop", type=int, default=8, help="actions executed per answer (default 8)")
+    parser.add_argument("--videos", type=int, default=6, help="episodes filmed (default 6)")
+    add_folders(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
+    from morph_vla.sim import suite
+    from morph_vla.sim.rollout import Settings
+
+    for name in ("episodes", "parallel", "open_loop"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise MorphVlaError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    chosen = suite.load(arguments.suite, arguments.overrides, arguments.folders)
+    settings = Settings(
+        arguments.episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos
+    )
+    record = evaluate(arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name)
+    if arguments.json:
+        print_json({"record": str(arguments.output / "record.json"), **record["summary"]})
+    else:
+        print(sentence(record))
+        print(arguments.output / "record.json")
+
+
+def evaluate(checkpoint: Path, suite: "Suite", settings: "Settings", folder: Path, name: str) -> dict[str, Any]:
+    """The record of a checkpoint on a suite, written to `folder`; one that is there already is read back.
+
+    Raises MorphVlaError with both sides when the policy does not fit the suite.
+    """
+    import json
+
+    from morph_vla.doctor import require_gl
+    from morph_vla.robots.dropin import write_text
+    from morph_vla.serving.policy import CheckpointPolicy, mismatches
+    from morph_vla.sim import rollout
+
+    require_gl()
+    policy = CheckpointPolicy(checkpoint, batch=settings.parallel)
+    problems = mismatches(policy, suite)
+    if problems:
+        raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.name}': " + "; ".join(problems))
+    about = {"name": name, "checkpoint": _shown(checkpoint), "step": policy.about["step"]}
+    episodes = settings.episodes or suite.episodes
+    command = f"morph-vla eval {_shown(checkpoint)} --suite {suite.name} --episodes {episodes} -o {_shown(folder)}"
+    with Bar(f"evaluating {name}", episodes, "episode") as bar:
+        record = rollout.evaluate(
+            suite, policy, settings, about=about, folder=folder, command=command,
+            progress=lambda done, _total, won: bar.at(done, successes=str(won)),
+        )  # fmt: skip
+    write_text(folder / "record.json", json.dumps(record, indent=1))
+    return record
+
+
+def _shown(path: Path) -> str:
+    """A path as a person would type it here: relative where it lies below the current folder."""
+    absolute, here = path.resolve(), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else path.name
+
+
+def sentence(record: dict[str, Any]) -> str:
+    """'trained: 76 of 100 succeeded, 76.0% [66.8, 83.3] (95% Wilson), median 4.2 s to success'."""
+    summary = record["summary"]
+    if summary["rate"] is None:
+        return f"{record['policy']['name']}: not measured"
+    text = (
+        f"{record['policy']['name']}: {summary['successes']} of {summary['trials']} succeeded, "
+        f"{summary['rate']:.1%} [{100 * summary['low']:.1f}, {100 * summary['high']:.1f}] (95% Wilson)"
+    )
+    time = summary.get("time_to_success_s")
+    if time and time.get("median") is not None:
+        text += f", median {time['median']:.1f} s to success"
+    if summary["errors"]:
+        text += f", {summary['errors']} ended in an error"
+    return text

@@ -1,0 +1,53 @@
+"""`morph-vla record SUITE`."""
+
+import argparse
+from pathlib import Path
+
+from morph_vla.cli.common import add_folders, add_json, print_json
+from morph_vla.cli.progress import Bar, counting
+
+EXAMPLES = """
+  morph-vla record panda_cube_in_bowl -o runs/demos --attempts 100
+  morph-vla record panda_cube_in_bowl expert.noise=0 -o runs/clean --attempts 50
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla record`."""
+    parser.add_argument("suite", metavar="SUITE", help="a suite's name or file")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the suite")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the dataset's folder")
+    parser.add_argument("--attempts", type=int, default=100, help="demonstrations to try (default 100)")
+    parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+    add_folders(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Record the suite's scripted expert as a LeRobot v3.0 dataset."""
+    from morph_vla.doctor import require_gl
+    from morph_vla.robots.dropin import to_plain
+    from morph_vla.sim import record, suite
+
+    require_gl()
+    chosen = suite.load(arguments.suite, arguments.overrides, arguments.folders)
+    with Bar("recording", arguments.attempts, "episode") as bar:
+        done = record.record(
+            chosen, arguments.output, arguments.attempts, workers=arguments.workers, progress=counting(bar)
+        )
+    if arguments.json:
+        print_json({**to_plain(done), "dropped": done.dropped, "dataset": str(arguments.output)})
+    else:
+        print(sentence(done))
+        print(arguments.output)
+
+
+def sentence(done: object) -> str:
+    """What was kept and what was dropped, in words."""
+    from morph_vla.sim.record import Recording
+
+    assert isinstance(done, Recording)
+    why = ", ".join(f"{count} {clause}" for clause, count in sorted(done.failed_clauses.items()))
+    dropped = f"{done.dropped} dropped" + (f" (failed: {why})" if why else "")
+    return f"kept {done.episodes} of {done.attempted} demonstrations ({done.frames} frames), {dropped}"
