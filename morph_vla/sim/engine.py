@@ -88,9 +88,11 @@ def actions_of(answer: Any, joints: int) -> Float[np.ndarray, "h j"]:
     actions = np.asarray(answer["actions"], dtype=np.float32)
     if actions.ndim != 2 or actions.shape[0] < 1 or actions.shape[1] < joints:
         raise MorphVlaError(
-            f"the policy's actions have shape {actions.shape}; expected (horizon, {joints}), one column per joint"
+            f"the policy's actions have shape {actions.shape}; expected (horizon, {joints}), "
+            "one column per joint"
         )
     actions = actions[:, :joints]
     if not np.isfinite(actions).all():
-        raise MorphVlaError(f"the policy's actions hold {int((~np.isfinite(actions)).sum())} values that are not finite")
+        bad = int((~np.isfinite(actions)).sum())
+        raise MorphVlaError(f"the policy's actions hold {bad} values that are not finite")
     return actions

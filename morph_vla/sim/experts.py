@@ -18,7 +18,7 @@ from morph_vla.errors import MorphVlaError, require
 from morph_vla.sim.mujoco import MujocoEngine
 
 GRASP_STEPS = 6  # control steps for the fingers to close on the object, and to let go of it
-SETTLE = 0.012  # [m] the tool grasps this much above the object's centre, clear of the table
+SETTLE = 0.006  # [m] the tool grasps this much above the object's centre, clear of the table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +35,10 @@ class Waypoint:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A demonstration as planned, one row per control step: targets [t j] in dataset units, and where a
-    disturbance is allowed."""
+    """A demonstration as planned, one row per control step."""
 
-    actions: Float[np.ndarray, "t j"]
-    free: Float[np.ndarray, "t"]
+    actions: Float[np.ndarray, "t j"]  # targets, dataset units
+    free: Float[np.ndarray, "t"]  # 1 where a disturbance is allowed, 0 elsewhere
 
 
 def waypoints(
@@ -56,7 +55,7 @@ def waypoints(
     """
     yaw = (object_yaw + math.pi / 4) % (math.pi / 2) - math.pi / 4
     up = np.array([0.0, 0.0, 1.0])
-    grasp = object_position + SETTLE * up * 0.5
+    grasp = object_position + SETTLE * up
     over = object_position + hover * up
     above = np.array([*target_position[:2], target_position[2] + release_height])
     return [
@@ -109,7 +108,9 @@ class PickAndPlace:
         names = {model.body(i).name for i in range(model.nbody)}
         tool = self.suite.expert.tool
         if tool not in names:
-            raise MorphVlaError(f"{self.suite.path}: expert.tool: the robot has no link '{tool}' in simulation")
+            raise MorphVlaError(
+                f"{self.suite.path}: expert.tool: the robot has no link '{tool}' in simulation"
+            )
         self._task = mink.FrameTask(tool, "body", position_cost=1.0, orientation_cost=0.3, lm_damping=1e-4)
         self._posture = mink.PostureTask(model, cost=1e-3)
         self._limits = [mink.ConfigurationLimit(model)]
@@ -137,9 +138,7 @@ class PickAndPlace:
         )
         poses = walk(tool.xpos.copy(), _tool_yaw(tool.xquat), stations, spec.speed, self.suite.control_rate)
         rows = [self._joints(position, yaw, gripper) for position, yaw, gripper, _ in poses]
-        return Plan(
-            np.asarray(rows, dtype=np.float64), np.asarray([float(free) for *_, free in poses])
-        )
+        return Plan(np.asarray(rows, dtype=np.float64), np.asarray([float(free) for *_, free in poses]))
 
     def _joints(self, position: Float[np.ndarray, "3"], yaw: float, gripper: float) -> Float[np.ndarray, "j"]:
         """Joint targets (dataset units) that bring the tool to a pose, from the last one."""
@@ -164,7 +163,9 @@ class PickAndPlace:
         return row
 
 
-def disturb(plan: Plan, rng: np.random.Generator, scale: float, arm: Float[np.ndarray, "j"]) -> Float[np.ndarray, "t j"]:
+def disturb(
+    plan: Plan, rng: np.random.Generator, scale: float, arm: Float[np.ndarray, "j"]
+) -> Float[np.ndarray, "t j"]:
     """What is executed: the plan plus a smooth disturbance where the tool moves freely.
 
     The disturbance is white noise smoothed over about a third of a second at 15 Hz, `scale` [rad] strong,
@@ -181,7 +182,7 @@ def disturb(plan: Plan, rng: np.random.Generator, scale: float, arm: Float[np.nd
 
 
 def _tool_yaw(quaternion: Any) -> float:
-    """Turn about z [rad] of a tool that points down: the inverse of `rotation` in `_joints`, to a half turn."""
+    """Turn about z [rad] of a tool that points down: `rotation` in `_joints` undone, to a half turn."""
     w, x, y, z = (float(v) for v in quaternion)
     # q = q_z(yaw) * q_x(pi) = (0, cos(yaw/2), sin(yaw/2), 0) where the tool points straight down.
     del w, z

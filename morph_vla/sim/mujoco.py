@@ -5,8 +5,10 @@ Settings that decided whether grasps hold (measured for this project): arm armat
 One `MjModel` and one renderer serve all worlds of an engine; each world has its own `MjData`.
 """
 
+import atexit
 import math
 import os
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +24,8 @@ TABLE = (0.9, 1.2, 0.05)  # [m] half sizes; its top is z = 0
 BOWL_SIDES = 12
 EGL_REMEDY = (
     "MuJoCo could not open an off-screen renderer through EGL; install Mesa's EGL: "
-    "apt-get install libegl1 libgl1-mesa-dri"
+    "apt-get install libegl1 libgl1-mesa-dri "
+    "(and where mujoco was imported before morph_vla, set MUJOCO_GL=egl)"
 )
 
 
@@ -31,7 +34,10 @@ def _mujoco() -> ModuleType:
     os.environ.setdefault("MUJOCO_GL", "egl")
     # Mesa's software rasteriser starts a thread per core and process; worlds already fill the cores.
     os.environ.setdefault("LP_NUM_THREADS", "1")
-    return require("mujoco", "sim")
+    try:
+        return require("mujoco", "sim")
+    except (AttributeError, OSError) as error:  # without libEGL the import itself fails
+        raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
 
 
 def build_spec(robot: Robot, suite: Suite) -> Any:
@@ -53,6 +59,9 @@ def build_spec(robot: Robot, suite: Suite) -> Any:
     # (3.5 ms a 96 x 96 frame with the default 28 x 16, 1 ms with 12 x 6).
     spec.visual.quality.numslices, spec.visual.quality.numstacks = 12, 6
     spec.visual.quality.offsamples = 0
+    for camera in suite.cameras.values():  # MuJoCo's off-screen buffer is 640 x 480 where nothing is said
+        spec.visual.global_.offwidth = max(spec.visual.global_.offwidth, camera.width)
+        spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
     _prepare_robot(mj, spec, robot, suite)
     _add_world(mj, spec)
     for name, thing in suite.objects.items():
@@ -105,17 +114,20 @@ def _add_world(mj: ModuleType, spec: Any) -> None:
 def _add_object(mj: ModuleType, spec: Any, name: str, thing: ObjectSpec) -> None:
     body = spec.worldbody.add_body(name=name)
     body.add_freejoint(name=f"{name}/free")
-    common: dict[str, Any] = dict(
-        rgba=[*thing.color, 1.0], contype=2, conaffinity=3, friction=[thing.friction, 0.02, 0.001], condim=4
-    )
+    common: dict[str, Any] = {
+        "rgba": [*thing.color, 1.0],
+        "contype": 2,
+        "conaffinity": 3,
+        "friction": [thing.friction, 0.02, 0.001],
+        "condim": 4,
+    }
     if thing.shape == "box":
         half = [edge / 2 for edge in thing.size]
         body.add_geom(name=name, type=mj.mjtGeom.mjGEOM_BOX, size=half, mass=thing.mass, **common)
     elif thing.shape == "cylinder":
         radius, height, _ = thing.size
-        body.add_geom(
-            name=name, type=mj.mjtGeom.mjGEOM_CYLINDER, size=[radius, height / 2, 0], mass=thing.mass, **common
-        )
+        size = [radius, height / 2, 0]
+        body.add_geom(name=name, type=mj.mjtGeom.mjGEOM_CYLINDER, size=size, mass=thing.mass, **common)
     else:
         _add_bowl(mj, body, name, thing, common)
 
@@ -187,7 +199,6 @@ class MujocoEngine:
             self.model.body(name).id for name in (suite.success.object, suite.success.target)
         )
         self._fingers = self._finger_bodies()
-        self._object_geoms = self.model.geom_bodyid == self._object
         self._renderers: dict[tuple[int, int], Any] = {}
 
     def _finger_bodies(self) -> list[int]:
@@ -203,8 +214,7 @@ class MujocoEngine:
         data = self._data[index]
         self._mj.mj_resetData(self.model, data)
         arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
-        offsets = np.asarray(state.arm)[: arm.shape[0]]
-        arm[: offsets.shape[0]] += np.where(self._is_gripper(), 0.0, offsets)
+        arm += np.where(self._is_gripper(), 0.0, np.asarray(state.arm))
         self._drive(data, arm, jump=True)
         for name, (x, y, yaw) in state.poses.items():
             address = self.model.joint(f"{name}/free").qposadr[0]
@@ -300,9 +310,11 @@ class MujocoEngine:
         if size not in self._renderers:
             try:
                 self._renderers[size] = self._mj.Renderer(self.model, *size)
-            except (RuntimeError, AttributeError, ImportError, OSError) as error:
+            except (self._mj.FatalError, RuntimeError, AttributeError, ImportError, OSError) as error:
                 raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
             self._renderers[size].scene.flags[self._mj.mjtRndFlag.mjRND_SHADOW] = 0
+            # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
+            atexit.register(_close, weakref.ref(self._renderers[size]))
         renderer = self._renderers[size]
         renderer.update_scene(self._data[index], camera)
         return renderer.render().copy()
@@ -322,6 +334,13 @@ class MujocoEngine:
         for renderer in self._renderers.values():
             renderer.close()
         self._renderers.clear()
+
+
+def _close(renderer: weakref.ref) -> None:
+    """Close a renderer that is still there when the interpreter ends."""
+    alive = renderer()
+    if alive is not None:
+        alive.close()
 
 
 def resting_height(thing: ObjectSpec) -> float:

@@ -60,8 +60,13 @@ def record(
     """Record `attempts` demonstrations of `suite` into the dataset at `folder`.
 
     A complete dataset of the same suite and number is left as it is; a partial one is continued. `progress`
-    is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` holds something else.
+    is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` or its `.parts` hold
+    something else, when no attempt succeeds, and where a camera's size is odd.
     """
+    for name, camera in suite.cameras.items():
+        if camera.width % 2 or camera.height % 2:
+            size = f"{camera.width} x {camera.height}"
+            raise MorphVlaError(f"camera '{name}' has {size} pixels; a recording's video needs even numbers")
     done = completed(folder)
     identity = _identity(suite, attempts)
     if done is not None:
@@ -71,9 +76,13 @@ def record(
             f"{folder} holds another recording (suite '{done.suite}', {done.attempted} attempts); "
             "give another folder or remove it"
         )
-    if folder.exists() and any(folder.iterdir()):
-        raise MorphVlaError(f"{folder} is not empty and no recording of ours; give another folder or remove it")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MorphVlaError(
+            f"{folder} is not empty and no recording of ours; give another folder or remove it"
+        )
     parts = folder.with_name(folder.name + ".parts")
+    if not (parts / "identity").exists() and any(parts.glob("[!.]*")):
+        raise MorphVlaError(f"{parts} is not ours, and a recording keeps its parts there; move or remove it")
     if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
         shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
     write_text(parts / "identity", identity)
@@ -101,7 +110,9 @@ def _record_parts(
     suite: Suite, parts: Path, attempts: int, workers: int, progress: Callable[[int, int], None] | None
 ) -> list[dict[str, Any]]:
     """Record the missing parts in worker processes; the summaries of all parts in order."""
-    ranges = [(i, range(start, min(start + PART, attempts))) for i, start in enumerate(range(0, attempts, PART))]
+    ranges = [
+        (i, range(start, min(start + PART, attempts))) for i, start in enumerate(range(0, attempts, PART))
+    ]
     missing = [(i, numbers) for i, numbers in ranges if not (parts / f"{i:04d}" / SUMMARY).exists()]
     done = attempts - sum(len(numbers) for _, numbers in missing)
     if progress:
@@ -203,7 +214,9 @@ def _merge(
     kept = [part for i, s in enumerate(summaries) if s["episodes"] for part in [parts / f"{i:04d}"]]
     attempted = json.loads(identity)[1]
     if not kept:
-        raise MorphVlaError(f"the expert of suite '{suite.name}' failed in all {attempted} attempts: nothing to keep")
+        raise MorphVlaError(
+            f"the expert of suite '{suite.name}' failed in all {attempted} attempts: nothing to keep"
+        )
     merged = folder.with_name(folder.name + ".merging")
     shutil.rmtree(merged, ignore_errors=True)
     record_writer.merge(suite.name, kept, merged)

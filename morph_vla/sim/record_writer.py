@@ -92,13 +92,14 @@ class PixelStatistics:
             "count": total[:1],
         }
         for q in self._quantiles:
-            found[f"q{int(q * 100):02d}"] = np.argmax(below >= q * total[:, None], axis=1).astype(np.float64)
+            reached = below >= q * total[:, None]
+            found[f"q{int(q * 100):02d}"] = np.argmax(reached, axis=1).astype(np.float64)
         return found
 
 
 @contextlib.contextmanager
 def lean() -> Iterator[None]:
-    """Within the block LeRobot writes frames without the two costs named above; afterwards it is as before."""
+    """LeRobot writes frames without the two costs named above; after the block all is as before."""
     statistics = _import("lerobot.datasets.compute_stats")
     writer = _import("lerobot.datasets.dataset_writer")
     originals = statistics.RunningQuantileStats, writer.embed_images
@@ -130,7 +131,9 @@ class _Either:
 
 def _import(module: str) -> Any:
     found = require(module, "lerobot")
-    # FFmpeg narrates every file it opens and closes; thousands of lines for a recording.
-    require("av", "lerobot").logging.set_level(None)
+    # FFmpeg narrates every file it opens and closes; thousands of lines for a recording. LeRobot hands its
+    # log back to the terminal after every video, so it is the library's own level that has to be raised.
+    log = require("av", "lerobot").logging
+    log.set_libav_level(log.ERROR)
     logging.getLogger("lerobot").setLevel(logging.WARNING)
     return found

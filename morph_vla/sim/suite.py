@@ -24,8 +24,11 @@ Range = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class ObjectSpec:
-    """One movable object. `size`: box (x, y, z) edge lengths [m]; bowl (radius, height, wall) [m];
-    cylinder (radius, height, 0) [m]."""
+    """One movable object.
+
+    `size` [m]: a box's edge lengths (x, y, z); a bowl's (radius, height, wall); a cylinder's (radius,
+    height, 0).
+    """
 
     shape: Literal["box", "bowl", "cylinder"]
     size: Vector3
@@ -80,6 +83,8 @@ class Actuator:
 
 @dataclasses.dataclass(frozen=True)
 class Actuators:
+    """The servos of the arm's joints and of the gripper's."""
+
     arm: Actuator
     gripper: Actuator
 
@@ -146,9 +151,7 @@ class InitialState:
     arm: tuple[float, ...]
 
 
-def load(
-    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
-) -> Suite:
+def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Suite:
     """Read and check the suite called `name` (or the file at that path).
 
     Raises ConfigError with every problem found, one line each.
@@ -184,7 +187,8 @@ def _problems(suite: SuiteFile) -> list[str]:
             if low > high:
                 found.append(f"placement.{name}.{axis}: lower end {low} is above upper end {high}")
     if any(low >= high for low, high in zip(suite.success.low, suite.success.high, strict=True)):
-        found.append(f"success: low {suite.success.low} must be below high {suite.success.high} on every axis")
+        box = suite.success
+        found.append(f"success: low {box.low} must be below high {box.high} on every axis")
     for key in ("episodes", "episode_seconds", "control_rate"):
         if getattr(suite, key) <= 0:
             found.append(f"{key}: must be above 0, not {getattr(suite, key)}")
@@ -204,10 +208,7 @@ def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "eva
     label = f"{suite.name}/{suite.version}/{suite.seed}/{stream}/{episode}"
     rng = np.random.default_rng(np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype=np.uint32))
     for _ in range(10_000):
-        poses = {
-            name: tuple(float(rng.uniform(*getattr(place, axis))) for axis in ("x", "y", "yaw"))
-            for name, place in suite.placement.items()
-        }
+        poses = {name: _draw(rng, place) for name, place in suite.placement.items()}
         if _spread([pose[:2] for pose in poses.values()]) >= suite.min_distance:
             arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
             return InitialState(episode, poses, arm)
@@ -215,6 +216,12 @@ def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "eva
         f"{suite.path}: min_distance {suite.min_distance} leaves no room: 10,000 draws in the ranges of "
         "`placement` all put two objects closer together"
     )
+
+
+def _draw(rng: np.random.Generator, place: Placement) -> tuple[float, float, float]:
+    """A pose (x, y, yaw) [m, m, rad], uniform in the ranges."""
+    x, y, yaw = (float(rng.uniform(low, high)) for low, high in (place.x, place.y, place.yaw))
+    return x, y, yaw
 
 
 def initial_states(
@@ -232,9 +239,7 @@ def fingerprint(states: Sequence[InitialState]) -> str:
 
 def _spread(points: Sequence[Sequence[float]]) -> float:
     """The smallest distance between any two of the points [m]; infinite for fewer than two."""
-    gaps = [
-        float(np.hypot(a[0] - b[0], a[1] - b[1])) for i, a in enumerate(points) for b in points[i + 1 :]
-    ]
+    gaps = [float(np.hypot(a[0] - b[0], a[1] - b[1])) for i, a in enumerate(points) for b in points[i + 1 :]]
     return min(gaps, default=float("inf"))
 
 
