@@ -8,7 +8,7 @@ number of a state.
 
 import logging
 import re
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,7 @@ BINS = 256
 _EDGES = np.linspace(-1, 1, BINS + 1)[:-1]
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text to token ids, the first of them BOS."""
 
@@ -68,7 +69,7 @@ class BytesTokenizer:
     words = ("Task: ", ", State:", ";\nAction: ")
     vocab = 4 + 256 + BINS + 1 + len(words)
 
-    _split = re.compile("|".join([r" (?:-1|0|[1-9]\d{0,2})(?!\d)", *map(re.escape, words)]))
+    _split = re.compile("|".join([r" (?:-1|0|[1-9][0-9]{0,2})(?!\d)", *map(re.escape, words)]))
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, BOS first."""
@@ -105,7 +106,10 @@ class PaligemmaTokenizer:
     def __init__(self, source: str):
         transformers = require("transformers", "model")
         self.name = f"paligemma:{source}"
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        try:
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        except (OSError, ValueError) as error:  # not there, not reachable, or not a tokenizer
+            raise ConfigError(f"tokenizer: no tokenizer at '{source}': {_first_line(error)}") from error
         self.vocab = len(self._tokenizer)
 
     def encode(self, text: str) -> list[int]:
@@ -113,8 +117,15 @@ class PaligemmaTokenizer:
         return list(self._tokenizer.encode(text, add_special_tokens=True))
 
 
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def load(name: str) -> Tokenizer:
-    """`bytes` or `paligemma:FOLDER_OR_HUB_NAME`. Raises ConfigError for another name."""
+    """`bytes` or `paligemma:FOLDER_OR_HUB_NAME`.
+
+    Raises ConfigError for another name and for a folder or Hub name that holds no tokenizer.
+    """
     if name == "bytes":
         return BytesTokenizer()
     if name.startswith("paligemma:"):

@@ -1,0 +1,40 @@
+"""Sizes that do not fit together are refused, by the key a recipe would change."""
+
+import dataclasses
+
+import pytest
+
+from morph_vla.errors import ConfigError
+from morph_vla.morphology import MorphologyConfig
+from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig
+
+
+def test_the_defaults_are_the_full_model():
+    config = Pi05Config()
+    config.check()
+    assert config.patches == 256
+    assert dataclasses.replace(config, image_size=42).patches == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"image_size": 225}, r"model\.image_size: 225 is not a multiple of model\.vit\.patch 14"),
+        ({"vit": VitConfig(width=17, heads=3)}, r"model\.vit\.width: 17 is not a multiple of model\.vit\.heads 3"),
+        ({"heads": 7, "kv_heads": 2}, r"model\.heads: 7 is not a multiple of model\.kv_heads 2"),
+        ({"head_dim": 13}, r"model\.head_dim: 13 must be even, for rotary positions"),
+        ({"expert": GemmaConfig(width=19)}, r"model\.expert\.width: 19 must be even, for the time embedding"),
+        (
+            {"horizon": 6, "morphology": MorphologyConfig(chunks=5)},
+            r"morphology\.chunks: 5 does not divide the horizon 6; choose one of 1, 2, 3, 6",
+        ),
+        (
+            {"action_dim": 7, "morphology": MorphologyConfig(max_joints=11)},
+            r"morphology\.max_joints: 11 must lie between 1 and the model's 7 action values: "
+            r"a kinematic token reads one of them",
+        ),
+    ],
+)
+def test_what_does_not_fit(change, sentence):
+    with pytest.raises(ConfigError, match=rf"^{sentence}$"):
+        dataclasses.replace(Pi05Config(), **change).check()

@@ -1,0 +1,115 @@
+"""Prompt and state as text, text as tokens, and where number embeddings start."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morph_vla.errors import ConfigError
+from morph_vla.pi05 import tokenizer
+
+BYTES = tokenizer.BytesTokenizer()
+WORDS = st.sampled_from(["Task: ", ", State:", ";\nAction: ", " -1", " 0", " 07", " 255", " 256", " 2555", "-1"])
+
+
+@given(st.lists(st.text() | WORDS).map("".join))
+def test_no_text_is_lost(text):
+    ids = BYTES.encode(text)
+    assert BYTES.decode(ids) == text
+    assert ids[0] == 2
+    assert all(4 <= i < BYTES.vocab for i in ids[1:])
+
+
+@given(st.integers(-1, 255))
+def test_a_number_is_one_token(number):
+    assert BYTES.encode(f" {number}") == [2, BYTES.numbers + number]
+
+
+@pytest.mark.parametrize("text", [" 256", " -2", " 007", "7", " 1000", " ٣", " 1٣"])
+def test_other_numbers_are_bytes(text):
+    assert BYTES.encode(text) == [2, *(4 + byte for byte in text.encode())]
+
+
+def test_numbers_and_words_are_apart():
+    ids = [BYTES.numbers + n for n in range(-1, 256)]
+    words = [BYTES.encode(word)[1] for word in BYTES.words]
+    assert ids == list(range(260, 517))
+    assert words == [517, 518, 519]
+    assert BYTES.vocab == 520
+
+
+def test_a_prompt_of_eight_joints_takes_eleven_tokens_and_its_task():
+    state = np.linspace(-1, 0.999, 8, dtype=np.float32)
+    ids = BYTES.encode(tokenizer.prompt_text("go", state))
+    assert len(ids) == 1 + len("go") + 11
+
+
+def test_bins_of_the_state():
+    values = [-1.01, -1.0, -0.9999, 0.0, 0.9999, 1.0, 2.0, np.nan]
+    found = tokenizer.state_bins(np.array(values, np.float32))
+    np.testing.assert_array_equal(found, [-1, 0, 0, 128, 255, 255, 255, 255])
+    edges = np.linspace(-1, 1, 257)[:-1]
+    np.testing.assert_array_equal(tokenizer.state_bins(edges + 1e-6), np.arange(256))
+
+
+def test_the_prompt_is_the_one_pi05_was_trained_on():
+    state = np.array([-1.0, 0.0, 1.5, -3.0, np.nan], np.float32)
+    found = tokenizer.prompt_text("  pick_up\nthe cube ", state)
+    assert found == "Task: pick up the cube, State: 0 128 255 -1 255;\nAction: "
+
+
+def test_tokens_are_padded_on_the_right_with_zeros():
+    ids, mask = tokenizer.tokenize(BYTES, "go", np.zeros(3, np.float32), 17)
+    assert ids.dtype == np.int32
+    assert mask.tolist() == [True] * 9 + [False] * 8
+    assert ids[9:].tolist() == [0] * 8
+    assert BYTES.decode(ids[:9].tolist()) == "Task: go, State: 128 128 128;\nAction: "
+
+
+def test_a_long_prompt_is_cut_at_the_tail_with_a_warning(caplog):
+    with caplog.at_level(logging.WARNING, "morph_vla"):
+        ids, mask = tokenizer.tokenize(BYTES, "go", np.zeros(3, np.float32), 5)
+    assert caplog.messages == ["prompt of 9 tokens is cut to the model's 5: 'go'"]
+    assert mask.all()
+    assert ids.tolist() == BYTES.encode(tokenizer.prompt_text("go", np.zeros(3, np.float32)))[:5]
+
+
+def test_the_tokenizers_names():
+    assert tokenizer.load("bytes").name == "bytes"
+    with pytest.raises(
+        ConfigError, match=r"^tokenizer: 'byte' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'$"
+    ):
+        tokenizer.load("byte")
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with pytest.raises(ConfigError, match=rf"^tokenizer: no tokenizer at '{tmp_path}': \S"):
+        tokenizer.load(f"paligemma:{tmp_path}")
+
+
+def test_numbers_start_smooth_and_other_rows_as_they_were():
+    table = np.random.default_rng(0).normal(0, 0.3, (BYTES.vocab + 3, 13)).astype(np.float32)
+    found = tokenizer.smooth_numbers(table, BYTES)
+    numbers = np.arange(260, 517)
+    others = np.setdiff1d(np.arange(len(table)), numbers)
+    np.testing.assert_array_equal(found[others], table[others])
+    rows = found[numbers]
+    assert abs(rows.std() / table.std() - 1) < 0.1
+    one, two, far = (np.linalg.norm(rows[n:] - rows[:-n], axis=1).mean() for n in (1, 2, 101))
+    assert one < two < far
+    assert len(np.unique(rows.round(4), axis=0)) == 257
+    assert not np.shares_memory(found, table)
+
+
+def test_another_tokenizers_table_is_left_alone():
+    class Other:
+        name, vocab = "other", 7
+
+        def encode(self, text: str) -> list[int]:
+            return [2]
+
+    table = np.ones((7, 5), np.float32)
+    np.testing.assert_array_equal(tokenizer.smooth_numbers(table, Other()), table)
