@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot
 from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import Camera, InitialState, ObjectSpec, Suite
@@ -153,7 +153,9 @@ def _add_bowl(mj: ModuleType, body: Any, name: str, thing: ObjectSpec, common: d
 def _add_camera(mj: ModuleType, spec: Any, name: str, camera: Camera) -> None:
     body = spec.worldbody if camera.link is None else spec.body(camera.link)
     if body is None:
-        raise MorphVlaError(f"camera '{name}': the robot has no link '{camera.link}'")
+        links = [one.name for one in spec.bodies if one.name != "world"]
+        near = nearest(str(camera.link), links)
+        raise MorphVlaError(f"camera '{name}': the robot has no link '{camera.link}'{near}")
     body.add_camera(
         name=name, pos=list(camera.position), quat=look_at(camera.position, camera.look_at), fovy=camera.fovy
     )
@@ -166,6 +168,8 @@ def look_at(eye: tuple[float, ...], target: tuple[float, ...]) -> list[float]:
     runs along z itself.
     """
     back = np.asarray(eye, float) - np.asarray(target, float)
+    if not back.any():
+        raise MorphVlaError(f"a camera at {tuple(eye)} cannot look at its own position")
     back = back / np.linalg.norm(back)
     up = np.array([0.0, 0.0, 1.0]) if abs(back[2]) < 0.999 else np.array([1.0, 0.0, 0.0])
     right = np.cross(up, back)

@@ -179,7 +179,7 @@ def test_the_recorded_times_are_the_longest_stretches(readings):
     assert list(times(progress, RATE)) == ["inside_s", "at_rest_s", "released_s", "all_s"]
 
 
-# ------------------------------------------------------------------------------------------- the failed clause
+# --------------------------------------------------------------------------------------- the failed clause
 
 
 @pytest.mark.parametrize(
