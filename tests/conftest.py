@@ -33,3 +33,50 @@ def shared() -> Path:
         if folder.is_dir():
             return folder
     pytest.skip("the shared folder with recorded values is not beside this checkout")
+
+
+TINY_CAMERAS = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
+
+
+@pytest.fixture(scope="session")
+def tiny_suite():
+    """The demo's suite with small frames and short episodes."""
+    from morph_vla.sim import suite
+
+    return suite.load("panda_cube_in_bowl", [*TINY_CAMERAS, "episode_seconds=2", "settle_seconds=0.1"])
+
+
+@pytest.fixture(scope="session")
+def tiny_dataset(tmp_path_factory) -> Path:
+    """Three real demonstrations of the demo's suite as a LeRobot dataset with small frames."""
+    from morph_vla.sim import record, suite
+
+    folder = tmp_path_factory.mktemp("recorded") / "dataset"
+    chosen = suite.load("panda_cube_in_bowl", TINY_CAMERAS)
+    record.record(chosen, folder, 3, workers=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe(tiny_dataset):
+    """A recipe that trains on it in seconds."""
+    from morph_vla.training import config
+
+    sizes = [
+        "model.image_size=24", "model.vit={width: 12, depth: 1, mlp_dim: 20, heads: 2, patch: 12}",
+        "model.prefix={width: 20, mlp_dim: 28}", "model.expert={width: 16, mlp_dim: 28}", "model.depth=2",
+        "model.heads=2", "model.head_dim=6",
+    ]  # fmt: skip
+    pace = [
+        "training.steps=6", "training.batch=5", "training.flow_samples=2", "training.log_every=2",
+        "training.held_out_every=4", "training.checkpoint_every=3", "optimizer.warmup=2", "data.held_out=0.4",
+    ]  # fmt: skip
+    return config.load("panda_demo", [*sizes, *pace, f"data.dataset={tiny_dataset}"])
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_recipe, tmp_path_factory):
+    """A finished training run of the tiny recipe."""
+    from morph_vla.training import loop
+
+    return loop.train(tiny_recipe, tmp_path_factory.mktemp("run") / "train")

@@ -1,0 +1,87 @@
+"""A checkpoint as a policy: what it was trained with is what it asks for; answers stand on their own."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.serving.attention import between_joints, joint_attention
+from morph_vla.serving.policy import CheckpointPolicy, mismatches
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_run) -> CheckpointPolicy:
+    return CheckpointPolicy(tiny_run.checkpoint, batch=3)
+
+
+def observation(episode: int = 0, step: int = 0) -> dict:
+    rng = np.random.default_rng(episode)
+    return {
+        "images/exterior": rng.integers(0, 256, (24, 24, 3), dtype=np.uint8),
+        "images/wrist": rng.integers(0, 256, (31, 24, 3), dtype=np.uint8),
+        "state": rng.normal(size=8).astype(np.float32),
+        "prompt": "put the cube in the bowl",
+        "robot": "panda",
+        "episode": episode,
+        "step": step,
+    }
+
+
+def test_actions_come_in_the_robots_order_and_units(policy):
+    actions = policy.infer(observation())["actions"]
+    assert actions.shape == (16, 8) and actions.dtype == np.float32 and np.isfinite(actions).all()
+
+
+def test_an_answer_does_not_depend_on_what_is_asked_beside_it(policy):
+    alone = [policy.infer(observation(i))["actions"] for i in range(5)]
+    together = [answer["actions"] for answer in policy.infer_batch([observation(i) for i in range(5)])]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_noise_comes_from_episode_and_step(policy):
+    one, again, later = (policy.infer(observation(2, step))["actions"] for step in (0, 0, 8))
+    assert np.array_equal(one, again) and not np.allclose(one, later)
+
+
+def test_a_reloaded_checkpoint_acts_the_same(policy, tiny_run):
+    other = CheckpointPolicy(tiny_run.checkpoint, batch=3)
+    assert np.array_equal(other.infer(observation(4))["actions"], policy.infer(observation(4))["actions"])
+
+
+def test_a_missing_camera_is_named_with_both_sides(policy):
+    lacking = observation()
+    del lacking["images/wrist"]
+    with pytest.raises(MorphVlaError, match=r"lacks images/wrist; this policy was trained with images/exterior"):
+        policy.infer(lacking)
+
+
+def test_a_state_of_another_width_is_refused(policy):
+    with pytest.raises(MorphVlaError, match="state has 6 values; this policy was trained with 8"):
+        policy.infer({**observation(), "state": np.zeros(6, np.float32)})
+
+
+def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
+    assert mismatches(policy, tiny_suite) == []
+    cameras = {"wrist": tiny_suite.cameras["wrist"]}
+    other = dataclasses.replace(tiny_suite, robot="so101", control_rate=30.0, cameras=cameras)
+    found = "; ".join(mismatches(policy, other))
+    assert "the suite has 'so101', the policy was trained on 'panda'" in found
+    assert "the suite runs at 30 Hz, the policy was trained at 15 Hz" in found
+    assert "the policy needs 'exterior', the suite has wrist" in found
+
+
+def test_masked_layers_give_no_weight_to_joints_that_are_not_neighbours(policy):
+    found = joint_attention(policy, [observation(i) for i in range(2)])
+    assert [layer["masked"] for layer in found["layers"]] == [True, False]
+    far = ~policy.robot.adjacency
+    masked, free = (np.asarray(layer["matrix"]) for layer in found["layers"])
+    assert masked.shape == (8, 8) and (masked[far] == 0).all() and (masked[~far] > 0).all()
+    assert (free > 0).all()
+
+
+def test_attention_sums_over_key_chunks_and_averages_over_query_chunks():
+    weights = np.zeros((1, 1, 1, 1, 6, 7))
+    weights[..., -4:, -4:] = np.arange(16.0).reshape(4, 4)  # two chunks of two joints
+    expected = np.array([[(0 + 2 + 8 + 10) / 2, (1 + 3 + 9 + 11) / 2], [(4 + 6 + 12 + 14) / 2, (5 + 7 + 13 + 15) / 2]])
+    np.testing.assert_allclose(between_joints(weights, 2, 2)[0], expected)

@@ -1,0 +1,113 @@
+"""The trainer: one folder, exact resume, a log that never runs ahead of its checkpoints."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.training import checkpoint, loop
+
+
+def leaves(run: loop.Run) -> list[np.ndarray]:
+    like = jax.eval_shape(lambda: loop.fresh_params(RECIPE["recipe"]))
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(checkpoint.load_params(run.checkpoint, like, "params"))]
+
+
+RECIPE: dict = {}
+
+
+@pytest.fixture(autouse=True)
+def _recipe(tiny_recipe):
+    RECIPE["recipe"] = tiny_recipe
+
+
+def test_an_interrupted_run_equals_an_uninterrupted_one(tiny_recipe, tiny_run, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(report: loop.Report) -> None:
+        if report.step == 4:  # after the checkpoint of step 3, before that of step 6
+            raise Stop
+
+    with pytest.raises(Stop):
+        loop.train(tiny_recipe, tmp_path, on_report=stop)
+    assert checkpoint.steps(tmp_path / "checkpoints") == [0, 3]
+    run = loop.train(tiny_recipe, tmp_path)
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(run), leaves(tiny_run), strict=True))
+    assert [(e["step"], e["loss"]) for e in run.curve] == [(e["step"], e["loss"]) for e in tiny_run.curve]
+
+
+def test_a_finished_run_is_left_as_it_is(tiny_recipe, tiny_run):
+    before = (tiny_run.folder / "log.jsonl").read_bytes()
+    again = loop.train(tiny_recipe, tiny_run.folder)
+    assert again.checkpoint == tiny_run.checkpoint and again.curve == tiny_run.curve
+    assert (tiny_run.folder / "log.jsonl").read_bytes() == before
+
+
+def test_the_log_is_json_lines_with_loss_rate_and_held_out_loss(tiny_run):
+    lines = [json.loads(line) for line in (tiny_run.folder / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert all(np.isfinite(line["loss"]) and line["lr"] >= 0 for line in lines)
+    assert [line["held_out_loss"] is not None for line in lines] == [False, True, True]
+
+
+def test_first_and_newest_checkpoints_are_kept(tiny_run):
+    assert checkpoint.steps(tiny_run.folder / "checkpoints") == [0, 3, 6]
+    assert tiny_run.checkpoint.name == "6"
+
+
+def test_parts_add_up_to_all_parameters(tiny_run):
+    assert sum(sum(row.values()) for row in tiny_run.parts.values()) == tiny_run.parameters
+    assert set(tiny_run.parts) == {"vision encoder", "language model", "action expert", "morphology"}
+
+
+def test_expert_tuning_freezes_the_language_model(tiny_recipe):
+    parts = loop.parts_of(loop.fresh_params(tiny_recipe), "expert")
+    for name in ("vision encoder", "language model"):
+        assert parts[name]["trainable"] == 0 < parts[name]["frozen"]
+    for name in ("action expert", "morphology"):
+        assert parts[name]["frozen"] == 0 < parts[name]["trainable"]
+
+
+def test_a_folder_of_another_recipe_is_refused_with_the_key_that_differs(tiny_recipe, tiny_run):
+    other = dataclasses.replace(tiny_recipe, training=dataclasses.replace(tiny_recipe.training, seed=7))
+    with pytest.raises(MorphVlaError, match=r"holds a run of another recipe \(differs in training\.seed\)"):
+        loop.train(other, tiny_run.folder)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop.math, "isfinite", lambda _: False)
+    with pytest.raises(MorphVlaError, match=r"the loss is .* at step 2; the last good checkpoint is kept"):
+        loop.train(tiny_recipe, tmp_path)
+
+
+def test_a_robot_with_other_joints_than_the_dataset_is_refused(tiny_recipe, tmp_path):
+    data = dataclasses.replace(tiny_recipe.data, robot="so101")
+    with pytest.raises(MorphVlaError, match="actions have 8 values, robot 'so101' has 6 joints"):
+        loop.train(dataclasses.replace(tiny_recipe, data=data), tmp_path)
+
+
+def test_a_checkpoint_that_does_not_fit_names_the_leaf(tiny_recipe, tiny_run):
+    bigger = dataclasses.replace(tiny_recipe.model, expert=dataclasses.replace(tiny_recipe.model.expert, mlp_dim=30))
+    like = jax.eval_shape(lambda: loop.fresh_params(dataclasses.replace(tiny_recipe, model=bigger)))
+    with pytest.raises(MorphVlaError, match=r"leaf 'PaliGemma/llm/layers/mlp_1/gating_einsum' has shape \(2, 2, 16, 28\)"):
+        checkpoint.load_params(tiny_run.checkpoint, like)
+    bare = dataclasses.replace(tiny_recipe, model=dataclasses.replace(tiny_recipe.model, morphology=None))
+    with pytest.raises(MorphVlaError, match="the checkpoint's leaf 'morphology/.*' has no place in the model"):
+        checkpoint.load_params(tiny_run.checkpoint, jax.eval_shape(lambda: loop.fresh_params(bare)))
+
+
+def test_an_unfinished_checkpoint_is_not_a_checkpoint(tmp_path):
+    (tmp_path / "9.unfinished").mkdir()
+    assert checkpoint.steps(tmp_path) == []
+    with pytest.raises(MorphVlaError, match="no checkpoint here"):
+        checkpoint.about(tmp_path)
+
+
+def test_params_are_stored_as_openpi_stores_them(tiny_run):
+    tree = checkpoint._read(tiny_run.checkpoint / "params")
+    assert set(tree) == {"params"}
+    assert tree["params"]["PaliGemma"]["llm"]["layers"]["attn"]["q_einsum_1"]["w"].shape == (2, 2, 16, 6)
