@@ -1,15 +1,14 @@
 """The door to `lerobot` for reading: a dataset's values as arrays, its frames as a memory-mapped cache.
 
-Values (state, action, episode bounds) come from the parquet files without decoding a pixel. Frames are decoded
-once, file by file, scaled to the model's image size and kept as uint8 in a cache folder, because a training run
-visits each of them many times. The cache appears whole or not at all.
+Values (state, action, episode bounds) come from the parquet files without decoding a pixel. Frames are
+decoded once, file by file, scaled to the model's image size and kept as uint8 in a cache folder, because a
+training run visits each of them many times. The cache appears whole or not at all.
 """
 
 import dataclasses
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,9 +58,14 @@ def read(root: Path, state: str = STATE, action: str = ACTION) -> Recordings:
     info = root / "meta" / "info.json"
     if not info.exists():
         raise MorphVlaError(f"{root}: no LeRobot dataset here (meta/info.json is missing)")
-    version = json.loads(info.read_text()).get("codebase_version", "unknown")
+    try:
+        version = str(json.loads(info.read_text(encoding="utf-8")).get("codebase_version", "unknown"))
+    except ValueError as error:
+        raise MorphVlaError(f"{info}: not JSON: {error}") from error
     if not version.startswith("v3"):
-        raise MorphVlaError(f"{root}: LeRobot {version}; this reader takes v3.0, convert it with lerobot first")
+        raise MorphVlaError(
+            f"{root}: LeRobot {version}; this reader takes v3.0, convert it with lerobot first"
+        )
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset(f"local/{root.name}", root=root)
     meta, table = dataset.meta, dataset.hf_dataset.data
     for name in (state, action):
@@ -98,8 +102,8 @@ def _check_finite(root: Path, name: str, value: np.ndarray, episode: np.ndarray,
     if len(bad):
         row, column = bad[0]
         raise MorphVlaError(
-            f"{root}: '{name}' holds {len(bad)} values that are not finite, the first in episode {episode[row]}, "
-            f"frame {frame[row]}, value {column}"
+            f"{root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
+            f"{episode[row]}, frame {frame[row]}, value {column}"
         )
 
 
@@ -112,12 +116,12 @@ def frames(
 ) -> UInt8[np.ndarray, "n size size 3"]:
     """Every frame of one camera, scaled with padding to `size`, as a read-only memory map in `cache`.
 
-    Raises MorphVlaError for a camera that is not there (the nearest is named) and for a video with fewer
-    frames than the table (its episode is named).
+    Raises MorphVlaError for a camera that is not there (the nearest is named), for a video that cannot be
+    decoded, and for one with fewer frames than the table (its episode is named).
     """
     if camera not in recordings.cameras:
         raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{nearest(camera, recordings.cameras)}")
-    path = cache / f"{_content_key(recordings)}-{camera.replace('/', '_')}-{size}.npy"
+    path = cache / f"{_content_key(recordings, camera)}-{camera.replace('/', '_')}-{size}.npy"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
@@ -129,21 +133,26 @@ def frames(
                 progress(row, recordings.frames)
         out.flush()
         del out
-        os.replace(unfinished, path)
+        unfinished.replace(path)
     return np.load(path, mmap_mode="r")
 
 
-def _content_key(recordings: Recordings) -> str:
-    """A name for the dataset's content: its values and where each episode begins."""
+def _content_key(recordings: Recordings, camera: str) -> str:
+    """A name for the dataset's content: its values, where each episode begins, and the sizes of its videos.
+
+    The sizes tell apart two recordings of the same motion through different cameras.
+    """
     digest = hashlib.sha256(recordings.state.tobytes())
     digest.update(recordings.action.tobytes())
     digest.update(recordings.starts.tobytes())
+    videos = recordings.root / "videos" / f"observation.images.{camera}"
+    for path in sorted(videos.rglob("*.mp4")):
+        digest.update(f"{path.relative_to(videos).as_posix()} {path.stat().st_size}\n".encode())
     return digest.hexdigest()[:16]
 
 
 def _decode(recordings: Recordings, camera: str) -> Iterator[tuple[int, UInt8[np.ndarray, "h w 3"]]]:
     """(row, frame) of all episodes, each video file decoded once from front to back."""
-    av = require("av", "lerobot")
     meta = _import("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata(
         f"local/{recordings.root.name}", root=recordings.root
     )
@@ -154,23 +163,40 @@ def _decode(recordings: Recordings, camera: str) -> Iterator[tuple[int, UInt8[np
         path = recordings.root / meta.get_video_file_path(episode, key)
         files.setdefault(path, []).append((round(begin * recordings.fps), episode))
     for path, members in files.items():
-        members.sort()
-        expected = members[:]
-        current, row, end = -1, 0, 0
+        yield from _decode_file(recordings, path, sorted(members))
+
+
+def _decode_file(
+    recordings: Recordings, path: Path, expected: list[tuple[int, int]]
+) -> Iterator[tuple[int, UInt8[np.ndarray, "h w 3"]]]:
+    """(row, frame) of the episodes in one video: `expected` holds (first frame in the file, episode)."""
+    current, row, end = -1, 0, 0
+    for number, image in enumerate(_images(path)):
+        if expected and number >= expected[0][0]:
+            if row < end:
+                break
+            current = expected.pop(0)[1]
+            row, end = int(recordings.starts[current]), int(recordings.ends[current])
+        if row < end:
+            yield row, image
+            row += 1
+    if row < end or expected:
+        episode = current if row < end else expected[0][1]
+        missing = int(recordings.ends[episode]) - (row if row < end else int(recordings.starts[episode]))
+        raise MorphVlaError(
+            f"{path}: the video ends before episode {episode} does ({missing} frames are missing); "
+            "the file is truncated"
+        )
+
+
+def _images(path: Path) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+    av = require("av", "lerobot")
+    try:
         with av.open(str(path)) as container:
-            for number, frame in enumerate(container.decode(video=0)):
-                if expected and number >= expected[0][0]:
-                    current = expected.pop(0)[1]
-                    row, end = int(recordings.starts[current]), int(recordings.ends[current])
-                if row < end:
-                    yield row, frame.to_ndarray(format="rgb24")
-                    row += 1
-        if expected or row < end:
-            episode = expected[0][1] if expected else current
-            raise MorphVlaError(
-                f"{path}: the video ends before episode {episode} does ({end - row} frames are missing); "
-                "the file is truncated"
-            )
+            for frame in container.decode(video=0):
+                yield frame.to_ndarray(format="rgb24")
+    except av.error.FFmpegError as error:
+        raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error
 
 
 def clear_cache(cache: Path) -> None:

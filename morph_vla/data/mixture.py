@@ -1,5 +1,6 @@
 """Which sample comes at which step: a pure function of (seed, step), so that a resumed run sees what an
-uninterrupted one would have seen."""
+uninterrupted one would have seen.
+"""
 
 import hashlib
 
@@ -8,7 +9,7 @@ from jaxtyping import Bool, Int
 
 
 def batch_rows(rows: Int[np.ndarray, "n"], batch: int, seed: int, step: int) -> Int[np.ndarray, "b"]:
-    """The rows of step `step`: pass after pass over `rows`, each pass shuffled anew, batches cut across passes."""
+    """The rows of step `step`: pass after pass over `rows`, each shuffled anew, batches cut across passes."""
     places = np.arange(step * batch, (step + 1) * batch)
     out = np.empty(batch, np.int64)
     for turn in np.unique(places // len(rows)):

@@ -43,10 +43,13 @@ def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> St
     for d in np.flatnonzero(high - low < MIN_SPAN):
         name = names[d] if d < len(names) else f"value {d}"
         logging.getLogger("morph_vla").warning(
-            "%s hardly moves (q01 %.4g, q99 %.4g): its range is widened to %g", name, low[d], high[d], MIN_SPAN
+            "%s hardly moves (q01 %.4g, q99 %.4g): its range is widened to %g",
+            name,
+            low[d],
+            high[d],
+            MIN_SPAN,
         )
         middle = (low[d] + high[d]) / 2
         low[d], high[d] = middle - MIN_SPAN / 2, middle + MIN_SPAN / 2
-    as_tuple = lambda x: tuple(float(v) for v in x)  # noqa: E731
     mean, std = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
-    return Stats(as_tuple(low), as_tuple(high), as_tuple(mean), as_tuple(std))
+    return Stats(*(tuple(float(v) for v in x) for x in (low, high, mean, std)))

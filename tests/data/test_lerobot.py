@@ -1,0 +1,230 @@
+"""Datasets written by LeRobot itself, read back: values, frames, and what is said when something is wrong."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla.data import lerobot as door
+from morph_vla.data import stats, transforms
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05.tokenizer import BytesTokenizer, tokenize
+
+pytest.importorskip("lerobot", reason="lerobot is not installed; it needs Python 3.12")
+pytestmark = pytest.mark.filterwarnings("ignore")  # LeRobot's and FFmpeg's own
+
+LENGTHS, SIZE, FPS = (7, 5), 16, 10
+TASKS = ("put the cube in the bowl", "stack the cubes")
+CAMERAS = ("front", "wrist")
+
+
+def picture(frame: int, camera: int) -> np.ndarray:
+    """One colour per frame and camera, far enough apart to survive compression."""
+    colour = (20 + 18 * frame, 230 - 18 * frame, 60 + 120 * camera)
+    return np.broadcast_to(np.array(colour, np.uint8), (SIZE, SIZE, 3)).copy()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """Two episodes of 7 and 5 frames, two cameras whose episodes share one video file each."""
+    from lerobot.configs.video import RGBEncoderConfig
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    root = tmp_path_factory.mktemp("lerobot") / "tiny"
+    vector = {"dtype": "float32", "shape": (3,), "names": ["a", "b", "c"]}
+    video = {"dtype": "video", "shape": (SIZE, SIZE, 3), "names": ["height", "width", "channels"]}
+    features = {"observation.state": vector, "action": vector}
+    features |= {f"observation.images.{name}": video for name in CAMERAS}
+    encoder = RGBEncoderConfig(vcodec="h264", crf=18, g=2, preset="veryfast")
+    data = LeRobotDataset.create("local/tiny", FPS, features, root=root, robot_type="panda", rgb_encoder=encoder)
+    number = 0
+    for length, task in zip(LENGTHS, TASKS, strict=True):
+        for _ in range(length):
+            frame = {f"observation.images.{name}": picture(number, i) for i, name in enumerate(CAMERAS)}
+            value = np.array([number, -number, 0.5 * number], np.float32)
+            data.add_frame({**frame, "observation.state": value, "action": value + 1, "task": task})
+            number += 1
+        data.save_episode()
+    data.finalize()
+    return root
+
+
+@pytest.fixture
+def copy(written, tmp_path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(written, tmp_path / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def recordings(written) -> door.Recordings:
+    return door.read(written)
+
+
+def test_values_are_read(recordings):
+    n = np.arange(12, dtype=np.float32)
+    np.testing.assert_array_equal(recordings.state, np.stack([n, -n, 0.5 * n], axis=1))
+    np.testing.assert_array_equal(recordings.action, recordings.state + 1)
+    np.testing.assert_array_equal(recordings.starts, [0, 7])
+    np.testing.assert_array_equal(recordings.ends, [7, 12])
+    np.testing.assert_array_equal(recordings.episode_of(), [0] * 7 + [1] * 5)
+    assert [recordings.tasks[i] for i in recordings.task_of] == [TASKS[0]] * 7 + [TASKS[1]] * 5
+    assert (recordings.frames, recordings.fps, recordings.robot_type) == (12, FPS, "panda")
+    assert recordings.cameras == CAMERAS
+    assert recordings.version == "v3.0"
+
+
+def test_frames_are_those_of_their_row_across_episodes_that_share_a_file(recordings, tmp_path):
+    files = list((recordings.root / "videos" / "observation.images.front").rglob("*.mp4"))
+    assert len(files) == 1
+    for i, camera in enumerate(CAMERAS):
+        found = door.frames(recordings, camera, SIZE, tmp_path)
+        assert found.shape == (12, SIZE, SIZE, 3)
+        for row in range(12):
+            assert np.abs(found[row].astype(int) - picture(row, i)).mean() < 8, (camera, row)
+
+
+def test_frames_are_scaled_and_read_only(recordings, tmp_path):
+    found = door.frames(recordings, "front", 11, tmp_path)
+    assert found.shape == (12, 11, 11, 3)
+    assert not found.flags.writeable
+
+
+def test_the_cache_is_used_again_and_an_unfinished_one_is_not(recordings, tmp_path, monkeypatch):
+    first = door.frames(recordings, "front", SIZE, tmp_path)
+    (kept,) = tmp_path.glob("*.npy")
+    unfinished = kept.with_suffix(".unfinished")
+    kept.rename(unfinished)
+    unfinished.write_bytes(unfinished.read_bytes()[:997])
+    again = door.frames(recordings, "front", SIZE, tmp_path)
+    np.testing.assert_array_equal(again, first)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
+    monkeypatch.setattr(door, "_decode", lambda *_: pytest.fail("decoded although cached"))
+    np.testing.assert_array_equal(door.frames(recordings, "front", SIZE, tmp_path), first)
+    door.clear_cache(tmp_path)
+    assert not tmp_path.exists()
+
+
+def test_another_recording_of_the_same_motion_has_frames_of_its_own(recordings, copy, tmp_path):
+    cache = tmp_path / "cache"
+    door.frames(recordings, "front", SIZE, cache)
+    for path in (copy / "videos" / "observation.images.front").rglob("*.mp4"):
+        other = next((copy / "videos" / "observation.images.wrist").rglob("*.mp4"))
+        path.write_bytes(other.read_bytes())
+    found = door.frames(door.read(copy), "front", SIZE, cache)
+    assert np.abs(found[3].astype(int) - picture(3, 1)).mean() < 8
+
+
+def test_progress_is_told(recordings, tmp_path):
+    told = []
+    door.frames(recordings, "front", SIZE, tmp_path, progress=lambda *at: told.append(at))
+    assert told == [(0, 12)]
+
+
+def test_no_dataset(tmp_path):
+    with pytest.raises(MorphVlaError, match=rf"^{tmp_path}: no LeRobot dataset here \(meta/info\.json is missing\)$"):
+        door.read(tmp_path)
+
+
+@pytest.mark.parametrize(("version", "said"), [("v2.1", r"v2\.1"), (None, "unknown")])
+def test_another_version(copy, version, said):
+    path = copy / "meta" / "info.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, "codebase_version": version} if version else {"fps": 10}))
+    with pytest.raises(
+        MorphVlaError, match=rf"^{copy}: LeRobot {said}; this reader takes v3\.0, convert it with lerobot first$"
+    ):
+        door.read(copy)
+
+
+def test_info_that_is_not_json(copy):
+    (copy / "meta" / "info.json").write_text("{")
+    with pytest.raises(MorphVlaError, match=rf"^{copy}/meta/info\.json: not JSON: Expecting .* line 1"):
+        door.read(copy)
+
+
+def test_a_feature_that_is_not_there(written):
+    with pytest.raises(
+        MorphVlaError, match=rf"^{written}: no feature 'observation\.stat'; did you mean 'observation\.state'\?$"
+    ):
+        door.read(written, state="observation.stat")
+
+
+def test_a_camera_that_is_not_there(recordings, tmp_path):
+    with pytest.raises(MorphVlaError, match=rf"^{recordings.root}: no camera 'fromt'; did you mean 'front'\?$"):
+        door.frames(recordings, "fromt", SIZE, tmp_path)
+
+
+def test_values_that_are_not_finite(copy):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (path,) = (copy / "data").rglob("*.parquet")
+    table = pq.read_table(path)
+    values = np.array(table.column("action").to_pylist(), np.float32)
+    values[9, 2] = np.nan
+    values[11, 0] = np.inf
+    at = table.schema.get_field_index("action")
+    column = pa.array(values.tolist(), table.schema.field("action").type)
+    pq.write_table(table.set_column(at, table.schema.field("action"), column), path)
+    with pytest.raises(
+        MorphVlaError,
+        match=rf"^{copy}: 'action' holds 2 values that are not finite, the first in episode 1, frame 2, value 2$",
+    ):
+        door.read(copy)
+
+
+def test_a_video_that_ends_early(copy, tmp_path):
+    import av
+
+    (path,) = (copy / "videos" / "observation.images.front").rglob("*.mp4")
+    short = tmp_path / "short.mp4"
+    with av.open(str(short), "w") as out:
+        stream = out.add_stream("libx264", rate=FPS)
+        stream.width = stream.height = SIZE
+        stream.pix_fmt = "yuv420p"
+        for number in range(10):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number, 0), format="rgb24")))
+        out.mux(stream.encode(None))
+    short.replace(path)
+    cache = tmp_path / "cache"
+    with pytest.raises(
+        MorphVlaError,
+        match=rf"^{path}: the video ends before episode 1 does \(2 frames are missing\); the file is truncated$",
+    ):
+        door.frames(door.read(copy), "front", SIZE, cache)
+    assert not list(cache.glob("*.npy"))
+
+
+def test_a_video_file_cut_in_the_middle(copy, tmp_path):
+    (path,) = (copy / "videos" / "observation.images.front").rglob("*.mp4")
+    path.write_bytes(path.read_bytes()[:499])
+    with pytest.raises(MorphVlaError, match=rf"^{path}: the video cannot be decoded: \S"):
+        door.frames(door.read(copy), "front", SIZE, tmp_path / "cache")
+
+
+def test_a_table_of_rows_for_the_model(recordings):
+    state, action = stats.compute(recordings.state), stats.compute(recordings.action)
+    frames = {"base_0_rgb": np.zeros((12, 5, 5, 3), np.uint8)}
+    table = transforms.prepare(
+        recordings, state, action, BytesTokenizer(), frames, action_dim=7, max_tokens=53
+    )
+    ids, mask = tokenize(BytesTokenizer(), TASKS[1], state.normalise(recordings.state)[9], 53)
+    np.testing.assert_array_equal(table.tokens[9], ids)
+    np.testing.assert_array_equal(table.token_mask[9], mask)
+    np.testing.assert_array_equal(table.actions[:, :3], action.normalise(recordings.action))
+    assert not table.actions[:, 3:].any()
+    np.testing.assert_array_equal(table.last, [6] * 7 + [11] * 5)
+    chunk = transforms.chunks(table, np.array([0, 5, 11]), 4)
+    wanted = [[0, 1, 2, 3], [5, 6, 6, 6], [11, 11, 11, 11]]
+    np.testing.assert_array_equal(chunk, table.actions[np.array(wanted)])
+
+
+def test_padding_is_zeros_on_the_right():
+    x = np.ones((2, 3, 5), np.float32)
+    found = transforms.pad(x, 7)
+    np.testing.assert_array_equal(found[..., :5], x)
+    assert not found[..., 5:].any()
+    assert dataclasses.is_dataclass(transforms.Table)

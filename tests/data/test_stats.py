@@ -1,0 +1,56 @@
+"""Statistics and normalisation."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from morph_vla.data import stats
+
+
+@pytest.fixture(scope="module")
+def values() -> np.ndarray:
+    return np.random.default_rng(0).normal([0, 5, -200], [1, 0.3, 40], (997, 3)).astype(np.float32)
+
+
+def test_the_statistics_are_exact(values):
+    found = stats.compute(values)
+    exact = values.astype(np.float64)
+    np.testing.assert_allclose(found.q01, np.quantile(exact, 0.01, axis=0))
+    np.testing.assert_allclose(found.q99, np.quantile(exact, 0.99, axis=0))
+    np.testing.assert_allclose(found.mean, exact.mean(0))
+    np.testing.assert_allclose(found.std, exact.std(0), rtol=1e-5)
+
+
+def test_quantiles_go_to_one_and_nothing_is_clipped(values):
+    found = stats.compute(values)
+    ends = np.stack([found.q01, found.q99]).astype(np.float32)
+    np.testing.assert_allclose(found.normalise(ends), [[-1, -1, -1], [1, 1, 1]], atol=1e-4)
+    assert np.abs(found.normalise(values)).max() > 1
+    assert found.normalise(values).dtype == np.float32
+
+
+def test_restore_is_the_inverse(values):
+    found = stats.compute(values)
+    np.testing.assert_allclose(found.restore(found.normalise(values)), values, rtol=1e-5, atol=1e-5)
+    chunk = values[:990].reshape(5, 198, 3)
+    np.testing.assert_array_equal(found.normalise(chunk), found.normalise(values[:990]).reshape(5, 198, 3))
+
+
+@pytest.mark.parametrize(("names", "called"), [((), "value 1"), (("lift", "elbow", "grip"), "elbow")])
+def test_a_dimension_that_hardly_moves_is_widened_and_named(values, names, called, caplog):
+    still = values.copy()
+    still[:, 1] = 5.0
+    with caplog.at_level(logging.WARNING, "morph_vla"):
+        found = stats.compute(still, names)
+    assert caplog.messages == [f"{called} hardly moves (q01 5, q99 5): its range is widened to 0.01"]
+    assert found.q01[1] == pytest.approx(4.995)
+    assert found.q99[1] == pytest.approx(5.005)
+    np.testing.assert_allclose(found.normalise(still)[:, 1], 0, atol=1e-3)
+    assert found.q01[0] == stats.compute(values).q01[0]
+
+
+def test_dimensions_that_move_are_not_named(values, caplog):
+    with caplog.at_level(logging.WARNING, "morph_vla"):
+        stats.compute(values)
+    assert not caplog.messages
