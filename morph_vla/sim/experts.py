@@ -51,7 +51,7 @@ def waypoints(
 ) -> list[Waypoint]:
     """The tool's stations of pick-and-place, in order [m, rad].
 
-    The gripper turns with the object by less than an eighth of a turn: a box looks the same every quarter.
+    The gripper turns with the object by an eighth of a turn at most: a box looks the same every quarter.
     """
     yaw = (object_yaw + math.pi / 4) % (math.pi / 2) - math.pi / 4
     up = np.array([0.0, 0.0, 1.0])
