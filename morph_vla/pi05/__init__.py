@@ -1,6 +1,7 @@
 """The host model: pi0.5 in Flax, parameters named and shaped as openpi's.
 
-Semantics are openpi's (public repository, JAX): `src/openpi/models/{pi0,gemma,siglip}.py`, read as a reference.
+Semantics are openpi's (public repository, JAX): `src/openpi/models/{pi0,gemma,siglip}.py`, read as a
+reference.
 """
 
 from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig

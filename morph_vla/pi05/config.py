@@ -62,7 +62,9 @@ class Pi05Config:
                 f"model.vit.width: {self.vit.width} is not a multiple of model.vit.heads {self.vit.heads}"
             )
         if self.heads % self.kv_heads:
-            raise ConfigError(f"model.heads: {self.heads} is not a multiple of model.kv_heads {self.kv_heads}")
+            raise ConfigError(
+                f"model.heads: {self.heads} is not a multiple of model.kv_heads {self.kv_heads}"
+            )
         if self.head_dim % 2:
             raise ConfigError(f"model.head_dim: {self.head_dim} must be even, for rotary positions")
         if self.expert.width % 2:

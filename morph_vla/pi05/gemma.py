@@ -195,7 +195,8 @@ class Block(nn.Module):
         normed, gates = self._norm("pre_ffw_norm", experts, conditions)
         widths = (self.config.prefix.mlp_dim, self.config.expert.mlp_dim)
         forwarded = [
-            None if x is None else FeedForward(widths[i], name=_name("mlp", i))(x) for i, x in enumerate(normed)
+            None if x is None else FeedForward(widths[i], name=_name("mlp", i))(x)
+            for i, x in enumerate(normed)
         ]
         return _residual(experts, forwarded, gates), seen
 
@@ -273,7 +274,9 @@ class Embedder(nn.Module):
         return table[tokens] * jnp.sqrt(self.width).astype(table.dtype)
 
 
-def _residual(old: list[Array | None], new: list[Array | None], gates: list[Array | None]) -> list[Array | None]:
+def _residual(
+    old: list[Array | None], new: list[Array | None], gates: list[Array | None]
+) -> list[Array | None]:
     out: list[Array | None] = []
     for x, y, gate in zip(old, new, gates, strict=True):
         out.append(None if x is None or y is None else x + (y if gate is None else y * gate))

@@ -1,8 +1,8 @@
 """pi0.5: flow matching over action chunks, with or without a body (openpi: `models/pi0.py`).
 
-The prefix (images, prompt, state) never sees the suffix (actions, joints), so it is run once and its keys and
-values are what the suffix reads: several noise draws share one prefix in training, all Euler steps share it in
-sampling. The joint pass over both is kept as the reference that the cached one must equal.
+The prefix (images, prompt, state) never sees the suffix (actions, joints), so it is run once and its keys
+and values are what the suffix reads: several noise draws share one prefix in training, all Euler steps share
+it in sampling. The joint pass over both is kept as the reference that the cached one must equal.
 
 Who sees whom (p prefix, a actions, k kinematic tokens; rows look at columns):
 
@@ -45,7 +45,12 @@ class PaliGemma(nn.Module):
     def setup(self) -> None:
         config = self.config
         self.img = Siglip(
-            config.vit, config.prefix.width, config.dtype, config.remat, config.unroll, config.init == "openpi"
+            config.vit,
+            config.prefix.width,
+            config.dtype,
+            config.remat,
+            config.unroll,
+            config.init == "openpi",
         )
         self.llm = Gemma(config)
 
@@ -78,11 +83,15 @@ class Pi05(nn.Module):
                 masks.append(jnp.broadcast_to(mask[:, None], part.shape[:2]))
         tokens.append(self.PaliGemma.llm.embed(jnp.asarray(observation.tokens)))
         masks.append(jnp.asarray(observation.token_mask))
-        return jnp.concatenate([t.astype(self.config.dtype) for t in tokens], axis=1), jnp.concatenate(masks, 1)
+        return jnp.concatenate([t.astype(self.config.dtype) for t in tokens], axis=1), jnp.concatenate(
+            masks, 1
+        )
 
     def embed_suffix(
         self, actions: Float[Array, "b h a"], time: Float[Array, "b"], body: Body | None
-    ) -> tuple[Float[Array, "b t d"], Bool[Array, "b t"], Float[Array, "b d"], Float[Array, "l b u u"] | None]:
+    ) -> tuple[
+        Float[Array, "b t d"], Bool[Array, "b t"], Float[Array, "b d"], Float[Array, "l b u u"] | None
+    ]:
         """Action tokens, then kinematic tokens; their mask, the adaRMS condition, and the topology bias."""
         tokens = self.action_in_proj(actions)
         mask = jnp.ones(tokens.shape[:2], bool)
@@ -137,7 +146,9 @@ class Pi05(nn.Module):
         return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
 
 
-def example(config: Pi05Config, batch: int = 1) -> tuple[Observation, Float[Array, "b h a"], Float[Array, "b"]]:
+def example(
+    config: Pi05Config, batch: int = 1
+) -> tuple[Observation, Float[Array, "b h a"], Float[Array, "b"]]:
     """Zeros of the right shapes: an observation, actions and times."""
     size = (batch, config.image_size, config.image_size, 3)
     body = None
@@ -145,7 +156,10 @@ def example(config: Pi05Config, batch: int = 1) -> tuple[Observation, Float[Arra
         joints = config.morphology.max_joints
         square = jnp.broadcast_to(jnp.eye(joints, dtype=bool), (batch, joints, joints))
         body = Body(
-            square, (~square).astype(jnp.int32), jnp.zeros((batch, joints, 12)), jnp.ones((batch, joints), bool)
+            square,
+            (~square).astype(jnp.int32),
+            jnp.zeros((batch, joints, 12)),
+            jnp.ones((batch, joints), bool),
         )
     observation = Observation(
         {name: jnp.zeros(size) for name in config.cameras},
@@ -190,7 +204,11 @@ def loss(
     draws, batch = time.shape
     x_t, target = interpolate(jnp.broadcast_to(actions, noise.shape), noise, time)
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
-    body = None if observation.body is None else jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), observation.body)
+    body = (
+        None
+        if observation.body is None
+        else jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), observation.body)
+    )
     found = model.apply(
         variables,
         (keys, values),
@@ -232,4 +250,3 @@ def _tile(x: Array, times: int) -> Array:
 def count(params: Params) -> int:
     """Number of parameters."""
     return sum(int(leaf.size) for leaf in jax.tree.leaves(params))
-

@@ -26,7 +26,7 @@ def waves(key: Array, shape: tuple[int, int, int], dtype: Any = jnp.float32) -> 
     del key
     _, count, width = shape
     side = math.isqrt(count)
-    place = (jnp.arange(side) + 0.5) / side
+    place = (jnp.arange(side, dtype=jnp.float32) + 0.5) / side
     # From a quarter turn over the image to four patches a turn.
     turns = jnp.geomspace(0.25, max(side / 4, 0.5), (width + 3) // 4)
     angles = 2 * jnp.pi * place[:, None] * turns
@@ -76,7 +76,10 @@ class EncoderBlock(nn.Module):
         """One layer; the second argument and result are what `nn.scan` carries, unused."""
         y = nn.LayerNorm(dtype=self.dtype)(x)
         x = x + nn.MultiHeadDotProductAttention(
-            num_heads=self.heads, kernel_init=nn.initializers.xavier_uniform(), deterministic=True, dtype=self.dtype
+            num_heads=self.heads,
+            kernel_init=nn.initializers.xavier_uniform(),
+            deterministic=True,
+            dtype=self.dtype,
         )(y, y)
         y = nn.LayerNorm(dtype=self.dtype)(x)
         return x + MlpBlock(self.mlp_dim, self.dtype)(y), None
@@ -123,6 +126,8 @@ class Siglip(nn.Module):
         x = PatchEmbedding(width, self.config.patch, name="embedding")(images.astype(jnp.float32))
         init = nn.initializers.normal(stddev=width**-0.5) if self.zero_head else waves
         x = x + self.param("pos_embedding", init, (1, x.shape[1], width))
-        x = Transformer(self.config, self.dtype, self.remat, self.unroll, name="Transformer")(x.astype(self.dtype))
+        x = Transformer(self.config, self.dtype, self.remat, self.unroll, name="Transformer")(
+            x.astype(self.dtype)
+        )
         init = nn.initializers.zeros if self.zero_head else nn.initializers.lecun_normal()
         return nn.Dense(self.out_width, dtype=self.dtype, kernel_init=init, name="head")(x)

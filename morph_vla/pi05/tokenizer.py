@@ -133,9 +133,7 @@ def load(name: str) -> Tokenizer:
     raise ConfigError(f"tokenizer: '{name}' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'")
 
 
-def smooth_numbers(
-    table: Float[np.ndarray, "v d"], tokenizer: Tokenizer
-) -> Float[np.ndarray, "v d"]:
+def smooth_numbers(table: Float[np.ndarray, "v d"], tokenizer: Tokenizer) -> Float[np.ndarray, "v d"]:
     """A start for models trained from scratch with `bytes`: neighbouring numbers get neighbouring embeddings.
 
     Rows of the 257 number tokens become sines and cosines of the value at geometrically spaced frequencies

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from morph_vla.errors import ConfigError
+from morph_vla.errors import ConfigError, nearest
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.robots import dropin
 
@@ -81,12 +81,16 @@ def check(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: {error}") from error
     for name in recipe.data.cameras:
         if name not in recipe.model.cameras:
+            known = recipe.model.cameras
             raise ConfigError(
-                f"{where}: data.cameras: '{name}' is not one of the model's cameras {', '.join(recipe.model.cameras)}"
+                f"{where}: data.cameras: '{name}' is not one of the model's cameras "
+                f"{', '.join(known)}{nearest(name, known)}"
             )
     for key in ("steps", "batch", "flow_samples", "log_every", "held_out_every", "checkpoint_every"):
         if getattr(recipe.training, key) < 1:
-            raise ConfigError(f"{where}: training.{key}: must be at least 1, not {getattr(recipe.training, key)}")
+            raise ConfigError(
+                f"{where}: training.{key}: must be at least 1, not {getattr(recipe.training, key)}"
+            )
     if not 0 <= recipe.data.held_out < 1:
         raise ConfigError(f"{where}: data.held_out: must lie in [0, 1), not {recipe.data.held_out}")
     if not 0 <= recipe.training.ema < 1:

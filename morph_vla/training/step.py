@@ -26,10 +26,14 @@ class State(NamedTuple):
 
 
 def is_vlm(path: tuple[str, ...]) -> bool:
-    """Whether a leaf belongs to the vision-language model, frozen in action-expert fine-tuning (paper, Table 8)."""
+    """Whether a leaf is the vision-language model's, frozen in action-expert fine-tuning (paper, Table 8).
+
+    Within the transformer the action expert's modules carry the suffix `_1`; in the image encoder that suffix
+    only counts (`LayerNorm_1`).
+    """
     if path[0] != "PaliGemma":
         return False
-    return not any(part.endswith("_1") for part in path)
+    return path[1] == "img" or not any(part.endswith("_1") for part in path)
 
 
 def partition(params: Params, kind: str) -> tuple[Params, Params]:
@@ -51,7 +55,9 @@ def merge(one: Params, other: Params) -> Params:
     return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
 
 
-def make_optimizer(config: Optimizer, steps: int) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
+def make_optimizer(
+    config: Optimizer, steps: int
+) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
     """AdamW behind a global-norm clip, with linear warm-up and cosine decay; and the schedule itself."""
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, config.peak_lr, min(config.warmup, steps - 1), steps, config.peak_lr * config.final_lr_share
@@ -71,7 +77,9 @@ def start(params: Params, optimizer: optax.GradientTransformation, kind: str) ->
     """The state before the first step."""
     trainable, _ = partition(params, kind)
     # A copy: donated buffers must not be shared.
-    return State(params, jax.tree.map(jnp.copy, trainable), optimizer.init(trainable), jnp.zeros((), jnp.int32))
+    return State(
+        params, jax.tree.map(jnp.copy, trainable), optimizer.init(trainable), jnp.zeros((), jnp.int32)
+    )
 
 
 def draw_loss(
@@ -93,7 +101,9 @@ def draw_loss(
             name: random_shift(k, image, training.shift_pixels, training.brightness)
             for k, (name, image) in zip(keys, images.items(), strict=True)
         }
-    seen = Observation(images, observation.image_masks, observation.tokens, observation.token_mask, observation.body)
+    seen = Observation(
+        images, observation.image_masks, observation.tokens, observation.token_mask, observation.body
+    )
     draws = training.flow_samples
     noise = jax.random.normal(noise_key, (draws, *actions.shape))
     time = pi05.sample_time(time_key, (draws, actions.shape[0]))
@@ -117,20 +127,33 @@ def make_step(
         def objective(learnt: Params) -> Float[Array, ""]:
             noise_key = jax.random.fold_in(key, state.step)
             return draw_loss(
-                config, training, merge(learnt, frozen), observation, actions, action_dims, noise_key, augment=True
+                config,
+                training,
+                merge(learnt, frozen),
+                observation,
+                actions,
+                action_dims,
+                noise_key,
+                augment=True,
             )
 
         value, gradient = jax.value_and_grad(objective)(trainable)
-        updates, moments = optimizer.update(gradient, state.optimizer, trainable)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes integer counts with floats
+            updates, moments = optimizer.update(gradient, state.optimizer, trainable)
         learnt = optax.apply_updates(trainable, updates)
         # Early steps would drown the average in the random start: the decay grows to its value.
         taken = state.step.astype(jnp.float32)
         decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))
         ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
-        metrics = {"loss": value, "gradient_norm": optax.global_norm(gradient)}
+        metrics = {"loss": value, "gradient_norm": global_norm(gradient)}
         return State(merge(learnt, frozen), ema, moments, state.step + 1), metrics
 
     return jax.jit(step, donate_argnums=0)
+
+
+def global_norm(tree: Params) -> Float[Array, ""]:
+    """Square root of the sum of all squares (in optax its name depends on the version)."""
+    return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.float32(0)))
 
 
 def averaged(state: State) -> Params:

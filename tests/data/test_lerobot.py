@@ -39,7 +39,9 @@ def written(tmp_path_factory) -> Path:
     features = {"observation.state": vector, "action": vector}
     features |= {f"observation.images.{name}": video for name in CAMERAS}
     encoder = RGBEncoderConfig(vcodec="h264", crf=18, g=2, preset="veryfast")
-    data = LeRobotDataset.create("local/tiny", FPS, features, root=root, robot_type="panda", rgb_encoder=encoder)
+    data = LeRobotDataset.create(
+        "local/tiny", FPS, features, root=root, robot_type="panda", rgb_encoder=encoder
+    )
     number = 0
     for length, task in zip(LENGTHS, TASKS, strict=True):
         for _ in range(length):
@@ -124,7 +126,9 @@ def test_progress_is_told(recordings, tmp_path):
 
 
 def test_no_dataset(tmp_path):
-    with pytest.raises(MorphVlaError, match=rf"^{tmp_path}: no LeRobot dataset here \(meta/info\.json is missing\)$"):
+    with pytest.raises(
+        MorphVlaError, match=rf"^{tmp_path}: no LeRobot dataset here \(meta/info\.json is missing\)$"
+    ):
         door.read(tmp_path)
 
 
@@ -134,7 +138,8 @@ def test_another_version(copy, version, said):
     info = json.loads(path.read_text())
     path.write_text(json.dumps({**info, "codebase_version": version} if version else {"fps": 10}))
     with pytest.raises(
-        MorphVlaError, match=rf"^{copy}: LeRobot {said}; this reader takes v3\.0, convert it with lerobot first$"
+        MorphVlaError,
+        match=rf"^{copy}: LeRobot {said}; this reader takes v3\.0, convert it with lerobot first$",
     ):
         door.read(copy)
 
@@ -147,13 +152,16 @@ def test_info_that_is_not_json(copy):
 
 def test_a_feature_that_is_not_there(written):
     with pytest.raises(
-        MorphVlaError, match=rf"^{written}: no feature 'observation\.stat'; did you mean 'observation\.state'\?$"
+        MorphVlaError,
+        match=rf"^{written}: no feature 'observation\.stat'; did you mean 'observation\.state'\?$",
     ):
         door.read(written, state="observation.stat")
 
 
 def test_a_camera_that_is_not_there(recordings, tmp_path):
-    with pytest.raises(MorphVlaError, match=rf"^{recordings.root}: no camera 'fromt'; did you mean 'front'\?$"):
+    with pytest.raises(
+        MorphVlaError, match=rf"^{recordings.root}: no camera 'fromt'; did you mean 'front'\?$"
+    ):
         door.frames(recordings, "fromt", SIZE, tmp_path)
 
 

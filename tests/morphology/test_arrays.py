@@ -76,13 +76,16 @@ def test_a_body_is_a_pytree_of_four_leaves(panda):
 
 def test_a_body_whose_arrays_disagree_is_refused():
     with pytest.raises(TypeError):
-        Body(np.eye(5, dtype=bool), np.zeros((5, 5), np.int32), np.zeros((7, 12), np.float32), np.ones(5, bool))
+        Body(
+            np.eye(5, dtype=bool), np.zeros((5, 5), np.int32), np.zeros((7, 12), np.float32), np.ones(5, bool)
+        )
 
 
 @pytest.mark.parametrize(("chunks", "choices"), [(0, "1, 2, 3, 6"), (4, "1, 2, 3, 6"), (7, "1, 2, 3, 6")])
 def test_chunks_divide_the_horizon(chunks, choices):
     with pytest.raises(
-        ConfigError, match=rf"^morphology\.chunks: {chunks} does not divide the horizon 6; choose one of {choices}$"
+        ConfigError,
+        match=rf"^morphology\.chunks: {chunks} does not divide the horizon 6; choose one of {choices}$",
     ):
         MorphologyConfig(max_joints=5, chunks=chunks).check(horizon=6, action_dim=7)
 

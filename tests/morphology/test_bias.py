@@ -11,7 +11,9 @@ from morph_vla.morphology import bias
 
 def drawing(function) -> np.ndarray:
     """The matrix in a docstring: `.` is 0, `x` is -inf."""
-    lines = [line.split() for line in inspect.getdoc(function).splitlines() if set(line) <= set(" .x") and line]
+    lines = [
+        line.split() for line in inspect.getdoc(function).splitlines() if set(line) <= set(" .x") and line
+    ]
     return np.array([[-np.inf if mark == "x" else 0.0 for mark in line] for line in lines], np.float32)
 
 
@@ -26,9 +28,7 @@ def test_the_mask_of_a_five_joint_arm_is_the_one_drawn():
     np.testing.assert_array_equal(bias.full_mask(jnp.asarray(chain(5))), drawn)
 
 
-@pytest.mark.parametrize(
-    ("kind", "masked"), [("none", []), ("full", [0, 1, 2, 3, 4]), ("mix", [0, 2, 4])]
-)
+@pytest.mark.parametrize(("kind", "masked"), [("none", []), ("full", [0, 1, 2, 3, 4]), ("mix", [0, 2, 4])])
 def test_which_layers_are_masked(kind, masked):
     one = drawing(bias.full_mask)
     other = bias.full_mask(jnp.eye(5, dtype=bool))

@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig, init_params, loss, sample_actions
+from morph_vla.pi05 import (
+    GemmaConfig,
+    Observation,
+    Pi05,
+    Pi05Config,
+    VitConfig,
+    init_params,
+    loss,
+    sample_actions,
+)
 from morph_vla.pi05 import model as pi05
 
 ODD = Pi05Config(
@@ -84,9 +93,7 @@ def test_the_velocity_is_openpis(golden):
     actions, noise, time = golden.chunk
     x, _ = pi05.interpolate(actions, noise, time)
     found = jax.jit(
-        lambda params: Pi05(ODD).apply(
-            {"params": params}, golden.seen, x, time, method=Pi05.velocity_joint
-        )
+        lambda params: Pi05(ODD).apply({"params": params}, golden.seen, x, time, method=Pi05.velocity_joint)
     )(golden.params)
     np.testing.assert_allclose(found, golden["out/v_t"], atol=CLOSE)
 
@@ -121,7 +128,12 @@ def test_the_full_model_has_openpis_size():
     assert len(found) == LEAVES
     assert pi05.count(shapes) == PARAMETERS
     for name, shape in {
-        "PaliGemma/img/Transformer/encoderblock/MultiHeadDotProductAttention_0/query/kernel": (27, 1152, 16, 72),
+        "PaliGemma/img/Transformer/encoderblock/MultiHeadDotProductAttention_0/query/kernel": (
+            27,
+            1152,
+            16,
+            72,
+        ),
         "PaliGemma/img/pos_embedding": (1, 256, 1152),
         "PaliGemma/llm/embedder/input_embedding": (257152, 2048),
         "PaliGemma/llm/final_norm_1/Dense_0/kernel": (1024, 3072),
@@ -143,6 +155,8 @@ def test_every_name_and_full_shape_of_the_facts(shared):
         pytest.skip(f"{path.name} is not in the shared folder")
     section = path.read_text(encoding="utf-8").split("\n## ")[1]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
-    wanted = {name.strip(" `"): tuple(int(n) for n in shape.strip(" ()").split(",") if n) for name, shape in rows}
+    wanted = {
+        name.strip(" `"): tuple(int(n) for n in shape.strip(" ()").split(",") if n) for name, shape in rows
+    }
     assert len(wanted) == LEAVES
     assert names(jax.eval_shape(lambda: init_params(Pi05Config(), jax.random.key(0)))) == wanted

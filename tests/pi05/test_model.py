@@ -94,9 +94,13 @@ def test_the_graph_and_the_descriptors_reach_the_actions(plugin, params, seen, c
     _, noise, time = chunk
     plain = joint(plugin, params, seen, noise[0], time[0])
     joined = dataclasses.replace(seen.body, adjacency=np.ones((2, 5, 5), bool))
-    assert np.abs(joint(plugin, params, with_images(seen, body=joined), noise[0], time[0]) - plain).max() > 1e-4
+    assert (
+        np.abs(joint(plugin, params, with_images(seen, body=joined), noise[0], time[0]) - plain).max() > 1e-4
+    )
     blind = dataclasses.replace(seen.body, descriptors=np.zeros((2, 5, 12), np.float32))
-    assert np.abs(joint(plugin, params, with_images(seen, body=blind), noise[0], time[0]) - plain).max() > 1e-4
+    assert (
+        np.abs(joint(plugin, params, with_images(seen, body=blind), noise[0], time[0]) - plain).max() > 1e-4
+    )
 
 
 def test_an_absent_camera_equals_a_masked_one(plugin, params, seen, chunk):
@@ -118,7 +122,9 @@ def test_padded_prompt_tokens_are_not_seen(plugin, params, seen, chunk):
     other = np.where(seen.token_mask, seen.tokens, 1).astype(np.int32)
     assert (other != seen.tokens).any()
     one = joint(plugin, params, seen, noise[0], time[0])
-    np.testing.assert_allclose(joint(plugin, params, with_images(seen, tokens=other), noise[0], time[0]), one, atol=1e-6)
+    np.testing.assert_allclose(
+        joint(plugin, params, with_images(seen, tokens=other), noise[0], time[0]), one, atol=1e-6
+    )
 
 
 def test_sampling_is_eulers_rule(plugin, params, seen, chunk):
@@ -133,7 +139,9 @@ def test_sampling_is_eulers_rule(plugin, params, seen, chunk):
 
 def test_more_steps_come_nearer_to_the_integral(plugin, params, seen, chunk):
     _, noise, _ = chunk
-    found = {n: jax.jit(partial(sample_actions, plugin, steps=n))(params, seen, noise[0]) for n in (3, 13, 53)}
+    found = {
+        n: jax.jit(partial(sample_actions, plugin, steps=n))(params, seen, noise[0]) for n in (3, 13, 53)
+    }
     assert np.isfinite(found[53]).all()
     assert np.abs(found[13] - found[53]).max() < np.abs(found[3] - found[53]).max()
 

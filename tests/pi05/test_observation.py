@@ -22,7 +22,9 @@ def test_an_image_of_the_right_size_is_as_it_was():
     np.testing.assert_array_equal(resize_with_pad(image, 13), image)
 
 
-@pytest.mark.parametrize(("height", "width", "rows", "columns"), [(7, 14, (3, 10), (0, 14)), (14, 7, (0, 14), (3, 10))])
+@pytest.mark.parametrize(
+    ("height", "width", "rows", "columns"), [(7, 14, (3, 10), (0, 14)), (14, 7, (0, 14), (3, 10))]
+)
 def test_padding_is_black_and_centred(height, width, rows, columns):
     pytest.importorskip("PIL", reason="pillow is not installed")
     found = resize_with_pad(np.full((height, width, 3), 211, np.uint8), 14)

@@ -20,7 +20,10 @@ def test_the_defaults_are_the_full_model():
     ("change", "sentence"),
     [
         ({"image_size": 225}, r"model\.image_size: 225 is not a multiple of model\.vit\.patch 14"),
-        ({"vit": VitConfig(width=17, heads=3)}, r"model\.vit\.width: 17 is not a multiple of model\.vit\.heads 3"),
+        (
+            {"vit": VitConfig(width=17, heads=3)},
+            r"model\.vit\.width: 17 is not a multiple of model\.vit\.heads 3",
+        ),
         ({"heads": 7, "kv_heads": 2}, r"model\.heads: 7 is not a multiple of model\.kv_heads 2"),
         ({"head_dim": 13}, r"model\.head_dim: 13 must be even, for rotary positions"),
         ({"expert": GemmaConfig(width=19)}, r"model\.expert\.width: 19 must be even, for the time embedding"),

@@ -11,7 +11,9 @@ from morph_vla.errors import ConfigError
 from morph_vla.pi05 import tokenizer
 
 BYTES = tokenizer.BytesTokenizer()
-WORDS = st.sampled_from(["Task: ", ", State:", ";\nAction: ", " -1", " 0", " 07", " 255", " 256", " 2555", "-1"])
+WORDS = st.sampled_from(
+    ["Task: ", ", State:", ";\nAction: ", " -1", " 0", " 07", " 255", " 256", " 2555", "-1"]
+)
 
 
 @given(st.lists(st.text() | WORDS).map("".join))
@@ -79,7 +81,8 @@ def test_a_long_prompt_is_cut_at_the_tail_with_a_warning(caplog):
 def test_the_tokenizers_names():
     assert tokenizer.load("bytes").name == "bytes"
     with pytest.raises(
-        ConfigError, match=r"^tokenizer: 'byte' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'$"
+        ConfigError,
+        match=r"^tokenizer: 'byte' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'$",
     ):
         tokenizer.load("byte")
 

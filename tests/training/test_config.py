@@ -1,0 +1,127 @@
+"""Recipes: what is read, and every sentence about what is wrong."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.training import config
+
+RECIPE = """\
+data:
+  dataset: runs/demo/dataset
+  robot: panda
+  cameras:
+    base_0_rgb: front
+model:
+  vocab: 521
+  image_size: 21
+  vit: {width: 15, depth: 2, mlp_dim: 13, heads: 3, patch: 7}
+  action_dim: 11
+  horizon: 6
+  morphology: {max_joints: 11, chunks: 3, bias: mix}
+training:
+  steps: 997
+optimizer:
+  peak_lr: 1e-4
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_a_recipe_is_read_typed_and_whole(recipe):
+    found = config.load(recipe)
+    assert found.data == config.Data("runs/demo/dataset", "panda", {"base_0_rgb": "front"})
+    assert found.model.morphology is not None
+    assert (found.model.morphology.chunks, found.model.vit.patch, found.model.vocab) == (3, 7, 521)
+    assert found.training == config.Training(steps=997)
+    assert found.optimizer.peak_lr == 1e-4
+    assert found.tokenizer == "bytes"
+
+
+def test_overrides_come_last(recipe):
+    found = config.load(recipe, ["training.steps=7", "model.morphology=null", "tokenizer=paligemma:here"])
+    assert found.training.steps == 7
+    assert found.model.morphology is None
+    assert found.tokenizer == "paligemma:here"
+
+
+def test_a_recipe_is_found_by_name_in_a_folder(recipe):
+    assert config.load("recipe", folders=[recipe.parent]) == config.load(recipe)
+    with pytest.raises(MorphVlaError, match=r"^no recipe 'recip'; did you mean 'recipe'\?"):
+        config.load("recip", folders=[recipe.parent])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "sentence"),
+    [
+        ("steps: 997", "stpes: 997", 14, r"training\.stpes: no such key; did you mean 'steps'\?"),
+        ("  peak_lr", "  peak_rl", 16, r"optimizer\.peak_rl: no such key; did you mean 'peak_lr'\?"),
+        ("optimizer:", "optimiser:", 15, r"optimiser: no such key; did you mean 'optimizer'\?"),
+        (
+            "bias: mix",
+            "bias: mixed",
+            12,
+            r"model\.morphology\.bias: .*'mix'.*, got \"mixed\"; did you mean 'mix'\?",
+        ),
+        ("horizon: 6", "horizon: six", 11, r"model\.horizon: expected .*integer, got \"six\""),
+    ],
+)
+def test_a_wrong_key_or_type_is_named_with_its_line(recipe, old, new, line, sentence):
+    recipe.write_text(RECIPE.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        config.load(recipe)
+    import re
+
+    lines = str(caught.value).splitlines()
+    assert any(re.fullmatch(rf"{recipe}:{line}: {sentence}", found) for found in lines), lines
+
+
+def test_every_problem_is_said_at_once(recipe):
+    recipe.write_text(
+        RECIPE.replace("steps: 997", "steps: many\n  btach: 3").replace("robot: panda", "robto: panda")
+    )
+    with pytest.raises(ConfigError) as caught:
+        config.load(recipe)
+    text = str(caught.value)
+    for part in ("data.robto: no such key; did you mean 'robot'?", "data.robot: missing", "training.steps:",
+                 "training.btach: no such key; did you mean 'batch'?"):  # fmt: skip
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("model.horizon=7", r"morphology\.chunks: 3 does not divide the horizon 7; choose one of 1, 7"),
+        (
+            "model.morphology.max_joints=13",
+            r"morphology\.max_joints: 13 must lie between 1 and the model's 11 .*",
+        ),
+        ("model.image_size=22", r"model\.image_size: 22 is not a multiple of model\.vit\.patch 7"),
+        (
+            "data.cameras={base_0_rbg: front}",
+            r"data\.cameras: 'base_0_rbg' is not one of the model's cameras base_0_rgb, left_wrist_0_rgb, "
+            r"right_wrist_0_rgb; did you mean 'base_0_rgb'\?",
+        ),
+        ("data.held_out=1.0", r"data\.held_out: must lie in \[0, 1\), not 1\.0"),
+        ("data.held_out=-0.1", r"data\.held_out: must lie in \[0, 1\), not -0\.1"),
+        ("training.ema=1.0", r"training\.ema: must lie in \[0, 1\), not 1\.0"),
+        *(
+            (f"training.{key}=0", rf"training\.{key}: must be at least 1, not 0")
+            for key in ("steps", "batch", "flow_samples", "log_every", "held_out_every", "checkpoint_every")
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_together(recipe, override, sentence):
+    with pytest.raises(ConfigError, match=rf"^{recipe}: {sentence}$"):
+        config.load(recipe, [override])
+
+
+def test_the_recipe_in_this_file_is_the_one_the_lines_count():
+    assert textwrap.dedent(RECIPE).splitlines()[13] == "  steps: 997"

@@ -1,0 +1,224 @@
+"""One training step: what learns, what stays, what a resumed run repeats."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from morph_vla.morphology import Body, MorphologyConfig
+from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, init_params
+from morph_vla.training import step as training
+from morph_vla.training.config import Optimizer, Training
+
+BATCH, JOINTS, USED = 3, 5, 5
+CONFIG = Pi05Config(
+    vocab=37,
+    image_size=14,
+    cameras=("base_0_rgb",),
+    vit=VitConfig(width=12, depth=1, mlp_dim=13, heads=3, patch=7),
+    prefix=GemmaConfig(width=14, mlp_dim=17),
+    expert=GemmaConfig(width=26, mlp_dim=29),
+    depth=2,
+    heads=2,
+    kv_heads=1,
+    head_dim=10,
+    action_dim=7,
+    horizon=3,
+    max_tokens=5,
+    dtype="float32",
+    remat=False,
+    morphology=MorphologyConfig(max_joints=JOINTS, chunks=1),
+)
+SETTINGS = Training(steps=31, batch=BATCH, flow_samples=2, shift_pixels=1, brightness=0.1, ema=0.9)
+OPTIMIZER = Optimizer(peak_lr=2e-2, warmup=3, final_lr_share=0.5)
+
+
+@pytest.fixture(scope="module")
+def params():
+    """Parameters none of which is zero, so that every one of them matters."""
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda: init_params(CONFIG, jax.random.key(0)))
+    return jax.tree.map(lambda x: (0.15 * rng.normal(size=x.shape)).astype(np.float32), shapes)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(1)
+    near = np.abs(np.subtract.outer(np.arange(JOINTS), np.arange(JOINTS))) < 2
+    body = Body(
+        np.broadcast_to(near, (BATCH, JOINTS, JOINTS)),
+        np.broadcast_to((~near).astype(np.int32), (BATCH, JOINTS, JOINTS)),
+        rng.normal(size=(BATCH, JOINTS, 12)).astype(np.float32),
+        np.ones((BATCH, JOINTS), bool),
+    )
+    seen = Observation(
+        {"base_0_rgb": rng.integers(0, 256, (BATCH, 14, 14, 3)).astype(np.uint8)},
+        {"base_0_rgb": np.ones(BATCH, bool)},
+        rng.integers(2, 37, (BATCH, 5)).astype(np.int32),
+        np.ones((BATCH, 5), bool),
+        body,
+    )
+    actions = np.zeros((BATCH, 3, 7), np.float32)
+    actions[..., :USED] = rng.normal(size=(BATCH, 3, USED))
+    return seen, actions
+
+
+class Run:
+    """A compiled step and how to begin."""
+
+    def __init__(self, kind, params):
+        self.settings = dataclasses.replace(SETTINGS, kind=kind)
+        self.optimizer, self.schedule = training.make_optimizer(OPTIMIZER, self.settings.steps)
+        self.step = training.make_step(CONFIG, self.settings, self.optimizer, USED)
+        self.params = params
+
+    def start(self):
+        # Copies: the step gives its buffers away.
+        return training.start(jax.tree.map(jnp.array, self.params), self.optimizer, self.settings.kind)
+
+    def after(self, steps, batch, state=None, key=7):
+        state, losses = state or self.start(), []
+        for _ in range(steps):
+            state, metrics = self.step(state, *batch, jax.random.key(key))
+            losses.append(float(metrics["loss"]))
+        return state, losses
+
+
+@pytest.fixture(scope="module")
+def full(params):
+    return Run("full", params)
+
+
+def copied(state):
+    return jax.tree.map(jnp.array, state)
+
+
+def leaves(tree):
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    return {tuple(key.key for key in path): np.asarray(leaf) for path, leaf in found}
+
+
+@pytest.mark.parametrize("kind", ["full", "expert"])
+def test_partition_and_merge_take_apart_and_put_together(params, kind):
+    trainable, frozen = training.partition(params, kind)
+    assert not set(leaves(trainable)) & set(leaves(frozen))
+    merged = leaves(training.merge(trainable, frozen))
+    assert merged.keys() == leaves(params).keys()
+    for path, leaf in leaves(params).items():
+        np.testing.assert_array_equal(merged[path], leaf)
+    assert bool(leaves(frozen)) == (kind == "expert")
+
+
+def test_what_the_expert_is(params):
+    trainable, frozen = (leaves(part) for part in training.partition(params, "expert"))
+    names = {"/".join(path) for path in trainable}
+    assert {path[0] for path in frozen} == {"PaliGemma"}
+    assert "PaliGemma/llm/layers/attn/q_einsum_1/w" in names
+    assert "PaliGemma/llm/layers/mlp_1/linear" in names
+    assert "PaliGemma/llm/final_norm_1/Dense_0/kernel" in names
+    assert "action_in_proj/kernel" in names
+    assert "morphology/encoder/out/kernel" in names
+    frozen_names = {"/".join(path) for path in frozen}
+    assert "PaliGemma/llm/embedder/input_embedding" in frozen_names
+    assert "PaliGemma/img/Transformer/encoderblock/LayerNorm_1/scale" in frozen_names
+    assert "PaliGemma/img/Transformer/encoderblock/MlpBlock_0/Dense_1/kernel" in frozen_names
+
+
+def test_expert_training_leaves_the_vlm_as_it_is(params, batch):
+    run = Run("expert", params)
+    before = leaves(params)
+    _, frozen = training.partition(params, "expert")
+    state, _ = run.after(2, batch)
+    after = leaves(state.params)
+    for path, leaf in before.items():
+        if path in leaves(frozen):
+            np.testing.assert_array_equal(after[path], leaf)
+    moved = [path for path in before if (after[path] != before[path]).any()]
+    assert {"action_in_proj", "action_out_proj", "morphology", "time_mlp_in", "PaliGemma"} <= {
+        p[0] for p in moved
+    }
+    assert leaves(state.ema).keys() == before.keys() - leaves(frozen).keys()
+    averaged = leaves(training.averaged(state))
+    assert averaged.keys() == before.keys()
+
+
+def test_the_loss_falls_on_one_batch(full, batch):
+    state, losses = full.after(30, batch)
+    assert all(np.isfinite(losses))
+    assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:3]), losses
+    assert int(state.step) == 30
+
+
+def test_a_resumed_run_repeats_the_uninterrupted_one(full, batch):
+    halfway, first = full.after(2, batch)
+    saved = copied(halfway)
+    whole, rest = full.after(3, batch, halfway)
+    resumed, again = full.after(3, batch, saved)
+    assert rest == again
+    for path, leaf in leaves(whole.params).items():
+        np.testing.assert_array_equal(leaf, leaves(resumed.params)[path])
+    _, other = full.after(2, batch, key=8)
+    assert other != first
+    assert first[0] != first[1]  # another step, other noise
+
+
+def test_the_average_lies_between_old_and_new(full, batch):
+    begin = full.start()
+    old = leaves(copied(begin.params))
+    one, _ = full.after(2, batch, begin)
+    average, new = leaves(copied(one.ema)), leaves(copied(one.params))
+    two, _ = full.after(1, batch, one)
+    decay = 3 / 12  # of the third step: min(0.9, (1 + 2) / (10 + 2))
+    for path, leaf in leaves(two.params).items():
+        wanted = decay * average[path] + (1 - decay) * leaf
+        np.testing.assert_allclose(leaves(two.ema)[path], wanted, atol=1e-6)
+    assert any((new[path] != old[path]).any() for path in old)
+
+
+def test_a_state_begins_with_the_average_at_the_parameters(full, params):
+    state = full.start()
+    assert int(state.step) == 0
+    for path, leaf in leaves(training.averaged(state)).items():
+        np.testing.assert_array_equal(leaf, leaves(params)[path])
+
+
+def test_the_schedule_rises_and_falls(full):
+    rates = np.array([float(full.schedule(step)) for step in (0, 1, 2, 3, 17, 31)])
+    np.testing.assert_allclose(rates[:4], [0, 2e-2 / 3, 4e-2 / 3, 2e-2], rtol=1e-5)
+    np.testing.assert_allclose(rates[4:], [1.5e-2, 1e-2], rtol=1e-5)  # halfway, and half the peak
+    _, short = training.make_optimizer(Optimizer(peak_lr=1.0, warmup=1000), 5)
+    assert float(short(4)) == pytest.approx(1.0)  # a warm-up ends before the run does
+
+
+def test_only_matrices_decay():
+    params: Any = {"w": jnp.ones((2, 3)), "b": jnp.ones(3)}
+    optimizer, _ = training.make_optimizer(Optimizer(peak_lr=0.1, warmup=1, weight_decay=0.5), 7)
+    state = optimizer.init(params)
+    updates: Any = None
+    for _ in range(2):  # the first step's rate is zero
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
+    np.testing.assert_allclose(updates["w"], -0.05, rtol=1e-5)
+    np.testing.assert_array_equal(updates["b"], 0)
+
+
+def test_only_the_robots_own_values_count(params, batch):
+    seen, actions = batch
+    other = actions.copy()
+    other[..., USED:] = 100.0
+    settings = dataclasses.replace(SETTINGS, shift_pixels=0, brightness=0.0)
+    config = dataclasses.replace(CONFIG, morphology=None)
+    host = {name: value for name, value in params.items() if name != "morphology"}
+    # The padded values reach the loss only through x_t; with their rows of the input at zero, not at all.
+    kernel = host["action_in_proj"]["kernel"].copy()
+    kernel[USED:] = 0
+    host = {**host, "action_in_proj": {**host["action_in_proj"], "kernel": kernel}}
+
+    @jax.jit
+    def draw(host, seen, actions):
+        return training.draw_loss(config, settings, host, seen, actions, USED, jax.random.key(3), False)
+
+    assert float(draw(host, seen, actions)) == pytest.approx(float(draw(host, seen, other)), rel=1e-6)
