@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,18 @@ def create(suite: Suite, robot: Robot, root: Path) -> Any:
 
 def merge(name: str, parts: Sequence[Path], folder: Path) -> None:
     """Merge complete datasets into a new one at `folder`, in order."""
-    _import("lerobot.datasets.aggregate").aggregate_datasets(
-        repo_ids=[f"local/{name}-{part.name}" for part in parts],
-        aggr_repo_id=f"local/{name}",
-        roots=list(parts),
-        aggr_root=folder,
-    )
+    aggregate = _import("lerobot.datasets.aggregate")
+    original = aggregate.tqdm
+    aggregate.tqdm = SimpleNamespace(tqdm=lambda items, **_: items)  # no bars within our own progress
+    try:
+        aggregate.aggregate_datasets(
+            repo_ids=[f"local/{name}-{part.name}" for part in parts],
+            aggr_repo_id=f"local/{name}",
+            roots=list(parts),
+            aggr_root=folder,
+        )
+    finally:
+        aggregate.tqdm = original
 
 
 class PixelStatistics:
