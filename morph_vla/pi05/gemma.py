@@ -155,7 +155,8 @@ class Attention(nn.Module):
         # Queries, keys and values side by side: one product instead of three.
         heads = jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1)
         parts = project(x, heads).reshape(*x.shape[:2], -1, config.head_dim)
-        return tuple(jnp.split(parts, [config.heads, config.heads + config.kv_heads], axis=2))
+        queries, keys, values = jnp.split(parts, [config.heads, config.heads + config.kv_heads], axis=2)
+        return queries, keys, values
 
 
 class FeedForward(nn.Module):
@@ -221,11 +222,12 @@ class Gemma(nn.Module):
     def setup(self) -> None:
         config = self.config
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
+        axes: Any = (0, 0, nn.broadcast, nn.broadcast, nn.broadcast)
         self.layers = nn.scan(
             block,
             variable_axes={"params": 0, "intermediates": 0},
             split_rngs={"params": True},
-            in_axes=(0, 0, nn.broadcast, nn.broadcast, nn.broadcast),
+            in_axes=axes,
             length=config.depth,
             unroll=config.depth if config.unroll else 1,
         )(config)

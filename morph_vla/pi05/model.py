@@ -130,6 +130,7 @@ class Pi05(nn.Module):
         (_, out), _ = self.PaliGemma.llm(
             [None, tokens], positions, visible, condition=condition, cache=cache, bias=bias
         )
+        assert out is not None
         return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
 
     def velocity_joint(
@@ -143,6 +144,7 @@ class Pi05(nn.Module):
         visible = (block[None, :] <= block[:, None]) & mask[:, None, :] & mask[:, :, None]
         positions = jnp.cumsum(mask, axis=1) - 1
         (_, out), _ = self.PaliGemma.llm([prefix, suffix], positions, visible, condition=condition, bias=bias)
+        assert out is not None
         return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
 
 
@@ -199,8 +201,7 @@ def loss(
     time: Float[Array, "n b"],
 ) -> Float[Array, "n b h a"]:
     """Squared error of the velocity for n noise draws per observation, which share one prefix."""
-    model, variables = Pi05(config), {"params": params}
-    cache, mask = model.apply(variables, observation, method=Pi05.prefix)
+    cache, mask = _apply(config, params, Pi05.prefix, observation)
     draws, batch = time.shape
     x_t, target = interpolate(jnp.broadcast_to(actions, noise.shape), noise, time)
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
@@ -209,14 +210,15 @@ def loss(
         if observation.body is None
         else jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), observation.body)
     )
-    found = model.apply(
-        variables,
+    found = _apply(
+        config,
+        params,
+        Pi05.velocity,
         (keys, values),
         _tile(mask, draws),
         x_t.reshape(draws * batch, *x_t.shape[2:]),
         time.reshape(-1),
         body,
-        method=Pi05.velocity,
     )
     return jnp.square(found.reshape(target.shape) - target)
 
@@ -229,18 +231,21 @@ def sample_actions(
     steps: int = 10,
 ) -> Float[Array, "b h a"]:
     """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps."""
-    model, variables = Pi05(config), {"params": params}
-    cache, mask = model.apply(variables, observation, method=Pi05.prefix)
+    cache, mask = _apply(config, params, Pi05.prefix, observation)
     dt = -1.0 / steps
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         x, time = carry
         times = jnp.broadcast_to(time, x.shape[:1])
-        v = model.apply(variables, cache, mask, x, times, observation.body, method=Pi05.velocity)
+        v = _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body)
         return (x + dt * v, time + dt), None
 
     (x, _), _ = jax.lax.scan(step, (noise, jnp.float32(1.0)), None, length=steps)
     return x
+
+
+def _apply(config: Pi05Config, params: Params, method: Any, *inputs: Any) -> Any:
+    return Pi05(config).apply({"params": params}, *inputs, method=method)
 
 
 def _tile(x: Array, times: int) -> Array:

@@ -1,6 +1,7 @@
 """What the model sees, and how raw frames become it (openpi: `models/model.py`, `shared/image_tools.py`)."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,8 @@ class Observation:
     is left out and costs nothing. `tokens` are prompt and state (pi0.5 reads the state as text).
     """
 
-    images: dict[str, Float[Array | np.ndarray, "b h w 3"] | UInt8[Array | np.ndarray, "b h w 3"]]
-    image_masks: dict[str, Bool[Array | np.ndarray, "b"]]
+    images: Mapping[str, Float[Array | np.ndarray, "b h w 3"] | UInt8[Array | np.ndarray, "b h w 3"]]
+    image_masks: Mapping[str, Bool[Array | np.ndarray, "b"]]
     tokens: Int[Array | np.ndarray, "b t"]
     token_mask: Bool[Array | np.ndarray, "b t"]
     body: Body | None = None

@@ -59,7 +59,10 @@ class MlpBlock(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """One feed-forward step."""
-        init = {"kernel_init": nn.initializers.xavier_uniform(), "bias_init": nn.initializers.normal(1e-6)}
+        init: dict[str, Any] = {
+            "kernel_init": nn.initializers.xavier_uniform(),
+            "bias_init": nn.initializers.normal(1e-6),
+        }
         hidden = nn.gelu(nn.Dense(self.mlp_dim, dtype=self.dtype, **init)(x))
         return nn.Dense(x.shape[-1], dtype=self.dtype, **init)(hidden)
 
@@ -97,11 +100,12 @@ class Transformer(nn.Module):
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """All layers in turn."""
         block = nn.remat(EncoderBlock, prevent_cse=False) if self.remat else EncoderBlock
+        broadcast: Any = nn.broadcast
         stacked = nn.scan(
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=nn.broadcast,
+            in_axes=broadcast,
             length=self.config.depth,
             unroll=self.config.depth if self.unroll else 1,
         )

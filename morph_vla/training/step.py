@@ -140,7 +140,7 @@ def make_step(
         value, gradient = jax.value_and_grad(objective)(trainable)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integer counts with floats
             updates, moments = optimizer.update(gradient, state.optimizer, trainable)
-        learnt = optax.apply_updates(trainable, updates)
+        learnt: Any = optax.apply_updates(trainable, updates)
         # Early steps would drown the average in the random start: the decay grows to its value.
         taken = state.step.astype(jnp.float32)
         decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))

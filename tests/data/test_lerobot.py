@@ -179,7 +179,8 @@ def test_values_that_are_not_finite(copy):
     pq.write_table(table.set_column(at, table.schema.field("action"), column), path)
     with pytest.raises(
         MorphVlaError,
-        match=rf"^{copy}: 'action' holds 2 values that are not finite, the first in episode 1, frame 2, value 2$",
+        match=rf"^{copy}: 'action' holds 2 values that are not finite, the first in episode 1, frame 2, "
+        r"value 2$",
     ):
         door.read(copy)
 
@@ -200,7 +201,8 @@ def test_a_video_that_ends_early(copy, tmp_path):
     cache = tmp_path / "cache"
     with pytest.raises(
         MorphVlaError,
-        match=rf"^{path}: the video ends before episode 1 does \(2 frames are missing\); the file is truncated$",
+        match=rf"^{path}: the video ends before episode 1 does \(2 frames are missing\); "
+        r"the file is truncated$",
     ):
         door.frames(door.read(copy), "front", SIZE, cache)
     assert not list(cache.glob("*.npy"))

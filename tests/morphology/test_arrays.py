@@ -52,8 +52,8 @@ def test_every_feature_has_a_name():
 def test_a_robot_with_too_many_joints(panda):
     with pytest.raises(
         MorphVlaError,
-        match=r"^robot 'panda' has 8 joints but the model has places for 7; choose fewer joints in the robot's "
-        r"side file or raise morphology\.max_joints$",
+        match=r"^robot 'panda' has 8 joints but the model has places for 7; choose fewer joints in the "
+        r"robot's side file or raise morphology\.max_joints$",
     ):
         body_of(panda, 7)
 

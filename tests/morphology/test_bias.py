@@ -12,7 +12,9 @@ from morph_vla.morphology import bias
 def drawing(function) -> np.ndarray:
     """The matrix in a docstring: `.` is 0, `x` is -inf."""
     lines = [
-        line.split() for line in inspect.getdoc(function).splitlines() if set(line) <= set(" .x") and line
+        line.split()
+        for line in (inspect.getdoc(function) or "").splitlines()
+        if set(line) <= set(" .x") and line
     ]
     return np.array([[-np.inf if mark == "x" else 0.0 for mark in line] for line in lines], np.float32)
 

@@ -1,6 +1,7 @@
 """Kinematic tokens and FiLM: what a token reads, and the laws of relabelling and padding."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,12 @@ import pytest
 from morph_vla.morphology import Body, KinematicTokens, MorphologyConfig
 from morph_vla.morphology.film import Film, modulate
 from morph_vla.morphology.tokens import Encoder, split_chunks
+
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
 
 BATCH, HORIZON, ACTIONS, JOINTS, CHUNKS, WIDTH, LAYERS = 2, 6, 11, 5, 3, 13, 3
 rng = np.random.default_rng(7)
@@ -34,6 +41,10 @@ def body(joints: int = JOINTS, places: int = 0) -> Body:
 def random_like(params, scale: float = 0.3):
     source = np.random.default_rng(5)
     return jax.tree.map(lambda x: (scale * source.normal(size=x.shape)).astype(np.float32), params)
+
+
+def apply(of: Any, params: Any, *inputs: Any) -> Any:
+    return of.apply(params, *inputs)
 
 
 def module(**changes) -> tuple[KinematicTokens, dict]:
@@ -71,9 +82,9 @@ def test_relabelling_joints_relabels_tokens_and_bias(encoder, film):
         robot.descriptors[:, order],
         robot.joint_mask[:, order],
     )
-    apply = jax.jit(tokens.apply)
-    before, mask, bias = apply(params, actions, robot)
-    after, after_mask, after_bias = apply(params, actions[:, :, columns], relabelled)
+    compiled: Any = jax.jit(tokens.apply)
+    before, mask, bias = compiled(params, actions, robot)
+    after, after_mask, after_bias = compiled(params, actions[:, :, columns], relabelled)
     by_token = (np.arange(CHUNKS)[:, None] * JOINTS + order).ravel()
     assert float(np.abs(before).max()) > 0.1
     np.testing.assert_allclose(after, np.asarray(before)[:, by_token], atol=1e-6)
@@ -102,13 +113,13 @@ def test_at_the_start_every_token_is_zero(encoder):
     tokens = KinematicTokens(config, WIDTH, LAYERS)
     actions = normal(BATCH, HORIZON, ACTIONS)
     params = tokens.init(jax.random.key(0), actions, body())
-    found, _, _ = tokens.apply(params, actions, body())
+    found = apply(tokens, params, actions, body())[0]
     assert not np.asarray(found).any()
     # ... but it can learn: the last layer has a gradient.
     target = normal(*found.shape)
 
     def loss(params):
-        return jnp.mean(jnp.square(tokens.apply(params, actions, body())[0] - target))
+        return jnp.mean(jnp.square(apply(tokens, params, actions, body())[0] - target))
 
     gradient = jax.grad(loss)(params)["params"]["encoder"]["out"]
     assert np.asarray(gradient["kernel"]).any()
@@ -130,9 +141,9 @@ def test_film_is_the_identity_at_the_start_and_the_equation_afterwards():
     z, descriptors = normal(BATCH, JOINTS, WIDTH), normal(BATCH, JOINTS, 12)
     film = Film(WIDTH)
     params = film.init(jax.random.key(0), z, descriptors)
-    np.testing.assert_array_equal(film.apply(params, z, descriptors), z)
+    np.testing.assert_array_equal(apply(film, params, z, descriptors), z)
     kernel, bias = normal(12, 2 * WIDTH), normal(2 * WIDTH)
-    found = film.apply({"params": {"generator": {"kernel": kernel, "bias": bias}}}, z, descriptors)
+    found = apply(film, {"params": {"generator": {"kernel": kernel, "bias": bias}}}, z, descriptors)
     both = descriptors @ kernel + bias
     gamma, beta = both[..., :WIDTH], both[..., WIDTH:]
     np.testing.assert_allclose(found, (1 + gamma) * z + beta, atol=1e-5)
@@ -143,8 +154,8 @@ def test_film_tells_joints_apart_by_their_descriptors():
     robot = body()
     actions = jnp.broadcast_to(normal(BATCH, HORIZON, 1), (BATCH, HORIZON, ACTIONS))  # all joints move alike
     tokens, params = module(chunks=1)
-    found = np.asarray(tokens.apply(params, actions, robot)[0])
+    found = np.asarray(apply(tokens, params, actions, robot)[0])
     assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
     blind = dataclasses.replace(robot, descriptors=np.zeros_like(robot.descriptors))
-    found = np.asarray(tokens.apply(params, actions, blind)[0])
+    found = np.asarray(apply(tokens, params, actions, blind)[0])
     np.testing.assert_allclose(found[:, 0], found[:, 1], atol=1e-6)

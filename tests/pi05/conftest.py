@@ -86,7 +86,7 @@ def seen() -> Observation:
     """Three cameras, one of them absent from the second row; prompts of two lengths; two bodies."""
     rng = np.random.default_rng(2)
     images = {name: rng.uniform(-1, 1, (BATCH, 21, 21, 3)).astype(np.float32) for name in HOST.cameras}
-    masks = {name: np.ones(BATCH, bool) for name in HOST.cameras}
+    masks: dict[str, np.ndarray] = {name: np.ones(BATCH, bool) for name in HOST.cameras}
     masks[HOST.cameras[2]] = np.array([True, False])
     tokens = rng.integers(2, 37, (BATCH, 11)).astype(np.int32)
     return Observation(images, masks, tokens, np.arange(11) < np.array([[11], [8]]), draw_body())

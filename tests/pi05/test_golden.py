@@ -17,6 +17,12 @@ from morph_vla.pi05 import (
 )
 from morph_vla.pi05 import model as pi05
 
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
 ODD = Pi05Config(
     vocab=384,
     image_size=42,
