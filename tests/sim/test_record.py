@@ -345,7 +345,7 @@ def test_statistics_of_pixels_are_lerobots(frames, pixels, spread, seed):
 
 
 def test_quantiles_are_within_a_level_of_lerobots():
-    """Where pixels are many, as in a recording; their bins are interpolated, ours are the pixels' own values."""
+    """Where pixels are many, as in a recording: their bins are interpolated, ours are whole levels."""
     from lerobot.datasets.compute_stats import RunningQuantileStats
 
     rng = np.random.default_rng(7)
