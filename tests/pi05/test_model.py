@@ -19,11 +19,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
 ]
 
+# Compiling is most of these tests' time.
+quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
-@partial(jax.jit, static_argnums=0)
-def joint(config, params, seen, x, time):
+
+def in_one_pass(config, params, seen, x, time):
     """The velocity in one pass over prefix and suffix."""
     return Pi05(config).apply({"params": params}, seen, x, time, method=Pi05.velocity_joint)
+
+
+joint = quick(in_one_pass, static_argnums=0)
 
 
 def without_body(params):
@@ -34,10 +39,10 @@ def with_images(seen: Observation, **changes) -> Observation:
     return dataclasses.replace(seen, **changes)
 
 
-def joint_loss(config, params, seen, actions, noise, time):
+def joint_loss(config, params, seen, actions, noise, time, velocity=joint):
     """As `pi05.loss` for one draw, in one pass."""
     x, target = pi05.interpolate(actions, noise, time)
-    return jnp.square(joint(config, params, seen, x, time) - target)
+    return jnp.square(velocity(config, params, seen, x, time) - target)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ def cached(plugin, params, seen, chunk):
         value = loss(plugin, params, seen, actions, noise[:1], time[:1])
         return value.mean(), value[0]
 
-    (_, value), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(params)
+    (_, value), gradient = quick(jax.value_and_grad(mean, has_aux=True))(params)
     return value, gradient
 
 
@@ -65,10 +70,10 @@ def test_the_cached_loss_and_gradient_equal_the_joint_ones(plugin, params, seen,
     actions, noise, time = map(jnp.asarray, chunk)
 
     def mean(params):
-        value = joint_loss(plugin, params, seen, actions, noise[0], time[0])
+        value = joint_loss(plugin, params, seen, actions, noise[0], time[0], in_one_pass)
         return value.mean(), value
 
-    (_, value), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(params)
+    (_, value), gradient = quick(jax.value_and_grad(mean, has_aux=True))(params)
     same(cached[0], value, 1e-6)
     same(cached[1], gradient, 5e-6)
     # Every parameter is used, those of the body too.
@@ -77,11 +82,12 @@ def test_the_cached_loss_and_gradient_equal_the_joint_ones(plugin, params, seen,
 
 def test_several_noise_draws_are_the_single_ones_side_by_side(plugin, params, seen, chunk):
     actions, noise, time = map(jnp.asarray, chunk)
-    several = jax.jit(partial(loss, plugin))
-    found = several(params, seen, actions, noise, time)
+    found = quick(partial(loss, plugin))(params, seen, actions, noise, time)
     assert found.shape == (3, 2, 6, 7)
-    single = [several(params, seen, actions, noise[n : n + 1], time[n : n + 1])[0] for n in range(3)]
+    single = [joint_loss(plugin, params, seen, actions, noise[n], time[n]) for n in range(3)]
     np.testing.assert_allclose(found, single, rtol=1e-5, atol=1e-5)
+    # So a step over three draws is the mean of three steps.
+    np.testing.assert_allclose(found.mean(), np.mean([part.mean() for part in single]), rtol=1e-6)
 
 
 def test_padded_joints_change_no_action(plugin, params, seen, chunk, body):
@@ -133,23 +139,20 @@ def test_padded_prompt_tokens_are_not_seen(plugin, params, seen, chunk):
     )
 
 
-def test_sampling_is_eulers_rule(plugin, params, seen, chunk):
+def test_sampling_is_eulers_rule_and_more_steps_come_nearer(plugin, params, seen, chunk):
     _, noise, _ = chunk
-    x, steps = jnp.asarray(noise[0]), 5
-    for n in range(steps):
-        time = jnp.full(2, 1.0 - n / steps, jnp.float32)
-        x = x - joint(plugin, params, seen, x, time) / steps
-    found = jax.jit(partial(sample_actions, plugin, steps=steps))(params, seen, noise[0])
-    np.testing.assert_allclose(found, x, atol=2e-5)
 
+    def euler(steps):
+        x = jnp.asarray(noise[0])
+        for n in range(steps):
+            time = jnp.full(2, 1.0 - n / steps, jnp.float32)
+            x = x - joint(plugin, params, seen, x, time) / steps
+        return x
 
-def test_more_steps_come_nearer_to_the_integral(plugin, params, seen, chunk):
-    _, noise, _ = chunk
-    found = {
-        n: jax.jit(partial(sample_actions, plugin, steps=n))(params, seen, noise[0]) for n in (3, 13, 53)
-    }
-    assert np.isfinite(found[53]).all()
-    assert np.abs(found[13] - found[53]).max() < np.abs(found[3] - found[53]).max()
+    found = quick(partial(sample_actions, plugin, steps=5))(params, seen, noise[0])
+    np.testing.assert_allclose(found, euler(5), atol=2e-5)
+    near, finest = euler(13), euler(53)
+    assert np.abs(near - finest).max() < np.abs(found - finest).max()
 
 
 def test_the_plugin_starts_near_the_host(host, plugin, params, seen, chunk, record_property):
@@ -196,7 +199,7 @@ def test_how_it_is_computed_changes_nothing(plugin, params, seen, chunk, cached)
         value = loss(config, params, seen, actions, noise[:1], time[:1])
         return value.mean(), value[0]
 
-    (_, value), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(params)
+    (_, value), gradient = quick(jax.value_and_grad(mean, has_aux=True))(params)
     same(value, cached[0], 1e-6)
     same(gradient, cached[1], 5e-6)
 
