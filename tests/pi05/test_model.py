@@ -1,6 +1,7 @@
 """Laws of the whole model: one prefix for many draws, padding, absent cameras, where the plugin starts."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -39,7 +40,7 @@ def with_images(seen: Observation, **changes) -> Observation:
     return dataclasses.replace(seen, **changes)
 
 
-def joint_loss(config, params, seen, actions, noise, time, velocity=joint):
+def joint_loss(config, params, seen, actions, noise, time, velocity: Callable = joint):
     """As `pi05.loss` for one draw, in one pass."""
     x, target = pi05.interpolate(actions, noise, time)
     return jnp.square(velocity(config, params, seen, x, time) - target)
