@@ -125,7 +125,8 @@ def with_uv(machine) -> Machine:
     return machine
 
 
-INSTALL = "uv pip install --quiet --python .venv/bin/python --editable .[model,lerobot,sim,serve,draw,dev]"
+QUIET = "uv pip install --quiet --compile-bytecode --python"
+INSTALL = f"{QUIET} .venv/bin/python --editable .[model,lerobot,sim,serve,draw,dev]"
 
 
 def test_the_first_run_installs_and_the_second_costs_nothing(with_uv):
@@ -155,9 +156,7 @@ def test_another_environment_beside_it(with_uv):
     assert ended.stdout.startswith(
         "setup: .venv-old: Python 3.11 and --editable .[model,dev] jax==0.5.3 numpy<2 (by uv 0.0.1)\n"
     )
-    assert with_uv.calls[-1] == (
-        "uv pip install --quiet --python .venv-old/bin/python --editable .[model,dev] jax==0.5.3 numpy<2"
-    )
+    assert with_uv.calls[-1] == (f"{QUIET} .venv-old/bin/python --editable .[model,dev] jax==0.5.3 numpy<2")
     assert with_uv.setup(".venv-old", "3.11", "model,dev", "jax==0.5.3", "numpy<2").stdout == ""
 
 

@@ -27,8 +27,10 @@ SUITE, RECIPE = "panda_cube_in_bowl", "panda_demo"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"changes to the recipe {RECIPE}")
-    parser.add_argument("-o", "--output", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="where it goes")
-    parser.add_argument("--attempts", type=int, default=900, help="demonstrations to try (default 900)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="where it goes"
+    )
+    parser.add_argument("--attempts", type=int, default=700, help="demonstrations to try (default 700)")
     parser.add_argument("--episodes", type=int, default=100, help="initial states evaluated (default 100)")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -113,8 +115,19 @@ def _record(folder: Path, attempts: int) -> dict[str, Any]:
         done = record.record(suite.load(SUITE), dataset, attempts, progress=counting(bar))
     print(sentence(done))
     seconds = json.loads((folder / "seconds.json").read_text()).get("record", 0.0)
-    facts = {"attempted": done.attempted, "episodes": done.episodes, "dropped": done.dropped, "frames": done.frames}
-    return {**facts, "fps": done.fps, "seconds": seconds, "dataset": "dataset", "failed": to_plain(done.failed_clauses)}
+    facts = {
+        "attempted": done.attempted,
+        "episodes": done.episodes,
+        "dropped": done.dropped,
+        "frames": done.frames,
+    }
+    return {
+        **facts,
+        "fps": done.fps,
+        "seconds": seconds,
+        "dataset": "dataset",
+        "failed": to_plain(done.failed_clauses),
+    }
 
 
 def _train(folder: Path, overrides: list[str]) -> dict[str, Any]:
@@ -215,9 +228,13 @@ def _compose(
         "recording": recording,
         "training": training,
         "evaluations": placed,
-        "difference": statistics.compare(*records),
+        "difference": statistics.compare(records[0], records[1]),
         "pictures": {"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
-        "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "processor": platform.machine()},
+        "machine": {
+            "platform": platform.platform(),
+            "cores": os.cpu_count(),
+            "processor": platform.machine(),
+        },
         "versions": rollout.versions(),
         "command": f"morph-vla demo {' '.join(words)}",
         "seconds_by_stage": clock.seconds,
@@ -246,6 +263,9 @@ def _print_result(record: dict[str, Any], folder: Path, report: Path) -> None:
         f"[{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}] (95% Newcombe)"
     )
     total = sum(record["seconds_by_stage"].values())
-    print(f"{total / 60:.1f} minutes: " + ", ".join(f"{k} {v:.0f} s" for k, v in record["seconds_by_stage"].items()))
+    print(
+        f"{total / 60:.1f} minutes: "
+        + ", ".join(f"{k} {v:.0f} s" for k, v in record["seconds_by_stage"].items())
+    )
     print(f"report: {report}")
     print(f"folder: {folder}")

@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the suite")
     parser.add_argument("--suite", required=True, help="a suite's name or file")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the record goes")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the record goes"
+    )
     parser.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
     parser.add_argument("--parallel", type=int, default=20, help="environments at once (default 20)")
     parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
@@ -55,7 +57,9 @@ def run(arguments: argparse.Namespace) -> None:
         print(arguments.output / "record.json")
 
 
-def evaluate(checkpoint: Path, suite: "Suite", settings: "Settings", folder: Path, name: str) -> dict[str, Any]:
+def evaluate(
+    checkpoint: Path, suite: "Suite", settings: "Settings", folder: Path, name: str
+) -> dict[str, Any]:
     """The record of a checkpoint on a suite, written to `folder`; one that is there already is read back.
 
     Raises MorphVlaError with both sides when the policy does not fit the suite.
@@ -74,7 +78,9 @@ def evaluate(checkpoint: Path, suite: "Suite", settings: "Settings", folder: Pat
         raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.name}': " + "; ".join(problems))
     about = {"name": name, "checkpoint": _shown(checkpoint), "step": policy.about["step"]}
     episodes = settings.episodes or suite.episodes
-    command = f"morph-vla eval {_shown(checkpoint)} --suite {suite.name} --episodes {episodes} -o {_shown(folder)}"
+    command = (
+        f"morph-vla eval {_shown(checkpoint)} --suite {suite.name} --episodes {episodes} -o {_shown(folder)}"
+    )
     with Bar(f"evaluating {name}", episodes, "episode") as bar:
         record = rollout.evaluate(
             suite, policy, settings, about=about, folder=folder, command=command,

@@ -16,7 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla record`."""
     parser.add_argument("suite", metavar="SUITE", help="a suite's name or file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the suite")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the dataset's folder")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="the dataset's folder"
+    )
     parser.add_argument("--attempts", type=int, default=100, help="demonstrations to try (default 100)")
     parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
     add_folders(parser)

@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({name: asdict(value) for name, value in both.items()})
         return
-    print(f"{found.root}: LeRobot {found.version}, {len(found.starts)} episodes, {found.frames} frames, {found.fps:g} Hz")
+    size = f"{len(found.starts)} episodes, {found.frames} frames, {found.fps:g} Hz"
+    print(f"{found.root}: LeRobot {found.version}, {size}")
     rows = [
         [name, d, value.q01[d], value.q99[d], value.mean[d], value.std[d]]
         for name, value in both.items()

@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla train`."""
     parser.add_argument("recipe", metavar="RECIPE", help="a recipe's name or file")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the recipe")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the run goes")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the run goes"
+    )
     add_folders(parser)
     add_json(parser)
     parser.set_defaults(run=run)

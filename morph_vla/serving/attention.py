@@ -60,7 +60,7 @@ def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, A
 def between_joints(
     weights: Float[np.ndarray, "l b k g t s"], joints: int, chunks: int
 ) -> Float[np.ndarray, "l j j"]:
-    """The joint-to-joint share of attention weights whose last joints * chunks queries and keys are kinematic."""
+    """The joint-to-joint share of attention weights, whose last joints * chunks tokens are kinematic."""
     count = joints * chunks
     block = weights[..., -count:, -count:].mean(axis=(1, 2, 3))
     block = block.reshape(len(block), chunks, joints, chunks, joints)

@@ -34,7 +34,8 @@ class CheckpointPolicy:
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)
         self._stats = {
-            kind: Stats(**{k: tuple(v) for k, v in self.about[kind].items()}) for kind in ("state_stats", "action_stats")
+            kind: Stats(**{k: tuple(v) for k, v in self.about[kind].items()})
+            for kind in ("state_stats", "action_stats")
         }
         self._tokenizer = tokenizer.load(recipe.tokenizer)
         self.robot = robots.load(self.about["robot"])
@@ -69,7 +70,9 @@ class CheckpointPolicy:
         for row in rows:
             self._check(row)
         images = {
-            model_name: np.stack([resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows])
+            model_name: np.stack(
+                [resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows]
+            )
             for model_name, name in self.recipe.data.cameras.items()
         }
         states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
@@ -95,13 +98,13 @@ class CheckpointPolicy:
             )
         if len(observation["state"]) != self._joints:
             raise MorphVlaError(
-                f"the observation's state has {len(observation['state'])} values; this policy was trained with "
-                f"{self._joints} ({', '.join(self.about['joints'])})"
+                f"the observation's state has {len(observation['state'])} values; this policy was trained "
+                f"with {self._joints} ({', '.join(self.about['joints'])})"
             )
 
 
 def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
-    """(params, observation, [b, 2] episode and step) -> actions [b h a]; one noise draw per (episode, step)."""
+    """(params, observation, [b, 2] episode and step) -> actions [b h a]; noise from (episode, step)."""
     key = jax.random.key(seed)
 
     def sample(params: dict[str, Any], observation: Observation, moments: Any) -> Any:
@@ -118,7 +121,9 @@ def mismatches(policy: CheckpointPolicy, suite: Any) -> list[str]:
     """What a suite gives and the policy was not trained with, one sentence each; empty when they fit."""
     found = []
     if suite.robot != policy.about["robot"]:
-        found.append(f"robot: the suite has '{suite.robot}', the policy was trained on '{policy.about['robot']}'")
+        found.append(
+            f"robot: the suite has '{suite.robot}', the policy was trained on '{policy.about['robot']}'"
+        )
     if suite.control_rate != policy.about["control_rate"]:
         found.append(
             f"control rate: the suite runs at {suite.control_rate:g} Hz, "

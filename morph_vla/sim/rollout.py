@@ -1,7 +1,7 @@
 """Evaluation: a policy on a suite, over a fixed table of initial states, into a record.
 
-Every episode of the table is started, counted and judged, whatever else happens: an error of the policy or the
-simulator is that episode's failure with its reason. Which environments run side by side changes nothing: an
+Every episode of the table is started, counted and judged, whatever else happens: an error of the policy or
+the simulator is that episode's failure with its reason. Which environments run side by side changes nothing: an
 episode's initial state, and where its policy takes random numbers from, depend on its number alone.
 """
 
@@ -110,7 +110,11 @@ def _suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
         "control_rate": suite.control_rate,
         "episode_seconds": suite.episode_seconds,
         "object": suite.success.object,
-        "target": {"name": suite.success.target, "low": list(suite.success.low), "high": list(suite.success.high)},
+        "target": {
+            "name": suite.success.target,
+            "low": list(suite.success.low),
+            "high": list(suite.success.high),
+        },
         "initial_states_sha256": fingerprint(table),
     }
 
@@ -217,7 +221,7 @@ def infer_all(policy: Policy, observations: Sequence[Observation], joints: int) 
     if batch is not None:
         try:
             return [actions_of(answer, joints) for answer in batch(observations)]
-        except Exception:  # noqa: S110 - asked again below, where the reason is kept
+        except Exception:
             pass
     return [_infer(policy, observation, joints) for observation in observations]
 
@@ -262,7 +266,9 @@ def write_video(path: Path, frames: Sequence[np.ndarray], rate: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished.mp4")
     with av.open(str(unfinished), "w") as container:
-        stream = container.add_stream("libx264", rate=round(rate), options={"crf": "24", "preset": "veryfast"})
+        stream = container.add_stream(
+            "libx264", rate=round(rate), options={"crf": "24", "preset": "veryfast"}
+        )
         height, width = frames[0].shape[:2]
         stream.width, stream.height, stream.pix_fmt = width // 2 * 2, height // 2 * 2, "yuv420p"
         for frame in frames:

@@ -67,13 +67,13 @@ class Source:
         width = self.recordings.action.shape[1]
         if width != len(names):
             raise MorphVlaError(
-                f"{recipe.data.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} joints "
-                f"({', '.join(names)})"
+                f"{recipe.data.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
+                f"joints ({', '.join(names)})"
             )
         if width > recipe.model.action_dim:
             raise MorphVlaError(
-                f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action values; "
-                "raise model.action_dim"
+                f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
+                "values; raise model.action_dim"
             )
         self.recipe, self.robot, self.action_dims = recipe, robot, width
         self.state_stats = stats.compute(self.recordings.state, names)
@@ -87,7 +87,9 @@ class Source:
             self.recordings, self.state_stats, self.action_stats, tokenizer.load(recipe.tokenizer), frames,
             action_dim=recipe.model.action_dim, max_tokens=recipe.model.max_tokens,
         )  # fmt: skip
-        held = mixture.held_out(len(self.recordings.starts), recipe.data.held_out)[self.recordings.episode_of()]
+        held = mixture.held_out(len(self.recordings.starts), recipe.data.held_out)[
+            self.recordings.episode_of()
+        ]
         self.train_rows, held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.held_rows = held_rows[:: max(1, len(held_rows) // HELD_OUT_ROWS)][:HELD_OUT_ROWS]
         self._body = None
@@ -125,13 +127,13 @@ def train(
 ) -> Run:
     """Train `recipe` into `folder`; go on from its newest checkpoint when there is one.
 
-    `on_start` is given the table of trainable and frozen parameters before the first step. Raises MorphVlaError
-    when the folder holds a run of another recipe.
+    `on_start` is given the table of trainable and frozen parameters before the first step. Raises
+    MorphVlaError when the folder holds a run of another recipe.
     """
     _claim(folder, recipe)
     began = time.monotonic()
     source = Source(recipe, folder / "cache", on_stage)
-    config, training = recipe.model, recipe.training
+    _config, training = recipe.model, recipe.training
     params = fresh_params(recipe)
     parts = parts_of(params, training.kind)
     if on_start:
@@ -216,7 +218,9 @@ def fresh_params(recipe: Recipe) -> dict[str, Any]:
     params = init_params(recipe.model, jax.random.key(recipe.training.seed))
     if recipe.model.init == "scratch":
         table = params["PaliGemma"]["llm"]["embedder"]
-        smooth = tokenizer.smooth_numbers(np.asarray(table["input_embedding"]), tokenizer.load(recipe.tokenizer))
+        smooth = tokenizer.smooth_numbers(
+            np.asarray(table["input_embedding"]), tokenizer.load(recipe.tokenizer)
+        )
         table["input_embedding"] = jnp.asarray(smooth, jnp.float32)
     return params
 
@@ -268,7 +272,9 @@ def _claim(folder: Path, recipe: Recipe) -> None:
 def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         names = sorted(set(old) | set(new))
-        return [n for name in names for n in _changed(old.get(name), new.get(name), f"{at}.{name}".strip("."))]
+        return [
+            n for name in names for n in _changed(old.get(name), new.get(name), f"{at}.{name}".strip("."))
+        ]
     return [] if old == new else [at]
 
 

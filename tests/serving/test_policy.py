@@ -30,7 +30,9 @@ def observation(episode: int = 0, step: int = 0) -> dict:
 
 def test_actions_come_in_the_robots_order_and_units(policy):
     actions = policy.infer(observation())["actions"]
-    assert actions.shape == (16, 8) and actions.dtype == np.float32 and np.isfinite(actions).all()
+    assert actions.shape == (16, 8)
+    assert actions.dtype == np.float32
+    assert np.isfinite(actions).all()
 
 
 def test_an_answer_does_not_depend_on_what_is_asked_beside_it(policy):
@@ -41,7 +43,8 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it(policy):
 
 def test_noise_comes_from_episode_and_step(policy):
     one, again, later = (policy.infer(observation(2, step))["actions"] for step in (0, 0, 8))
-    assert np.array_equal(one, again) and not np.allclose(one, later)
+    assert np.array_equal(one, again)
+    assert not np.allclose(one, later)
 
 
 def test_a_reloaded_checkpoint_acts_the_same(policy, tiny_run):
@@ -52,7 +55,9 @@ def test_a_reloaded_checkpoint_acts_the_same(policy, tiny_run):
 def test_a_missing_camera_is_named_with_both_sides(policy):
     lacking = observation()
     del lacking["images/wrist"]
-    with pytest.raises(MorphVlaError, match=r"lacks images/wrist; this policy was trained with images/exterior"):
+    with pytest.raises(
+        MorphVlaError, match=r"lacks images/wrist; this policy was trained with images/exterior"
+    ):
         policy.infer(lacking)
 
 
@@ -76,12 +81,16 @@ def test_masked_layers_give_no_weight_to_joints_that_are_not_neighbours(policy):
     assert [layer["masked"] for layer in found["layers"]] == [True, False]
     far = ~policy.robot.adjacency
     masked, free = (np.asarray(layer["matrix"]) for layer in found["layers"])
-    assert masked.shape == (8, 8) and (masked[far] == 0).all() and (masked[~far] > 0).all()
+    assert masked.shape == (8, 8)
+    assert (masked[far] == 0).all()
+    assert (masked[~far] > 0).all()
     assert (free > 0).all()
 
 
 def test_attention_sums_over_key_chunks_and_averages_over_query_chunks():
     weights = np.zeros((1, 1, 1, 1, 6, 7))
     weights[..., -4:, -4:] = np.arange(16.0).reshape(4, 4)  # two chunks of two joints
-    expected = np.array([[(0 + 2 + 8 + 10) / 2, (1 + 3 + 9 + 11) / 2], [(4 + 6 + 12 + 14) / 2, (5 + 7 + 13 + 15) / 2]])
+    expected = np.array(
+        [[(0 + 2 + 8 + 10) / 2, (1 + 3 + 9 + 11) / 2], [(4 + 6 + 12 + 14) / 2, (5 + 7 + 13 + 15) / 2]]
+    )
     np.testing.assert_allclose(between_joints(weights, 2, 2)[0], expected)

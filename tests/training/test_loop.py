@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import init_params
 from morph_vla.training import checkpoint, loop
+from morph_vla.training.config import Recipe
 
 
-def leaves(run: loop.Run) -> list[np.ndarray]:
-    like = jax.eval_shape(lambda: loop.fresh_params(RECIPE["recipe"]))
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(checkpoint.load_params(run.checkpoint, like, "params"))]
+def leaves(run: loop.Run, recipe: Recipe) -> list[np.ndarray]:
+    found = checkpoint.load_params(run.checkpoint, shapes(recipe), "params")
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(found)]
 
 
-RECIPE: dict = {}
-
-
-@pytest.fixture(autouse=True)
-def _recipe(tiny_recipe):
-    RECIPE["recipe"] = tiny_recipe
+def shapes(recipe: Recipe) -> dict:
+    return jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
 
 
 def test_an_interrupted_run_equals_an_uninterrupted_one(tiny_recipe, tiny_run, tmp_path):
@@ -36,14 +34,16 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tiny_recipe, tiny_run, t
         loop.train(tiny_recipe, tmp_path, on_report=stop)
     assert checkpoint.steps(tmp_path / "checkpoints") == [0, 3]
     run = loop.train(tiny_recipe, tmp_path)
-    assert all(np.array_equal(a, b) for a, b in zip(leaves(run), leaves(tiny_run), strict=True))
+    pairs = zip(leaves(run, tiny_recipe), leaves(tiny_run, tiny_recipe), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs)
     assert [(e["step"], e["loss"]) for e in run.curve] == [(e["step"], e["loss"]) for e in tiny_run.curve]
 
 
 def test_a_finished_run_is_left_as_it_is(tiny_recipe, tiny_run):
     before = (tiny_run.folder / "log.jsonl").read_bytes()
     again = loop.train(tiny_recipe, tiny_run.folder)
-    assert again.checkpoint == tiny_run.checkpoint and again.curve == tiny_run.curve
+    assert again.checkpoint == tiny_run.checkpoint
+    assert again.curve == tiny_run.curve
     assert (tiny_run.folder / "log.jsonl").read_bytes() == before
 
 
@@ -91,13 +91,19 @@ def test_a_robot_with_other_joints_than_the_dataset_is_refused(tiny_recipe, tmp_
 
 
 def test_a_checkpoint_that_does_not_fit_names_the_leaf(tiny_recipe, tiny_run):
-    bigger = dataclasses.replace(tiny_recipe.model, expert=dataclasses.replace(tiny_recipe.model.expert, mlp_dim=30))
-    like = jax.eval_shape(lambda: loop.fresh_params(dataclasses.replace(tiny_recipe, model=bigger)))
-    with pytest.raises(MorphVlaError, match=r"leaf 'PaliGemma/llm/layers/mlp_1/gating_einsum' has shape \(2, 2, 16, 28\)"):
+    bigger = dataclasses.replace(
+        tiny_recipe.model, expert=dataclasses.replace(tiny_recipe.model.expert, mlp_dim=30)
+    )
+    like = shapes(dataclasses.replace(tiny_recipe, model=bigger))
+    with pytest.raises(
+        MorphVlaError, match=r"leaf 'PaliGemma/llm/layers/mlp_1/gating_einsum' has shape \(2, 2, 16, 28\)"
+    ):
         checkpoint.load_params(tiny_run.checkpoint, like)
     bare = dataclasses.replace(tiny_recipe, model=dataclasses.replace(tiny_recipe.model, morphology=None))
-    with pytest.raises(MorphVlaError, match="the checkpoint's leaf 'morphology/.*' has no place in the model"):
-        checkpoint.load_params(tiny_run.checkpoint, jax.eval_shape(lambda: loop.fresh_params(bare)))
+    with pytest.raises(
+        MorphVlaError, match=r"the checkpoint's leaf 'morphology/.*' has no place in the model"
+    ):
+        checkpoint.load_params(tiny_run.checkpoint, shapes(bare))
 
 
 def test_an_unfinished_checkpoint_is_not_a_checkpoint(tmp_path):
