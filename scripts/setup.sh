@@ -108,7 +108,7 @@ make_environment
 # Compiled once here, not at every start: where PYTHONDONTWRITEBYTECODE is set, lerobot takes 20 s to import.
 "$uv" pip install --quiet --compile-bytecode --python "$ENV/bin/python" "$@" ||
     { say "that failed; trying once more with what is in uv's cache"
-      "$uv" pip install --quiet --compile-bytecode --offline --python "$ENV/bin/python" "$@"; } ||
+      "$uv" pip install --quiet --offline --compile-bytecode --python "$ENV/bin/python" "$@"; } ||
     fail "the packages could not be installed (see above); with a network, run this again"
 printf '%s\n' "$WANTED" >"$STAMP"
 say "done in $(($(date +%s) - begun)) s"

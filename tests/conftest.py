@@ -10,6 +10,8 @@ import pytest
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# mujoco reads it when it is first imported, whichever test does that.
+os.environ.setdefault("MUJOCO_GL", "egl")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.pop("MORPH_VLA_PATH", None)
 

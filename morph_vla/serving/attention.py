@@ -15,7 +15,7 @@ from morph_vla.serving.policy import CheckpointPolicy
 
 
 def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Per layer, the mean weight [j j] with which joint i (row) attends to joint j, halfway through denoising.
+    """Per layer, the mean weight [j j] of joint i (row) attending to joint j, halfway through denoising.
 
     Averaged over observations, heads and query chunks, summed over key chunks; rows do not add up to one,
     because joints attend to images, prompt and actions too. Raises MorphVlaError for a policy without

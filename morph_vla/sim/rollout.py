@@ -1,8 +1,8 @@
 """Evaluation: a policy on a suite, over a fixed table of initial states, into a record.
 
 Every episode of the table is started, counted and judged, whatever else happens: an error of the policy or
-the simulator is that episode's failure with its reason. Which environments run side by side changes nothing: an
-episode's initial state, and where its policy takes random numbers from, depend on its number alone.
+the simulator is that episode's failure with its reason. Which environments run side by side changes nothing:
+an episode's initial state, and where its policy takes random numbers from, depend on its number alone.
 """
 
 import dataclasses
