@@ -108,11 +108,13 @@ def _record(folder: Path, attempts: int) -> dict[str, Any]:
     from morph_vla.sim import record, suite
 
     dataset = folder / "dataset"
-    there = record.completed(dataset)
-    if there is not None:
+    chosen = suite.load(SUITE)
+    if record.completed(dataset) is not None:
+        done = record.record(chosen, dataset, attempts)  # refuses one of other settings
         print(f"already there: {dataset}")
-    with Bar("recording", attempts, "episode") as bar:
-        done = record.record(suite.load(SUITE), dataset, attempts, progress=counting(bar))
+    else:
+        with Bar("recording", attempts, "episode") as bar:
+            done = record.record(chosen, dataset, attempts, progress=counting(bar))
     print(sentence(done))
     seconds = json.loads((folder / "seconds.json").read_text()).get("record", 0.0)
     facts = {

@@ -1,6 +1,7 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ def evaluate(
         raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.name}': " + "; ".join(problems))
     about = {"name": name, "checkpoint": _shown(checkpoint), "step": policy.about["step"]}
     episodes = settings.episodes or suite.episodes
+    earlier = rollout.finished(folder)
     command = (
         f"morph-vla eval {_shown(checkpoint)} --suite {suite.name} --episodes {episodes} -o {_shown(folder)}"
     )
@@ -86,7 +88,10 @@ def evaluate(
             suite, policy, settings, about=about, folder=folder, command=command,
             progress=lambda done, _total, won: bar.at(done, successes=str(won)),
         )  # fmt: skip
-    write_text(folder / "record.json", json.dumps(record, indent=1))
+    if record == earlier:
+        print(f"already there: {folder / 'record.json'}", file=sys.stderr)
+    else:
+        write_text(folder / "record.json", json.dumps(record, indent=1))
     return record
 
 

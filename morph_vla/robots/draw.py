@@ -33,7 +33,9 @@ def write(robot: Robot, path: Path | str) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawn = figure(robot)
+    # matplotlib scales a 3-D axis before it holds anything, over infinite limits.
+    with np.errstate(over="ignore", invalid="ignore"):
+        drawn = figure(robot)
     # A date or a version in the file would make two drawings of one robot differ.
     metadata = {"Software": None} if path.suffix == ".png" else None
     drawn.savefig(path, dpi=160, facecolor=PAPER, metadata=metadata)

@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,13 +120,15 @@ def _record_parts(
         progress(done, attempts)
     context = multiprocessing.get_context("spawn")  # renderers and threads do not survive a fork
     with contextlib.ExitStack() as stack:
-        counter = context.Value("i", done)
+        counter, stop = context.Value("i", done), context.Event()
+        processes = min(workers, len(missing)) or 1
         pool = stack.enter_context(
             concurrent.futures.ProcessPoolExecutor(
-                min(workers, len(missing)) or 1, mp_context=context, initializer=_start, initargs=(counter,)
+                processes, mp_context=context, initializer=_start, initargs=(counter, stop)
             )
         )
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        stack.callback(stop.set)  # before that: on the way out of an interruption nobody waits for a part
         waiting = {pool.submit(record_part, suite, parts / f"{i:04d}", numbers) for i, numbers in missing}
         while waiting:
             finished, waiting = concurrent.futures.wait(waiting, timeout=0.5)
@@ -136,12 +139,14 @@ def _record_parts(
     return [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in ranges]
 
 
-_COUNTER: Any = None  # one per worker process, set by `_start`
+_COUNTER: Any = None  # attempts done, by all workers; one per worker process, set by `_start`
+_STOP: Any = None  # set when the recording was interrupted
 
 
-def _start(counter: Any) -> None:
-    global _COUNTER
-    _COUNTER = counter
+def _start(counter: Any, stop: Any) -> None:
+    global _COUNTER, _STOP
+    _COUNTER, _STOP = counter, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 
 def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
@@ -157,6 +162,8 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
     with record_writer.lean():
         dataset = record_writer.create(suite, robot, unfinished)
         for number in numbers:
+            if _STOP is not None and _STOP.is_set():
+                raise MorphVlaError("the recording was interrupted")
             episode, clause = demonstrate(engine, number)
             if clause is None:
                 for frame in episode:

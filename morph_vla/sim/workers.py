@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import signal
 import traceback
 from typing import Any
 
@@ -79,6 +80,7 @@ def serve(pipe: Any, suite: Suite, count: int) -> None:
     """The worker's loop: answer ("begin", slot, state, film), ("advance", slot, actions) until None."""
     from morph_vla.sim.mujoco import MujocoEngine
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     try:
         engine = MujocoEngine(robots.load(suite.robot), suite, count)
         # The renderer is made here, so that a machine without EGL says so before the first episode.
@@ -89,7 +91,7 @@ def serve(pipe: Any, suite: Suite, count: int) -> None:
         pipe.send(error if isinstance(error, MorphVlaError) else MorphVlaError(traceback.format_exc()))
         return
     worlds = [World(engine, i) for i in range(count)]
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
+    with contextlib.suppress(EOFError, OSError):
         while (messages := pipe.recv()) is not None:
             pipe.send([_answer(worlds, *message) for message in messages])
     engine.close()

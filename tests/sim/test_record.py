@@ -55,9 +55,10 @@ def whole(suite, tmp_path_factory) -> tuple[Path, recording.Recording, list[tupl
 class OneThread(concurrent.futures.ThreadPoolExecutor):
     """Parts are recorded in this process: lerobot is not imported again, and monkeypatches hold."""
 
-    def __init__(self, workers, mp_context, **rest):
-        del workers, mp_context
-        super().__init__(1, **rest)
+    def __init__(self, workers, mp_context, initializer, initargs):
+        del workers, mp_context, initializer  # it would ignore Ctrl-C, which only a main thread may
+        recording._COUNTER, recording._STOP = initargs
+        super().__init__(1)
 
 
 @pytest.fixture
@@ -65,6 +66,7 @@ def here(monkeypatch):
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", OneThread)
     monkeypatch.setattr(recording, "PART", PART)
     monkeypatch.setattr(recording, "_COUNTER", None)
+    monkeypatch.setattr(recording, "_STOP", None)
 
 
 def table(folder: Path, *columns: str) -> list[np.ndarray]:
