@@ -184,10 +184,11 @@ def _attention(folder: Path) -> str:
     path = folder / "attention.json"
     checkpoints = folder / "train" / "checkpoints"
     step = checkpoint.steps(checkpoints)[-1]
-    if path.exists() and json.loads(path.read_text()).get("step") == step:
+    policy = CheckpointPolicy(checkpoints / str(step), batch=16)
+    digest = policy.digest()
+    if path.exists() and json.loads(path.read_text()).get("policy_sha256") == digest:
         print(f"already there: {path}")
         return path.name
-    policy = CheckpointPolicy(checkpoints / str(step), batch=16)
     if policy.config.morphology is None:
         print("no kinematic tokens in this recipe: nothing to show")
         return ""
@@ -198,7 +199,7 @@ def _attention(folder: Path) -> str:
         engine.reset(0, state)
         observations.append(engine.observe(0))
     engine.close()
-    write_text(path, json.dumps({**joint_attention(policy, observations), "step": step}))
+    write_text(path, json.dumps({**joint_attention(policy, observations), "policy_sha256": digest}))
     print(path)
     return path.name
 

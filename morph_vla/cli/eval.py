@@ -77,7 +77,12 @@ def evaluate(
     problems = mismatches(policy, suite)
     if problems:
         raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.name}': " + "; ".join(problems))
-    about = {"name": name, "checkpoint": _shown(checkpoint), "step": policy.about["step"]}
+    about = {
+        "name": name,
+        "checkpoint": _shown(checkpoint),
+        "step": policy.about["step"],
+        "sha256": policy.digest(),  # a checkpoint trained anew in the same place is another policy
+    }
     episodes = settings.episodes or suite.episodes
     earlier = rollout.finished(folder)
     command = (

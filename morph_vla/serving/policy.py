@@ -4,6 +4,8 @@ Random numbers come from (seed, episode, step) of the observation, so that an an
 others it was computed with.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,13 @@ class CheckpointPolicy:
             one = body_of(self.robot, recipe.model.morphology.max_joints)
             self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
         self._sample = jax.jit(_sampler(recipe.model, steps, seed))
+
+    def digest(self) -> str:
+        """SHA-256 of parameters and statistics: two policies that share it act the same."""
+        found = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
+        for leaf in jax.tree.leaves(self.params):
+            found.update(np.asarray(leaf).tobytes())
+        return found.hexdigest()
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Actions [horizon, joints] for one observation, dataset units."""

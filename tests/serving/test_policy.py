@@ -52,6 +52,12 @@ def test_a_reloaded_checkpoint_acts_the_same(policy, tiny_run):
     assert np.array_equal(other.infer(observation(4))["actions"], policy.infer(observation(4))["actions"])
 
 
+def test_the_digest_tells_checkpoints_apart(policy, tiny_run):
+    same = CheckpointPolicy(tiny_run.checkpoint, batch=2)
+    first = CheckpointPolicy(tiny_run.folder / "checkpoints" / "0", batch=2)
+    assert same.digest() == policy.digest() != first.digest()
+
+
 def test_a_missing_camera_is_named_with_both_sides(policy):
     lacking = observation()
     del lacking["images/wrist"]
