@@ -6,6 +6,7 @@ from typing import Any
 
 from morph_vla import robots
 from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
+from morph_vla.cli.robots_check import add_arguments, run_check
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.dropin import to_plain
 
@@ -14,6 +15,7 @@ EXAMPLES = """
   morph-vla robots show panda
   morph-vla robots show ./my_arm.urdf --json
   morph-vla robots draw panda --output panda.png
+  morph-vla robots check ./my_arm.urdf --episode ~/datasets/lift:7
 """
 
 
@@ -25,10 +27,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "list": ("every robot found, with its number of action joints", run_list),
             "show": ("the joints of a robot in action order, and which are neighbours", run_show),
             "draw": ("a picture of a robot's joint graph", run_draw),
+            "check": (
+                "every finding on a robot's file; with --episode, on a recording played on it",
+                run_check,
+            ),
         },
     )
+    add_arguments(verbs["check"])
     for name, verb in verbs.items():
         add_folders(verb)
+        if name == "check":
+            continue
         if name != "list":
             verb.add_argument("robot", metavar="ROBOT", help="a robot's name, or the path to a URDF file")
         if name != "draw":

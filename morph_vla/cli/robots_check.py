@@ -1,0 +1,280 @@
+"""`morph-vla robots check FILE [--episode DATASET[:INDEX]]`."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from morph_vla.cli.common import add_json, print_json, print_table
+from morph_vla.errors import MissingExtraError, MorphVlaError
+
+if TYPE_CHECKING:
+    from morph_vla.data.values import Episode
+    from morph_vla.robots.examine import Examination
+    from morph_vla.robots.playback import Played, Remark
+
+EXAMPLES = """
+  morph-vla robots check ./my_arm.urdf
+  morph-vla robots check so101 --episode ~/datasets/lift:7 --output path.png
+  morph-vla robots check so101 --episode ~/datasets/lift --feature action --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla robots check`, apart from `--folder`."""
+    parser.add_argument("robot", metavar="FILE", help="the path to a URDF file, or a robot's name")
+    parser.add_argument(
+        "--episode",
+        metavar="DATASET[:INDEX]",
+        help="also play an episode (the first unless told) of a LeRobot v2.0, v2.1 or v3.0 dataset: values"
+        " against limits, units, signs, names and speeds",
+    )
+    parser.add_argument(
+        "--feature",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="features",
+        help="play this feature of the dataset; default: action and observation.state",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the picture of the end effector's path; default: ROBOT_DATASET_INDEX.png in the current folder",
+    )
+    add_json(parser)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Print every finding; the status is 1 when one is an error, so that a script can ask."""
+    from morph_vla.robots.examine import examine
+
+    if not arguments.episode and (arguments.features or arguments.output):
+        raise MorphVlaError("--feature and --output go with --episode")
+    found = examine(_file(arguments.robot, arguments.folders))
+    episode = None
+    if arguments.episode and found.usable:
+        episode = _episode(found, arguments)
+    if arguments.json:
+        print_json({**_plain(found), "episode": episode and episode["plain"]})
+    else:
+        _print(found)
+        if episode:
+            _print_episode(episode)
+        elif arguments.episode:
+            print("\nthe episode was not played: the robot has errors")
+    failed = not found.usable or bool(episode and episode["plain"]["errors"])
+    return 1 if failed else 0
+
+
+def _file(name: str, folders: list[str]) -> Path:
+    """A registered robot, or any file: what is in one that is not called .urdf is judged too."""
+    from morph_vla.robots import dropin
+
+    given = Path(name).expanduser()
+    registered = dropin.available("robots", folders)
+    if name not in registered and (given.is_file() or given.is_dir()):
+        return given
+    return dropin.find("robots", name, folders)
+
+
+# -------------------------------------------------------------------------------------------- the robot
+
+
+def _plain(found: "Examination") -> dict[str, Any]:
+    from morph_vla.robots.dropin import to_plain
+    from morph_vla.robots.examine import MODEL_ACTIONS, chains
+
+    too_many = len(found.action) > MODEL_ACTIONS
+    return {
+        "file": str(found.path),
+        "usable": found.usable,
+        "joints": len(found.urdf.joints),
+        "movable": len(found.urdf.actuated),
+        "mimic": len(found.urdf.mimicking),
+        "action_joints": list(found.action),
+        "side_file": None if found.side_path is None else str(found.side_path),
+        "side_problems": list(found.side_problems),
+        "findings": to_plain(found.findings),
+        "chains": [list(chain) for chain in chains(found.urdf, found.action)] if too_many else None,
+        **found.counts,
+    }
+
+
+def _print(found: "Examination") -> None:
+    from morph_vla.robots.examine import MODEL_ACTIONS, chains
+
+    for finding in found.findings:
+        print(finding)
+    for problem in found.side_problems:
+        print(f"{problem} (error: the side file cannot be used)")
+    if found.findings or found.side_problems:
+        print()
+    if len(found.action) > MODEL_ACTIONS:
+        print("the joints limb by limb, to choose from for joints: in the side file")
+        for chain in chains(found.urdf, found.action):
+            print(f"  {len(chain):2}  [{', '.join(chain)}]")
+        print()
+    side = f"side file {found.side_path.name}" if found.side_path else "no side file"
+    urdf = found.urdf
+    print(
+        f"{found.path}, {side}: {count(len(urdf.joints), 'joint')}, {len(urdf.actuated)} movable,"
+        f" {len(urdf.mimicking)} mimic, {count(len(found.action), 'action joint')};"
+        f" {', '.join(count(number, noun[:-1]) for noun, number in found.counts.items())}"
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """`1 joint`, `2 joints`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# ------------------------------------------------------------------------------------------ the episode
+
+
+def split(text: str) -> tuple[Path, int]:
+    """The folder and the index of DATASET[:INDEX]; a colon may belong to the folder's name."""
+    whole = Path(text).expanduser()
+    folder, colon, index = text.rpartition(":")
+    if whole.is_dir() or not colon:
+        return whole, 0
+    if index.isascii() and index.isdecimal():
+        return Path(folder).expanduser(), int(index[:18])
+    if Path(folder).expanduser().is_dir():
+        raise MorphVlaError(f"--episode {text}: the index is '{index}'; expected a number from 0")
+    return whole, 0
+
+
+def _episode(found: "Examination", arguments: argparse.Namespace) -> dict[str, Any]:
+    from morph_vla.data import values
+    from morph_vla.robots import playback, playback_rules
+
+    robot = found.robot
+    assert robot is not None
+    folder, index = split(arguments.episode)
+    episode = values.read(folder, index, arguments.features)
+    played: list[Played] = []
+    remarks: list[Remark] = []
+    for feature, array in episode.values.items():
+        one, said = playback.play(robot, feature, array, episode.names[feature], episode.fps)
+        played += [one] if one is not None else []
+        remarks += said
+    remarks += playback_rules.judge(robot, played, episode.fps, episode.timestamps)
+    remarks = playback.merged(remarks)
+    default = Path(f"{robot.name}_{folder.resolve().name}_{index}.png")
+    picture, why_not = _draw(played, arguments.output or default) if played else (None, None)
+    return {
+        "played": played,
+        "remarks": remarks,
+        "episode": episode,
+        "why_not": why_not,
+        "plain": _episode_plain(episode, played, remarks, picture),
+    }
+
+
+def _draw(played: list["Played"], output: Path) -> tuple[Path | None, str | None]:
+    """The picture, or why there is none: without matplotlib the table is still worth printing."""
+    from morph_vla.robots import draw_path
+
+    try:
+        return draw_path.write(played, output), None
+    except MissingExtraError as error:
+        return None, f"no picture: {error}"
+
+
+def _episode_plain(
+    episode: "Episode", played: list["Played"], remarks: list["Remark"], picture: Path | None
+) -> dict[str, Any]:
+    from morph_vla.robots.dropin import to_plain
+
+    severities = [remark.severity for remark in remarks]
+    return {
+        "dataset": str(episode.root),
+        "index": episode.index,
+        "version": episode.version,
+        "robot_type": episode.robot_type,
+        "fps": episode.fps,
+        "frames": episode.frames,
+        "features": {one.feature: {"joints": _rows(one, remarks), "paths": _paths(one)} for one in played},
+        "findings": to_plain(remarks),
+        "errors": severities.count("error"),
+        "warnings": severities.count("warning"),
+        "notes": severities.count("note"),
+        "picture": None if picture is None else str(picture),
+    }
+
+
+def _rows(one: "Played", remarks: list["Remark"]) -> list[dict[str, Any]]:
+    from morph_vla.robots.playback_grippers import mostly
+
+    rows = []
+    for j, joint in enumerate(one.robot.joints):
+        values, native = one.values[one.finite, j], one.native[one.finite, j]
+        about = [remark.short for remark in remarks if joint.name in remark.joints and remark.short]
+        rows.append(
+            {
+                "joint": joint.name,
+                "name": one.names[j] if one.names else None,
+                "column": (one.match.columns or ())[j],
+                "dataset": [float(values.min()), float(values.max())],
+                "unit": joint.unit,
+                "native": [float(native.min()), float(native.max())],
+                "limits": [joint.lower, joint.upper],
+                "share": one.share(j),
+                "mostly_open": mostly(one, j) if joint.is_gripper else None,
+                "remarks": list(dict.fromkeys(about)),
+            }
+        )
+    return rows
+
+
+def _paths(one: "Played") -> list[dict[str, Any]]:
+    return [
+        {
+            "link": trace.link,
+            "length": trace.length,
+            "extent": trace.extent.tolist(),
+            "fastest": float(trace.speeds.max()) if len(trace.points) > 1 else 0.0,
+            "start": trace.points[0].tolist(),
+            "end": trace.points[-1].tolist(),
+        }
+        for trace in one.traces
+    ]
+
+
+def _print_episode(found: dict[str, Any]) -> None:
+    plain = found["plain"]
+    recorded = f", recorded on '{plain['robot_type']}'" if plain["robot_type"] else ""
+    size = f"{count(plain['frames'], 'frame')} at {plain['fps']:g} Hz"
+    print(f"\nepisode {plain['index']} of {plain['dataset']}: LeRobot {plain['version']}, {size}{recorded}")
+    header = ("joint", "value", "dataset", "unit", "native", "limits", "used", "remarks")
+    for feature, content in plain["features"].items():
+        print(f"\n{feature}")
+        print_table(header, [_cells(row) for row in content["joints"]])
+        for path in content["paths"][:8]:
+            box = " x ".join(f"{side:.2f}" for side in path["extent"])
+            print(f"path of {path['link']}: {path['length']:.2f} m long in a box of {box} m,", end=" ")
+            print(f"at most {path['fastest']:.2f} m/s")
+        if len(content["paths"]) > 8:
+            print(f"and {len(content['paths']) - 8} more paths (--json has them)")
+    print()
+    for remark in found["remarks"]:
+        print(remark)
+    if found["remarks"]:
+        print()
+    print("native values and limits in rad (turning) or m (sliding); paths in the frame of the root")
+    print(", ".join(count(plain[key], key[:-1]) for key in ("errors", "warnings", "notes")))
+    if plain["picture"] or found["why_not"]:
+        print(plain["picture"] or found["why_not"])
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    remarks = list(row["remarks"])
+    if row["mostly_open"] is not None:
+        remarks.append(f"mostly {row['mostly_open']:.0%} open")
+    value = str(row["column"]) if row["name"] is None else f"{row['column']} {row['name']}"
+    used = "" if math.isnan(row["share"]) else f"{row['share']:.0%}"
+    ends = (" .. ".join(f"{end:.4g}" for end in row[key]) for key in ("dataset", "native", "limits"))
+    dataset, native, limits = ends
+    return row["joint"], value, dataset, row["unit"], native, limits, used, ", ".join(remarks)

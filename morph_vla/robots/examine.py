@@ -1,0 +1,149 @@
+"""Everything there is to say about a robot's file before anything is done with it: `robots check`.
+
+The judge's findings, those on the joints an action drives, and the problems of the side file, all at once.
+Nothing is raised for what a file says.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.robots import dropin
+from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.markup import Finding
+from morph_vla.robots.records import Urdf
+from morph_vla.robots.robot import Robot, action_order, build
+from morph_vla.robots.side import DRIVEN, Side
+from morph_vla.robots.urdf import read
+
+MODEL_ACTIONS = 32
+"""Action values of pi0.5's published checkpoints."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """What a URDF and its side file say, and the robot they make."""
+
+    path: Path
+    urdf: Urdf
+    findings: tuple[Finding, ...]
+    """On the URDF, in the order of their lines"""
+    side_path: Path | None
+    """The side file, when there is one"""
+    side_problems: tuple[str, ...]
+    """Each keeps the side file from being used; with its line where there is one"""
+    action: tuple[str, ...]
+    """The joints an action drives: the side file's, else all that move by themselves"""
+    robot: Robot | None
+    """None when something is an error"""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Errors (the side file's problems among them), warnings and notes."""
+        found = Counter(finding.severity for finding in self.findings)
+        return {
+            "errors": found["error"] + len(self.side_problems),
+            "warnings": found["warning"],
+            "notes": found["note"],
+        }
+
+    @property
+    def usable(self) -> bool:
+        """Nothing keeps the robot from being used."""
+        return self.robot is not None and not self.counts["errors"]
+
+
+def examine(path: Path | str) -> Examination:
+    """Read and judge the URDF at `path` and the side file beside it.
+
+    Raises MorphVlaError only when the file itself cannot be opened.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise MorphVlaError(f"{path} is a folder; expected a URDF file")
+    urdf = read(path)
+    findings = list(judge(urdf))
+    side_path, side, problems = _side(path)
+    action: tuple[str, ...] = ()
+    robot = None
+    if not errors(findings):
+        action = side.joints or action_order(urdf)
+        findings += _action(urdf, action, path)
+    if not errors(findings) and not problems:
+        try:
+            robot = build(urdf, side, path)
+            findings += [finding for finding in robot.findings if finding not in findings]
+        except ConfigError as error:
+            problems = str(error).splitlines()
+    order = {"error": 0, "warning": 1, "note": 2}
+    findings.sort(key=lambda finding: (finding.line, order[finding.severity]))
+    return Examination(path, urdf, tuple(findings), side_path, tuple(problems), action, robot)
+
+
+def _side(path: Path) -> tuple[Path | None, Side, list[str]]:
+    beside = path.with_suffix(".yaml")
+    if not beside.is_file():
+        return None, Side(), []
+    try:
+        return beside, dropin.read(beside, Side), []
+    except MorphVlaError as error:
+        return beside, Side(), str(error).splitlines()
+
+
+def _action(urdf: Urdf, action: tuple[str, ...], path: Path) -> list[Finding]:
+    """None to drive, or more than the model has values for."""
+    side = path.with_suffix(".yaml").name
+    if not action:
+        kinds = ", ".join(DRIVEN)
+        return [
+            Finding(
+                "error", urdf.file, 1, "no joint that an action could drive",
+                f"expected one that is {kinds} and mimics no other", "it is no robot to a policy",
+            )
+        ]  # fmt: skip
+    if len(action) > MODEL_ACTIONS:
+        return [
+            Finding(
+                "warning", urdf.file, 1, f"{len(action)} joints that an action could drive",
+                f"expected at most {MODEL_ACTIONS}, as many values as an action of pi0.5 has",
+                f"choose those your dataset has, in its order, with joints: in {side}; the others are frozen",
+            )
+        ]  # fmt: skip
+    return []
+
+
+def chains(urdf: Urdf, action: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The action joints limb by limb: a chain ends where bodies branch. In the order of `action`.
+
+    They are what to choose from when there are too many.
+    """
+    above = {joint.child: joint for joint in urdf.joints}
+    chosen = set(action)
+    parent: dict[str, str | None] = {}
+    for joint in urdf.joints:
+        if joint.name in chosen:
+            link, seen = joint.parent, 0
+            while link in above and above[link].name not in chosen and seen <= len(urdf.joints):
+                link, seen = above[link].parent, seen + 1
+            parent[joint.name] = above[link].name if link in above else None
+    below = Counter(name for name in parent.values() if name is not None)
+    found: dict[str, list[str]] = {}
+    head: dict[str, str] = {}
+
+    def head_of(name: str) -> str:
+        trail = []
+        while name not in head:
+            trail.append(name)
+            over = parent[name]
+            if over is None or below[over] != 1:
+                head[name] = name
+            else:
+                name = over
+        for item in trail:
+            head[item] = head[name]
+        return head[name]
+
+    for name in action:
+        found.setdefault(head_of(name), []).append(name)
+    return tuple(tuple(names) for names in found.values())
