@@ -1,6 +1,7 @@
 """What every test runs under: one CPU, no network, strict dtypes, nothing of the user's own settings."""
 
 import os
+import shlex
 from pathlib import Path
 
 import hypothesis
@@ -35,6 +36,29 @@ def shared() -> Path:
         if folder.is_dir():
             return folder
     pytest.skip("the shared folder with recorded values is not beside this checkout")
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line in this process: (status, stdout, stderr)."""
+    from morph_vla import cli
+
+    def call(line: str) -> tuple[int, str, str]:
+        try:
+            status = cli.main(shlex.split(line))
+        except SystemExit as ended:  # argparse's --help and --version
+            status = ended.code if isinstance(ended.code, int) else 1
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty current directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 TINY_CAMERAS = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]

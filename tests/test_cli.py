@@ -13,29 +13,6 @@ from morph_vla.cli import bench, common, files, records, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.robots import dropin
 
-
-@pytest.fixture
-def run(capsys):
-    """Run a command line in this process: (status, stdout, stderr)."""
-
-    def call(line: str) -> tuple[int, str, str]:
-        try:
-            status = cli.main(shlex.split(line))
-        except SystemExit as ended:  # argparse's --help and --version
-            status = ended.code if isinstance(ended.code, int) else 1
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty current directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 # ------------------------------------------------------------------------------------------- the frame
 
 
@@ -72,7 +49,7 @@ def test_every_command_shows_examples_that_it_understands(run, command):
         ("fly", "no command 'fly' (doctor, robots, "),
         (
             "robots lst",
-            "no 'lst' here; did you mean 'list'? (list, show, draw, check) (see morph-vla robots --help)",
+            "no 'lst' here; did you mean 'list'? (list, show, draw, check, add) (see morph-vla robots --help)",
         ),
         ("robots", "the following arguments are required: VERB (see morph-vla robots --help)"),
         ("robots show", "the following arguments are required: ROBOT (see morph-vla robots show --help)"),

@@ -16,7 +16,17 @@ from typing import Any
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.robots.typed_yaml import read
 
-__all__ = ["KINDS", "PATH_VARIABLE", "available", "find", "read", "search_path", "to_plain", "write_text"]
+__all__ = [
+    "KINDS",
+    "PATH_VARIABLE",
+    "available",
+    "find",
+    "read",
+    "search_path",
+    "to_plain",
+    "write_bytes",
+    "write_text",
+]
 
 KINDS = {
     "robots": ("urdf_descriptors", ".urdf"),
@@ -80,7 +90,7 @@ def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
     suffix = KINDS[kind][1]
     given = Path(name).expanduser()
     if given.is_file():
-        if given.suffix != suffix:
+        if given.suffix.lower() != suffix:  # .URDF too
             raise MorphVlaError(f"{given} is not a {suffix} file")
         return given
     if given.suffix == suffix or given.name != name:
@@ -118,6 +128,11 @@ def to_plain(value: Any) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, in UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: a temporary file in the same folder, then a rename.
 
     Missing folders are made. An interruption leaves the old file, or none, never half of one.
@@ -125,8 +140,8 @@ def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -14,7 +14,8 @@ from morph_vla.robots.robot import Robot, from_file
 def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: Sequence[str] = ()) -> Robot:
     """The robot registered under a name, or of the URDF at a path.
 
-    `folders` are searched before the others; `joints` chooses other action joints than the side file does.
+    `folders` are searched before the others; `joints` chooses other action joints than the side file does,
+    by names or patterns.
 
     Raises MorphVlaError when there is no such robot (naming the nearest), and as `robot.from_file`.
     """

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots import dropin, graph, kinematics
+from morph_vla.robots import choose, dropin, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
 from morph_vla.robots.judge import errors, judge
 from morph_vla.robots.markup import Finding
@@ -44,7 +44,7 @@ class ActionJoint:
     velocity: float | None
     """[rad/s] or [m/s]; None when the file does not say"""
     unit: str = ""
-    """Of the dataset's values: `"rad"`, `"m"`, `"deg"`, or a gripper's two ends in words."""
+    """Of the dataset's values: `"rad"`, `"m"`, `"deg"`, `"%"`, `"1/57.3 rad"`, or a gripper's two ends."""
     scale: float = 1.0
     """dataset = (native - zero) * scale"""
     zero: float = 0.0
@@ -94,16 +94,19 @@ class Robot:
         return np.array([joint.upper for joint in self.joints])
 
     def to_native(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
-        """Dataset units to [rad] or [m], per joint; computed in float64, returned as it came."""
+        """Dataset units to [rad] or [m], per joint, in float64.
+
+        float32 values come back from `to_dataset` bit for bit, once they are float32 again.
+        """
         self._check_width(values, "to_native")
         scale, zero = self._affine()
-        return (values.astype(np.float64) / scale + zero).astype(values.dtype)
+        return values.astype(np.float64) / scale + zero
 
     def to_dataset(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
-        """[rad] or [m] to dataset units, per joint: the inverse of `to_native`."""
+        """[rad] or [m] to dataset units, per joint, in float64: the inverse of `to_native`."""
         self._check_width(values, "to_dataset")
         scale, zero = self._affine()
-        return ((values.astype(np.float64) - zero) * scale).astype(values.dtype)
+        return (values.astype(np.float64) - zero) * scale
 
     def _affine(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
         return np.array([j.scale for j in self.joints]), np.array([j.zero for j in self.joints])
@@ -172,7 +175,7 @@ def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
     """The robot of a URDF, with the side file of the same name when one lies beside it.
 
     `joints` chooses the action joints and their order in place of the side file or the default,
-    `action_order`.
+    `action_order`: names, or patterns such as `left_*` (see `choose.match`).
 
     Raises MorphVlaError with every finding that keeps the URDF from being used, and ConfigError for a side
     file that does not fit it.
@@ -180,9 +183,14 @@ def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
     path = Path(path)
     beside = path.with_suffix(".yaml")
     side = dropin.read(beside, Side) if beside.is_file() else Side()
-    if joints:
-        side = _choose(side, tuple(joints))
-    return build(read(path), side, path)
+    urdf = read(path)
+    if joints and not errors(judge(urdf)):
+        there = {joint.name for joint in urdf.joints}  # a joint that cannot be driven has its own sentence
+        choices = dict.fromkeys(
+            [*side.joints, *action_order(urdf), *(name for name in joints if name in there)]
+        )
+        side = _choose(side, choose.match(tuple(choices), joints))
+    return build(urdf, side, path)
 
 
 def build(urdf: Urdf, side: Side, path: Path) -> Robot:
@@ -262,6 +270,7 @@ def _choose(side: Side, joints: tuple[str, ...]) -> Side:
         rest=tuple(rest[name] for name in joints) if set(joints) <= set(rest) else (),
         drives={name: value for name, value in side.drives.items() if name in joints},
         gripper=tuple(gripper for name, gripper in side.grippers.items() if name in joints),
+        scales={name: value for name, value in side.scales.items() if name in joints},
         signs={name: value for name, value in side.signs.items() if name in joints},
         zeros={name: value for name, value in side.zeros.items() if name in joints},
     )
@@ -290,8 +299,13 @@ def _action_joint(joint: Joint, side: Side) -> ActionJoint:
             opened=gripper.open,
             closed=gripper.closed,
         )
-    turning = joint.type != "prismatic"
-    in_degrees = turning and side.unit == "degrees"
-    scale = side.signs.get(joint.name, 1) * (180.0 / math.pi if in_degrees else 1.0)
-    unit = "deg" if in_degrees else "rad" if turning else "m"
-    return replace(plain, unit=unit, scale=scale, zero=side.zeros.get(joint.name, 0.0))
+    sign, zero = side.signs.get(joint.name, 1), side.zeros.get(joint.name, 0.0)
+    si = "m" if joint.type == "prismatic" else "rad"
+    if joint.name in side.scales:
+        scale = side.scales[joint.name]
+        return replace(plain, unit=f"1/{scale:g} {si}", scale=sign * scale, zero=zero)
+    if si == "rad" and side.unit == "percent":
+        return replace(plain, unit="%", scale=sign * 200.0 / (upper - lower), zero=(lower + upper) / 2)
+    if si == "rad" and side.unit == "degrees":
+        return replace(plain, unit="deg", scale=sign * 180.0 / math.pi, zero=zero)
+    return replace(plain, unit=si, scale=float(sign), zero=zero)

@@ -1,17 +1,21 @@
 """The side file of a robot: what a URDF cannot say.
 
 `panda.yaml` beside `panda.urdf`. Every key may be left out; an unknown one is refused with the nearest name.
+docs/robots.md has a page on them.
 
-    joints        the joints an action drives, in the order of the action's values drives        joint:
-    [{joint, multiplier, offset}], for one value that drives several joints without <mimic> gripper
-    {joint, open, closed, dataset_open, dataset_closed}, or a list of them: the travel at which the
-                  gripper is open and closed [rad or m], and the dataset's value for each
-    unit          radians or degrees: of the dataset's values for turning joints that are no gripper
+    joints        the joints an action drives, in the order of the action's values
+    drives        joint: [{joint, multiplier, offset}], one value for several joints, without <mimic>
+    gripper       {joint, open, closed, dataset_open, dataset_closed}, or a list of them: the travel at which
+                  the gripper is open and closed [rad or m], and the dataset's value for each
+    unit          radians, degrees or percent: of the dataset's values for turning joints that are no gripper;
+                  percent is -100 at the lower limit and 100 at the upper
+    scales        joint: the dataset's units in one rad or m, where `unit` does not say it (57.3: degrees)
     signs, zeros  joint: +1 or -1; joint: the native value [rad or m] at which the dataset says 0
     rest          the pose the robot starts from, a value per joint [rad or m]
     control_rate  actions per second [Hz]
     contact       {stiffness, damping, lateral_friction, spinning_friction, friction_anchor}: the defaults
     cameras       the dataset's camera names
+    features      {state, action}: the dataset's keys, each a list whose values are joined in order
     names         the dataset's names for the action's values
     source, licence
 """
@@ -59,19 +63,33 @@ class Follower:
 
 
 @dataclass(frozen=True)
+class Features:
+    """The dataset's keys for what an action and a state hold; several are joined in order."""
+
+    state: tuple[str, ...] = ("observation.state",)
+    action: tuple[str, ...] = ("action",)
+
+    def __post_init__(self) -> None:
+        if not self.state or not self.action:
+            raise ConfigError("state and action need at least one key each")
+
+
+@dataclass(frozen=True)
 class Side:
     """A side file; see the head of this module for the keys."""
 
     joints: tuple[str, ...] = ()
     drives: Mapping[str, tuple[Follower, ...]] = field(default_factory=dict)
     gripper: Gripper | tuple[Gripper, ...] = ()
-    unit: Literal["radians", "degrees"] = "radians"
+    unit: Literal["radians", "degrees", "percent"] = "radians"
+    scales: Mapping[str, float] = field(default_factory=dict)
     signs: Mapping[str, Literal[1, -1]] = field(default_factory=dict)
     zeros: Mapping[str, float] = field(default_factory=dict)
     rest: tuple[float, ...] = ()
     control_rate: float | None = None
     contact: ContactDefaults = field(default_factory=ContactDefaults)
     cameras: tuple[str, ...] = ()
+    features: Features = field(default_factory=Features)
     names: tuple[str, ...] = ()
     source: str = ""
     licence: str = ""
@@ -79,6 +97,11 @@ class Side:
     def __post_init__(self) -> None:
         if self.control_rate is not None and not 0 < self.control_rate < math.inf:
             raise ConfigError(f"control_rate is {self.control_rate:g}; expected more than 0 Hz")
+        for name, scale in self.scales.items():
+            if not 0 < scale < math.inf:
+                raise ConfigError(
+                    f"scales: {scale:g} for '{name}'; expected more than 0 (a sign goes into signs)"
+                )
 
     @property
     def grippers(self) -> dict[str, Gripper]:
@@ -121,16 +144,27 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[str]:
     for key, named in (
         ("drives", side.drives),
         ("gripper", side.grippers),
+        ("scales", side.scales),
         ("signs", side.signs),
         ("zeros", side.zeros),
     ):
         for name in named:
             if name not in action:
                 yield f"{key}: '{name}' is not one of the action's joints{nearest(name, action)}"
+            elif key in ("scales", "signs", "zeros") and name in side.grippers:
+                yield f"{key}: '{name}' is a gripper; its two ends say its scale, sign and zero"
     for key, values in (("rest", side.rest), ("names", side.names)):
         if values and len(values) != len(action):
             yield f"{key}: {len(values)} values for {len(action)} joints"
     joints = {joint.name: joint for joint in urdf.joints}
+    for name in action if side.unit == "percent" else ():
+        if name not in joints or joints[name].type == "prismatic" or name in {**side.scales, **side.grippers}:
+            continue
+        if name in side.zeros:
+            yield f"zeros: '{name}' is in percent, which is 0 halfway between its limits; leave it out"
+        low, high = limits(joints[name])
+        if low == high:
+            yield f"unit: percent of '{name}' has no meaning: its limits are both {low:g}; give it a scale"
     known = {name: limits(joints[name]) for name in action if name in joints}
     wanted = [("rest", name, value) for name, value in zip(action, side.rest, strict=False)]
     for gripper in side.grippers.values():

@@ -94,7 +94,6 @@ def test_the_gripper_goes_between_travel_and_open_closed():
     native = panda.to_native(values)
     np.testing.assert_allclose(native[:, 7], [0.04, 0.0, 0.03])
     np.testing.assert_array_equal(native[:, :7], values[:, :7])
-    assert panda.to_native(values.astype(np.float32)).dtype == np.float32
     with pytest.raises(MorphVlaError, match=r"panda: to_native expects 8 values on the last axis.*got 3x7"):
         panda.to_native(values[:, :7])
 
@@ -105,6 +104,17 @@ def test_the_round_trip_is_exact(values: list[float]):
     there = LOADED.to_dataset(LOADED.to_native(given_values))
     np.testing.assert_array_equal(there[:7], given_values[:7])
     np.testing.assert_allclose(there, given_values, rtol=1e-14, atol=1e-14)
+
+
+@given(st.data(), st.sampled_from(["panda", "so101", "g1_dex1"]))
+def test_float32_values_come_back_bit_for_bit(data, name: str):
+    robot = robots.load(name)
+    ordinary = st.floats(2**-13, 2**13, width=32) | st.floats(-(2**13), -(2**-13), width=32) | st.just(0.0)
+    count = len(robot.joints)
+    given_values = np.array(data.draw(st.lists(ordinary, min_size=count, max_size=count)), np.float32)
+    there = robot.to_dataset(robot.to_native(given_values))
+    np.testing.assert_array_equal(np.where(given_values == 0, 0, there.astype(np.float32)), given_values)
+    np.testing.assert_allclose(there, given_values, atol=1e-12)
 
 
 def test_the_second_finger_follows_the_first():
@@ -184,7 +194,7 @@ rest: [0, 0.01, 0.03]
             "gripper: {joint: finger_a, open: 0, closed: 0.01, dataset_open: 1}",
             "dataset_open and dataset_closed are equal; expected two different values",
         ),
-        ("unit: degree", "unit: expected 'radians' or 'degrees', got \"degree\"; did you mean 'degrees'?"),
+        ("unit: degree", "unit: expected 'radians', 'degrees' or 'percent', got \"degree\"; did you mean"),
         ("control_rate: 0", "control_rate is 0; expected more than 0 Hz"),
     ],
 )
@@ -222,9 +232,11 @@ def test_other_action_joints_can_be_chosen():
     assert robot.joints[0].is_gripper
     np.testing.assert_array_equal(robot.distances, [[0, 1], [1, 0]])
     with pytest.raises(
-        MorphVlaError, match=r"no joint 'panda_joint9' in panda\.urdf; did you mean 'panda_joint8'"
+        MorphVlaError, match=r"no joint 'panda_joint9' to choose; did you mean 'panda_joint7'"
     ):
         robots.load("panda", joints=("panda_joint9",))
+    with pytest.raises(MorphVlaError, match=r"joints: joint 'panda_joint8' is fixed; an action drives"):
+        robots.load("panda", joints=("panda_joint8",))
 
 
 def test_dropping_a_file_in_registers_it(tmp_path: Path):

@@ -1,0 +1,88 @@
+"""A side file filled in as far as a URDF allows: what a person starts from who drops a robot in.
+
+What the URDF cannot say stands as a comment, with a guess where the names suggest one. The text is a side
+file as it is: read back, it leads to the robot that the URDF alone gives.
+"""
+
+import re
+from collections.abc import Iterator
+
+from morph_vla.robots.robot import ActionJoint, Robot
+
+GRIPPER = re.compile(r"grip|finger|jaw|claw|thumb|hand_(open|close)", re.IGNORECASE)
+"""What the joint of a gripper is usually called."""
+
+
+def side_file(robot: Robot) -> str:
+    """The text of `<robot>.yaml` for a robot made from a URDF alone; every guess is a comment."""
+    return "\n".join([*_head(robot), *_joints(robot), *_grippers(robot), *_rest(robot), *_tail(robot)]) + "\n"
+
+
+def _head(robot: Robot) -> Iterator[str]:
+    yield f"# What {robot.urdf_path.name} cannot say. Lines that begin with # are guesses or empty:"
+    yield "# check them against your dataset, then take the # away. Every key: docs/robots.md."
+
+
+def _joints(robot: Robot) -> Iterator[str]:
+    """The action joints, one a line, with what helps to put them in the dataset's order."""
+    yield "joints:                   # in the order of your dataset's action values"
+    width = max(len(_word(joint.name)) for joint in robot.joints)
+    for joint in robot.joints:
+        si = "m" if joint.type == "prismatic" else "rad"
+        limits = f"{joint.lower:.4g} to {joint.upper:.4g} {si}"
+        followers = [name for name, index, *_ in robot.drives() if robot.names[index] == joint.name]
+        followers.remove(joint.name)
+        moves = f"; moves {', '.join(followers)} too" if followers else ""
+        yield f"  - {_word(joint.name):{width}}  # {joint.type}, {limits}{moves}"
+
+
+def _grippers(robot: Robot) -> Iterator[str]:
+    """A line for each joint that may be a gripper, its upper limit taken as its open end."""
+    found = [joint for joint in robot.joints if GRIPPER.search(joint.name)]
+    found = found or [joint for joint in robot.joints[-1:] if joint.type == "prismatic"]
+    if not 0 < len(found) <= 4:  # the fingers of a hand are joints like others
+        yield "# gripper: {joint: NAME, open: 0.04, closed: 0.0, dataset_open: 0, dataset_closed: 1}"
+        return
+    yield "# gripper:                # which end is open, and the dataset's value for each end"
+    for joint in found:
+        yield f"#   - {{joint: {_word(joint.name)}, {_ends(joint)}, dataset_open: 0, dataset_closed: 1}}"
+
+
+def _ends(joint: ActionJoint) -> str:
+    return f"open: {joint.upper:.6g}, closed: {joint.lower:.6g}"
+
+
+def _rest(robot: Robot) -> Iterator[str]:
+    turning = any(joint.type != "prismatic" for joint in robot.joints)
+    if turning:
+        yield "# unit: degrees           # or percent (-100..100); without it, radians"
+    first = _word(robot.names[0])
+    yield f"# signs: {{{first}: -1}}   # joints whose dataset values grow the other way round"
+    yield f"# zeros: {{{first}: 0.1}}  # [rad or m] where the dataset says 0"
+    values = ", ".join(f"{value!r}" for value in robot.rest.tolist())
+    mark = "" if robot.rest.any() else "# "
+    yield f"{mark}rest: [{values}]  # [rad or m] the pose it starts from, in the order of joints"
+
+
+def _tail(robot: Robot) -> Iterator[str]:
+    yield "# control_rate: 30        # [Hz] actions per second"
+    names = ", ".join(_word(name) for name in robot.names)
+    yield f"# names: [{names}]   # what the dataset calls these values"
+    yield "# features: {state: [observation.state], action: [action]}   # the dataset's keys"
+    yield "# cameras: [front, wrist]"
+    if not any(link.contact for link in robot.urdf.links):
+        yield "# contact: {stiffness: 30000, damping: 1000, lateral_friction: 1, spinning_friction: 0.1}"
+    yield "# source: where the numbers are from"
+    yield "# licence: of the URDF"
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
+_KEYWORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+
+
+def _word(name: str) -> str:
+    """A name as YAML reads it back: quoted where it is no plain word."""
+    if _PLAIN.match(name) and name.lower() not in _KEYWORDS:
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,135 @@
+"""`morph-vla robots add`, and what `show` says of robots with more joints than a model takes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from morph_vla import robots
+from morph_vla.cli import robots_add
+
+ARM = """<robot name="arm">
+  <link name="base"/><link name="upper"/><link name="jaw"/>
+  <joint name="elbow" type="revolute"><parent link="base"/><child link="upper"/><axis xyz="0 0 2"/>
+    <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>
+  <joint name="jaw_joint" type="prismatic"><parent link="upper"/><child link="jaw"/><axis xyz="0 1 0"/>
+    <limit lower="0" upper="0.05" effort="1" velocity="1"/></joint>
+</robot>
+"""
+
+
+@pytest.fixture
+def arm(folder: Path) -> Path:
+    path = folder / "downloads" / "my_arm.urdf"
+    path.parent.mkdir()
+    path.write_text(ARM)
+    return path
+
+
+def test_add_copies_and_prints_a_side_file(run, folder, arm):
+    status, out, err = run(f"robots add {arm}")
+    assert (status, err) == (0, "")
+    target = Path("urdf_descriptors/my_arm.urdf")
+    assert target.read_bytes() == arm.read_bytes()
+    assert not target.with_suffix(".yaml").exists()
+    assert "warning: joint 'elbow': axis 0 0 2 has the length 2" in out
+    assert f"wrote {target}" in out
+    assert "  - elbow      # revolute, -1 to 1 rad" in out
+    assert "joint: jaw_joint, open: 0.05, closed: 0, dataset_open: 0, dataset_closed: 1" in out
+    assert "morph-vla robots check my_arm --episode YOUR_DATASET" in out
+    assert "my_arm" in run("robots list")[1]
+    assert "is there already, the same" in run(f"robots add {arm}")[1]
+    assert sorted(path.name for path in target.parent.iterdir()) == ["my_arm.urdf"]
+
+
+def test_add_never_replaces(run, folder, arm):
+    run(f"robots add {arm}")
+    arm.write_text(ARM.replace('upper="1"', 'upper="2"'))
+    status, _, err = run(f"robots add {arm}")
+    assert status == 2
+    assert "my_arm.urdf is there and holds something else; choose another with --name" in err
+    assert run(f"robots add {arm} --name other")[0] == 0
+    assert robots.load("other").upper[0] == 2
+    status, _, err = run(f"robots add {arm} --name ../elsewhere")
+    assert (status, err) == (2, "error: --name ../elsewhere: expected a name, not a path\n")
+
+
+def test_add_stops_at_errors_and_copies_nothing(run, folder, arm):
+    arm.write_text(ARM.replace('<child link="jaw"/>', ""))
+    status, out, _ = run(f"robots add {arm}")
+    assert status == 1
+    assert "error: joint 'jaw_joint' has no child link" in out
+    assert "nothing was copied: 1 error in my_arm.urdf" in out
+    assert not Path("urdf_descriptors").exists()
+
+
+def test_add_brings_the_side_file_or_writes_the_chosen_joints(run, folder, arm):
+    arm.with_suffix(".yaml").write_text("control_rate: 13\n")
+    run(f"robots add {arm}")
+    assert robots.load("my_arm").control_rate == 13
+    status, out, _ = run(f"robots add {arm} --name only_jaw --joints 'jaw*' --json")
+    said = json.loads(out)
+    assert (status, said["joints"]) == (0, ["jaw_joint"])
+    assert [Path(path).name for path in said["written"]] == ["only_jaw.urdf", "only_jaw.yaml"]
+    assert robots.load("only_jaw").names == ("jaw_joint",)
+
+
+def test_a_side_file_that_does_not_fit_is_not_copied(run, folder, arm):
+    arm.with_suffix(".yaml").write_text("jonts: [elbow]\n")
+    status, _, err = run(f"robots add {arm}")
+    assert status == 2
+    assert "jonts: no such key; did you mean 'joints'?" in err
+    assert not Path("urdf_descriptors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("arm.urdf.xacro", "not a .urdf file; run it through xacro first"),
+        ("arm.sdf", "not a .urdf file; convert it to URDF first"),
+        ("arm.txt", "not a .urdf file"),
+        ("gone.urdf", "no such file: gone.urdf"),
+    ],
+)
+def test_add_says_what_is_no_urdf(run, folder, name, words):
+    if not name.startswith("gone"):
+        Path(name).write_text(ARM)
+    status, _, err = run(f"robots add {name}")
+    assert status == 2
+    assert words in err
+
+
+def test_capital_letters_and_other_encodings(run, folder):
+    text = "<?xml version='1.0' encoding='latin-1'?>\n" + ARM.replace("elbow", "ellbögen")
+    Path("T.URDF").write_bytes(text.encode("latin-1"))
+    assert run("robots add T.URDF --write-side")[0] == 0
+    assert robots.load("T").names == ("ellbögen", "jaw_joint")
+    assert Path("urdf_descriptors/T.urdf").read_bytes() == text.encode("latin-1")
+
+
+def test_the_users_folder(monkeypatch, tmp_path):
+    assert robots_add.user_folder() == Path("urdf_descriptors")
+    monkeypatch.setenv("MORPH_VLA_PATH", f"{tmp_path}:/elsewhere")
+    assert robots_add.user_folder() == tmp_path / "urdf_descriptors"
+    monkeypatch.setenv("MORPH_VLA_PATH", str(tmp_path / "urdf_descriptors"))
+    assert robots_add.user_folder() == tmp_path / "urdf_descriptors"
+
+
+def test_show_explains_too_many_joints(run, shared):
+    path = shared / "urdf_zoo" / "tiago_dual.urdf"
+    _, out, _ = run(f"robots show {path}")
+    assert (
+        "tiago_dual.urdf has 101 action joints, and a model of 32 action values cannot drive them all." in out
+    )
+    assert "    7  arm_left_1_joint ... arm_left_7_joint" in out
+    _, out, _ = run(f"robots show {path} --joints 'arm_left_*,arm_right_*'")
+    assert "tiago_dual: 14 action joints" in out
+    assert "cannot drive them all" not in out
+
+
+def test_show_holds_the_papers_row(run):
+    shown = json.loads(run("robots show panda --json")[1])
+    assert list(shown["joints"][0]["features"].values()) == pytest.approx(
+        [0, 1, 0, 0, 1, -2.9671, 2.9671, 6.90776, 1, 1, 0.1, 10.30895], abs=1e-4
+    )
+    assert shown["side"]["control_rate"] == 15
