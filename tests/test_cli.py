@@ -49,7 +49,7 @@ def test_every_command_shows_examples_that_it_understands(run, command):
         ("fly", "no command 'fly' (doctor, robots, "),
         (
             "robots lst",
-            "no 'lst' here; did you mean 'list'? (list, show, draw, check, add) (see morph-vla robots --help)",
+            "no 'lst' here; did you mean 'list'? (list, show, draw, check, add) (see morph-vla",
         ),
         ("robots", "the following arguments are required: VERB (see morph-vla robots --help)"),
         ("robots show", "the following arguments are required: ROBOT (see morph-vla robots show --help)"),
