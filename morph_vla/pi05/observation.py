@@ -30,24 +30,53 @@ class Observation:
 def to_unit(images: UInt8[Array, "*b h w 3"] | Float[Array, "*b h w 3"]) -> Float[Array, "*b h w 3"]:
     """uint8 pixels to [-1, 1]; floats are taken as they are."""
     if images.dtype == jnp.uint8:
-        return images.astype(jnp.float32) / 127.5 - 1.0
+        return images.astype(jnp.float32) / 255.0 * 2.0 - 1.0
     return images
 
 
+def fitted(height: int, width: int, size: int) -> tuple[int, int]:
+    """Height and width of an image scaled to fit a square of `size` pixels, rounded down as openpi does."""
+    ratio = max(width / size, height / size)
+    return int(height / ratio), int(width / ratio)
+
+
 def resize_with_pad(image: UInt8[np.ndarray, "h w 3"], size: int) -> UInt8[np.ndarray, "size size 3"]:
-    """Scale to fit a square of `size` pixels, keep the aspect ratio, centre on black."""
+    """Scale a frame to fit a square of `size` pixels, keep the aspect ratio, centre it on black.
+
+    What openpi's data pipeline and its client do to a frame (`openpi_client/image_tools.py`, through pillow);
+    `fit` is what its model does to a batch. Both antialias; they differ by one level in 255 at most.
+    """
     height, width = image.shape[:2]
     if height == width == size:
         return image
     from PIL import Image
 
-    scale = size / max(height, width)
-    new = max(1, int(height * scale)), max(1, int(width * scale))
+    new = fitted(height, width, size)
     resized = np.asarray(Image.fromarray(image).resize((new[1], new[0]), Image.Resampling.BILINEAR))
     out = np.zeros((size, size, 3), np.uint8)
     top, left = (size - new[0]) // 2, (size - new[1]) // 2
     out[top : top + new[0], left : left + new[1]] = resized
     return out
+
+
+def fit(
+    images: UInt8[Array, "b h w 3"] | Float[Array, "b h w 3"], size: int
+) -> UInt8[Array, "b size size 3"] | Float[Array, "b size size 3"]:
+    """Scale a batch to fit a square of `size` pixels, antialiased, centred on black.
+
+    As openpi's model does (`shared/image_tools.py`). Black is 0 in uint8 and -1 in floats; those must lie in
+    [-1, 1].
+    """
+    batch, height, width, _ = images.shape
+    if height == width == size:
+        return images
+    new = fitted(height, width, size)
+    is_pixels = images.dtype == jnp.uint8
+    resized = jax.image.resize(images.astype(jnp.float32), (batch, *new, 3), "linear")
+    low, high = (0.0, 255.0) if is_pixels else (-1.0, 1.0)
+    resized = jnp.clip(jnp.round(resized) if is_pixels else resized, low, high).astype(images.dtype)
+    sides = [((size - n) // 2, size - n - (size - n) // 2) for n in new]
+    return jnp.pad(resized, ((0, 0), *sides, (0, 0)), constant_values=0 if is_pixels else -1.0)
 
 
 def random_shift(

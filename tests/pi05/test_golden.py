@@ -1,22 +1,15 @@
 """The host equals openpi: recorded outputs and gradients of openpi at its own pins, and its full size."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from recorded import CLOSE, FOLDER, NAMES, ODD, Golden, quick, run
 
-from morph_vla.pi05 import (
-    GemmaConfig,
-    Observation,
-    Pi05,
-    Pi05Config,
-    VitConfig,
-    init_params,
-    loss,
-    sample_actions,
-)
+from morph_vla.pi05 import Pi05, Pi05Config, init_params, loss
 from morph_vla.pi05 import model as pi05
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
@@ -25,56 +18,20 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
 ]
 
-ODD = Pi05Config(
-    vocab=384,
-    image_size=42,
-    vit=VitConfig(width=12, depth=2, mlp_dim=28, heads=3, patch=14),
-    prefix=GemmaConfig(width=24, mlp_dim=44),
-    expert=GemmaConfig(width=16, mlp_dim=36),
-    depth=3,
-    heads=8,
-    kv_heads=1,
-    head_dim=10,
-    action_dim=7,
-    horizon=5,
-    max_tokens=20,
-    dtype="float32",
-    remat=False,
-)
 LEAVES, PARAMETERS = 51, 3_353_433_872
-CLOSE = 2e-5
 
 
-class Golden:
-    """One recorded file: weights, inputs, and what openpi made of them."""
-
-    def __init__(self, path):
-        with np.load(path) as data:
-            self.data = {name: jnp.asarray(data[name]) for name in data.files}
-        self.params: dict = {}
-        for name in (name for name in self.data if name.startswith("w/")):
-            node, (*folders, leaf) = self.params, name.removeprefix("w/").split("/")
-            for folder in folders:
-                node = node.setdefault(folder, {})
-            node[leaf] = self.data[name]
-        self.seen = Observation(
-            {name: self["in/image/" + name] for name in ODD.cameras},
-            {name: self["in/image_mask/" + name] for name in ODD.cameras},
-            self["in/tokens"],
-            self["in/tokens_mask"],
-        )
-        self.chunk = self["in/actions"], self["in/noise"], self["in/time"]
-
-    def __getitem__(self, name):
-        return self.data[name]
+@pytest.fixture(scope="module", params=NAMES)
+def golden(request):
+    return Golden(request.param)
 
 
-@pytest.fixture(scope="module", params=["pi05_odd", "pi05_odd_small"])
-def golden(request, shared):
-    path = shared / "golden" / f"{request.param}.npz"
-    if not path.is_file():
-        pytest.skip(f"the recorded values {path.name} are not in the shared folder")
-    return Golden(path)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_recorded_files_are_the_shared_ones(shared, name):
+    with np.load(FOLDER / f"{name}.npz") as ours, np.load(shared / "golden" / f"{name}.npz") as theirs:
+        assert sorted(ours.files) == sorted(theirs.files)
+        for key in ours.files:
+            np.testing.assert_array_equal(ours[key], theirs[key])
 
 
 def names(tree) -> dict[str, tuple[int, ...]]:
@@ -90,19 +47,7 @@ def test_names_and_shapes_are_openpis(golden):
 
 
 # Compiled once for both files.
-@jax.jit
-def prefix(params, seen):
-    return Pi05(ODD).apply({"params": params}, seen, method=Pi05.embed_prefix)
-
-
-@jax.jit
-def velocity(params, seen, x, time):
-    return Pi05(ODD).apply({"params": params}, seen, x, time, method=Pi05.velocity_joint)
-
-
-@partial(jax.jit, static_argnums=3)
-def sample(params, seen, noise, steps):
-    return sample_actions(ODD, params, seen, noise, steps)
+outputs = quick(partial(run, ODD))
 
 
 @partial(jax.grad, has_aux=True)
@@ -111,37 +56,35 @@ def mean_loss(params, seen, actions, noise, time):
     return value.mean(), value
 
 
-gradient_and_loss = jax.jit(mean_loss)
+@partial(jax.grad, has_aux=True)
+def joint_mean_loss(params, seen, actions, noise, time):
+    x, target = pi05.interpolate(actions, noise, time)
+    v: Any = Pi05(ODD).apply({"params": params}, seen, x, time, method=Pi05.velocity_joint)
+    value = jnp.square(v - target)
+    return value.mean(), value
 
 
-def test_the_prefix_is_openpis(golden):
-    tokens, mask = prefix(golden.params, golden.seen)
-    np.testing.assert_allclose(tokens, golden["out/prefix"], atol=CLOSE)
-    assert mask.shape == tokens.shape[:2]
+def test_every_output_is_openpis(golden):
+    found = outputs(golden.params, golden.seen, *golden.chunk)
+    assert set(found) == {name for name in golden.data if name.startswith("out/")}
+    # A row of the prefix that is padding sees nothing in openpi's softmax either: it is compared as well.
+    for name, value in found.items():
+        assert value.dtype == golden[name].dtype, name
+        np.testing.assert_allclose(value, golden[name], rtol=0, atol=CLOSE, err_msg=name)
 
 
-def test_the_velocity_is_openpis(golden):
-    actions, noise, time = golden.chunk
-    x, _ = pi05.interpolate(actions, noise, time)
-    found = velocity(golden.params, golden.seen, x, time)
-    np.testing.assert_allclose(found, golden["out/v_t"], atol=CLOSE)
-
-
-def test_the_loss_and_every_gradient_are_openpis(golden):
-    gradient, value = gradient_and_loss(golden.params, golden.seen, *golden.chunk)
-    np.testing.assert_allclose(value.mean(-1), golden["out/loss"], atol=CLOSE)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+@pytest.mark.parametrize("gradient_of", [mean_loss, joint_mean_loss], ids=["prefix once", "joint"])
+def test_the_loss_and_every_gradient_are_openpis(golden, gradient_of):
+    gradient, value = quick(gradient_of)(golden.params, golden.seen, *golden.chunk)
+    np.testing.assert_allclose(value.mean(-1), golden["out/loss"], rtol=0, atol=CLOSE)
+    leaves = jax.tree_util.tree_leaves_with_path(gradient)
+    assert len(leaves) == LEAVES
+    for path, leaf in leaves:
         name = "/".join(key.key for key in path)
         wanted = golden[f"g/{name}"]
         # An attention key's bias shifts all logits of a row alike: its gradient is zero but for rounding.
         floor = 1e-6 / CLOSE if name.endswith("key/bias") else 1e-6
         assert float(jnp.abs(leaf - wanted).max()) <= CLOSE * max(float(jnp.abs(wanted).max()), floor), name
-
-
-@pytest.mark.parametrize(("steps", "name"), [(10, "out/actions"), (1, "out/actions1")])
-def test_sampled_actions_are_openpis(golden, steps, name):
-    found = sample(golden.params, golden.seen, golden["in/noise"], steps)
-    np.testing.assert_allclose(found, golden[name], atol=CLOSE)
 
 
 @pytest.mark.usefixtures("standard_promotion")

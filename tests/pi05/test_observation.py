@@ -4,9 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from recorded import FOLDER
 
 from morph_vla.pi05 import Observation
-from morph_vla.pi05.observation import random_shift, resize_with_pad, to_unit
+from morph_vla.pi05.observation import fit, fitted, random_shift, resize_with_pad, to_unit
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    with np.load(FOLDER / "preprocessing.npz") as data:
+        return {name: data[name] for name in data.files}
+
+
+SIZES = ("13x29", "31x19", "7x5", "37x37")
 
 
 def test_pixels_to_unit():
@@ -39,6 +49,51 @@ def test_scaling_keeps_the_aspect_ratio():
     found = resize_with_pad(np.full((20, 30, 3), 200, np.uint8), 11)
     lit = found[:, :, 0] == 200
     assert (lit.any(axis=1).sum(), lit.any(axis=0).sum()) == (7, 11)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_batch_is_fitted_as_openpis_model_does(recorded, size):
+    picture = jnp.asarray(recorded[f"resize/{size}/in"])[None]
+    found = fit(picture, 17)
+    assert found.dtype == jnp.uint8
+    np.testing.assert_array_equal(found[0], recorded[f"resize/{size}/uint8"])
+    found = fit(to_unit(picture), 17)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found[0], recorded[f"resize/{size}/float"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_frame_is_fitted_as_openpis_client_does(recorded, size):
+    pytest.importorskip("PIL", reason="pillow is not installed")
+    picture = recorded[f"resize/{size}/in"]
+    found = resize_with_pad(picture, 17)
+    np.testing.assert_array_equal(found, recorded[f"resize/{size}/client"])
+    # Pillow rounds after each axis, JAX once.
+    batch = np.asarray(fit(jnp.asarray(picture)[None], 17))[0]
+    assert np.abs(found.astype(int) - batch).max() <= 1
+
+
+def test_black_is_minus_one_and_the_picture_is_centred():
+    found = np.asarray(fit(jnp.full((2, 5, 14, 3), 0.5), 14))
+    assert (found[:, :4] == -1).all()
+    np.testing.assert_allclose(found[:, 4:9], 0.5, atol=1e-6)
+    assert (found[:, 9:] == -1).all()
+    # One row more below than above when the rest is odd.
+    found = np.asarray(fit(jnp.full((1, 5, 14, 3), 200, jnp.uint8), 14))
+    assert (found[0, :, 0, 0] > 0).tolist() == [False] * 4 + [True] * 5 + [False] * 5
+    same = jnp.zeros((1, 14, 14, 3), jnp.uint8)
+    assert fit(same, 14) is same
+
+
+def test_fine_stripes_become_grey():
+    stripes = jnp.asarray(np.tile([-1.0, 1.0], 32)[None, None, :, None] * np.ones((1, 64, 1, 3)), jnp.float32)
+    assert np.abs(fit(stripes, 16)).max() < 0.2  # without antialiasing: 1
+
+
+def test_the_scaled_size_is_rounded_down():
+    assert fitted(480, 640, 224) == (168, 224)
+    assert fitted(13, 29, 17) == (7, 17)
+    assert fitted(720, 1280, 224) == (126, 224)
 
 
 def test_a_shift_moves_and_light_scales():
