@@ -38,6 +38,10 @@ UNLIMITED = {"revolute": math.pi, "continuous": math.pi, "prismatic": 1.0}
 """Half the range taken for a joint whose file states none: half a turn [rad] or a metre [m] each way."""
 
 
+BOUNDLESS = 1e6
+"""A limit beyond it [rad] or [m] stands for none: some programs write 1e16 or the largest float."""
+
+
 @dataclass(frozen=True)
 class ContactDefaults:
     """The contact features where a file states none: the values of PyBullet's Panda."""
@@ -54,14 +58,14 @@ class ContactDefaults:
 def limits(joint: Joint) -> tuple[float, float]:
     """The lower and upper limit as used [rad] or [m].
 
-    Without a `<limit>`, with lower above upper, and for a continuous joint: plus and minus `UNLIMITED`. A
-    bound that a `<limit>` leaves out is 0, the format's default.
+    Without a `<limit>`, with lower above upper or one beyond `BOUNDLESS`, and for a continuous joint: plus
+    and minus `UNLIMITED`. A bound that a `<limit>` leaves out is 0, the format's default.
     """
     wide = UNLIMITED.get(joint.type, 0.0)
     if joint.limit is None or joint.type == "continuous":
         return -wide, wide
     lower, upper = joint.limit.lower or 0.0, joint.limit.upper or 0.0
-    return (lower, upper) if lower <= upper else (-wide, wide)
+    return (lower, upper) if lower <= upper and max(-lower, upper) <= BOUNDLESS else (-wide, wide)
 
 
 def descriptors(

@@ -11,21 +11,29 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 
 from morph_vla.errors import nearest
+from morph_vla.robots.descriptors import BOUNDLESS
 from morph_vla.robots.markup import Finding
 from morph_vla.robots.records import TYPES, Inertial, Joint, Link, Urdf
 
 _HARMLESS = ("gazebo", "transmission", "mujoco", "ros2_control", "bullet")
 _CANNOT = "the file cannot be used"
+MAX_FINDINGS = 1000
+MAX_JOINTS = 1000  # eight times what the largest public robot here has; distances take the square of it
 
 
 def judge(urdf: Urdf) -> tuple[Finding, ...]:
     """Every finding on a URDF, those of the reader included, in the order of their lines.
 
-    The file can be used when none of them is an error.
+    The file can be used when none of them is an error. Of more than MAX_FINDINGS, the gravest are listed.
     """
-    findings = [*urdf.problems, *_Judge(urdf).findings()]
     order = {"error": 0, "warning": 1, "note": 2}
-    return tuple(sorted(dict.fromkeys(findings), key=lambda f: (f.line, order[f.severity])))
+    findings = list(dict.fromkeys([*urdf.problems, *_Judge(urdf).findings()]))
+    if len(findings) > MAX_FINDINGS:
+        findings.sort(key=lambda f: order[f.severity])
+        found, last = f"{len(findings) - MAX_FINDINGS} more findings", findings[MAX_FINDINGS - 1]
+        expected, consequence = "expected fewer to be read by a person", "they are not listed"
+        findings[MAX_FINDINGS:] = [Finding(last.severity, urdf.file, last.line, found, expected, consequence)]
+    return tuple(sorted(findings, key=lambda f: (f.line, order[f.severity])))
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -40,6 +48,8 @@ class _Judge:
         self.urdf = urdf
         self.joints = {joint.name: joint for joint in urdf.joints}
         self.links = {link.name: link for link in urdf.links}
+        # What the reader refused is there, if not to be used: it is not missing as well.
+        self.refused = {found.found.split(" is '")[0] for found in urdf.problems if found.severity == "error"}
         self.hints = 20  # comparing words is slow: a file of thousands of wrong names gets no more than these
 
     def findings(self) -> Iterator[Finding]:
@@ -47,6 +57,10 @@ class _Judge:
         if not urdf.links and not urdf.joints:
             if not urdf.problems:
                 yield self._error(1, "no <link> and no <joint> in <robot>", "expected a robot", _CANNOT)
+            return
+        if len(urdf.joints) > MAX_JOINTS:
+            found, line = f"{len(urdf.joints)} joints", urdf.joints[MAX_JOINTS].line
+            yield self._error(line, found, f"expected at most {MAX_JOINTS}", _CANNOT)
             return
         yield from self._names()
         yield from self._elements()
@@ -191,6 +205,8 @@ class _Judge:
     def _axis(self, joint: Joint) -> Iterator[Finding]:
         if joint.type in ("fixed", "floating"):
             return
+        if joint.axis is None and f"joint '{joint.name}': axis xyz" in self.refused:
+            return
         if joint.axis is None:
             found = f"joint '{joint.name}' has no <axis>"
             yield self._warning(joint.line, found, "expected an axis", "the format's default 1 0 0 is used")
@@ -217,7 +233,7 @@ class _Judge:
             yield self._warning(joint.line, f"{owner} has no <limit>", "expected lower and upper", assumed)
             return
         for key, value in (("lower", limit.lower), ("upper", limit.upper)):
-            if value is None:
+            if value is None and f"{owner}: limit {key}" not in self.refused:
                 found = f"{owner}: <limit> has no {key}"
                 yield self._warning(
                     limit.line, found, f"expected {key}=...", "the format's default 0 is used"
@@ -238,6 +254,9 @@ class _Judge:
         elif lower == upper and joint.mimic is None:
             found = f"{owner}: lower and upper are both {lower:g}"
             yield self._warning(line, found, "expected lower < upper", "it counts as movable but cannot move")
+        elif max(-lower, upper) > BOUNDLESS:
+            found = f"{owner}: limits {lower:g} to {upper:g} stand for none"
+            yield self._warning(line, found, "expected a range that the joint has", assumed)
         elif joint.type == "revolute" and max(-lower, upper) > 4 * math.pi:
             found = f"{owner}: limits {lower:g} to {upper:g} are more than two turns each way"
             yield self._warning(

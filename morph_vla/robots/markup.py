@@ -5,6 +5,7 @@ the number of elements are bounded, and nothing is opened. What stops the readin
 exception.
 """
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
@@ -12,6 +13,7 @@ from xml.parsers import expat
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
 MAX_ELEMENTS = 50_000  # ten times what the largest public humanoids have
+MAX_SAID = 300
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,18 @@ class Finding:
     consequence: str
 
     def __str__(self) -> str:
-        """One line, as a compiler prints it: `panda.urdf:12: warning: this; expected that; what happens`."""
-        return f"{self.file}:{self.line}: {self.severity}: {self.found}; {self.expected}; {self.consequence}"
+        """One line, as a compiler prints it: `panda.urdf:12: warning: this; expected that; what happens`.
+
+        A stranger's words cannot make it two lines, or steer a terminal, or fill it.
+        """
+        said = (visible(part) for part in (self.found, self.expected, self.consequence))
+        return f"{self.file}:{self.line}: {self.severity}: {'; '.join(said)}"
+
+
+def visible(text: str) -> str:
+    """The text on one line of at most MAX_SAID characters; those that do not print by their code points."""
+    cut = text if len(text) <= MAX_SAID else f"{text[: MAX_SAID - 3]}..."
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
 
 
 @dataclass
@@ -120,6 +132,8 @@ def parse_xml(data: bytes, file: str) -> Document:
         )
         return Document(None, problems, [])
     body = data.lstrip(b" \t\r\n")
+    if body.startswith(codecs.BOM_UTF8):  # what some editors put first, and what it may hide
+        body = body.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")
     first_line = data[: len(data) - len(body)].count(b"\n")
     if first_line and body.startswith(b"<?xml"):
         report(

@@ -3,6 +3,7 @@
 Lengths [m], angles [rad], masses [kg], inertias [kg m^2]. None stands for what the file leaves out.
 """
 
+import math
 from dataclasses import dataclass
 
 from morph_vla.robots.markup import Finding
@@ -121,9 +122,12 @@ class Joint:
     @property
     def unit_axis(self) -> Vector:
         """The axis as used: 1 0 0 when left out, and of length one."""
-        x, y, z = self.axis or (1.0, 0.0, 0.0)
-        length = (x * x + y * y + z * z) ** 0.5
-        return (x / length, y / length, z / length) if length else (1.0, 0.0, 0.0)
+        largest = max(map(abs, self.axis or (0.0,)))
+        if self.axis is None or largest == 0:
+            return (1.0, 0.0, 0.0)
+        x, y, z = (value / largest for value in self.axis)  # first, so that no square over- or underflows
+        length = math.hypot(x, y, z)
+        return (x / length, y / length, z / length)
 
 
 @dataclass(frozen=True)
