@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots import Robot
+from morph_vla.robots import UNREACHABLE, Robot
 
 DESCRIPTORS = 12
-UNREACHABLE = 255  # distance between joints that no path connects, and to padded joints
+
+__all__ = ["DESCRIPTORS", "UNREACHABLE", "Body", "body_of", "stack"]
 
 
 @jax.tree_util.register_dataclass
@@ -24,7 +25,8 @@ UNREACHABLE = 255  # distance between joints that no path connects, and to padde
 class Body:
     """Joint graph and descriptors of one robot per row, padded to J joints.
 
-    Padded joints have no neighbours but themselves and `joint_mask` False.
+    Padded joints have no neighbours but themselves, `joint_mask` False, and lie UNREACHABLE from all others:
+    the robots' own word for joints that nothing connects, larger than any path and so than any D_max.
     """
 
     adjacency: Bool[Array | np.ndarray, "*b j j"]
@@ -48,7 +50,7 @@ def body_of(robot: Robot, max_joints: int) -> Body:
     adjacency = np.eye(max_joints, dtype=bool)
     adjacency[:count, :count] = robot.adjacency
     distances = np.full((max_joints, max_joints), UNREACHABLE, np.int32)
-    distances[:count, :count] = np.minimum(robot.distances, UNREACHABLE)
+    distances[:count, :count] = robot.distances
     np.fill_diagonal(distances, 0)
     descriptors = np.pad(np.asarray(robot.descriptors, np.float32), ((0, padding), (0, 0)))
     return Body(adjacency, distances, descriptors, np.arange(max_joints) < count)

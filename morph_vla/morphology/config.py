@@ -1,27 +1,49 @@
 """The plugin's settings, as a recipe writes them."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from morph_vla.errors import ConfigError
 
-BiasKind = Literal["none", "full", "mix"]
+BiasKind = Literal[
+    "none", "full", "mix", "spd-soft", "adj-soft-v1.0", "adj-soft-v1.1", "adj-soft-v2.0"
+]  # fmt: skip
+BiasInit = Literal["zero", "hard", "mix", "linear"]
+Control = Literal["none", "random", "tokens"]
 Encoder = Literal["linear", "linear-swiglu-linear"]
+Start = Literal["paper", "exact"]
+
+SCALE = 3.0  # how strongly a soft bias starts where it starts strong: logits of -3 (paper, Appendix F)
 
 
 @dataclasses.dataclass(frozen=True)
 class MorphologyConfig:
-    """Kinematic tokens (paper, Section 2.1), topology bias (2.2), joint-attribute conditioning (2.3)."""
+    """Kinematic tokens (paper, Section 2.1), topology bias (2.2), joint-attribute conditioning (2.3).
+
+    `bias`: `full` and `mix` mask (Appendix B.1); `spd-soft` (v3.0) learns a bias per layer and distance,
+    the `adj-soft`s a strength per layer against all that are not neighbours (Appendix G).
+    `control`: `random` puts a random graph of the same density in the joint graph's place; `tokens` keeps
+    number, encoder and input of the tokens and takes the joints out of them.
+    `start`: `paper` starts near the host, because zero tokens take attention's mass; `exact` starts at it.
+    """
 
     max_joints: int = 32  # J: robots are padded to this many joints
     chunks: int = 1  # G: time chunks of the horizon, each with one token per joint
+    auxiliary: int = 0  # M: further tokens per joint and chunk, each with an encoder of its own
     encoder: Encoder = "linear-swiglu-linear"
     hidden: int = 0  # width inside the encoder; 0 takes the expert's width
     bias: BiasKind = "mix"
+    bias_init: BiasInit = "zero"  # where a soft bias starts
+    max_distance: int = 8  # D_max of spd-soft: joints farther apart, or not connected, share its entry
+    theta_max: float = 3.0  # cap of theta in adj-soft-v1.0 and v1.1, whose strength is exp(theta)
     film: bool = True
+    control: Control = "none"
+    control_seed: int = 0  # what is random in a control
+    start: Start = "paper"
 
     def check(self, horizon: int, action_dim: int) -> None:
-        """Raise ConfigError for a combination that makes no sense."""
+        """Raise ConfigError, naming the key and what to change, for a combination that makes no sense."""
         if self.chunks < 1 or horizon % self.chunks:
             divisors = [n for n in range(1, horizon + 1) if horizon % n == 0]
             raise ConfigError(
@@ -33,8 +55,78 @@ class MorphologyConfig:
                 f"morphology.max_joints: {self.max_joints} must lie between 1 and the model's "
                 f"{action_dim} action values: a kinematic token reads one of them"
             )
+        for key in ("auxiliary", "hidden", "control_seed"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"morphology.{key}: must not be negative, as {getattr(self, key)} is")
+        if self.hidden and self.encoder == "linear":
+            raise ConfigError(
+                f"morphology.hidden: {self.hidden} has no effect: the encoder 'linear' has no inner layer; "
+                "leave hidden out or choose encoder: linear-swiglu-linear"
+            )
+        self._check_bias()
+        self._check_control()
+
+    def _check_bias(self) -> None:
+        inits = {"spd-soft": ("zero", "hard", "mix", "linear")}
+        if self.bias.startswith("adj-soft"):
+            inits = {self.bias: ("zero", "hard")}
+        known = inits.get(self.bias, ())
+        if not known and self.bias_init != "zero":
+            raise ConfigError(
+                f"morphology.bias_init: '{self.bias_init}' has no effect: the bias '{self.bias}' learns "
+                "nothing; leave bias_init out or choose bias: spd-soft"
+            )
+        if known and self.bias_init not in known:
+            raise ConfigError(
+                f"morphology.bias_init: '{self.bias_init}' is not an initialisation of '{self.bias}', which "
+                f"knows no distances; choose {' or '.join(known)}, or bias: spd-soft"
+            )
+        if self.bias == "spd-soft" and self.max_distance < 2:
+            raise ConfigError(
+                f"morphology.max_distance: {self.max_distance} leaves no entry for joints that are not "
+                "neighbours; choose at least 2"
+            )
+        if self.exponential and not math.log(SCALE) < self.theta_max < 80:
+            raise ConfigError(
+                f"morphology.theta_max: {self.theta_max:g} must lie between {math.log(SCALE):.2f}, below "
+                "which the strength could not learn from where bias_init: hard starts, and 80, where its "
+                "exponential leaves float32"
+            )
+
+    def _check_control(self) -> None:
+        if self.control == "none" and self.control_seed:
+            raise ConfigError(
+                f"morphology.control_seed: {self.control_seed} has no effect without a control; leave it out "
+                "or choose control: random or tokens"
+            )
+        if self.control == "random" and self.bias in ("none", "spd-soft"):
+            why = "uses no graph" if self.bias == "none" else "needs distances, and a random graph has none"
+            raise ConfigError(
+                f"morphology.control: 'random' replaces the joint graph, and the bias '{self.bias}' {why}; "
+                "choose bias: full, mix or an adj-soft, or control: tokens"
+            )
+        if self.control == "tokens" and self.bias != "none":
+            raise ConfigError(
+                f"morphology.bias: '{self.bias}' makes no sense with control: tokens, whose tokens belong to "
+                "no joint; choose bias: none"
+            )
+        if self.control == "tokens" and self.film:
+            raise ConfigError(
+                "morphology.film: true makes no sense with control: tokens, whose tokens belong to no joint; "
+                "choose film: false"
+            )
+
+    @property
+    def exponential(self) -> bool:
+        """Whether a soft bias's strength is exp(theta)."""
+        return self.bias in ("adj-soft-v1.0", "adj-soft-v1.1")
+
+    @property
+    def copies(self) -> int:
+        """Tokens of one joint, G * (1 + M)."""
+        return self.chunks * (1 + self.auxiliary)
 
     @property
     def tokens(self) -> int:
-        """Number of kinematic tokens, J * G."""
-        return self.max_joints * self.chunks
+        """Number of kinematic tokens, J * G * (1 + M)."""
+        return self.max_joints * self.copies

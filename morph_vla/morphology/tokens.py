@@ -1,11 +1,14 @@
 """Kinematic tokens: one per joint and time chunk, read from the noisy action chunk (paper, Section 2.1)."""
 
+from typing import NamedTuple
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from morph_vla.morphology import bias
+from morph_vla.morphology import controls
 from morph_vla.morphology.arrays import Body
+from morph_vla.morphology.bias import TopologyBias
 from morph_vla.morphology.config import MorphologyConfig
 from morph_vla.morphology.film import Film
 
@@ -37,27 +40,55 @@ class Encoder(nn.Module):
         return nn.Dense(self.width, kernel_init=zeros, bias_init=zeros, dtype=x.dtype, name="out")(x)
 
 
+class Tokens(NamedTuple):
+    """What the plugin gives an expert."""
+
+    tokens: Float[Array, "b t d"]
+    """t = J * G * (1 + M): token (m * G + k) * J + j is joint j's in chunk k, from encoder m"""
+    mask: Bool[Array, "b t"]
+    """which of them are real joints'; the others are seen by none"""
+    bias: Float[Array, "l b j j"]
+    """the topology bias of every layer; all tokens of a joint share its row and column"""
+    gate: Float[Array, "l n"] | None
+    """`start: exact`: per layer and head, how much action tokens read from kinematic tokens"""
+
+
 class KinematicTokens(nn.Module):
-    """Tokens, their mask and their topology bias, for an expert of `width` and `layers`."""
+    """Tokens, their mask and their topology bias, for an expert of `width`, `layers` and `heads`.
+
+    The M auxiliary tokens of a joint and chunk read the same input through encoders of their own (paper,
+    Eq. 6), and are modulated by the same FiLM.
+    """
 
     config: MorphologyConfig
     width: int
     layers: int
+    heads: int
 
     def setup(self) -> None:
-        hidden = self.config.hidden or self.width
-        self.encoder = Encoder(self.config.encoder, hidden, self.width)
-        if self.config.film:
+        config = self.config
+        hidden = config.hidden or self.width
+        self.encoder = Encoder(config.encoder, hidden, self.width)
+        self.auxiliary = [Encoder(config.encoder, hidden, self.width) for _ in range(config.auxiliary)]
+        self.bias = TopologyBias(config, self.layers)
+        if config.film:
             self.film = Film(self.width)
+        if config.start == "exact":
+            self.gate = self.param("gate", nn.initializers.zeros, (self.layers, self.heads))
 
-    def __call__(
-        self, actions: Float[Array, "b h a"], body: Body
-    ) -> tuple[Float[Array, "b t d"], Bool[Array, "b t"], Float[Array, "l b t t"]]:
-        """Kinematic tokens (t = G * J), which of them are real joints, and the bias among them."""
-        joints, chunks = self.config.max_joints, self.config.chunks
-        tokens = self.encoder(split_chunks(actions, joints, chunks))
-        if self.config.film:
-            tokens = self.film(tokens, jnp.tile(jnp.asarray(body.descriptors), (1, chunks, 1)))
-        mask = jnp.tile(jnp.asarray(body.joint_mask), (1, chunks))
-        per_joint = bias.joint_bias(self.config.bias, jnp.asarray(body.adjacency), self.layers)
-        return tokens, mask, bias.token_bias(per_joint, chunks)
+    def __call__(self, actions: Float[Array, "b h a"], body: Body) -> Tokens:
+        """Kinematic tokens of the noisy `actions` of these robots."""
+        config, joint_mask = self.config, jnp.asarray(body.joint_mask)
+        chunks = split_chunks(self._values(actions, joint_mask), config.max_joints, config.chunks)
+        tokens = jnp.concatenate([encode(chunks) for encode in (self.encoder, *self.auxiliary)], axis=1)
+        if config.film:
+            tokens = self.film(tokens, jnp.tile(jnp.asarray(body.descriptors), (1, config.copies, 1)))
+        mask = jnp.tile(joint_mask, (1, config.copies))
+        return Tokens(tokens, mask, self.bias(body), self.gate if config.start == "exact" else None)
+
+    def _values(self, actions: Float[Array, "b h a"], joint_mask: Bool[Array, "b j"]) -> Array:
+        """The columns that tokens read: the joints' own, or random mixtures of them."""
+        if self.config.control != "tokens":
+            return actions
+        weights = controls.mixture(joint_mask, self.config.control_seed).astype(actions.dtype)
+        return jnp.einsum("bhj,bij->bhi", actions[:, :, : self.config.max_joints], weights)

@@ -3,20 +3,50 @@
 Parameters are named as openpi's (`models/gemma.py`): the action expert's carry the suffix `_1`, layers are
 stacked along axis 0. Either expert may be absent from a call: the prefix alone fills the cache, the suffix
 alone reads it; both together are the joint pass that the cached one must equal.
+
+A call has two streams of tokens, prefix and suffix, or three: with `start: exact` the action expert's
+kinematic tokens come apart from its action tokens. All that the host computes then has the host's own shapes,
+so that it has the host's own bits, and a gate that starts at zero adds what actions read from joints.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from morph_vla.morphology.bias import token_bias
 from morph_vla.pi05.config import Pi05Config
 
 MASKED = -2.3819763e38  # the value Gemma puts where nothing may be seen
 
 Cache = tuple[Float[Array, "l b _s _k _h"], Float[Array, "l b _s _k _h"]]  # keys and values of every layer
+Streams = list[Float[Array, "b _t _d"] | None]  # prefix, suffix; or prefix, actions, kinematic tokens
+
+
+class Modulations(NamedTuple):
+    """What adaRMS makes of the time, for every layer: scale, shift and gate side by side."""
+
+    attention: Float[Array, "*n l f"]
+    """f = 3 d, before attention"""
+    feed_forward: Float[Array, "*n l f"]
+    """before the feed-forward"""
+    final: Float[Array, "*n f"]
+    """of the last norm, whose gate nothing uses"""
+
+
+class PerLayer(NamedTuple):
+    """What differs from layer to layer beside the host's parameters; axis 0 is the layer, until the scan."""
+
+    bias: Float[Array, "*l b j j"] | None = None
+    """added among kinematic tokens"""
+    gate: Float[Array, "*l n"] | None = None
+    """per head: how much of the kinematic tokens action tokens read, where the two come apart"""
+    attention: Float[Array, "*l f"] | None = None
+    """modulations computed before, as in Modulations"""
+    feed_forward: Float[Array, "*l f"] | None = None
+    """likewise"""
 
 
 def rotate(x: Float[Array, "b t n h"], positions: Int[Array, "b t"]) -> Float[Array, "b t n h"]:
@@ -62,20 +92,28 @@ class RMSNorm(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b t d"], condition: Float[Array, "b d"] | None
-    ) -> tuple[Float[Array, "b t d"], Float[Array, "b 1 d"] | None]:
-        """The normed tokens and, when conditioned, the gate of the residual that follows."""
+        self,
+        x: Float[Array, "b t d"],
+        condition: Float[Array, "b c"] | None,
+        modulation: Float[Array, "f"] | None = None,
+    ) -> tuple[Float[Array, "b t d"], Float[Array, "_b 1 d"] | None]:
+        """The normed tokens and, when conditioned, the gate of the residual that follows.
+
+        `modulation` is what the condition leads to, f = 3 d, where that was computed before.
+        """
         width = x.shape[-1]
         exact = x.astype(jnp.float32)
         normed = exact * jax.lax.rsqrt(jnp.mean(jnp.square(exact), axis=-1, keepdims=True) + 1e-6)
-        if condition is None:
+        if condition is None and modulation is None:
             scale = self.param("scale", nn.initializers.zeros, (width,))
             return (normed * (1 + scale)).astype(x.dtype), None
-        zeros = nn.initializers.zeros
-        modulation = nn.Dense(
-            3 * width, kernel_init=zeros, bias_init=_gate_bias if self.open_gate else zeros, dtype=x.dtype
-        )(condition)
-        scale, shift, gate = jnp.split(modulation[:, None, :], 3, axis=-1)
+        if modulation is None:
+            zeros = nn.initializers.zeros
+            bias = _gate_bias if self.open_gate else zeros
+            made = nn.Dense(3 * width, kernel_init=zeros, bias_init=bias, dtype=x.dtype)(condition)
+        else:
+            made = modulation[None]
+        scale, shift, gate = jnp.split(made[:, None, :], 3, axis=-1)
         # 1 + scale in the model's type, as openpi has it.
         scaled = normed * (1 + scale).astype(jnp.float32) + shift.astype(jnp.float32)
         return scaled.astype(x.dtype), gate
@@ -116,48 +154,87 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(
         self,
-        experts: list[Float[Array, "b _t _d"] | None],
+        streams: Streams,
         cache: tuple[Array, Array] | None,
+        layer: PerLayer,
         positions: Int[Array, "b t"],
         mask: Bool[Array, "b t s"],
-        bias: Float[Array, "b u u"] | None,
-    ) -> tuple[list[Float[Array, "b _t _d"] | None], tuple[Array, Array]]:
-        """Attended tokens per expert, and the keys and values of all of them (cached ones first)."""
-        config = self.config
-        projected = [self._project(i, x) for i, x in enumerate(experts) if x is not None]
-        q, k, v = (jnp.concatenate(parts, axis=1) for parts in zip(*projected, strict=True))
-        q = rotate(q, positions) * config.head_dim**-0.5
-        k = rotate(k, positions)
+    ) -> tuple[Streams, tuple[Array, Array]]:
+        """Attended tokens per stream, and the keys and values of all of them (cached ones first)."""
+        into = {i: self._heads(i, x.shape[-1]) for i, x in _present(streams[:2])}
+        apart = streams[2:]
+        joints = sum(x.shape[1] for x in apart if x is not None)
+        own = positions.shape[1] - joints
+        bias = layer.bias
+        if bias is not None and self.config.morphology is not None:
+            bias = token_bias(bias, self.config.morphology.copies)
+        q, k, v = self._project(streams[:2], into, positions[:, :own])
         if cache is not None:
             k, v = (jnp.concatenate([old, new], axis=1) for old, new in zip(cache, (k, v), strict=True))
-        weights = attention_weights(q, k, mask, bias)
+        keys = k.shape[1]
+        weights = attention_weights(q, k, mask[:, :own, :keys], None if joints else bias)
+        mixed = _mix(weights, v)
+        if joints:
+            assert layer.gate is not None
+            q2, k2, v2 = self._project([None, *apart], into, positions[:, own:])
+            actions = streams[1]
+            assert actions is not None
+            read = self._read(q[:, -actions.shape[1] :], k2, v2, mask[:, own - actions.shape[1] : own, keys:])
+            read = read * jnp.repeat(layer.gate, self.config.head_dim).astype(read.dtype)
+            k, v = jnp.concatenate([k, k2], axis=1), jnp.concatenate([v, v2], axis=1)
+            weights = attention_weights(q2, k, mask[:, own:], bias)
+            before = own - actions.shape[1]
+            parts = [mixed[:, :before], mixed[:, before:] + read, _mix(weights, v)]
+            mixed = jnp.concatenate(parts, axis=1)
         self.sow("intermediates", "weights", weights)
-        mixed = jnp.einsum("bkgts,bskh->btkgh", weights.astype(v.dtype), v)
-        mixed = mixed.reshape(*mixed.shape[:2], config.heads * config.head_dim)
-        out, start = [], 0
-        for i, x in enumerate(experts):
+        return self._out(streams, mixed), (k, v)
+
+    def _read(self, q: Array, k: Array, v: Array, mask: Bool[Array, "b t s"]) -> Float[Array, "b t f"]:
+        """What action tokens read from kinematic tokens alone: a softmax of their own, 0 without a joint."""
+        weights = attention_weights(q, k, mask, None)
+        return _mix(jnp.where(mask[:, None, None], weights, 0.0), v)
+
+    def _out(self, streams: Streams, mixed: Float[Array, "b t f"]) -> Streams:
+        """The attended heads of every stream, back at its width."""
+        config, out, start, matrices = self.config, [], 0, {}
+        for i, x in enumerate(streams):
             if x is None:
                 out.append(None)
                 continue
             width, stop = x.shape[-1], start + x.shape[1]
-            init = nn.initializers.lecun_normal(in_axis=(-3, -2), out_axis=-1)
-            weight = Weight((config.heads, config.head_dim, width), init, name=_name("attn_vec_einsum", i))()
-            out.append(project(mixed[:, start:stop], weight.reshape(-1, width)))
+            if _expert(i) not in matrices:
+                init = nn.initializers.lecun_normal(in_axis=(-3, -2), out_axis=-1)
+                shape, name = (config.heads, config.head_dim, width), _name("attn_vec_einsum", i)
+                matrices[_expert(i)] = Weight(shape, init, name=name)().reshape(-1, width)
+            out.append(project(mixed[:, start:stop], matrices[_expert(i)]))
             start = stop
-        return out, (k, v)
+        return out
 
-    def _project(self, i: int, x: Array) -> tuple[Array, Array, Array]:
-        """Queries, keys and values of one expert's tokens."""
-        config, width = self.config, x.shape[-1]
+    def _heads(self, i: int, width: int) -> Float[Array, "d f"]:
+        """Into queries, keys and values side by side: one product instead of three."""
+        config = self.config
         one = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
         two = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0, 1))
         q = Weight((config.heads, width, config.head_dim), one, name=_name("q_einsum", i))()
         kv = Weight((2, config.kv_heads, width, config.head_dim), two, name=_name("kv_einsum", i))()
-        # Queries, keys and values side by side: one product instead of three.
-        heads = jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1)
-        parts = project(x, heads).reshape(*x.shape[:2], -1, config.head_dim)
-        queries, keys, values = jnp.split(parts, [config.heads, config.heads + config.kv_heads], axis=2)
-        return queries, keys, values
+        return jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1)
+
+    def _project(
+        self, streams: Streams, into: dict[int, Array], positions: Int[Array, "b t"]
+    ) -> tuple[Array, Array, Array]:
+        """Queries (scaled) and keys at their positions, and values, of all tokens of these streams."""
+        config, parts = self.config, []
+        for i, x in _present(streams):
+            both = project(x, into[_expert(i)]).reshape(*x.shape[:2], -1, config.head_dim)
+            parts.append(jnp.split(both, [config.heads, config.heads + config.kv_heads], axis=2))
+        q, k, v = (jnp.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        return rotate(q, positions) * config.head_dim**-0.5, rotate(k, positions), v
+
+
+def _mix(weights: Float[Array, "b k g t s"], v: Float[Array, "b s k h"]) -> Float[Array, "b t f"]:
+    """Values under their weights, heads side by side."""
+    mixed = jnp.einsum("bkgts,bskh->btkgh", weights.astype(v.dtype), v)
+    return mixed.reshape(*mixed.shape[:2], -1)
 
 
 class FeedForward(nn.Module):
@@ -183,33 +260,32 @@ class Block(nn.Module):
     @nn.compact
     def __call__(
         self,
-        experts: list[Array | None],
+        streams: Streams,
         cache: tuple[Array, Array] | None,
-        bias: Array | None,
+        layer: PerLayer,
         positions: Int[Array, "b t"],
         mask: Bool[Array, "b t s"],
-        conditions: list[Array | None],
-    ) -> tuple[list[Array | None], tuple[Array, Array]]:
+        condition: Float[Array, "b d"] | None,
+    ) -> tuple[Streams, tuple[Array, Array]]:
         """Attention, then feed-forward, each behind a norm and, for the action expert, a gated residual."""
-        normed, gates = self._norm("pre_attention_norm", experts, conditions)
-        attended, seen = Attention(self.config, name="attn")(normed, cache, positions, mask, bias)
-        experts = _residual(experts, attended, gates)
-        normed, gates = self._norm("pre_ffw_norm", experts, conditions)
+        normed, gates = self._norm("pre_attention_norm", streams, condition, layer.attention)
+        attended, seen = Attention(self.config, name="attn")(normed, cache, layer, positions, mask)
+        streams = _residual(streams, attended, gates)
+        normed, gates = self._norm("pre_ffw_norm", streams, condition, layer.feed_forward)
         widths = (self.config.prefix.mlp_dim, self.config.expert.mlp_dim)
-        forwarded = [
-            None if x is None else FeedForward(widths[i], name=_name("mlp", i))(x)
-            for i, x in enumerate(normed)
-        ]
-        return _residual(experts, forwarded, gates), seen
+        forward = [FeedForward(width, name=_name("mlp", i)) for i, width in enumerate(widths)]
+        forwarded = [None if x is None else forward[_expert(i)](x) for i, x in enumerate(normed)]
+        return _residual(streams, forwarded, gates), seen
 
     def _norm(
-        self, name: str, experts: list[Array | None], conditions: list[Array | None]
-    ) -> tuple[list[Array | None], list[Array | None]]:
+        self, name: str, streams: Streams, condition: Array | None, modulation: Array | None
+    ) -> tuple[Streams, list[Array | None]]:
         normed: list[Array | None] = []
         gates: list[Array | None] = []
-        for i, x in enumerate(experts):
-            norm = RMSNorm(self.config.init == "scratch", name=_name(name, i))
-            y, gate = (None, None) if x is None else norm(x, conditions[i])
+        norms = [RMSNorm(self.config.init == "scratch", name=_name(name, i)) for i in range(2)]
+        for i, x in enumerate(streams):
+            inputs = (condition, modulation) if i else (None, None)
+            y, gate = (None, None) if x is None else norms[_expert(i)](x, *inputs)
             normed.append(y)
             gates.append(gate)
         return normed, gates
@@ -223,7 +299,13 @@ class Gemma(nn.Module):
     def setup(self) -> None:
         config = self.config
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
-        axes: Any = (0, 0, nn.broadcast, nn.broadcast, nn.broadcast)
+        axes: Any = (
+            0,
+            0,
+            nn.broadcast,
+            nn.broadcast,
+            nn.broadcast,
+        )  # cache, layer; positions, mask, condition
         self.layers = nn.scan(
             block,
             variable_axes={"params": 0, "intermediates": 0},
@@ -242,23 +324,33 @@ class Gemma(nn.Module):
 
     def __call__(
         self,
-        experts: list[Float[Array, "b _t _d"] | None],
+        streams: Streams,
         positions: Int[Array, "b t"],
         mask: Bool[Array, "b t s"],
         *,
         condition: Float[Array, "b d"] | None = None,
         cache: Cache | None = None,
-        bias: Float[Array, "l b u u"] | None = None,
-    ) -> tuple[list[Float[Array, "b _t _d"] | None], Cache]:
-        """Run [prefix, suffix] (either may be None) through all layers.
+        bias: Float[Array, "l b j j"] | None = None,
+        gate: Float[Array, "l n"] | None = None,
+        modulations: Modulations | None = None,
+    ) -> tuple[Streams, Cache]:
+        """Run [prefix, suffix] or [prefix, actions, kinematic tokens] through all layers; any may be None.
 
-        `mask[b, t, s]`: token t may see key s, cached keys first. Returns the normed tokens and the cache.
+        `mask[b, t, s]`: token t may see key s, cached keys first. `bias` is added among the last tokens, the
+        kinematic ones. Returns the normed tokens and the cache.
         """
-        experts = [None if x is None else x.astype(self.config.dtype) for x in experts]
-        conditions = [None, condition]
-        experts, seen = self.layers(experts, cache, bias, positions, mask, conditions)
-        norms = (self.final_norm, self.final_norm_1)
-        normed = [None if x is None else norms[i](x, conditions[i])[0] for i, x in enumerate(experts)]
+        streams = [None if x is None else x.astype(self.config.dtype) for x in streams]
+        before, after, last = (None, None, None) if modulations is None else modulations
+        layers = PerLayer(bias, gate, before, after)
+        streams, seen = self.layers(streams, cache, layers, positions, mask, condition)
+        normed = [
+            None
+            if x is None
+            else self.final_norm_1(x, condition, last)[0]
+            if i
+            else self.final_norm(x, None)[0]
+            for i, x in enumerate(streams)
+        ]
         return normed, seen
 
 
@@ -286,6 +378,16 @@ def _residual(
     return out
 
 
+def _present(streams: Streams) -> list[tuple[int, Array]]:
+    """The streams that are there, with their numbers."""
+    return [(i, x) for i, x in enumerate(streams) if x is not None]
+
+
+def _expert(i: int) -> int:
+    """Whose parameters stream i has: 0 the language model's, 1 the action expert's."""
+    return min(i, 1)
+
+
 def _name(name: str, i: int) -> str:
     """Names as openpi has them: the first expert's carry no suffix, so that PaliGemma's load as they are."""
-    return name if i == 0 else f"{name}_{i}"
+    return f"{name}_1" if _expert(i) else name

@@ -8,22 +8,23 @@ Who sees whom (p prefix, a actions, k kinematic tokens; rows look at columns):
 
         p a k
     p   x . .
-    a   x x x
+    a   x x x      (with `start: exact`, a softmax over p and a, and one over k behind a gate)
     k   x x b      b: plus the topology bias; padded tokens and joints are seen by none
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.arrays import Body
 from morph_vla.morphology.tokens import KinematicTokens
 from morph_vla.pi05.config import Pi05Config
-from morph_vla.pi05.gemma import Cache, Gemma
+from morph_vla.pi05.gemma import Cache, Gemma, Modulations, Streams
 from morph_vla.pi05.observation import Observation, to_unit
 from morph_vla.pi05.siglip import Siglip
 
@@ -55,6 +56,16 @@ class PaliGemma(nn.Module):
         self.llm = Gemma(config)
 
 
+class Suffix(NamedTuple):
+    """What is denoised, as the transformer takes it."""
+
+    streams: Streams
+    """action tokens followed by kinematic tokens; with `start: exact` the two apart"""
+    mask: Bool[Array, "b t"]
+    bias: Float[Array, "l b j j"] | None
+    gate: Float[Array, "l n"] | None
+
+
 class Pi05(nn.Module):
     """The whole model. Its parts are called through `apply(params, ..., method=...)`."""
 
@@ -68,7 +79,7 @@ class Pi05(nn.Module):
         self.time_mlp_out = nn.Dense(width)
         self.action_out_proj = nn.Dense(config.action_dim)
         if config.morphology is not None:
-            self.morphology = KinematicTokens(config.morphology, width, config.depth)
+            self.morphology = KinematicTokens(config.morphology, width, config.depth, config.heads)
 
     def embed_prefix(self, observation: Observation) -> tuple[Float[Array, "b p d"], Bool[Array, "b p"]]:
         """Image tokens of the cameras that are there, in the config's order, then the prompt's."""
@@ -87,24 +98,24 @@ class Pi05(nn.Module):
             masks, 1
         )
 
-    def embed_suffix(
-        self, actions: Float[Array, "b h a"], time: Float[Array, "b"], body: Body | None
-    ) -> tuple[
-        Float[Array, "b t d"], Bool[Array, "b t"], Float[Array, "b d"], Float[Array, "l b u u"] | None
-    ]:
-        """Action tokens, then kinematic tokens; their mask, the adaRMS condition, and the topology bias."""
+    def embed_suffix(self, actions: Float[Array, "b h a"], body: Body | None) -> Suffix:
+        """Action tokens and kinematic tokens. Raises MorphVlaError for a body that is missing."""
         tokens = self.action_in_proj(actions)
         mask = jnp.ones(tokens.shape[:2], bool)
-        width = self.config.expert.width
-        condition = nn.swish(self.time_mlp_in(time_embedding(time, width)))
-        condition = nn.swish(self.time_mlp_out(condition))
         if self.config.morphology is None:
-            return tokens, mask, condition, None
+            return Suffix([tokens], mask, None, None)
         if body is None:
             raise MorphVlaError("the model has kinematic tokens, but the observation carries no body")
-        joints, joint_mask, bias = self.morphology(actions, body)
-        tokens = jnp.concatenate([tokens, joints], axis=1)
-        return tokens, jnp.concatenate([mask, joint_mask], axis=1), condition, bias
+        joints = self.morphology(actions, body)
+        streams: Streams = [tokens, joints.tokens]
+        if joints.gate is None:
+            streams = [jnp.concatenate([tokens, joints.tokens], axis=1)]
+        return Suffix(streams, jnp.concatenate([mask, joints.mask], axis=1), joints.bias, joints.gate)
+
+    def condition(self, time: Float[Array, "b"]) -> Float[Array, "b d"]:
+        """What adaRMS is conditioned on: the time, through two layers."""
+        condition = nn.swish(self.time_mlp_in(time_embedding(time, self.config.expert.width)))
+        return nn.swish(self.time_mlp_out(condition))
 
     def prefix(self, observation: Observation) -> tuple[Cache, Bool[Array, "b p"]]:
         """Keys and values of every layer for the prefix, and which of its tokens are real."""
@@ -121,29 +132,51 @@ class Pi05(nn.Module):
         actions: Float[Array, "b h a"],
         time: Float[Array, "b"],
         body: Body | None = None,
+        modulations: Modulations | None = None,
     ) -> Float[Array, "b h a"]:
-        """v(x_t, t | prefix), the suffix alone reading the prefix's cache."""
-        tokens, mask, condition, bias = self.embed_suffix(actions, time, body)
-        positions = jnp.sum(prefix_mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
-        seen = jnp.concatenate([prefix_mask, mask], axis=1)
-        visible = jnp.broadcast_to(seen[:, None, :], (*mask.shape, seen.shape[1]))
-        (_, out), _ = self.PaliGemma.llm(
-            [None, tokens], positions, visible, condition=condition, cache=cache, bias=bias
+        """v(x_t, t | prefix), the suffix alone reading the prefix's cache.
+
+        `modulations` are those of `time`, where they were computed before.
+        """
+        suffix, mask = self.embed_suffix(actions, body), prefix_mask
+        positions = jnp.sum(mask, axis=1)[:, None] + jnp.cumsum(suffix.mask, axis=1) - 1
+        seen = jnp.concatenate([mask, suffix.mask], axis=1)
+        visible = jnp.broadcast_to(seen[:, None, :], (*suffix.mask.shape, seen.shape[1]))
+        streams, _ = self.PaliGemma.llm(
+            [None, *suffix.streams],
+            positions,
+            visible,
+            condition=self.condition(time) if modulations is None else None,
+            cache=cache,
+            bias=suffix.bias,
+            gate=suffix.gate,
+            modulations=modulations,
         )
-        assert out is not None
-        return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
+        return self._velocity(streams)
 
     def velocity_joint(
         self, observation: Observation, actions: Float[Array, "b h a"], time: Float[Array, "b"]
     ) -> Float[Array, "b h a"]:
         """The same in one pass over prefix and suffix: the reference, and what creates the parameters."""
         prefix, prefix_mask = self.embed_prefix(observation)
-        suffix, suffix_mask, condition, bias = self.embed_suffix(actions, time, observation.body)
-        mask = jnp.concatenate([prefix_mask, suffix_mask], axis=1)
+        suffix = self.embed_suffix(actions, observation.body)
+        mask = jnp.concatenate([prefix_mask, suffix.mask], axis=1)
         block = jnp.arange(mask.shape[1]) >= prefix.shape[1]  # False: prefix, True: suffix
         visible = (block[None, :] <= block[:, None]) & mask[:, None, :] & mask[:, :, None]
         positions = jnp.cumsum(mask, axis=1) - 1
-        (_, out), _ = self.PaliGemma.llm([prefix, suffix], positions, visible, condition=condition, bias=bias)
+        streams, _ = self.PaliGemma.llm(
+            [prefix, *suffix.streams],
+            positions,
+            visible,
+            condition=self.condition(time),
+            bias=suffix.bias,
+            gate=suffix.gate,
+        )
+        return self._velocity(streams)
+
+    def _velocity(self, streams: Streams) -> Float[Array, "b h a"]:
+        """Read from the action tokens alone."""
+        out = streams[1]
         assert out is not None
         return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
 
@@ -223,24 +256,53 @@ def loss(
     return jnp.square(found.reshape(target.shape) - target)
 
 
+def schedule(steps: int) -> Float[np.ndarray, "n"]:
+    """The times of `steps` Euler steps from t = 1 towards t = 0, added up in float32 as openpi does."""
+    times, dt = [np.float32(1.0)], np.float32(-1.0 / steps)
+    for _ in range(steps - 1):
+        times.append(times[-1] + dt)
+    return np.array(times, np.float32)
+
+
+def modulations(config: Pi05Config, params: Params, steps: int = 10) -> Modulations:
+    """What adaRMS makes of the times of a schedule: all layers' scales, shifts and gates, [n l f] and [n f].
+
+    The sampler's times never change, so one table serves every call with these parameters.
+    """
+    condition = _apply(config, params, Pi05.condition, jnp.asarray(schedule(steps))).astype(config.dtype)
+    language = params["PaliGemma"]["llm"]
+
+    def made(norm: Params) -> Array:
+        dense = {name: jnp.asarray(leaf, config.dtype) for name, leaf in norm["Dense_0"].items()}
+        return condition @ dense["kernel"] + dense["bias"][..., None, :]
+
+    layers = [made(language["layers"][name]) for name in ("pre_attention_norm_1", "pre_ffw_norm_1")]
+    before, after = (table.swapaxes(0, 1) for table in layers)
+    return Modulations(before, after, made(language["final_norm_1"]))
+
+
 def sample_actions(
     config: Pi05Config,
     params: Params,
     observation: Observation,
     noise: Float[Array, "b h a"],
     steps: int = 10,
+    modulations: Modulations | None = None,
 ) -> Float[Array, "b h a"]:
-    """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps."""
+    """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps.
+
+    `modulations` are `modulations(config, params, steps)`, where they were computed before: the same actions
+    to rounding, without the adaRMS projections of every call.
+    """
     cache, mask = _apply(config, params, Pi05.prefix, observation)
     dt = -1.0 / steps
 
-    def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        x, time = carry
-        times = jnp.broadcast_to(time, x.shape[:1])
-        v = _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body)
-        return (x + dt * v, time + dt), None
+    def step(x: Array, now: tuple[Array, Modulations | None]) -> tuple[Array, None]:
+        times = jnp.broadcast_to(now[0], x.shape[:1])
+        v = _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body, now[1])
+        return x + dt * v, None
 
-    (x, _), _ = jax.lax.scan(step, (noise, jnp.float32(1.0)), None, length=steps)
+    x, _ = jax.lax.scan(step, noise, (jnp.asarray(schedule(steps)), modulations), length=steps)
     return x
 
 

@@ -35,7 +35,7 @@ def test_which_layers_are_masked(kind, masked):
     one = drawing(bias.full_mask)
     other = bias.full_mask(jnp.eye(5, dtype=bool))
     adjacency = jnp.stack([jnp.asarray(chain(5)), jnp.eye(5, dtype=bool)])
-    found = np.asarray(bias.joint_bias(kind, adjacency, layers=5))
+    found = np.asarray(bias.hard_bias(kind, adjacency, layers=5))
     assert found.shape == (5, 2, 5, 5)
     for layer in range(5):
         here = layer in masked
@@ -46,15 +46,15 @@ def test_which_layers_are_masked(kind, masked):
 def test_the_bias_of_two_chunks_is_the_one_drawn():
     drawn = drawing(bias.token_bias)
     assert drawn.shape == (6, 6)
-    per_joint = bias.joint_bias("full", jnp.asarray(chain(3))[None], layers=2)
-    found = bias.token_bias(per_joint, chunks=2)
+    per_joint = bias.hard_bias("full", jnp.asarray(chain(3))[None], layers=2)
+    found = bias.token_bias(per_joint, copies=2)
     assert found.shape == (2, 1, 6, 6)
     np.testing.assert_array_equal(found[1, 0], drawn)
 
 
 def test_every_chunk_of_a_joint_shares_its_row_and_column():
     values = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype(np.float32)
-    found = np.asarray(bias.token_bias(jnp.asarray(values), chunks=7))
+    found = np.asarray(bias.token_bias(jnp.asarray(values), copies=7))
     for k in range(7):
         for m in range(7):
             np.testing.assert_array_equal(found[:, :, 5 * k : 5 * k + 5, 5 * m : 5 * m + 5], values)

@@ -50,7 +50,7 @@ def apply(of: Any, params: Any, *inputs: Any) -> Any:
 def module(**changes) -> tuple[KinematicTokens, dict]:
     """The module with parameters none of which is zero."""
     config = MorphologyConfig(**{"max_joints": JOINTS, "chunks": CHUNKS, "bias": "mix", **changes})
-    tokens = KinematicTokens(config, WIDTH, LAYERS)
+    tokens = KinematicTokens(config, WIDTH, LAYERS, heads=2)
     shapes = jax.eval_shape(
         tokens.init, jax.random.key(0), normal(BATCH, HORIZON, ACTIONS), body(JOINTS, config.max_joints)
     )
@@ -69,57 +69,102 @@ def test_split_chunks_is_this_loop():
                 np.testing.assert_array_equal(found[b, k * JOINTS + j], wanted)
 
 
-@pytest.mark.parametrize("encoder", ["linear", "linear-swiglu-linear"])
-@pytest.mark.parametrize("film", [False, True])
-def test_relabelling_joints_relabels_tokens_and_bias(encoder, film):
-    tokens, params = module(encoder=encoder, film=film)
-    actions, robot = normal(BATCH, HORIZON, ACTIONS), body()
-    order = np.array([3, 0, 4, 1, 2])
-    columns = np.r_[order, np.arange(JOINTS, ACTIONS)]
-    relabelled = Body(
+VARIANTS: dict[str, dict[str, Any]] = {
+    "linear": {"encoder": "linear", "film": False, "bias": "full"},
+    "auxiliary": {"auxiliary": 2, "bias": "mix"},
+    "no bias": {"bias": "none", "start": "exact"},
+    "spd-soft": {"bias": "spd-soft", "max_distance": 3},
+    "adj-soft-v1.0": {"bias": "adj-soft-v1.0"},
+    "adj-soft-v1.1": {"bias": "adj-soft-v1.1", "auxiliary": 1},
+    "adj-soft-v2.0": {"bias": "adj-soft-v2.0"},
+}
+CONTROLS: dict[str, dict[str, Any]] = {
+    "random": {"bias": "full", "control": "random", "control_seed": 3},
+    "tokens": {"bias": "none", "control": "tokens", "film": False, "control_seed": 3, "auxiliary": 1},
+}
+
+
+def relabel(robot: Body, order: np.ndarray) -> Body:
+    """The same robot, its joints in another order."""
+    return Body(
         robot.adjacency[:, order][:, :, order],
         robot.distances[:, order][:, :, order],
         robot.descriptors[:, order],
         robot.joint_mask[:, order],
     )
+
+
+def by_places(params: dict, places: np.ndarray) -> dict:
+    """What v1.0 learns per pair of places, at these places; nothing else knows places."""
+    theta = params["params"].get("bias", {}).get("theta", np.zeros(1))
+    if theta.ndim < 3:
+        return params
+    moved = {"theta": theta[:, places][:, :, places]}
+    return {"params": {**params["params"], "bias": moved}}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_relabelling_joints_relabels_tokens_and_bias(name):
+    tokens, params = module(**VARIANTS[name])
+    actions, robot = normal(BATCH, HORIZON, ACTIONS), body()
+    order = np.array([3, 0, 4, 1, 2])
+    columns = np.r_[order, np.arange(JOINTS, ACTIONS)]
     compiled: Any = jax.jit(tokens.apply)
-    before, mask, bias = compiled(params, actions, robot)
-    after, after_mask, after_bias = compiled(params, actions[:, :, columns], relabelled)
-    by_token = (np.arange(CHUNKS)[:, None] * JOINTS + order).ravel()
-    assert float(np.abs(before).max()) > 0.1
-    np.testing.assert_allclose(after, np.asarray(before)[:, by_token], atol=1e-6)
-    np.testing.assert_array_equal(after_mask, np.asarray(mask)[:, by_token])
-    np.testing.assert_array_equal(after_bias, np.asarray(bias)[:, :, by_token][:, :, :, by_token])
+    before = compiled(params, actions, robot)
+    after = compiled(by_places(params, order), actions[:, :, columns], relabel(robot, order))
+    by_token = (np.arange(tokens.config.copies)[:, None] * JOINTS + order).ravel()
+    assert before.tokens.shape == (BATCH, tokens.config.tokens, WIDTH)
+    assert float(np.abs(before.tokens).max()) > 0.1
+    np.testing.assert_allclose(after.tokens, np.asarray(before.tokens)[:, by_token], atol=1e-6)
+    np.testing.assert_array_equal(after.mask, np.asarray(before.mask)[:, by_token])
+    np.testing.assert_array_equal(after.bias, np.asarray(before.bias)[:, :, order][:, :, :, order])
 
 
-def test_padding_adds_masked_tokens_and_changes_no_other():
+@pytest.mark.parametrize("name", [*VARIANTS, *CONTROLS])
+def test_padding_adds_masked_tokens_and_changes_no_other(name):
     actions, places = normal(BATCH, HORIZON, ACTIONS), 7
-    plain, params = module()
-    padded, same = module(max_joints=places)
-    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(same), strict=True):
-        np.testing.assert_array_equal(a, b)  # no parameter knows how many joints there are
-    tokens, mask, bias = jax.jit(plain.apply)(params, actions, body())
-    more, more_mask, more_bias = jax.jit(padded.apply)(params, actions, body(JOINTS, places))
-    real = (np.arange(CHUNKS)[:, None] * places + np.arange(JOINTS)).ravel()
-    np.testing.assert_allclose(np.asarray(more)[:, real], tokens, atol=1e-6)
-    np.testing.assert_array_equal(np.asarray(more_bias)[:, :, real][:, :, :, real], bias)
-    assert np.asarray(mask).all()
-    np.testing.assert_array_equal(np.flatnonzero(np.asarray(more_mask)[0]), real)
+    changes = {**VARIANTS, **CONTROLS}[name]
+    plain, _ = module(**changes)
+    padded, params = module(max_joints=places, **changes)
+    one = jax.jit(plain.apply)(by_places(params, np.arange(JOINTS)), actions, body())
+    more = jax.jit(padded.apply)(params, actions, body(JOINTS, places))
+    real = (np.arange(plain.config.copies)[:, None] * places + np.arange(JOINTS)).ravel()
+    np.testing.assert_allclose(np.asarray(more.tokens)[:, real], one.tokens, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(more.bias)[:, :, :JOINTS, :JOINTS], one.bias)
+    assert np.asarray(one.mask).all()
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(more.mask)[0]), real)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 8, 16])
+def test_the_papers_chunks_and_auxiliary_tokens(chunks):
+    """Tokens of an encoder follow those of the one before, and read the same chunks."""
+    config = MorphologyConfig(max_joints=JOINTS, chunks=chunks, auxiliary=2, film=False)
+    config.check(horizon=16, action_dim=ACTIONS)
+    tokens, actions = KinematicTokens(config, WIDTH, LAYERS, heads=2), normal(BATCH, 16, ACTIONS)
+    params = random_like(jax.eval_shape(tokens.init, jax.random.key(0), actions, body()))
+    found = np.asarray(apply(tokens, params, actions, body()).tokens).reshape(
+        BATCH, 3, chunks * JOINTS, WIDTH
+    )
+    pieces = split_chunks(actions, JOINTS, chunks)
+    for m, name in enumerate(("encoder", "auxiliary_0", "auxiliary_1")):
+        one = apply(Encoder(config.encoder, WIDTH, WIDTH), {"params": params["params"][name]}, pieces)
+        np.testing.assert_allclose(found[:, m], one, atol=1e-6)
+    assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
 
 
 @pytest.mark.parametrize("encoder", ["linear", "linear-swiglu-linear"])
 def test_at_the_start_every_token_is_zero(encoder):
     config = MorphologyConfig(max_joints=JOINTS, chunks=CHUNKS, encoder=encoder)
-    tokens = KinematicTokens(config, WIDTH, LAYERS)
+    tokens = KinematicTokens(config, WIDTH, LAYERS, heads=2)
     actions = normal(BATCH, HORIZON, ACTIONS)
     params = tokens.init(jax.random.key(0), actions, body())
-    found = apply(tokens, params, actions, body())[0]
+    found = apply(tokens, params, actions, body()).tokens
     assert not np.asarray(found).any()
     # ... but it can learn: the last layer has a gradient.
     target = normal(*found.shape)
 
     def loss(params):
-        return jnp.mean(jnp.square(apply(tokens, params, actions, body())[0] - target))
+        return jnp.mean(jnp.square(apply(tokens, params, actions, body()).tokens - target))
 
     gradient = jax.grad(loss)(params)["params"]["encoder"]["out"]
     assert np.asarray(gradient["kernel"]).any()
@@ -154,8 +199,8 @@ def test_film_tells_joints_apart_by_their_descriptors():
     robot = body()
     actions = jnp.broadcast_to(normal(BATCH, HORIZON, 1), (BATCH, HORIZON, ACTIONS))  # all joints move alike
     tokens, params = module(chunks=1)
-    found = np.asarray(apply(tokens, params, actions, robot)[0])
+    found = np.asarray(apply(tokens, params, actions, robot).tokens)
     assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
     blind = dataclasses.replace(robot, descriptors=np.zeros_like(robot.descriptors))
-    found = np.asarray(apply(tokens, params, actions, blind)[0])
+    found = np.asarray(apply(tokens, params, actions, blind).tokens)
     np.testing.assert_allclose(found[:, 0], found[:, 1], atol=1e-6)
