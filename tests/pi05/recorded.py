@@ -72,7 +72,8 @@ def run(config: Pi05Config, params: Any, seen: Observation, actions: Any, noise:
 
     x, _ = pi05.interpolate(actions, noise, time)
     prefix, prefix_mask = apply(Pi05.embed_prefix, seen)
-    suffix, _, condition, _ = apply(Pi05.embed_suffix, x, time, None)
+    suffix = apply(Pi05.embed_suffix, x, None).streams[0]
+    condition = apply(Pi05.condition, time)
     velocity, state = apply(
         Pi05.velocity_joint,
         seen,
