@@ -35,8 +35,8 @@ DOORS = {
     "mujoco": {"sim/mujoco.py", "sim/experts.py"},
     "mink": {"sim/experts.py"},
     "isaaclab": {"sim/isaaclab.py"},
-    "openpi": {"hosts/openpi.py"},
-    "openpi_client": {"hosts/openpi.py"},
+    "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
+    "openpi_client": set(),
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("robots", "sim")

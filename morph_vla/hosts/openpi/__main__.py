@@ -1,0 +1,96 @@
+"""openpi's scripts, unmodified, with our configurations in its list."""
+
+import importlib
+import importlib.util
+import runpy
+import sys
+from pathlib import Path
+
+from morph_vla.errors import MissingExtraError, MorphVlaError, nearest
+from morph_vla.hosts.openpi import recipes
+
+SCRIPTS = {"train": "train.py", "serve": "serve_policy.py", "norm-stats": "compute_norm_stats.py"}
+USAGE = """usage: python -m morph_vla.hosts.openpi VERB ...
+
+  list                      the configurations with a body
+  train NAME [OPTIONS]      openpi's scripts/train.py
+  serve [OPTIONS]           openpi's scripts/serve_policy.py
+  norm-stats [OPTIONS]      openpi's scripts/compute_norm_stats.py
+
+Options are openpi's (`train NAME --help` lists them), and the plugin's: --model.morphology.chunks 4,
+--model.morphology.bias full, --data.robot so101.
+
+examples:
+  python -m morph_vla.hosts.openpi train pi05_morph_debug --exp-name first
+  python -m morph_vla.hosts.openpi train pi05_morph_droid --exp-name first --data.repo-id me/my_droid
+  python -m morph_vla.hosts.openpi norm-stats --config-name pi05_morph_so101
+  python -m morph_vla.hosts.openpi serve policy:checkpoint --policy.config pi05_morph_debug \\
+      --policy.dir checkpoints/pi05_morph_debug/first/9
+"""
+
+
+def find_scripts() -> Path:
+    """The folder of openpi's scripts. Raises MissingExtraError when openpi cannot be imported."""
+    try:
+        found = importlib.util.find_spec("openpi.training.config")
+    except ModuleNotFoundError:  # no openpi, or the empty package of that name
+        found = None
+    if found is None or found.origin is None:
+        raise MissingExtraError(
+            "openpi cannot be imported: check out github.com/Physical-Intelligence/openpi and run this in "
+            "its environment, or put its folders src and packages/openpi-client/src on PYTHONPATH"
+        )
+    folder = Path(found.origin).parents[3] / "scripts"
+    if not (folder / "train.py").is_file():
+        raise MorphVlaError(f"openpi's scripts are not at {folder}; use a checkout, not an installed copy")
+    return folder
+
+
+def config_name(verb: str, words: list[str]) -> str | None:
+    """The configuration that the words name, if they do."""
+    if verb == "train":
+        return words[0] if words and not words[0].startswith("-") else None
+    option = {"serve": "--policy.config", "norm-stats": "--config-name"}[verb]
+    for i, word in enumerate(words):
+        if word == option and i + 1 < len(words):
+            return words[i + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+def run(words: list[str]) -> None:
+    """Do what the words say. Raises MorphVlaError for a verb, configuration or robot that is not there."""
+    verb, rest = (words or ["--help"])[0], words[1:]
+    if verb in ("-h", "--help"):
+        print(USAGE, end="")
+        return
+    if verb == "list":
+        for recipe in recipes.RECIPES:
+            print(f"{recipe.name:18} {recipe.summary}")
+        return
+    if verb not in SCRIPTS:
+        raise MorphVlaError(
+            f"no verb '{verb}'{nearest(verb, [*SCRIPTS, 'list'])} ({', '.join(SCRIPTS)}, list)"
+        )
+    script = find_scripts() / SCRIPTS[verb]
+    known = importlib.import_module("morph_vla.hosts.openpi.configs").register()
+    name = config_name(verb, rest)
+    if name is not None:
+        recipes.check_name(name, known)
+    sys.argv = [script.name, *rest]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def main(words: list[str] | None = None) -> int:
+    """The command line; 2 for an error of the user's, which is printed."""
+    try:
+        run(sys.argv[1:] if words is None else words)
+    except MorphVlaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

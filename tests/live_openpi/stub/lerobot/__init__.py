@@ -1,0 +1,1 @@
+"""See lerobot_dataset.py."""
