@@ -106,3 +106,53 @@ def tiny_run(tiny_recipe, tmp_path_factory):
     from morph_vla.training import loop
 
     return loop.train(tiny_recipe, tmp_path_factory.mktemp("run") / "train")
+
+
+@pytest.fixture
+def write_dataset(tmp_path):
+    """A function that writes a small LeRobot dataset, v2.0, v2.1 or v3.0, values only; returns the folder."""
+    import json
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    def row_of(episode: int, values: dict, fps: float) -> "pa.Table":
+        count = len(next(iter(values.values())))
+        columns = {name: pa.array([list(map(float, row)) for row in v]) for name, v in values.items()}
+        columns["timestamp"] = pa.array([frame / fps for frame in range(count)])
+        columns["episode_index"] = pa.array([episode] * count)
+        return pa.table(columns)
+
+    def write(version, episodes, names=None, fps=30, folder="recorded", info=None) -> Path:
+        """`episodes`: for each a dict feature -> rows of values; `names`: feature -> what info.json holds."""
+        root = tmp_path / folder
+        tables = [row_of(index, values, fps) for index, values in enumerate(episodes)]
+        features = {
+            name: {"dtype": "float32", "shape": [len(rows[0])], "names": (names or {}).get(name)}
+            for name, rows in episodes[0].items()
+        }
+        described = {"codebase_version": version, "fps": fps, "features": features, "chunks_size": 2}
+        described |= {"total_episodes": len(episodes), "robot_type": "tiny"}
+        if version.startswith("v3"):
+            described["data_path"] = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+            (root / "data/chunk-000").mkdir(parents=True)
+            (root / "meta/episodes/chunk-000").mkdir(parents=True)
+            half = (len(tables) + 1) // 2  # two files, so that an episode's place matters
+            for file, part in enumerate((tables[:half], tables[half:])):
+                if part:
+                    path = root / f"data/chunk-000/file-{file:03d}.parquet"
+                    parquet.write_table(pa.concat_tables(part), path)
+            rows = {"episode_index": list(range(len(tables))), "data/chunk_index": [0] * len(tables)}
+            rows["data/file_index"] = [int(index >= half) for index in range(len(tables))]
+            parquet.write_table(pa.table(rows), root / "meta/episodes/chunk-000/file-000.parquet")
+        else:
+            described["data_path"] = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+            for index, table in enumerate(tables):
+                path = root / f"data/chunk-{index // 2:03d}/episode_{index:06d}.parquet"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                parquet.write_table(table, path)
+        (root / "meta").mkdir(exist_ok=True)
+        (root / "meta/info.json").write_text(json.dumps(described | (info or {})), encoding="utf-8")
+        return root
+
+    return write

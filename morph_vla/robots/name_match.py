@@ -33,6 +33,9 @@ _SIDES = {"left": "left", "l": "left", "right": "right", "r": "right"}
 NEAR = 0.75
 """Likeness (difflib's ratio, 0..1) from which two names are taken for one joint."""
 
+MAX_NAMES = 1000
+"""More are not compared: every name is compared with every joint's."""
+
 
 @dataclass(frozen=True)
 class Match:
@@ -63,7 +66,7 @@ def match(robot: Robot, names: Sequence[str], width: int) -> Match:
     joints, else not at all.
     """
     count = len(robot.joints)
-    told = len(names) == width and not _numbered(names)
+    told = len(names) == width <= MAX_NAMES and not _numbered(names)
     by_name = nearest_places(robot, names) if told else (None,) * count
     columns: tuple[int, ...] | None = None
     if count and None not in by_name:
@@ -78,12 +81,12 @@ def nearest_places(robot: Robot, names: Sequence[str]) -> tuple[int | None, ...]
 
     The side file's `names` go first: what they spell out is not guessed at.
     """
-    own, there = _without_common(robot.names), _without_common(names)
+    own, there = _spellings(robot.names, names), _spellings(names, robot.names)
     side = robot.side.names if len(robot.side.names) == len(robot.joints) else ()
     scored = []
     for joint, item in enumerate(robot.joints):
         for place, other in enumerate(names):
-            score = likeness(own[joint], there[place])
+            score = max(map(likeness, own[joint], there[place]))
             if side:
                 score = max(
                     2.0 if side[joint] == other else likeness(words(side[joint]), words(other)), score
@@ -109,11 +112,16 @@ def likeness(first: Sequence[str], second: Sequence[str]) -> float:
     return min(ratio, 0.98)
 
 
-def _without_common(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """The words of every name without those that all of them carry, such as the robot's name."""
+def _spellings(names: Sequence[str], others: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The words of every name, and those without what all names carry, such as the robot's name.
+
+    A side that all carry is left out only where the others know no sides: a left arm is no right one.
+    """
     found = [words(name) for name in names]
     common = set.intersection(*map(set, found)) if len(found) > 1 else set()
-    return [tuple(word for word in item if word not in common) or item for item in found]
+    if any(_marks(words(name))[1] for name in others):
+        common -= {"left", "right"}
+    return [(item, tuple(word for word in item if word not in common) or item) for item in found]
 
 
 def words(name: str) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def _other_ends(low: float, high: float, known: Sequence[float]) -> str:
     }.items():  # fmt: skip
         room = ROOM * (end - start)
         inside = start - room <= low and high <= end + room
-        if inside and (end - start) / 20 < max(abs(low), abs(high)) and [start, end] != list(known):
+        if inside and (end - start) / 5 < max(abs(low), abs(high)) and [start, end] != list(known):
             return f"they look like {name}: say so with dataset_open and dataset_closed"
     return "its two ends are others: see dataset_open and dataset_closed"
 

@@ -98,10 +98,10 @@ def _limits(played: Played, skip: set[str]) -> Iterator[Remark]:
 def _repair(joint: ActionJoint, low: float, high: float) -> str:
     """The first reading of a joint's values that its limits would allow, nearest to what was assumed."""
     if high - low > (joint.upper - joint.lower) * (1 + 2 * ROOM):
-        if joint.type == "prismatic" and fits(joint, low / 1000, high / 1000):
-            return "in millimetres it would fit: divide by 1000"
         if joint.type == "prismatic" and low >= -ROOM and high <= 1 + ROOM:
             return "it looks like 0..1 of its travel: declare it under gripper: with its two ends"
+        if joint.type == "prismatic" and fits(joint, low / 1000, high / 1000):
+            return "in millimetres it would fit: divide by 1000"
         return (
             "it moves further than its limits are apart: no sign or zero repairs that; another unit or joint?"
         )

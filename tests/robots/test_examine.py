@@ -1,0 +1,139 @@
+"""What `robots check` finds in a file: all of it at once, and never a traceback."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from morph_vla import robots
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots.examine import MODEL_ACTIONS, chains, examine
+
+LINK = "<link name='{0}'/>"
+JOINT = (
+    "<joint name='{0}' type='{1}'><parent link='{2}'/><child link='{3}'/><axis xyz='0 0 1'/>"
+    "<limit lower='-1' upper='1' effort='1' velocity='1'/></joint>"
+)
+
+
+def tree(parents: list[int], kind: str = "revolute") -> str:
+    """Joint i turns link i + 1 on link parents[i]."""
+    links = "".join(LINK.format(f"l{i}") for i in range(len(parents) + 1))
+    joints = "".join(JOINT.format(f"j{i}", kind, f"l{p}", f"l{i + 1}") for i, p in enumerate(parents))
+    return f"<robot name='tree'>{links}{joints}</robot>"
+
+
+def write(folder: Path, text: str, side: str | None = None) -> Path:
+    path = folder / "tree.urdf"
+    path.write_text(text)
+    if side is not None:
+        path.with_suffix(".yaml").write_text(side)
+    return path
+
+
+@pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1"])
+def test_a_shipped_robot_is_without_errors(name):
+    path = robots.available()[name]
+    found = examine(path)
+    assert found.usable
+    assert found.counts["errors"] == 0
+    assert found.robot is not None
+    assert found.action == found.robot.names
+    assert found.side_path == path.with_suffix(".yaml")
+
+
+def test_findings_of_the_file_and_problems_of_the_side_file_come_together(tmp_path):
+    text = tree([0, 1, 1]).replace("<axis xyz='0 0 1'/>", "", 1)
+    found = examine(write(tmp_path, text, "joints: [j0, j2, j9]\nrest: [0]\n"))
+    assert found.robot is None
+    assert not found.usable
+    assert any("has no <axis>" in str(finding) for finding in found.findings)
+    assert [problem for problem in found.side_problems if "no joint 'j9' in tree.urdf" in problem]
+    assert [problem for problem in found.side_problems if "rest: 1 values for 3 joints" in problem]
+    assert found.counts["errors"] == len(found.side_problems) >= 2
+
+
+def test_a_side_file_that_is_no_yaml(tmp_path):
+    found = examine(write(tmp_path, tree([0]), "joints: [j0\n"))
+    assert len(found.side_problems) == 1
+    assert "not YAML" in found.side_problems[0]
+    assert found.counts["errors"] == 1
+    found = examine(write(tmp_path, tree([0]), "jonts: [j0]\n"))
+    assert "tree.yaml:1: jonts: no such key; did you mean 'joints'?" in found.side_problems[0]
+
+
+def test_nothing_to_drive_is_an_error(tmp_path):
+    found = examine(write(tmp_path, tree([0, 1], "fixed")))
+    assert [str(finding) for finding in found.findings if finding.severity == "error"] == [
+        "tree.urdf:1: error: no joint that an action could drive; expected one that is revolute, continuous,"
+        " prismatic and mimics no other; it is no robot to a policy"
+    ]
+    assert not found.usable
+
+
+def test_more_joints_than_the_model_has_values(tmp_path):
+    count = MODEL_ACTIONS + 1
+    path = write(tmp_path, tree(list(range(count))))
+    found = examine(path)
+    (warning,) = [finding for finding in found.findings if "could drive" in finding.found]
+    assert str(warning) == (
+        "tree.urdf:1: warning: 33 joints that an action could drive; expected at most 32, as many values as"
+        " an action of pi0.5 has; choose those your dataset has, in its order, with joints: in tree.yaml; the"
+        " others are frozen"
+    )
+    assert found.usable
+    chosen = ", ".join(f"j{i}" for i in range(MODEL_ACTIONS))
+    found = examine(write(tmp_path, path.read_text(), f"joints: [{chosen}]\n"))
+    assert not [finding for finding in found.findings if "could drive" in finding.found]
+
+
+def test_limbs_are_chains_between_branches(tmp_path):
+    # A trunk of two, an arm of three and one of two on it, and a single joint beside.
+    urdf = robots.parse(tree([0, 1, 2, 3, 4, 2, 6, 0]).encode())
+    found = chains(urdf, tuple(f"j{i}" for i in range(8)))
+    assert found == (("j0", "j1"), ("j2", "j3", "j4"), ("j5", "j6"), ("j7",))
+    assert chains(urdf, ("j0", "j2", "j4", "j7")) == (("j0", "j2", "j4"), ("j7",))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "text that is not XML (no element found)"),
+        (b"\x00\x01\x02", "text that is not XML"),
+        (b"joints: [a]\n", "text that is not XML"),
+        (b"<mujoco/>", "the outermost element is <mujoco>; expected <robot>"),
+        (b"<robot name='r'/>", "no <link> and no <joint> in <robot>"),
+        (b"<!DOCTYPE a [<!ENTITY b 'c'>]><robot/>", "a document type or entity declaration"),
+    ],
+)
+def test_what_is_no_robot_ends_in_words(tmp_path, content, sentence):
+    path = tmp_path / "tree.urdf"
+    path.write_bytes(content)
+    found = examine(path)
+    assert any(sentence in str(finding) for finding in found.findings)
+    assert found.counts["errors"] >= 1
+    assert found.robot is None
+
+
+def test_a_file_that_cannot_be_opened(tmp_path):
+    with pytest.raises(MorphVlaError, match="is a folder; expected a URDF file"):
+        examine(tmp_path)
+    with pytest.raises(MorphVlaError, match="cannot be read: No such file"):
+        examine(tmp_path / "none.urdf")
+
+
+def test_every_public_file_is_examined(shared):
+    folder = shared / "urdf_zoo"
+    if not folder.is_dir():
+        pytest.skip("shared/urdf_zoo is not beside this checkout")
+    good = [examine(path) for path in sorted(folder.glob("*.urdf"))]
+    assert all(found.usable for found in good)
+    many = [found for found in good if len(found.action) > MODEL_ACTIONS]
+    assert many
+    for found in many:
+        listed = Counter(name for chain in chains(found.urdf, found.action) for name in chain)
+        assert listed == Counter(found.action)
+    odd = [examine(path) for path in sorted((folder / "edge").glob("*.urdf"))]
+    for found in odd:
+        assert found.usable == (found.counts["errors"] == 0), found.path.name
+        assert found.usable == (found.robot is not None), found.path.name
