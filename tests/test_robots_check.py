@@ -46,7 +46,10 @@ def test_every_finding_is_printed_and_an_error_is_status_1(run, tmp_path):
     status, out, _ = run("arm.urdf")
     assert status == 1
     assert "arm.urdf:4: error: joint 'j' has the type 'revolut'; did you mean 'revolute'?" in out
-    assert "arm.yaml:1: unit: expected 'radians' or 'degrees', got \"degres\"; did you mean 'degrees'?" in out
+    assert (
+        "arm.yaml:1: unit: expected 'radians', 'degrees' or 'percent', got \"degres\"; did you mean 'degrees'?"
+        in out
+    )
     assert "(error: the side file cannot be used)" in out
     assert out.splitlines()[-1].endswith("2 errors, 0 warnings, 1 note")
     found = json.loads(run("arm.urdf --json")[1])
@@ -101,10 +104,12 @@ def test_too_many_joints_are_listed_limb_by_limb(run, tmp_path):
     status, out, _ = run("many.urdf")
     assert status == 0
     assert "40 joints that an action could drive; expected at most 32" in out
-    assert "the joints limb by limb, to choose from for joints: in the side file" in out
-    assert "\n  20  [j0, j1, " in out
-    assert "\n  20  [j20, j21, " in out
-    assert [len(chain) for chain in json.loads(run("many.urdf --json")[1])["chains"]] == [20, 20]
+    assert "many.urdf has 40 action joints, and a model of 32 action values cannot drive them all." in out
+    assert "\n   20  j0 ... j19\n   20  j20 ... j39\n" in out
+    assert [len(limb) for limb in json.loads(run("many.urdf --json")[1])["limbs"]] == [20, 20]
+    status, out, _ = run("many.urdf --joints 'j1?' --json")
+    assert (status, json.loads(out)["limbs"]) == (0, None)
+    assert json.loads(out)["action_joints"] == [f"j1{i}" for i in range(10)]
 
 
 def test_every_public_file_ends_in_a_status(run, shared):
@@ -200,6 +205,24 @@ def test_a_feature_can_be_chosen(run, write_dataset):
     assert "no feature 'efort'; did you mean 'effort'?" in run("so101 --episode recorded --feature efort")[2]
 
 
+def test_features_under_the_side_files_keys_are_joined(run, write_dataset, tmp_path):
+    body = robots.load("so101")
+    (tmp_path / "mine.urdf").write_bytes(body.urdf_path.read_bytes())
+    side = body.urdf_path.with_suffix(".yaml").read_text(encoding="utf-8")
+    side += "\nfeatures: {action: [arm, hand], state: [arm, hand]}\n"
+    (tmp_path / "mine.yaml").write_text(side, encoding="utf-8")
+    values, names = recording(body), list(body.side.names)
+    parts = {"hand": values[:, 5:], "arm": values[:, :5]}
+    write_dataset("v2.1", [parts], names={"hand": names[5:], "arm": names[:5]})
+    status, out, _ = run("mine.urdf --episode recorded --json")
+    found = json.loads(out)["episode"]
+    assert (status, list(found["features"])) == (0, ["action", "observation.state"])
+    assert [row["name"] for row in found["features"]["action"]["joints"]] == names
+    write_dataset("v2.1", [parts], names={"hand": None, "arm": names[:5]})
+    found = json.loads(run("mine.urdf --episode recorded --json")[1])["episode"]
+    assert [row["name"] for row in found["features"]["action"]["joints"]] == [None] * 6
+
+
 def test_a_robot_with_errors_plays_nothing(run, write_dataset, tmp_path):
     on_so101(write_dataset)
     (tmp_path / "x.urdf").write_text("")
@@ -249,7 +272,7 @@ def test_a_real_so101_recording_was_not_in_degrees(run, recorded):
     status, out, _ = run(f"so101 --episode {recorded / 'so101_record_test_v30'}")
     assert status == 0
     assert "'elbow_flex' ends at 100, its limit is 96.83 degrees" in out
-    assert "they look like -100..100 of each joint's range" in out
+    assert "they look like -100..100 of each joint's range, unit: percent" in out
     assert "inverted" not in out
 
 

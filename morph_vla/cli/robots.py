@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_json(verbs[name])
     for name in ("show", "draw"):
         verbs[name].add_argument("robot", metavar="ROBOT", help="a robot's name, or the path to a URDF file")
-    for name in ("show", "draw", "add"):
+    for name in ("show", "draw", "check", "add"):
         add_joints(verbs[name])
     verbs["draw"].add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="default: ROBOT_joint_graph.png"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from morph_vla.data.values import Episode
     from morph_vla.robots.examine import Examination
     from morph_vla.robots.playback import Played, Remark
+    from morph_vla.robots.robot import Robot
 
 EXAMPLES = """
   morph-vla robots check ./my_arm.urdf
@@ -21,7 +22,7 @@ EXAMPLES = """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `morph-vla robots check`, apart from `--folder`."""
+    """Add the arguments of `morph-vla robots check`, apart from `--folder` and `--joints`."""
     parser.add_argument("robot", metavar="FILE", help="the path to a URDF file, or a robot's name")
     parser.add_argument(
         "--episode",
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         dest="features",
-        help="play this feature of the dataset; default: action and observation.state",
+        help="play this feature of the dataset; default: action and state, under the side file's keys",
     )
     parser.add_argument(
         "--output",
@@ -52,7 +53,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     if not arguments.episode and (arguments.features or arguments.output):
         raise MorphVlaError("--feature and --output go with --episode")
-    found = examine(_file(arguments.robot, arguments.folders))
+    found = examine(_file(arguments.robot, arguments.folders), arguments.joints)
     episode = None
     if arguments.episode and found.usable:
         episode = _episode(found, arguments)
@@ -83,10 +84,9 @@ def _file(name: str, folders: list[str]) -> Path:
 
 
 def _plain(found: "Examination") -> dict[str, Any]:
+    from morph_vla.robots.choose import limbs
     from morph_vla.robots.dropin import to_plain
-    from morph_vla.robots.examine import MODEL_ACTIONS, chains
 
-    too_many = len(found.action) > MODEL_ACTIONS
     return {
         "file": str(found.path),
         "usable": found.usable,
@@ -97,25 +97,20 @@ def _plain(found: "Examination") -> dict[str, Any]:
         "side_file": None if found.side_path is None else str(found.side_path),
         "side_problems": list(found.side_problems),
         "findings": to_plain(found.findings),
-        "chains": [list(chain) for chain in chains(found.urdf, found.action)] if too_many else None,
+        "limbs": [list(limb) for limb in limbs(found.urdf, found.action)] if found.advice else None,
         **found.counts,
     }
 
 
 def _print(found: "Examination") -> None:
-    from morph_vla.robots.examine import MODEL_ACTIONS, chains
-
     for finding in found.findings:
         print(finding)
     for problem in found.side_problems:
         print(f"{problem} (error: the side file cannot be used)")
     if found.findings or found.side_problems:
         print()
-    if len(found.action) > MODEL_ACTIONS:
-        print("the joints limb by limb, to choose from for joints: in the side file")
-        for chain in chains(found.urdf, found.action):
-            print(f"  {len(chain):2}  [{', '.join(chain)}]")
-        print()
+    if found.advice:
+        print(f"{found.advice}\n")
     side = f"side file {found.side_path.name}" if found.side_path else "no side file"
     urdf = found.urdf
     print(
@@ -147,13 +142,12 @@ def split(text: str) -> tuple[Path, int]:
 
 
 def _episode(found: "Examination", arguments: argparse.Namespace) -> dict[str, Any]:
-    from morph_vla.data import values
     from morph_vla.robots import playback, playback_rules
 
     robot = found.robot
     assert robot is not None
     folder, index = split(arguments.episode)
-    episode = values.read(folder, index, arguments.features)
+    episode = _read(robot, folder, index, arguments.features)
     played: list[Played] = []
     remarks: list[Remark] = []
     for feature, array in episode.values.items():
@@ -171,6 +165,18 @@ def _episode(found: "Examination", arguments: argparse.Namespace) -> dict[str, A
         "why_not": why_not,
         "plain": _episode_plain(episode, played, remarks, picture),
     }
+
+
+def _read(robot: "Robot", folder: Path, index: int, asked: list[str]) -> "Episode":
+    """The features asked for, else action and state under the keys that the side file gives them."""
+    from morph_vla.data import values
+    from morph_vla.robots.side import Features
+
+    keys = robot.side.features
+    if asked or keys == Features():
+        return values.read(folder, index, asked)
+    parts = {"action": keys.action, "observation.state": keys.state}
+    return values.joined(values.read(folder, index, [*keys.action, *keys.state]), parts)
 
 
 def _draw(played: list["Played"], output: Path) -> tuple[Path | None, str | None]:

@@ -8,7 +8,7 @@ not fit is one sentence that names the file.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,19 @@ def read(root: Path | str, index: int = 0, features: Sequence[str] = ()) -> Epis
         names={name: _names(info["features"][name].get("names")) for name in wanted},
         timestamps=timestamps,
     )
+
+
+def joined(episode: Episode, parts: Mapping[str, Sequence[str]]) -> Episode:
+    """The same frames, with each feature of `parts` put together from others, side by side in their order.
+
+    The values of a part without names go without names, and so does the whole.
+    """
+    values = {name: np.concatenate([episode.values[key] for key in keys], 1) for name, keys in parts.items()}
+    names = {}
+    for name, keys in parts.items():
+        known = all(len(episode.names[key]) == episode.values[key].shape[1] for key in keys)
+        names[name] = tuple(word for key in keys for word in episode.names[key]) if known else ()
+    return replace(episode, values=values, names=names)
 
 
 # ------------------------------------------------------------------------------------------ meta/info.json

@@ -5,20 +5,19 @@ Nothing is raised for what a file says.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.robots import dropin
+from morph_vla.robots.choose import MODEL_VALUES, too_many
 from morph_vla.robots.judge import errors, judge
 from morph_vla.robots.markup import Finding
 from morph_vla.robots.records import Urdf
-from morph_vla.robots.robot import Robot, action_order, build
+from morph_vla.robots.robot import Robot, action_order, build, from_file
 from morph_vla.robots.side import DRIVEN, Side
 from morph_vla.robots.urdf import read
-
-MODEL_ACTIONS = 32
-"""Action values of pi0.5's published checkpoints."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +48,20 @@ class Examination:
         }
 
     @property
+    def advice(self) -> str:
+        """What to choose from when there are more joints than a model has values; "" otherwise."""
+        return "" if self.robot is None else too_many(self.urdf, self.action)
+
+    @property
     def usable(self) -> bool:
         """Nothing keeps the robot from being used."""
         return self.robot is not None and not self.counts["errors"]
 
 
-def examine(path: Path | str) -> Examination:
-    """Read and judge the URDF at `path` and the side file beside it.
+def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
+    """Read and judge the URDF at `path` and the side file beside it; `joints` as in `robot.from_file`.
 
-    Raises MorphVlaError only when the file itself cannot be opened.
+    Raises MorphVlaError only when the file itself cannot be opened, and for `joints` that it does not have.
     """
     path = Path(path)
     if path.is_dir():
@@ -69,10 +73,12 @@ def examine(path: Path | str) -> Examination:
     robot = None
     if not errors(findings):
         action = side.joints or action_order(urdf)
+        if joints and action and not problems:
+            action = from_file(path, joints).names
         findings += _action(urdf, action, path)
     if not errors(findings) and not problems:
         try:
-            robot = build(urdf, side, path)
+            robot = from_file(path, joints) if joints else build(urdf, side, path)
             findings += [finding for finding in robot.findings if finding not in findings]
         except ConfigError as error:
             problems = str(error).splitlines()
@@ -102,48 +108,12 @@ def _action(urdf: Urdf, action: tuple[str, ...], path: Path) -> list[Finding]:
                 f"expected one that is {kinds} and mimics no other", "it is no robot to a policy",
             )
         ]  # fmt: skip
-    if len(action) > MODEL_ACTIONS:
+    if len(action) > MODEL_VALUES:
         return [
             Finding(
                 "warning", urdf.file, 1, f"{len(action)} joints that an action could drive",
-                f"expected at most {MODEL_ACTIONS}, as many values as an action of pi0.5 has",
-                f"choose those your dataset has, in its order, with joints: in {side}; the others are frozen",
+                f"expected at most {MODEL_VALUES}, as many values as an action of pi0.5 has",
+                f"choose those your dataset has, in its order, with joints: in {side}",
             )
         ]  # fmt: skip
     return []
-
-
-def chains(urdf: Urdf, action: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """The action joints limb by limb: a chain ends where bodies branch. In the order of `action`.
-
-    They are what to choose from when there are too many.
-    """
-    above = {joint.child: joint for joint in urdf.joints}
-    chosen = set(action)
-    parent: dict[str, str | None] = {}
-    for joint in urdf.joints:
-        if joint.name in chosen:
-            link, seen = joint.parent, 0
-            while link in above and above[link].name not in chosen and seen <= len(urdf.joints):
-                link, seen = above[link].parent, seen + 1
-            parent[joint.name] = above[link].name if link in above else None
-    below = Counter(name for name in parent.values() if name is not None)
-    found: dict[str, list[str]] = {}
-    head: dict[str, str] = {}
-
-    def head_of(name: str) -> str:
-        trail = []
-        while name not in head:
-            trail.append(name)
-            over = parent[name]
-            if over is None or below[over] != 1:
-                head[name] = name
-            else:
-                name = over
-        for item in trail:
-            head[item] = head[name]
-        return head[name]
-
-    for name in action:
-        found.setdefault(head_of(name), []).append(name)
-    return tuple(tuple(names) for names in found.values())

@@ -1,7 +1,8 @@
-"""The unit of an episode's turning joints: radians, degrees, or -100..100 of each joint's range.
+"""The unit of an episode's turning joints: radians, degrees, or percent (-100..100 of each joint's range).
 
 A dataset does not say it. Values beyond a turn are no radians; values that all stay within a turn are no
-degrees; values that end at 100 where the limits lie elsewhere are percent.
+degrees and no percent; values that end at 100 where the limits lie elsewhere are percent, and those beyond
+100 are none. A joint with a scale of its own in the side file is left out.
 """
 
 import math
@@ -25,17 +26,13 @@ TURNS = 6 * math.pi
 def units(played: Played) -> Iterator[Remark]:
     """The turning joints that are no gripper, taken together: a dataset has one unit for them."""
     joints = played.robot.joints
-    places = [j for j, joint in enumerate(joints) if joint.type != "prismatic" and not joint.is_gripper]
+    places = [j for j, joint in enumerate(joints) if not joint.is_gripper and joint.unit in _RULES]
     if not places:
         return
     turning = [joints[j] for j in places]
     signs = np.array([math.copysign(1.0, joint.scale) for joint in turning])
     values = played.values[played.finite][:, places] * signs
-    in_degrees = turning[0].unit == "deg"
-    if in_degrees:
-        yield from _not_degrees(played, turning, values)
-    else:
-        yield from _not_radians(played, turning, values)
+    yield from _RULES[turning[0].unit](played, turning, values)
 
 
 def _not_radians(
@@ -58,13 +55,11 @@ def _not_radians(
     as_degrees = all(fits(joint, *_ends(joint, np.radians(values[:, j]))) for j, joint in enumerate(turning))
     percent = _percent_evidence(turning, values)
     if percent:
-        consequence = (
-            f"they look like -100..100 of each joint's range: {percent}; a side file cannot say that"
-        )
+        consequence = f"they look like -100..100 of each joint's range, unit: percent: {percent}"
     elif as_degrees:
         consequence = "they look like degrees, in which every joint is within its limits: unit: degrees"
     elif reach.max() <= FULL[1]:
-        consequence = "they look like -100..100 of each joint's range: in degrees they would leave the limits"
+        consequence = "they look like unit: percent, for in degrees they would leave the limits"
     else:
         consequence = "they are no radians of this robot, nor degrees within its limits"
     grippers = [name for name in names if HAND & set(words(name))]
@@ -77,21 +72,62 @@ def _not_degrees(
     played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
 ) -> Iterator[Remark]:
     """Degrees are expected: tiny ones are radians; those that end at 100 whatever the limits are percent."""
-    reach, moved = np.abs(values).max(axis=0), np.ptp(values, axis=0)
+    reach = np.abs(values).max(axis=0)
     names = tuple(joint.name for joint in turning)
-    in_radians = [fits(joint, *_ends(joint, values[:, j])) for j, joint in enumerate(turning)]
-    if len(turning) > 1 and reach.max() <= 2 * math.pi and moved.max() > 0.1 and all(in_radians):
-        yield Remark(
-            "warning", played.feature, names, f"no turning joint leaves {reach.max():.3g} either way",
-            "expected degrees", "they look like radians: leave unit: degrees out of the side file", "unit",
-        )  # fmt: skip
+    if _like_radians(turning, values):
+        yield _radians(played, names, reach, "degrees")
         return
     evidence = _percent_evidence(turning, values)
     if evidence:
         off = _percent_off(turning, values)
         found = f"values that end at 100: {evidence}"
-        consequence = f"they look like -100..100 of each joint's range (LeRobot without use_degrees); {off}"
+        consequence = f"they look like -100..100 of each joint's range, unit: percent; {off}"
         yield Remark("warning", played.feature, names, found, "expected degrees", consequence, "unit")
+
+
+def _not_percent(
+    played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
+) -> Iterator[Remark]:
+    """Percent is expected: beyond 100 there is none, and tiny ones are radians."""
+    reach = np.abs(values).max(axis=0)
+    if _like_radians(turning, values):
+        yield _radians(played, tuple(joint.name for joint in turning), reach, "-100..100")
+        return
+    beyond = reach > 100 * (1 + ROOM)
+    if beyond.any():
+        names = tuple(turning[j].name for j in np.flatnonzero(beyond))
+        found = (
+            f"values up to {reach.max():.4g} on {len(names)} of {len(turning)} turning joints ({some(names)})"
+        )
+        in_degrees = [
+            fits(joint, *ends(np.radians(values[:, j]) + _degrees_zero(joint)))
+            for j, joint in enumerate(turning)
+        ]
+        consequence = (
+            "they look like degrees, in which every joint is within its limits: unit: degrees"
+            if all(in_degrees)
+            else "they are no percent of this robot's range, nor degrees within its limits"
+        )
+        yield Remark("warning", played.feature, names, found, "expected -100..100", consequence, "unit")
+
+
+def _like_radians(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> bool:
+    """Several joints, none further than a turn, at least one moving, and all within their limits."""
+    if len(turning) < 2 or np.abs(values).max() > 2 * math.pi or np.ptp(values, axis=0).max() <= 0.1:
+        return False
+    return all(fits(joint, *ends(values[:, j] + _degrees_zero(joint))) for j, joint in enumerate(turning))
+
+
+def _radians(played: Played, names: tuple[str, ...], reach: Float[np.ndarray, "t"], unit: str) -> Remark:
+    return Remark(
+        "warning", played.feature, names, f"no turning joint leaves {reach.max():.3g} either way",
+        f"expected {unit}", "they look like radians: leave unit: out of the side file", "unit",
+    )  # fmt: skip
+
+
+def _degrees_zero(joint: ActionJoint) -> float:
+    """The joint's zero in angles; percent has its own, halfway between the limits."""
+    return 0.0 if joint.unit == "%" else joint.zero
 
 
 def _percent_evidence(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> str:
@@ -143,3 +179,7 @@ def fits(joint: ActionJoint, low: float, high: float, room: float = ROOM) -> boo
         return True
     slack = room * abs(joint.upper - joint.lower) + 1e-6
     return joint.lower - slack <= low and high <= joint.upper + slack
+
+
+_RULES = {"rad": _not_radians, "deg": _not_degrees, "%": _not_percent}
+"""By the unit that the robot expects of its turning joints; a scale of a joint's own is none of them."""

@@ -7,7 +7,8 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.examine import MODEL_ACTIONS, chains, examine
+from morph_vla.robots.choose import MODEL_VALUES, limbs
+from morph_vla.robots.examine import examine
 
 LINK = "<link name='{0}'/>"
 JOINT = (
@@ -72,27 +73,30 @@ def test_nothing_to_drive_is_an_error(tmp_path):
 
 
 def test_more_joints_than_the_model_has_values(tmp_path):
-    count = MODEL_ACTIONS + 1
+    count = MODEL_VALUES + 1
     path = write(tmp_path, tree(list(range(count))))
     found = examine(path)
     (warning,) = [finding for finding in found.findings if "could drive" in finding.found]
     assert str(warning) == (
         "tree.urdf:1: warning: 33 joints that an action could drive; expected at most 32, as many values as"
-        " an action of pi0.5 has; choose those your dataset has, in its order, with joints: in tree.yaml; the"
-        " others are frozen"
+        " an action of pi0.5 has; choose those your dataset has, in its order, with joints: in tree.yaml"
     )
     assert found.usable
-    chosen = ", ".join(f"j{i}" for i in range(MODEL_ACTIONS))
+    chosen = ", ".join(f"j{i}" for i in range(MODEL_VALUES))
     found = examine(write(tmp_path, path.read_text(), f"joints: [{chosen}]\n"))
     assert not [finding for finding in found.findings if "could drive" in finding.found]
 
 
-def test_limbs_are_chains_between_branches(tmp_path):
-    # A trunk of two, an arm of three and one of two on it, and a single joint beside.
-    urdf = robots.parse(tree([0, 1, 2, 3, 4, 2, 6, 0]).encode())
-    found = chains(urdf, tuple(f"j{i}" for i in range(8)))
-    assert found == (("j0", "j1"), ("j2", "j3", "j4"), ("j5", "j6"), ("j7",))
-    assert chains(urdf, ("j0", "j2", "j4", "j7")) == (("j0", "j2", "j4"), ("j7",))
+def test_joints_can_be_chosen(tmp_path):
+    path = write(tmp_path, tree(list(range(37))))
+    found = examine(path, ["j1?", "j2"])
+    assert found.action == (*(f"j1{i}" for i in range(10)), "j2")
+    assert found.robot is not None
+    assert found.robot.names == found.action
+    assert found.advice == ""
+    assert examine(path).advice.startswith("tree.urdf has 37 action joints")
+    with pytest.raises(MorphVlaError, match="no joint 'k'"):
+        examine(path, ["k"])
 
 
 @pytest.mark.parametrize(
@@ -128,10 +132,10 @@ def test_every_public_file_is_examined(shared):
         pytest.skip("shared/urdf_zoo is not beside this checkout")
     good = [examine(path) for path in sorted(folder.glob("*.urdf"))]
     assert all(found.usable for found in good)
-    many = [found for found in good if len(found.action) > MODEL_ACTIONS]
+    many = [found for found in good if len(found.action) > MODEL_VALUES]
     assert many
     for found in many:
-        listed = Counter(name for chain in chains(found.urdf, found.action) for name in chain)
+        listed = Counter(name for limb in limbs(found.urdf, found.action) for name in limb)
         assert listed == Counter(found.action)
     odd = [examine(path) for path in sorted((folder / "edge").glob("*.urdf"))]
     for found in odd:

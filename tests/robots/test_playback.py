@@ -63,7 +63,8 @@ def sentences(*arguments, **keys) -> str:
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"unit": "degrees"}, {"signs": {NAMES[0]: -1}, "zeros": {NAMES[1]: 0.3}}]
+    "keys",
+    [{}, {"unit": "degrees"}, {"unit": "percent"}, {"signs": {NAMES[0]: -1}, "zeros": {NAMES[1]: 0.3}}],
 )
 def test_nothing_is_said_of_an_episode_that_fits(keys):
     body = robot(**keys)
@@ -238,7 +239,7 @@ def wide_motion() -> np.ndarray:
 def test_percent_where_degrees_are_expected():
     said = sentences(robot(unit="degrees"), percent(wide_motion()))
     assert "values that end at 100: 'left_shoulder_joint' ends at -100, its limit is -97.4 degrees" in said
-    assert "they look like -100..100 of each joint's range (LeRobot without use_degrees); read so, '" in said
+    assert "they look like -100..100 of each joint's range, unit: percent; read so, '" in said
     assert "-100..100" not in sentences(
         robot(unit="degrees"), robot(unit="degrees").to_dataset(wide_motion())
     )
@@ -246,9 +247,26 @@ def test_percent_where_degrees_are_expected():
 
 def test_percent_where_radians_are_expected():
     said = sentences(robot(), percent(wide_motion()))
+    assert "they look like -100..100 of each joint's range, unit: percent: 'left_shoulder_joint' ends" in said
+
+
+def test_degrees_or_radians_where_percent_is_expected():
+    said = sentences(robot(unit="percent"), robot(unit="degrees").to_dataset(motion()))
     assert (
-        "expected radians; they look like -100..100 of each joint's range: 'left_shoulder_joint' ends" in said
+        "warning: values up to 126 on 2 of 3 turning joints ('left_elbow_joint', 'left_wrist_joint')" in said
     )
+    assert "expected -100..100; they look like degrees, in which every joint is within its limits" in said
+    said = sentences(robot(unit="percent"), robot().to_dataset(motion()))
+    assert "no turning joint leaves 2.2 either way; expected -100..100; they look like radians" in said
+    native = motion()
+    native[:, 0] += 7
+    said = sentences(robot(unit="percent"), robot(unit="degrees").to_dataset(native))
+    assert "they are no percent of this robot's range, nor degrees within its limits" in said
+
+
+def test_a_joint_with_a_scale_of_its_own_is_no_evidence():
+    body = robot(scales={NAMES[0]: 1000.0})
+    assert sentences(body, body.to_dataset(motion())) == ""
 
 
 def test_a_gripper_that_was_not_declared_is_named_with_the_unit():
