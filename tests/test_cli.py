@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import cli, doctor
-from morph_vla.cli import bench, common, files, records, suites
+from morph_vla.cli import bench, bench_robots, common, files, records, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.robots import dropin
 
@@ -365,3 +365,29 @@ def test_bench_prints_ratios(run, monkeypatch):
     header, row = run("bench")[1].splitlines()
     assert header.split() == ["what", "ms", "against", "ms", "ratio"]
     assert row.startswith("nothing ")
+
+
+def test_bench_robots_prints_times_and_exponents(run, monkeypatch):
+    monkeypatch.setattr(bench_robots, "SIZES", (125, 250))
+    answer = json.loads(run("bench robots --repeats 1 --json")[1])
+    assert [row["joints"] for row in answer["rows"]] == [60, 125, 250]
+    assert all(row["all"] == sum(row[part] for part in bench_robots.PARTS) for row in answer["rows"])
+    assert answer["exponents"].keys() == {*bench_robots.PARTS, "all"}
+    lines = run("bench robots --repeats 1")[1].splitlines()
+    assert lines[0].split()[:4] == ["robot", "joints", "read", "ms"]
+    assert lines[1].startswith("humanoid")
+    assert lines[-1].startswith("time ~ joints^e from 125 joints on, e: read ")
+
+
+def test_the_fitted_exponent_is_that_of_the_law():
+    rows = [{"joints": n, "all": 0.003 * n**1.75} for n in (60, 125, 250, 500)]
+    assert bench_robots.exponent(rows, "all") == pytest.approx(1.75)
+
+
+def test_benchs_robots_are_robots():
+    from morph_vla.robots.judge import judge
+    from morph_vla.robots.urdf import parse
+
+    for text, count in ((bench_robots.humanoid(), 60), (bench_robots.random_tree(31), 31)):
+        assert not judge(urdf := parse(text))
+        assert len(urdf.actuated) == count

@@ -4,6 +4,7 @@ Absolute times of a CPU are not worth keeping; a ratio is, when both sides took 
 """
 
 import argparse
+import importlib
 import statistics
 import subprocess
 import sys
@@ -16,8 +17,16 @@ from morph_vla.cli.common import add_json, print_json, print_table
 from morph_vla.errors import require
 from morph_vla.robots.dropin import to_plain
 
+# name -> (what it measures, the module that does it); such a module imports what it measures when it runs
+VERBS = {
+    "robots": (
+        "reading, judging, graph and descriptors in ms, up to 500 joints",
+        "morph_vla.cli.bench_robots",
+    ),
+}
 EXAMPLES = """
   morph-vla bench
+  morph-vla bench robots
   morph-vla bench --repeats 31 --json
 """
 
@@ -42,6 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_json(parser)
     parser.set_defaults(run=run)
+    verbs = parser.add_subparsers(metavar="VERB", required=False)
+    for name, (summary, module_name) in VERBS.items():
+        module = importlib.import_module(module_name)
+        described = f"{summary[0].upper()}{summary[1:]}."
+        verb = verbs.add_parser(name, help=summary, description=described)
+        verb.epilog = f"examples:\n{module.EXAMPLES.strip(chr(10))}"
+        module.configure(verb)
 
 
 def run(arguments: argparse.Namespace) -> None:

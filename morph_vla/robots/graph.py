@@ -47,11 +47,13 @@ def ends(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j 2"]:
     Raises MorphVlaError for a joint that is not there, or chosen twice.
     """
     by_name = {joint.name: joint for joint in urdf.joints}
-    for index, name in enumerate(chosen):
+    seen: set[str] = set()
+    for name in chosen:
         if name not in by_name:
             raise MorphVlaError(f"{urdf.file}: no joint '{name}'{nearest(name, by_name)}")
-        if name in chosen[:index]:
+        if name in seen:
             raise MorphVlaError(f"{urdf.file}: joint '{name}' is chosen twice")
+        seen.add(name)
     body = bodies(urdf, chosen)
     pairs = [(body[by_name[name].parent], body[by_name[name].child]) for name in chosen]
     return np.array(pairs, dtype=np.int64).reshape(len(chosen), 2)
@@ -76,15 +78,20 @@ def distances(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j j"]:
         for body in pair:
             carried.setdefault(body, []).append(joint)
     steps = np.full((len(chosen), len(chosen)), UNREACHABLE, dtype=np.int64)
+    bodies_known = 1 + max(carried, default=0)
     for start in range(len(chosen)):
-        row, frontier, step, walked = {start: 0}, [start], 0, set()
+        row, frontier, step, walked = [UNREACHABLE] * len(chosen), [start], 0, bytearray(bodies_known)
+        row[start] = 0
         while frontier:
-            step += 1
-            new = {body for joint in frontier for body in pairs[joint]} - walked
-            walked |= new
-            frontier = [joint for body in new for joint in carried[body] if joint not in row]
-            row.update(dict.fromkeys(frontier, step))
-        steps[start, list(row)] = list(row.values())
+            step, reached = step + 1, []
+            for body in (body for joint in frontier for body in pairs[joint] if not walked[body]):
+                walked[body] = 1
+                new = [joint for joint in carried[body] if row[joint] == UNREACHABLE]
+                for joint in new:
+                    row[joint] = step
+                reached += new
+            frontier = reached
+        steps[start] = row
     return steps
 
 

@@ -83,7 +83,7 @@ def mujoco_poses(urdf: Urdf, path: Path, values: dict[str, float]) -> dict[str, 
     return poses
 
 
-@pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1"])
+@pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1", "aloha", "inspire_hand"])
 def test_our_robots_move_in_mujoco_as_here(name: str):
     robot = robots.load(name)
     for values in random_values(robot)[:5]:
