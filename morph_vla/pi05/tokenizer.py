@@ -1,19 +1,22 @@
 """Prompt and state as tokens.
 
 pi0.5 reads the robot's state as text: 256 bins of the normalised values, printed as numbers (openpi:
-`models/tokenizer.py`). Two tokenizers: PaliGemma's own (`paligemma:FILE_OR_HUB_NAME`, through transformers),
-and `bytes`, the offline default of small models, which needs no file: one token per byte, and one for each
+`models/tokenizer.py`). Two tokenizers: PaliGemma's own (`paligemma`, from a file, a bucket or the Hub), and
+`bytes`, the offline default of small models, which needs no file: one token per byte, and one for each
 number of a state.
 """
 
+import hashlib
 import logging
 import re
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from morph_vla.errors import ConfigError, require
+from morph_vla.errors import ConfigError, MorphVlaError, nearest
+from morph_vla.pi05.paligemma import PaligemmaTokenizer
 
 BINS = 256
 _EDGES = np.linspace(-1, 1, BINS + 1)[:-1]
@@ -24,6 +27,7 @@ class Tokenizer(Protocol):
     """Text to token ids, the first of them BOS."""
 
     name: str
+    sha256: str  # of the file it was made from
     vocab: int
 
     def encode(self, text: str) -> list[int]:
@@ -65,6 +69,7 @@ class BytesTokenizer:
     """
 
     name = "bytes"
+    sha256 = hashlib.sha256(b"morph_vla bytes 1").hexdigest()  # of no file: of this class and its version
     numbers = 4 + 256 + 1  # id of " 0"
     words = ("Task: ", ", State:", ";\nAction: ")
     vocab = 4 + 256 + BINS + 1 + len(words)
@@ -100,37 +105,49 @@ class BytesTokenizer:
         return out.decode(errors="replace")
 
 
-class PaligemmaTokenizer:
-    """PaliGemma's SentencePiece model through transformers, from a folder or a Hub name."""
-
-    def __init__(self, source: str):
-        transformers = require("transformers", "model")
-        self.name = f"paligemma:{source}"
-        try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        except (OSError, ValueError) as error:  # not there, not reachable, or not a tokenizer
-            raise ConfigError(f"tokenizer: no tokenizer at '{source}': {_first_line(error)}") from error
-        self.vocab = len(self._tokenizer)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, BOS first."""
-        return list(self._tokenizer.encode(text, add_special_tokens=True))
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 def load(name: str) -> Tokenizer:
-    """`bytes` or `paligemma:FOLDER_OR_HUB_NAME`.
+    """`bytes`, `paligemma` (its public bucket), or `paligemma:` and a file, a folder, `gs://...`, a Hub name.
 
-    Raises ConfigError for another name and for a folder or Hub name that holds no tokenizer.
+    Raises ConfigError for another name and for a source that holds no tokenizer.
     """
     if name == "bytes":
         return BytesTokenizer()
+    if name == "paligemma":
+        return PaligemmaTokenizer()
     if name.startswith("paligemma:"):
         return PaligemmaTokenizer(name.removeprefix("paligemma:"))
-    raise ConfigError(f"tokenizer: '{name}' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'")
+    raise ConfigError(
+        f"tokenizer: '{name}' is not known; choose 'bytes', 'paligemma' or 'paligemma:SOURCE'"
+        f"{nearest(name, ('bytes', 'paligemma'))}"
+    )
+
+
+def check_vocab(tokenizer: Tokenizer, vocab: int) -> None:
+    """Raise ConfigError when the model's table has no row for some of the tokenizer's tokens."""
+    if tokenizer.vocab > vocab:
+        raise ConfigError(
+            f"model.vocab: {vocab} rows are too few for the {tokenizer.vocab} tokens of tokenizer "
+            f"'{tokenizer.name}'"
+        )
+
+
+def describe(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What a checkpoint remembers of its tokenizer."""
+    return {"name": tokenizer.name, "sha256": tokenizer.sha256, "vocab": tokenizer.vocab}
+
+
+def check_same(trained: Mapping[str, Any] | None, tokenizer: Tokenizer, where: str) -> None:
+    """Raise MorphVlaError when `tokenizer` is not the one a checkpoint was trained with (`describe`).
+
+    Its contents decide: the same file under another name is the same tokenizer. None, from a checkpoint that
+    does not say, is accepted.
+    """
+    if trained is not None and trained["sha256"] != tokenizer.sha256:
+        raise MorphVlaError(
+            f"{where}: trained with tokenizer '{trained['name']}' (sha256 {trained['sha256'][:12]}, "
+            f"{trained['vocab']} tokens); '{tokenizer.name}' is another (sha256 {tokenizer.sha256[:12]}, "
+            f"{tokenizer.vocab} tokens)"
+        )
 
 
 def smooth_numbers(table: Float[np.ndarray, "v d"], tokenizer: Tokenizer) -> Float[np.ndarray, "v d"]:

@@ -28,8 +28,14 @@ from morph_vla.training.config import Recipe
 class CheckpointPolicy:
     """The averaged parameters of a checkpoint, with the recipe's preprocessing."""
 
-    def __init__(self, folder: Path, *, batch: int = 20, steps: int = 10, seed: int = 0):
-        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation)."""
+    def __init__(
+        self, folder: Path, *, batch: int = 20, steps: int = 10, seed: int = 0, tokenizer_name: str = ""
+    ):
+        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation).
+
+        `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
+        Raises MorphVlaError when it is not the one that the checkpoint was trained with.
+        """
         self.folder, self.about = folder, checkpoint.about(folder)
         recipe = dropin.read(folder / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
@@ -39,7 +45,8 @@ class CheckpointPolicy:
             kind: Stats(**{k: tuple(v) for k, v in self.about[kind].items()})
             for kind in ("state_stats", "action_stats")
         }
-        self._tokenizer = tokenizer.load(recipe.tokenizer)
+        self._tokenizer = tokenizer.load(tokenizer_name or recipe.tokenizer)
+        tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
         self.robot = robots.load(self.about["robot"])
         self._joints = len(self.about["joints"])
         self._body = None

@@ -6,7 +6,7 @@
         state/        orbax: moments of the optimizer and the step, leaf by leaf
         leaves.json   the names of those leaves, in order
         recipe.json   the recipe it was trained by
-        policy.json   statistics, robot, control rate: what makes parameters a policy
+        policy.json   statistics, robot, control rate, tokenizer: what makes parameters a policy
 
 A checkpoint appears whole or not at all: it is written beside its place and renamed.
 """

@@ -7,6 +7,7 @@ from typing import Literal
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.tokenizer import BytesTokenizer, check_vocab
 from morph_vla.robots import dropin
 
 
@@ -44,6 +45,8 @@ class Training:
     flow_samples: int = 1  # noise draws per observation; they share one prefix
     seed: int = 0
     ema: float = 0.99
+    # shift: shift_pixels and brightness, of small models; openpi: crop, rotation and colours as pi0.5 had
+    augmentation: Literal["none", "shift", "openpi"] = "shift"
     shift_pixels: int = 0
     brightness: float = 0.0
     log_every: int = 25
@@ -79,6 +82,18 @@ def check(recipe: Recipe, where: str) -> None:
         recipe.model.check()
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+    amounts = {key: getattr(recipe.training, key) for key in ("shift_pixels", "brightness")}
+    given = [key for key, amount in amounts.items() if amount]
+    if given and recipe.training.augmentation != "shift":
+        raise ConfigError(
+            f"{where}: training.{given[0]}: {amounts[given[0]]} says how far training.augmentation 'shift' "
+            f"goes; it means nothing to '{recipe.training.augmentation}'"
+        )
+    if recipe.tokenizer == "bytes":  # another one is a file, which training reads
+        try:
+            check_vocab(BytesTokenizer(), recipe.model.vocab)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
     for name in recipe.data.cameras:
         if name not in recipe.model.cameras:
             known = recipe.model.cameras

@@ -83,8 +83,10 @@ class Source:
             say(f"decoding camera '{name}' ({self.recordings.frames} frames)")
             frames[model_name] = lerobot.frames(self.recordings, name, recipe.model.image_size, cache)
         say("tokenising")
+        self.tokenizer = tokenizer.load(recipe.tokenizer)
+        tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
         self.table = transforms.prepare(
-            self.recordings, self.state_stats, self.action_stats, tokenizer.load(recipe.tokenizer), frames,
+            self.recordings, self.state_stats, self.action_stats, self.tokenizer, frames,
             action_dim=recipe.model.action_dim, max_tokens=recipe.model.max_tokens,
         )  # fmt: skip
         held = mixture.held_out(len(self.recordings.starts), recipe.data.held_out)[
@@ -144,6 +146,8 @@ def train(
     checkpoints = folder / "checkpoints"
     saved = checkpoint.steps(checkpoints)
     if saved:
+        trained = checkpoint.about(checkpoints / str(saved[-1])).get("tokenizer")
+        tokenizer.check_same(trained, source.tokenizer, str(checkpoints / str(saved[-1])))
         state = checkpoint.restore(checkpoints / str(saved[-1]), state)
     else:
         checkpoint.save(checkpoints, state, about)
@@ -244,7 +248,7 @@ def parts_of(params: dict[str, Any], kind: str) -> dict[str, dict[str, int]]:
 
 
 def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
-    """What makes parameters a policy: recipe, statistics, robot, control rate."""
+    """What makes parameters a policy: recipe, statistics, robot, control rate, tokenizer."""
     return {
         "schema": 1,
         "recipe": to_plain(recipe),
@@ -253,6 +257,7 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
         "control_rate": source.recordings.fps,
         "state_stats": dataclasses.asdict(source.state_stats),
         "action_stats": dataclasses.asdict(source.action_stats),
+        "tokenizer": tokenizer.describe(source.tokenizer),
     }
 
 

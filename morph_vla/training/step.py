@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from morph_vla.pi05 import Observation, Pi05Config
 from morph_vla.pi05 import model as pi05
+from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
 from morph_vla.training.config import Optimizer, Training
 
@@ -95,7 +96,9 @@ def draw_loss(
     """Mean squared velocity error over `flow_samples` noise draws, over the robot's own action values."""
     shift_key, noise_key, time_key = jax.random.split(key, 3)
     images = {name: to_unit(jnp.asarray(image)) for name, image in observation.images.items()}
-    if augment and (training.shift_pixels or training.brightness):
+    if augment and training.augmentation == "openpi":
+        images = {name: openpi_augment(shift_key, image, name) for name, image in images.items()}
+    elif augment and (training.shift_pixels or training.brightness):
         keys = jax.random.split(shift_key, len(images))
         images = {
             name: random_shift(k, image, training.shift_pixels, training.brightness)

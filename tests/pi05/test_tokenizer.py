@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morph_vla.errors import ConfigError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.pi05 import tokenizer
 
 BYTES = tokenizer.BytesTokenizer()
@@ -78,19 +78,47 @@ def test_a_long_prompt_is_cut_at_the_tail_with_a_warning(caplog):
     assert ids.tolist() == BYTES.encode(tokenizer.prompt_text("go", np.zeros(3, np.float32)))[:5]
 
 
+def test_a_state_is_read_before_it_is_padded():
+    """Padding a state of 3 to 32 values would print 29 more bins, 128 each."""
+    ids, mask = tokenizer.tokenize(BYTES, "go", np.zeros(3, np.float32), 50)
+    longer, _ = tokenizer.tokenize(BYTES, "go", np.zeros(32, np.float32), 50)
+    assert (mask.sum(), (ids == BYTES.numbers + 128).sum(), (longer == BYTES.numbers + 128).sum()) == (
+        9,
+        3,
+        32,
+    )
+
+
 def test_the_tokenizers_names():
     assert tokenizer.load("bytes").name == "bytes"
     with pytest.raises(
         ConfigError,
-        match=r"^tokenizer: 'byte' is not known; choose 'bytes' or 'paligemma:FOLDER_OR_HUB_NAME'$",
+        match=r"^tokenizer: 'byte' is not known; choose 'bytes', 'paligemma' or 'paligemma:SOURCE'; "
+        r"did you mean 'bytes'\?$",
     ):
         tokenizer.load("byte")
 
 
-def test_a_folder_without_a_tokenizer(tmp_path):
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    with pytest.raises(ConfigError, match=rf"^tokenizer: no tokenizer at '{tmp_path}': \S"):
-        tokenizer.load(f"paligemma:{tmp_path}")
+def test_a_table_that_is_too_small_is_refused():
+    tokenizer.check_vocab(BYTES, 520)
+    with pytest.raises(
+        ConfigError, match=r"^model\.vocab: 519 rows are too few for the 520 tokens of tokenizer 'bytes'$"
+    ):
+        tokenizer.check_vocab(BYTES, 519)
+
+
+def test_a_checkpoint_knows_its_tokenizer_by_contents():
+    about = tokenizer.describe(BYTES)
+    assert (about["name"], about["vocab"], len(about["sha256"])) == ("bytes", 520, 64)
+    tokenizer.check_same(about, BYTES, "here")
+    tokenizer.check_same({**about, "name": "another name"}, BYTES, "here")
+    tokenizer.check_same(None, BYTES, "here")
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^runs/7: trained with tokenizer 'paligemma' \(sha256 abababababab, 257152 tokens\); 'bytes' "
+        r"is another \(sha256 [0-9a-f]{12}, 520 tokens\)$",
+    ):
+        tokenizer.check_same({"name": "paligemma", "sha256": "ab" * 32, "vocab": 257152}, BYTES, "runs/7")
 
 
 def test_numbers_start_smooth_and_other_rows_as_they_were():
@@ -109,7 +137,7 @@ def test_numbers_start_smooth_and_other_rows_as_they_were():
 
 def test_another_tokenizers_table_is_left_alone():
     class Other:
-        name, vocab = "other", 7
+        name, sha256, vocab = "other", "", 7
 
         def encode(self, text: str) -> list[int]:
             return [2]

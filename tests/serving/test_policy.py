@@ -1,11 +1,14 @@
 """A checkpoint as a policy: what it was trained with is what it asks for; answers stand on their own."""
 
 import dataclasses
+import json
+import shutil
 
 import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import tokenizer
 from morph_vla.serving.attention import between_joints, joint_attention
 from morph_vla.serving.policy import CheckpointPolicy, mismatches
 
@@ -56,6 +59,23 @@ def test_the_digest_tells_checkpoints_apart(policy, tiny_run):
     same = CheckpointPolicy(tiny_run.checkpoint, batch=2)
     first = CheckpointPolicy(tiny_run.folder / "checkpoints" / "0", batch=2)
     assert same.digest() == policy.digest() != first.digest()
+
+
+def test_a_checkpoint_refuses_another_tokenizer(policy, tiny_run, tmp_path):
+    assert policy.about["tokenizer"] == tokenizer.describe(tokenizer.BytesTokenizer())
+    moved = tmp_path / "moved"
+    shutil.copytree(tiny_run.checkpoint, moved)
+    about = json.loads((moved / "policy.json").read_text())
+    about["tokenizer"] = {"name": "paligemma:a/file", "sha256": "12" * 32, "vocab": 257_152}
+    (moved / "policy.json").write_text(json.dumps(about))
+    with pytest.raises(
+        MorphVlaError,
+        match=rf"^{moved}: trained with tokenizer 'paligemma:a/file' \(sha256 121212121212, 257152 tokens\); "
+        r"'bytes' is another \(sha256 [0-9a-f]{12}, 520 tokens\)$",
+    ):
+        CheckpointPolicy(moved, batch=1)
+    with pytest.raises(MorphVlaError, match=r"^tokenizer: no tokenizer at '/nowhere': no such file"):
+        CheckpointPolicy(moved, batch=1, tokenizer_name="paligemma:/nowhere")
 
 
 def test_a_missing_camera_is_named_with_both_sides(policy):

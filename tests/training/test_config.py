@@ -70,6 +70,12 @@ def test_a_recipe_is_found_by_name_in_a_folder(recipe):
             12,
             r"model\.morphology\.bias: .*'mix'.*, got \"mixed\"; did you mean 'mix'\?",
         ),
+        (
+            "steps: 997",
+            "augmentation: opanpi",
+            14,
+            r"training\.augmentation: .*'openpi'.*, got \"opanpi\"; did you mean 'openpi'\?",
+        ),
         ("horizon: 6", "horizon: six", 11, r"model\.horizon: expected .*integer, got \"six\""),
     ],
 )
@@ -111,6 +117,17 @@ def test_every_problem_is_said_at_once(recipe):
         ),
         ("data.held_out=1.0", r"data\.held_out: must lie in \[0, 1\), not 1\.0"),
         ("data.held_out=-0.1", r"data\.held_out: must lie in \[0, 1\), not -0\.1"),
+        (
+            "training={steps: 5, augmentation: openpi, shift_pixels: 3}",
+            r"training\.shift_pixels: 3 says how far training\.augmentation 'shift' goes; it means nothing "
+            r"to 'openpi'",
+        ),
+        (
+            "training={steps: 5, augmentation: none, brightness: 0.2}",
+            r"training\.brightness: 0\.2 says how far training\.augmentation 'shift' goes; it means nothing "
+            r"to 'none'",
+        ),
+        ("model.vocab=519", r"model\.vocab: 519 rows are too few for the 520 tokens of tokenizer 'bytes'"),
         ("training.ema=1.0", r"training\.ema: must lie in \[0, 1\), not 1\.0"),
         *(
             (f"training.{key}=0", rf"training\.{key}: must be at least 1, not 0")

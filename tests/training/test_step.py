@@ -222,3 +222,22 @@ def test_only_the_robots_own_values_count(params, batch):
         return training.draw_loss(config, settings, host, seen, actions, USED, jax.random.key(3), False)
 
     assert float(draw(host, seen, actions)) == pytest.approx(float(draw(host, seen, other)), rel=1e-6)
+
+
+def test_augmentation_is_chosen_by_the_recipe_and_absent_outside_training(params, batch):
+    seen, actions = batch
+    key = jax.random.key(5)
+
+    def value(augment: bool, **changes: Any) -> float:
+        settings = dataclasses.replace(SETTINGS, shift_pixels=0, brightness=0.0, **changes)
+        quick = jax.jit(
+            training.draw_loss,
+            static_argnums=(0, 1, 5, 7),
+            compiler_options={"xla_backend_optimization_level": 0},
+        )
+        return float(quick(CONFIG, settings, params, seen, jnp.asarray(actions), USED, key, augment))
+
+    plain = value(True, augmentation="none")
+    assert value(True, augmentation="shift") == plain  # by no pixel and no light
+    assert abs(value(True, augmentation="openpi") - plain) > 1e-5
+    assert value(False, augmentation="openpi") == plain

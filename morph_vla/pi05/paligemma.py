@@ -1,0 +1,137 @@
+"""PaliGemma's own tokenizer: a SentencePiece model from a file, a bucket or the Hub.
+
+As openpi has it (`models/tokenizer.py`).
+The bucket is public, the Hub's repository wants its licence accepted. A file from the bucket is kept in
+`MORPH_VLA_CACHE` (or the user's cache folder) and appears there whole or not at all; the Hub keeps its own.
+"""
+
+import hashlib
+import os
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+from morph_vla.errors import ConfigError, require
+
+BUCKET = "gs://big_vision/paligemma_tokenizer.model"
+HUB = "google/paligemma-3b-pt-224"
+FILE = "tokenizer.model"  # in a folder, or in a repository of the Hub
+BUCKETS = "https://storage.googleapis.com/"  # what gs:// is short for
+MAX_BYTES = 64 << 20  # PaliGemma's has 4 MB
+SECONDS = 60  # without a byte, a download has failed
+
+
+class PaligemmaTokenizer:
+    """A SentencePiece model, from a file, a folder that holds `tokenizer.model`, `gs://...`, or the Hub."""
+
+    def __init__(self, source: str = BUCKET):
+        """Raises ConfigError when the file is not there, cannot be had, or is no SentencePiece model."""
+        self.name = f"paligemma:{source}"
+        data = _bounded(_find(source))
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        sentencepiece = require("sentencepiece", "model")
+        try:
+            if not data:
+                raise RuntimeError("empty")  # SentencePiece would take it and know no token
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+        except (RuntimeError, TypeError) as error:
+            raise ConfigError(f"tokenizer: '{source}' is not a SentencePiece model") from error
+        if self._processor.bos_id() < 0:
+            raise ConfigError(f"tokenizer: '{source}' has no BOS token, and pi0.5's prompts begin with one")
+        self.vocab = int(self._processor.vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, BOS first."""
+        return list(self._processor.encode(text, add_bos=True))
+
+
+def _find(source: str) -> Path:
+    """The file of `source` on this machine, fetched when it is elsewhere."""
+    if source.startswith("gs://"):
+        return _from_bucket(source)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = path / FILE
+        if not path.is_file():
+            raise ConfigError(f"tokenizer: no tokenizer at '{source}': the folder holds no {FILE}")
+    if path.is_file():
+        return path
+    name = source.removeprefix("hf://")
+    if name.count("/") == 1 and not path.suffix and not source.startswith((".", "~", "/")):
+        return _from_hub(name)
+    raise ConfigError(
+        f"tokenizer: no tokenizer at '{source}': no such file; expected a file, a folder with {FILE}, "
+        f"'{BUCKET}' or a Hub name such as '{HUB}'"
+    )
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: `MORPH_VLA_CACHE`, or morph_vla in the user's cache folder."""
+    own = os.environ.get("MORPH_VLA_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "morph_vla"
+
+
+def _from_bucket(source: str) -> Path:
+    """A public object of Google's storage."""
+    bucket, _, name = source.removeprefix("gs://").partition("/")
+    if not bucket or not name or ".." in name.split("/"):
+        raise ConfigError(f"tokenizer: '{source}' is no object in a bucket; expected gs://BUCKET/FILE")
+    kept = cache_folder() / "tokenizers" / bucket / name
+    if kept.is_file():
+        return kept
+    url = BUCKETS + urllib.parse.quote(f"{bucket}/{name}")
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            data = answer.read(MAX_BYTES + 1)
+            length = answer.headers.get("Content-Length")
+        if length is not None and int(length) != len(data) <= MAX_BYTES:
+            raise OSError(f"{len(data)} of {length} bytes came")
+    except (OSError, HTTPException, ValueError) as error:  # urllib's errors are OSErrors
+        raise ConfigError(
+            f"tokenizer: '{source}' could not be fetched: {_reason(error)}; fetch it elsewhere and name the "
+            "file: 'paligemma:FILE'"
+        ) from error
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"tokenizer: '{source}' is larger than {MAX_BYTES >> 20} MiB")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    handle, unfinished = tempfile.mkstemp(dir=kept.parent, suffix=".tmp")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(unfinished).replace(kept)
+    return kept
+
+
+def _from_hub(name: str) -> Path:
+    """`tokenizer.model` of a repository of the Hub, kept by the Hub's own client."""
+    hub = require("huggingface_hub", "model")
+    try:
+        return Path(hub.hf_hub_download(name, FILE))
+    except (OSError, ValueError) as error:  # the Hub's errors are OSErrors, a wrong name is a ValueError
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status in (401, 403):
+            raise ConfigError(
+                f"tokenizer: the Hub refuses '{name}' ({status}): accept the licence on the repository's "
+                f"page, log in with `hf auth login`, or use 'paligemma:{BUCKET}', which is public"
+            ) from error
+        raise ConfigError(f"tokenizer: no tokenizer at '{name}': {_reason(error)}") from error
+
+
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"tokenizer: '{path}' is larger than {MAX_BYTES >> 20} MiB")
+    return data
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code} {error.reason}"
+    if isinstance(error, urllib.error.URLError):
+        return str(error.reason)
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,72 @@
+"""Normalisation as openpi's, and rows that are tokenised before anything is padded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla.data import stats, transforms
+from morph_vla.data.lerobot import Recordings
+from morph_vla.pi05.tokenizer import BytesTokenizer, tokenize
+
+PREPROCESSING = Path(__file__).parents[1] / "pi05/golden/preprocessing.npz"
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    with np.load(PREPROCESSING) as data:
+        return {name: data[f"quantiles/{name}"] for name in ("q01", "q99", "in", "normal", "back")}
+
+
+def test_quantile_normalisation_is_openpis(recorded):
+    q01, q99 = (tuple(map(float, recorded[name])) for name in ("q01", "q99"))
+    found = stats.Stats(q01, q99, q01, q99)
+    normal = found.normalise(recorded["in"])
+    np.testing.assert_allclose(normal, recorded["normal"], rtol=1e-6, atol=1e-6)
+    # Not clipped; and a dimension that never moves explodes, which is why `compute` widens it.
+    assert np.abs(normal[:, :2]).max() > 1.3
+    assert np.abs(normal[2:, 2]).min() > 15
+    np.testing.assert_allclose(found.restore(recorded["normal"]), recorded["back"], rtol=1e-6)
+    np.testing.assert_allclose(recorded["back"], recorded["in"], atol=1e-12)
+
+
+def test_a_dimension_that_never_moves_is_named_and_does_not_explode(recorded, caplog):
+    values = np.repeat(recorded["in"], 25, axis=0)
+    values[:, 2] = 0.5
+    values[0, 2] = 0.50001
+    found = stats.compute(values, ("shoulder", "elbow", "wrist"))
+    assert caplog.messages == ["wrist hardly moves (q01 0.5, q99 0.5): its range is widened to 0.01"]
+    assert np.abs(found.normalise(values)[:, 2]).max() < 0.01
+
+
+@pytest.fixture
+def recordings():
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(2, 7, 3)).astype(np.float32)
+    return Recordings(
+        Path("nowhere"), "v3.0", 15.0, "arm", values[0], values[1], np.array([0, 4]), np.array([4, 7]),
+        np.array([0, 0, 0, 0, 1, 1, 1]), ("pick up_the cube", "go"), (),
+    )  # fmt: skip
+
+
+def test_the_state_is_tokenised_before_it_is_padded(recordings):
+    state, action = (stats.compute(x) for x in (recordings.state, recordings.action))
+    names = BytesTokenizer()
+    table = transforms.prepare(recordings, state, action, names, {}, action_dim=32, max_tokens=40)
+    assert table.actions.shape == (7, 32)
+    np.testing.assert_array_equal(table.actions[:, 3:], 0)
+    np.testing.assert_allclose(table.actions[:, :3], action.normalise(recordings.action))
+    for row, task in ((2, "pick up the cube"), (5, "go")):
+        wanted, mask = tokenize(names, task, state.normalise(recordings.state[row]), 40)
+        np.testing.assert_array_equal(table.tokens[row], wanted)
+        np.testing.assert_array_equal(table.token_mask[row], mask)
+        numbers = (wanted >= names.numbers - 1) & (wanted < names.numbers + 256)
+        assert numbers.sum() == 3  # as many as the robot has, not 32
+
+
+def test_a_chunk_repeats_its_episodes_last_action(recordings):
+    state, action = (stats.compute(x) for x in (recordings.state, recordings.action))
+    table = transforms.prepare(recordings, state, action, BytesTokenizer(), {}, action_dim=5, max_tokens=40)
+    found = transforms.chunks(table, np.array([2, 5]), 4)
+    np.testing.assert_array_equal(found[0], table.actions[[2, 3, 3, 3]])
+    np.testing.assert_array_equal(found[1], table.actions[[5, 6, 6, 6]])
