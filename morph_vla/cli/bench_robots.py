@@ -1,8 +1,9 @@
 """`morph-vla bench robots`: reading, judging, graph and descriptors, and how they grow with the joints.
 
 The robots are made here: a humanoid-like tree of 60 moving joints, and random trees of up to 500. Times are
-those of one machine in one run, the quickest of several; the exponent e of time ~ joints^e is fitted to the
-trees of 125 joints and more.
+processor time on one machine in one run, the quickest of several turns: on a busy machine, what takes longer
+than the scheduler's slice would be slower by the clock, and its growth steeper. The exponent e of
+time ~ joints^e is fitted to the trees of 125 joints and more.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print milliseconds per part and size, the ratio to the size before, and the fitted exponents."""
+    """Print processor time [ms] per part and size, the ratio to the size before, and the exponents."""
     repeats = max(1, arguments.repeats)
     rows = [measure("humanoid", humanoid(), repeats)]
     rows += [measure("random tree", random_tree(size), repeats) for size in SIZES]
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def measure(name: str, text: bytes, repeats: int) -> dict[str, Any]:
-    """The quickest time [ms] of each part, for the action joints of a URDF."""
+    """The quickest processor time [ms] of each part, for the action joints of a URDF."""
     from morph_vla.robots import graph
     from morph_vla.robots.descriptors import descriptors
     from morph_vla.robots.judge import judge
@@ -72,9 +73,9 @@ def measure(name: str, text: bytes, repeats: int) -> dict[str, Any]:
 
 
 def _milliseconds(work: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()
     work()
-    return 1e3 * (time.perf_counter() - begun)
+    return 1e3 * (time.process_time() - begun)
 
 
 def exponent(rows: Sequence[dict[str, Any]], part: str) -> float:

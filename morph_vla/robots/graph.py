@@ -70,27 +70,34 @@ def distances(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j j"]:
         3 2 1 0 1
         4 3 2 1 0
 
-    A breadth-first walk from every joint, each touching a body once: quadratic in the number of joints.
+    One more than the joints on the way between the nearest of their bodies; a breadth-first walk from every
+    body, each touching a joint twice: quadratic in the number of joints.
     """
-    pairs = ends(urdf, chosen).tolist()
-    carried: dict[int, list[int]] = {}
-    for joint, pair in enumerate(pairs):
-        for body in pair:
-            carried.setdefault(body, []).append(joint)
-    steps = np.full((len(chosen), len(chosen)), UNREACHABLE, dtype=np.int64)
-    bodies_known = 1 + max(carried, default=0)
-    for start in range(len(chosen)):
-        row, frontier, step, walked = [UNREACHABLE] * len(chosen), [start], 0, bytearray(bodies_known)
+    pairs = ends(urdf, chosen)
+    apart = _apart(pairs.tolist())
+    one, other = pairs.T
+    nearest_ends = np.minimum(apart[one], apart[other])  # from either body of a joint to every body
+    steps = np.minimum(nearest_ends[:, one], nearest_ends[:, other]) + 1
+    np.fill_diagonal(steps, 0)
+    return np.minimum(steps, UNREACHABLE).astype(np.int64)
+
+
+def _apart(pairs: list[list[int]]) -> Int[np.ndarray, "b b"]:
+    """The joints on the way from body to body, from UNREACHABLE up where there is no way."""
+    beside: list[list[int]] = [[] for _ in range(1 + max((max(pair) for pair in pairs), default=0))]
+    for parent, child in pairs:
+        beside[parent].append(child)
+        beside[child].append(parent)
+    steps = np.empty((len(beside), len(beside)), dtype=np.int32)
+    for start in range(len(beside)):
+        row, order = [UNREACHABLE] * len(beside), [start]
         row[start] = 0
-        while frontier:
-            step, reached = step + 1, []
-            for body in (body for joint in frontier for body in pairs[joint] if not walked[body]):
-                walked[body] = 1
-                new = [joint for joint in carried[body] if row[joint] == UNREACHABLE]
-                for joint in new:
-                    row[joint] = step
-                reached += new
-            frontier = reached
+        for body in order:
+            further = row[body] + 1
+            for other in beside[body]:
+                if row[other] == UNREACHABLE:
+                    row[other] = further
+                    order.append(other)
         steps[start] = row
     return steps
 
