@@ -1,0 +1,9 @@
+"""Where parameters come from and go to: openpi's checkpoints, LeRobot's, and our own."""
+
+from morph_vla.weights.lerobot import save_lerobot
+from morph_vla.weights.load import leaf_shapes, load
+from morph_vla.weights.openpi import save_openpi
+from morph_vla.weights.recognise import open_checkpoint
+from morph_vla.weights.report import Report, Row
+
+__all__ = ["Report", "Row", "leaf_shapes", "load", "open_checkpoint", "save_lerobot", "save_openpi"]

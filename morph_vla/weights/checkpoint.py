@@ -1,0 +1,128 @@
+"""What the readers of all formats have in common, and how a folder appears whole or not at all."""
+
+import abc
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05.config import Pi05Config
+from morph_vla.weights.names import Piece, Shape
+
+Region = tuple[slice, ...]
+BLOCK = 4 * 2**20  # bytes read at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One stored array: what its file says of it."""
+
+    shape: Shape
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, as stored or as it would be in memory."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Checkpoint(abc.ABC):
+    """A checkpoint opened for reading; nothing but names, shapes and types is in memory."""
+
+    path: Path
+    format: str
+    entries: dict[str, Entry]  # every stored array, by its name in the file
+
+    @property
+    @abc.abstractmethod
+    def unused(self) -> frozenset[str]:
+        """Entries that belong to the format and to no leaf."""
+
+    @abc.abstractmethod
+    def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
+        """Where the format keeps a leaf of that shape."""
+
+    @abc.abstractmethod
+    def config(self, like: Pi05Config | None = None) -> Pi05Config:
+        """The host's sizes; what the file does not tell is that of `like`, or of the full model.
+
+        Raises KeyError or ValueError when it is no pi0.5.
+        """
+
+    @abc.abstractmethod
+    def block(self, name: str) -> Shape:
+        """The shape in which an entry is best read: some 4 MiB, and no less than what is stored together."""
+
+    @abc.abstractmethod
+    def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
+        """A region of an entry (() is all of it), rounded to `dtype`, in memory of its own."""
+
+
+def grown(block: Shape, entry: Entry) -> Shape:
+    """A stored block made larger, the last axes first, until it has BLOCK bytes or is the whole entry."""
+    sizes = list(block)
+    for axis in reversed(range(len(sizes))):
+        room = BLOCK // max(1, math.prod(sizes) * entry.dtype.itemsize)
+        sizes[axis] = max(1, min(entry.shape[axis], sizes[axis] * max(1, room)))
+    return tuple(sizes)
+
+
+def regions(shape: Shape, block: Shape) -> Iterator[Region]:
+    """The blocks that an array of that shape falls into, in order."""
+    starts = [range(0, size, step) for size, step in zip(shape, block, strict=True)]
+    for corner in itertools.product(*starts):
+        yield tuple(slice(a, min(a + b, s)) for a, b, s in zip(corner, block, shape, strict=True))
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary as one whose keys are joined by "/".
+
+    >>> flat({"a": {"b": 1, "c": 2}})
+    {'a/b': 1, 'a/c': 2}
+    """
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}/")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `flat`."""
+    tree: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *folders, last = name.split("/")
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[last] = leaf
+    return tree
+
+
+@contextlib.contextmanager
+def fresh(folder: Path | str) -> Iterator[Path]:
+    """A temporary folder beside `folder` that becomes it at the end, or is removed when something fails.
+
+    Raises MorphVlaError when `folder` exists: nothing is ever overwritten.
+    """
+    final = Path(folder)
+    if final.exists() or final.is_symlink():
+        raise MorphVlaError(f"{final} exists: nothing is overwritten; remove it or choose another name")
+    unfinished = final.with_name(f".{final.name}.{os.getpid()}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

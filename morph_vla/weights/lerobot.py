@@ -1,0 +1,246 @@
+"""LeRobot's checkpoints: safetensors in the Hub's layout, one file or shards with an index, and config.json.
+
+The Hub's `lerobot/pi05_base` names its entries without the prefix `model.`, carries the embedding only as
+`lm_head`, and has a second `lm_head`, of the action expert, that nothing uses but a strict load wants.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05.config import GemmaConfig, Pi05Config
+from morph_vla.weights import names, tensors
+from morph_vla.weights.checkpoint import BLOCK, Checkpoint, Entry, Region, flat, fresh, grown
+from morph_vla.weights.names import Piece, Shape
+
+FILE, INDEX, PLUGIN_FILE = "model.safetensors", "model.safetensors.index.json", "morphology.safetensors"
+SIZES = "morph_vla"  # the key of a file's metadata under which we keep what LeRobot's shapes do not tell
+
+
+class LerobotCheckpoint(Checkpoint):
+    """A LeRobot checkpoint, opened for reading."""
+
+    format = "lerobot"
+
+    def __init__(self, path: Path):
+        """`path` is the folder, or a safetensors file in it."""
+        self.path = path
+        folder = path if path.is_dir() else path.parent
+        files = _shards(folder) if path.is_dir() else [path]
+        self._tensors: dict[str, tensors.Tensor] = {}
+        self.metadata: dict[str, str] = {}
+        for file in files:
+            found, metadata = tensors.read_header(file)
+            self.metadata |= metadata
+            for name, tensor in found.items():
+                plain = name.removeprefix(names.PREFIX)
+                if plain in self._tensors:
+                    raise MorphVlaError(f"{path}: '{plain}' is there twice ({file.name})")
+                self._tensors[plain] = tensor
+        if (folder / PLUGIN_FILE).is_file() and path.name != PLUGIN_FILE:
+            self._tensors |= tensors.read_header(folder / PLUGIN_FILE)[0]
+        # By LeRobot's names without the prefix `model.`.
+        self.entries = {name: Entry(tensor.shape, tensor.dtype) for name, tensor in self._tensors.items()}
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """The output heads of the two language models."""
+        heads = {names.EXPERT_HEAD}
+        if names.EMBEDDING in self._tensors and names.HEAD in self._tensors:
+            self._check_heads()
+            heads.add(names.HEAD)
+        return frozenset(heads & self._tensors.keys())
+
+    def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
+        """The entries that make up a leaf; the plugin's leaves keep their names."""
+        if leaf.startswith(f"{names.PLUGIN}/"):
+            return [names.own_piece(leaf, shape)]
+        return [
+            dataclasses.replace(piece, entry=piece.alias)
+            if piece.alias in self._tensors and piece.entry not in self._tensors
+            else piece
+            for piece in names.lerobot_pieces(leaf, shape)
+        ]
+
+    def config(self, like: Pi05Config | None = None) -> Pi05Config:
+        """The sizes; numbers of heads from our metadata, else from `like`, else those that LeRobot fixes."""
+        said = {} if like is None else {"heads": like.heads, "vit_heads": like.vit.heads}
+        said |= json.loads(self.metadata.get(SIZES, "{}"))
+        shapes = {name: entry.shape for name, entry in self.entries.items()}
+        return names.lerobot_config_of(
+            shapes, said.get("heads", names.LEROBOT_HEADS), said.get("vit_heads", names.LEROBOT_VIT_HEADS)
+        )
+
+    def block(self, name: str) -> Shape:
+        """Whole rows."""
+        entry = self.entries[name]
+        return grown((1, *entry.shape[1:]) if entry.shape else (), entry)
+
+    def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
+        """Rows of a tensor, rounded to `dtype`."""
+        rows = region[0] if region else slice(None)
+        return self._tensors[name].read(rows.start or 0, rows.stop).astype(dtype, copy=False)
+
+    def _check_heads(self) -> None:
+        """The embedding may stand twice; then it must be the same twice."""
+        one, other = self._tensors[names.EMBEDDING], self._tensors[names.HEAD]
+        step = self.block(names.EMBEDDING)[0]
+        same = one.shape == other.shape and one.dtype == other.dtype
+        for start in range(0, one.shape[0] if same else 0, step):
+            stop = start + step
+            same = same and one.read(start, stop).tobytes() == other.read(start, stop).tobytes()
+        if not same:
+            raise MorphVlaError(
+                f"{self.path}: '{names.EMBEDDING}' and '{names.HEAD}' should be the same embedding and differ"
+            )
+
+
+def _shards(folder: Path) -> list[Path]:
+    """The file of a folder, or the shards its index names. Raises MorphVlaError for one that is missing."""
+    if not (folder / INDEX).is_file():
+        return [folder / FILE]
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        listed = sorted(set(index["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MorphVlaError(f"{folder / INDEX} cannot be read ({error})") from error
+    wrong = [name for name in listed if Path(name).name != name]
+    missing = [name for name in listed if not (folder / name).is_file()]
+    if wrong or missing:
+        raise MorphVlaError(
+            f"{folder}: its index names shards that are not there: {', '.join(wrong or missing)}"
+        )
+    return [folder / name for name in listed]
+
+
+# ------------------------------------------------------------------------------------------------- writing
+
+
+def save_lerobot(
+    folder: Path | str,
+    params: Mapping[str, Any],
+    config: Pi05Config,
+    *,
+    keep_plugin: bool = False,
+    shard_bytes: int | None = None,
+) -> Path:
+    """Write `params` (nested, openpi's names) as LeRobot reads them: the Hub's layout. Returns the folder.
+
+    The entries are the Hub's: no prefix, the embedding as `lm_head` only, zeros as the expert's `lm_head`.
+    LeRobot itself reads one file; `shard_bytes` is for other readers. The folder appears whole or not at all.
+
+    Raises MorphVlaError when the folder exists, and when `params` has the plugin's leaves, which LeRobot's
+    class cannot use: with `keep_plugin` they go into a file of their own that only we read.
+    """
+    leaves = {name: np.asarray(leaf) for name, leaf in flat(params).items()}
+    plugin = {name: leaf for name, leaf in leaves.items() if names.part_of(name) == names.PLUGIN}
+    if plugin and not keep_plugin:
+        raise MorphVlaError(
+            f"LeRobot's pi0.5 has no place for the plugin's {len(plugin)} leaves and would act without them; "
+            f"keep them beside it, for our reader alone, with keep_plugin=True (--keep-plugin)"
+        )
+    drafts: dict[str, tensors.Draft] = {}
+    for name in leaves.keys() - plugin.keys():
+        drafts |= _drafts(name, leaves[name])
+    vocab, width = config.vocab, config.expert.width
+    dtype = leaves["PaliGemma/llm/embedder/input_embedding"].dtype
+    drafts[names.EXPERT_HEAD] = tensors.Draft((vocab, width), dtype, lambda: _zeros(vocab, width, dtype))
+    drafts = dict(sorted(drafts.items()))
+    sizes = {"heads": config.heads, "vit_heads": config.vit.heads}
+    metadata = {names.EMBEDDING: names.HEAD, SIZES: json.dumps(sizes)}
+    with fresh(folder) as unfinished:
+        _write_files(unfinished, drafts, metadata, shard_bytes)
+        if plugin:
+            own = {name: _whole(leaf) for name, leaf in sorted(plugin.items())}
+            tensors.write(unfinished / PLUGIN_FILE, own, {})
+        text = json.dumps(config_json(config), indent=4)
+        (unfinished / "config.json").write_text(text, encoding="utf-8")
+    return Path(folder)
+
+
+def _whole(leaf: np.ndarray) -> tensors.Draft:
+    return tensors.Draft(leaf.shape, leaf.dtype, lambda: [leaf])
+
+
+def _zeros(rows: int, width: int, dtype: np.dtype) -> Iterator[np.ndarray]:
+    step = max(1, BLOCK // (width * dtype.itemsize))
+    return (np.zeros((min(step, rows - start), width), dtype) for start in range(0, rows, step))
+
+
+def _drafts(name: str, leaf: np.ndarray) -> dict[str, tensors.Draft]:
+    """The entries of one leaf, made from it when they are written."""
+
+    def make(piece: Piece) -> list[np.ndarray]:
+        return [piece.to_entry(leaf[piece.index])]
+
+    return {
+        piece.alias or piece.entry: tensors.Draft(
+            piece.entry_shape, leaf.dtype, lambda piece=piece: make(piece)
+        )
+        for piece in names.lerobot_pieces(name, leaf.shape)
+    }
+
+
+def _write_files(
+    folder: Path, drafts: Mapping[str, tensors.Draft], metadata: Mapping[str, str], shard_bytes: int | None
+) -> None:
+    """One file, or shards of at most `shard_bytes` (or one tensor) with their index."""
+    if shard_bytes is None:
+        tensors.write(folder / FILE, drafts, metadata)
+        return
+    shards: list[dict[str, tensors.Draft]] = [{}]
+    for name, draft in drafts.items():
+        if shards[-1] and sum(d.nbytes for d in shards[-1].values()) + draft.nbytes > shard_bytes:
+            shards.append({})
+        shards[-1][name] = draft
+    places = {}
+    for number, shard in enumerate(shards, 1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        tensors.write(folder / file, shard, metadata)
+        places |= dict.fromkeys(shard, file)
+    index = {"metadata": {"total_size": sum(d.nbytes for d in drafts.values())}, "weight_map": places}
+    (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
+
+
+# LeRobot knows these two widths by name, and no others.
+_VARIANTS = {
+    (GemmaConfig(width=2048, mlp_dim=16_384)): "gemma_2b",
+    (GemmaConfig(width=1024, mlp_dim=4096)): "gemma_300m",
+}
+
+
+def is_lerobots_size(config: Pi05Config) -> bool:
+    """Whether LeRobot's class can be built with these sizes without changing it."""
+    standard = Pi05Config()
+    fixed = ("vocab", "vit", "depth", "heads", "kv_heads", "head_dim")
+    same = all(getattr(config, key) == getattr(standard, key) for key in fixed)
+    return same and config.prefix in _VARIANTS and config.expert in _VARIANTS
+
+
+def config_json(config: Pi05Config) -> dict[str, Any]:
+    """LeRobot's config.json for these sizes; sizes it has no name for are called by the nearest one."""
+    cameras = {
+        f"observation.images.{name}": {"type": "VISUAL", "shape": [3, config.image_size, config.image_size]}
+        for name in config.cameras
+    }
+    vector = {"shape": [config.action_dim]}
+    return {
+        "type": "pi05",
+        "input_features": {**cameras, "observation.state": {"type": "STATE", **vector}},
+        "output_features": {"action": {"type": "ACTION", **vector}},
+        "paligemma_variant": _VARIANTS.get(config.prefix, "gemma_2b"),
+        "action_expert_variant": _VARIANTS.get(config.expert, "gemma_300m"),
+        "dtype": config.dtype,
+        "chunk_size": config.horizon,
+        "n_action_steps": config.horizon,
+        "max_state_dim": config.action_dim,
+        "max_action_dim": config.action_dim,
+        "image_resolution": [config.image_size, config.image_size],
+        "tokenizer_max_length": config.max_tokens,
+        "normalization_mapping": {"VISUAL": "IDENTITY", "STATE": "QUANTILES", "ACTION": "QUANTILES"},
+    }

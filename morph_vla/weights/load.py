@@ -1,0 +1,237 @@
+"""`load`: parameters from any source into the host's tree, strictly, with a report.
+
+Memory: the leaves are read block by block, each straight into its place. So the most that is ever held is the
+parameters themselves and one stored block; those stored in large blocks come first, while there is room.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.pi05.config import Pi05Config
+from morph_vla.weights import names, recognise
+from morph_vla.weights.checkpoint import Checkpoint, flat, nested, regions
+from morph_vla.weights.memory import returned_at_once
+from morph_vla.weights.names import PARTS, Piece, Shape
+from morph_vla.weights.report import Report, Row, is_under, problems, refuse
+
+Place = Callable[[str, np.ndarray], Any]
+SHOWN = 2**24  # values looked at together when they are checked to be finite
+
+
+def load(
+    source: str | Path,
+    config: Pi05Config | None = None,
+    *,
+    dtype: str | Mapping[str, str] = "float32",
+    kind: recognise.Kind = "averaged",
+    new: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    finite: bool = True,
+    seed: int = 0,
+    place: Place | None = None,
+) -> tuple[dict[str, Any], Report]:
+    """The parameters at `source` for the model `config`, and what became of every leaf.
+
+    Args:
+        source: `pi05-base`, a path, `gs://...` or `hf://owner/name[/sub][@revision]`.
+        config: The model. Without one its sizes are read off the checkpoint and the plugin's leaves are taken
+            as they are.
+        dtype: Type in memory: float32, bfloat16 or stored (as it is stored), for all or by part (images, vlm,
+            expert, action, morphology; parts not named are float32).
+        kind: Which parameters of our own checkpoints: "averaged" (to act) or "params" (as they were trained).
+        new: Leaves, or what they begin with, that the checkpoint need not have; they start as `init_params`
+            makes them with `seed`. None allows the plugin's, when the checkpoint has none of them.
+        ignore: The checkpoint's entries that may be left out.
+        finite: Refuse parameters that are not finite.
+        seed: Of the new leaves.
+        place: Called with each leaf's name and array; what it returns stands in the tree, so that leaves can
+            go to a device one by one.
+
+    Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or kind.
+    """
+    opened = recognise.open_checkpoint(source, kind)
+    shapes, hint = wanted_shapes(opened, config)
+    fresh = _new_leaves(opened, shapes, new)
+    plan = {leaf: opened.pieces(leaf, shape) for leaf, shape in shapes.items() if leaf not in fresh}
+    refuse(opened, problems(opened, plan, ignore), hint)
+    types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
+    values, bad = {}, []
+    with returned_at_once():
+        for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
+            value = _read(opened, plan[leaf], shapes[leaf], types[leaf])
+            if finite and not is_finite(value):
+                bad.append(f"not finite: {leaf} {shapes[leaf]}")
+            values[leaf] = place(leaf, value) if place else value
+            del value
+    refuse(opened, bad)
+    if fresh:
+        assert config is not None
+        for leaf, value in initial(config, fresh, seed).items():
+            values[leaf] = place(leaf, value.astype(types[leaf])) if place else value.astype(types[leaf])
+    report = _report(source, opened, shapes, plan, types, ignore)
+    return nested({leaf: values[leaf] for leaf in shapes}), report
+
+
+def leaf_shapes(config: Pi05Config) -> dict[str, Shape]:
+    """Name -> shape of every leaf of a model; nothing is computed."""
+    import jax
+
+    from morph_vla.pi05 import init_params
+
+    config = dataclasses.replace(config, dtype="float32", remat=False)  # no shape depends on them
+    tree = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    return {name: tuple(leaf.shape) for name, leaf in flat(tree).items()}
+
+
+def wanted_shapes(opened: Checkpoint, config: Pi05Config | None) -> tuple[dict[str, Shape], str]:
+    """The leaves to be filled, and a remark for the case that they do not fit."""
+    try:
+        stored = opened.config(config)
+    except (KeyError, ValueError) as error:
+        stored = None
+        if config is None:
+            raise MorphVlaError(
+                f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
+            ) from error
+    if config is None:
+        assert stored is not None
+        plugin = {name: e.shape for name, e in opened.entries.items() if is_under(name, [names.PLUGIN])}
+        return leaf_shapes(stored) | plugin, ""
+    different = [] if stored is None else differences(stored, config)
+    return leaf_shapes(config), f" ({'; '.join(different)})" if different else ""
+
+
+def differences(stored: Pi05Config, config: Pi05Config) -> list[str]:
+    """Which sizes of the host differ: "prefix.width is 24 in the checkpoint, 20 in the model", and so on."""
+    keys = (
+        "vocab",
+        "image_size",
+        "depth",
+        "heads",
+        "kv_heads",
+        "head_dim",
+        "action_dim",
+        "vit",
+        "prefix",
+        "expert",
+    )
+    found = []
+    for key in keys:
+        one, other = getattr(stored, key), getattr(config, key)
+        if dataclasses.is_dataclass(one) and not isinstance(one, type):
+            for field in dataclasses.fields(one):
+                pair = getattr(one, field.name), getattr(other, field.name)
+                if pair[0] != pair[1]:
+                    found.append(f"{key}.{field.name} is {pair[0]} in the checkpoint, {pair[1]} in the model")
+        elif one != other:
+            found.append(f"{key} is {one} in the checkpoint, {other} in the model")
+    return found
+
+
+def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, np.ndarray]:
+    """Some leaves as `init_params` makes them; the others are never computed."""
+    import jax
+
+    from morph_vla.pi05 import init_params
+
+    config = dataclasses.replace(config, dtype="float32", remat=False)
+
+    def draw() -> dict[str, Any]:
+        tree = flat(init_params(config, jax.random.key(seed)))
+        return {name: tree[name] for name in leaves}
+
+    return {name: np.asarray(value) for name, value in jax.jit(draw)().items()}
+
+
+def is_finite(values: np.ndarray) -> bool:
+    """Whether all values are; looked at some at a time, for the mask takes memory too."""
+    line = values.reshape(-1)
+    return all(bool(np.isfinite(line[i : i + SHOWN]).all()) for i in range(0, line.size, SHOWN))
+
+
+def _new_leaves(opened: Checkpoint, shapes: Mapping[str, Shape], new: Sequence[str] | None) -> list[str]:
+    """The leaves that are allowed to be missing and are."""
+    if new is None:
+        has_plugin = any(is_under(name, [names.PLUGIN]) for name in opened.entries)
+        new = () if has_plugin else (names.PLUGIN,)
+    else:
+        for prefix in new:
+            if not any(is_under(leaf, [prefix]) for leaf in shapes):
+                tops = {
+                    "/".join(leaf.split("/")[:n]) for leaf in shapes for n in range(1, leaf.count("/") + 2)
+                }
+                raise MorphVlaError(f"new: the model has no leaf '{prefix}'{nearest(prefix, tops)}")
+    return [
+        leaf
+        for leaf, shape in shapes.items()
+        if is_under(leaf, new) and not any(p.entry in opened.entries for p in opened.pieces(leaf, shape))
+    ]
+
+
+def _type(
+    opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: str | Mapping[str, str]
+) -> np.dtype:
+    """The type a leaf has in memory. Raises MorphVlaError for a part or type that there is not."""
+    import ml_dtypes
+
+    if isinstance(dtype, str):
+        chosen = dtype
+    else:
+        for part in dtype:
+            if part not in PARTS:
+                raise MorphVlaError(f"dtype: no part '{part}'{nearest(part, PARTS)} ({', '.join(PARTS)})")
+        chosen = dtype.get(names.part_of(leaf), "float32")
+    kinds = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+    if chosen not in (*kinds, "stored"):
+        raise MorphVlaError(f"dtype: '{chosen}' is none of float32, bfloat16, stored{nearest(chosen, kinds)}")
+    if chosen != "stored":
+        return kinds[chosen]
+    return opened.entries[pieces[0].entry].dtype if pieces else kinds["float32"]
+
+
+def _passing(opened: Checkpoint, pieces: Sequence[Piece]) -> tuple[int, int]:
+    """What is held while a leaf is read and given back afterwards, in bytes; then the leaf itself."""
+    blocks = [
+        (opened.block(p.entry) if p.is_plain else p.shape, opened.entries[p.entry].dtype) for p in pieces
+    ]
+    largest = max(int(np.prod(shape)) * dtype.itemsize for shape, dtype in blocks)
+    return largest, sum(opened.entries[p.entry].nbytes for p in pieces)
+
+
+def _read(opened: Checkpoint, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """One leaf, assembled in place."""
+    first = pieces[0]
+    if len(pieces) == 1 and first.is_plain and opened.block(first.entry) == shape:
+        return opened.read(first.entry, (), dtype)
+    leaf = np.empty(shape, dtype)
+    for piece in pieces:
+        part = leaf[piece.index]
+        if not piece.is_plain:
+            part[...] = piece.to_slice(opened.read(piece.entry, (), dtype))
+            continue
+        for region in regions(part.shape, opened.block(piece.entry)):
+            part[region] = opened.read(piece.entry, region, dtype)
+    return leaf
+
+
+def _report(
+    source: str | Path,
+    opened: Checkpoint,
+    shapes: Mapping[str, Shape],
+    plan: Mapping[str, Sequence[Piece]],
+    types: Mapping[str, np.dtype],
+    ignore: Sequence[str],
+) -> Report:
+    rows = []
+    for leaf, shape in sorted(shapes.items()):
+        stored = ", ".join(sorted({opened.entries[p.entry].dtype.name for p in plan.get(leaf, ())}))
+        size = int(np.prod(shape, dtype=np.int64)) * types[leaf].itemsize
+        rows.append(Row(leaf, shape, stored, types[leaf].name, size))
+    used = {piece.entry for pieces in plan.values() for piece in pieces}
+    unused = sorted(opened.entries.keys() - used)
+    return Report(str(source), opened.format, tuple(rows), tuple(unused))

@@ -1,0 +1,259 @@
+"""Names and shapes: openpi's leaves, LeRobot's entries, and how one is the other.
+
+openpi stacks the layers of a stack into one leaf and keeps heads as axes of their own; LeRobot has an entry
+per layer and matrices of PyTorch's order (output, input). So one leaf is made of several *pieces*: a slice of
+the leaf, a permutation of its axes, and the grouping of the permuted axes into those of the entry.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
+
+Shape = tuple[int, ...]
+
+PLUGIN = "morphology"  # the plugin's leaves are those under it
+PARTS = ("images", "vlm", "expert", "action", PLUGIN)
+
+_TOWER = "paligemma_with_expert.paligemma.model.vision_tower.vision_model"
+_PROJECTOR = "paligemma_with_expert.paligemma.model.multi_modal_projector.linear"
+_VLM = "paligemma_with_expert.paligemma.model.language_model"
+_EXPERT = "paligemma_with_expert.gemma_expert.model"
+EMBEDDING = f"{_VLM}.embed_tokens.weight"
+HEAD = (
+    "paligemma_with_expert.paligemma.lm_head.weight"  # the embedding once more; the Hub's file has only this
+)
+EXPERT_HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"  # never used; a strict load wants it
+PREFIX = "model."  # of every name in PI05Policy, of none in the Hub's file
+
+
+def part_of(leaf: str) -> str:
+    """Which of PARTS a leaf belongs to.
+
+    >>> part_of("PaliGemma/llm/layers/mlp_1/linear")
+    'expert'
+    """
+    top, _, rest = leaf.partition("/")
+    if top == "PaliGemma":
+        if rest.startswith("img/"):
+            return "images"
+        return "expert" if re.search(r"_1(/|$)", rest) else "vlm"
+    return PLUGIN if top == PLUGIN else "action"
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """One entry of a file and the slice of the leaf that it is."""
+
+    entry: str
+    index: tuple[int, ...]  # which slice of the leaf
+    shape: Shape  # of the slice
+    axes: tuple[int, ...]  # permutation of the slice's axes
+    groups: tuple[int, ...]  # how many of the permuted axes each axis of the entry joins
+    alias: str = ""  # another name under which the same values may stand
+
+    @property
+    def entry_shape(self) -> Shape:
+        """Shape of the entry."""
+        permuted, sizes = iter(self.shape[axis] for axis in self.axes), []
+        for group in self.groups:
+            sizes.append(math.prod(next(permuted) for _ in range(group)))
+        return tuple(sizes)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether slice and entry have the same axes in the same order."""
+        return self.axes == tuple(range(len(self.shape))) and set(self.groups) <= {1}
+
+    def to_entry(self, slice_: np.ndarray) -> np.ndarray:
+        """The entry of a slice; a view where it can be one."""
+        return slice_.transpose(self.axes).reshape(self.entry_shape)
+
+    def to_slice(self, entry: np.ndarray) -> np.ndarray:
+        """The slice of an entry: the inverse of `to_entry`."""
+        permuted = entry.reshape(tuple(self.shape[axis] for axis in self.axes))
+        return permuted.transpose(np.argsort(self.axes))
+
+
+def own_piece(leaf: str, shape: Shape) -> Piece:
+    """The piece of a leaf that is stored under its own name."""
+    return Piece(leaf, (), shape, tuple(range(len(shape))), (1,) * len(shape))
+
+
+# ------------------------------------------------------------------------------ openpi <-> LeRobot
+#
+# leaf, entries, axes, groups. {i} in an entry's name: the leaf's first axis is the layers. Two entries are
+# the two slices of the axis that follows.
+
+_SAME, _LINEAR = ((0,), (1,)), ((1, 0), (1, 1))
+_Rule = tuple[str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _dense(leaf: str, entry: str) -> list[_Rule]:
+    return [(f"{leaf}/kernel", (f"{entry}.weight",), *_LINEAR), (f"{leaf}/bias", (f"{entry}.bias",), *_SAME)]
+
+
+def _norm(leaf: str, entry: str) -> list[_Rule]:
+    return [(f"{leaf}/scale", (f"{entry}.weight",), *_SAME), (f"{leaf}/bias", (f"{entry}.bias",), *_SAME)]
+
+
+def _image_rules() -> Iterator[_Rule]:
+    image, block = "PaliGemma/img", "PaliGemma/img/Transformer/encoderblock"
+    layer = f"{_TOWER}.encoder.layers.{{i}}"
+    yield (
+        f"{image}/embedding/kernel",
+        (f"{_TOWER}.embeddings.patch_embedding.weight",),
+        (3, 2, 0, 1),
+        (1,) * 4,
+    )
+    yield f"{image}/embedding/bias", (f"{_TOWER}.embeddings.patch_embedding.bias",), *_SAME
+    # (1, patches, width) in openpi: the first axis joins that of the patches.
+    position = f"{_TOWER}.embeddings.position_embedding.weight"
+    yield f"{image}/pos_embedding", (position,), (0, 1, 2), (2, 1)
+    yield from _norm(f"{block}/LayerNorm_0", f"{layer}.layer_norm1")
+    yield from _norm(f"{block}/LayerNorm_1", f"{layer}.layer_norm2")
+    attention = f"{block}/MultiHeadDotProductAttention_0"
+    for long, short in (("query", "q"), ("key", "k"), ("value", "v")):
+        entry = f"{layer}.self_attn.{short}_proj"
+        yield f"{attention}/{long}/kernel", (f"{entry}.weight",), (1, 2, 0), (2, 1)
+        yield f"{attention}/{long}/bias", (f"{entry}.bias",), (0, 1), (2,)
+    yield f"{attention}/out/kernel", (f"{layer}.self_attn.out_proj.weight",), (2, 0, 1), (1, 2)
+    yield f"{attention}/out/bias", (f"{layer}.self_attn.out_proj.bias",), *_SAME
+    yield from _dense(f"{block}/MlpBlock_0/Dense_0", f"{layer}.mlp.fc1")
+    yield from _dense(f"{block}/MlpBlock_0/Dense_1", f"{layer}.mlp.fc2")
+    yield from _norm(f"{image}/Transformer/encoder_norm", f"{_TOWER}.post_layernorm")
+    yield from _dense(f"{image}/head", _PROJECTOR)
+
+
+def _expert_rules(suffix: str, model: str) -> Iterator[_Rule]:
+    """`suffix` is "" for the VLM's transformer, "_1" for the action expert's."""
+    layers, layer = "PaliGemma/llm/layers", f"{model}.layers.{{i}}"
+    attention = f"{layer}.self_attn"
+    yield f"{layers}/attn/q_einsum{suffix}/w", (f"{attention}.q_proj.weight",), (0, 2, 1), (2, 1)
+    pair = (f"{attention}.k_proj.weight", f"{attention}.v_proj.weight")
+    yield f"{layers}/attn/kv_einsum{suffix}/w", pair, (0, 2, 1), (2, 1)
+    yield f"{layers}/attn/attn_vec_einsum{suffix}/w", (f"{attention}.o_proj.weight",), (2, 0, 1), (1, 2)
+    pair = (f"{layer}.mlp.gate_proj.weight", f"{layer}.mlp.up_proj.weight")
+    yield f"{layers}/mlp{suffix}/gating_einsum", pair, *_LINEAR
+    yield f"{layers}/mlp{suffix}/linear", (f"{layer}.mlp.down_proj.weight",), *_LINEAR
+    norms = (
+        (f"{layers}/pre_attention_norm", f"{layer}.input_layernorm"),
+        (f"{layers}/pre_ffw_norm", f"{layer}.post_attention_layernorm"),
+        ("PaliGemma/llm/final_norm", f"{model}.norm"),
+    )
+    for leaf, entry in norms:
+        if suffix:  # adaRMS: a Dense that makes scale, shift and gate
+            yield from _dense(f"{leaf}{suffix}/Dense_0", f"{entry}.dense")
+        else:
+            yield f"{leaf}/scale", (f"{entry}.weight",), *_SAME
+
+
+def _rules() -> Iterator[_Rule]:
+    yield from _image_rules()
+    yield "PaliGemma/llm/embedder/input_embedding", (EMBEDDING,), (0, 1), (1, 1)
+    yield from _expert_rules("", _VLM)
+    yield from _expert_rules("_1", _EXPERT)
+    for name in ("action_in_proj", "time_mlp_in", "time_mlp_out", "action_out_proj"):
+        yield from _dense(name, name)
+
+
+_BY_LEAF = {rule[0]: rule for rule in _rules()}
+
+
+def lerobot_pieces(leaf: str, shape: Shape) -> list[Piece]:
+    """LeRobot's entries of openpi's leaf `leaf` with `shape`, without the prefix `model.`.
+
+    Raises KeyError for a leaf that LeRobot does not have (the plugin's).
+    """
+    _, entries, axes, groups = _BY_LEAF[leaf]
+    pairs = [()] if len(entries) == 1 else [(0,), (1,)]
+    layers = range(shape[0]) if "{i}" in entries[0] else (None,)
+    rest = shape[len(shape) - len(axes) :]
+    pieces = []
+    for i in layers:
+        for entry, pair in zip(entries, pairs, strict=True):
+            index = pair if i is None else (i, *pair)
+            alias = HEAD if entry == EMBEDDING else ""
+            pieces.append(Piece(entry.format(i=i), index, rest, axes, groups, alias))
+    return pieces
+
+
+# ------------------------------------------------------------------------------ sizes from shapes
+
+LEROBOT_HEADS, LEROBOT_VIT_HEADS = 8, 16  # fixed in LeRobot's class: its files do not say
+
+
+def config_of(shapes: Mapping[str, Shape]) -> Pi05Config:
+    """The host's sizes, from the shapes of openpi's leaves; what no shape tells keeps its default.
+
+    Raises KeyError when a leaf that is needed is missing, ValueError when one has too few axes.
+    """
+    layers, image = "PaliGemma/llm/layers", "PaliGemma/img"
+    vocab, width = shapes["PaliGemma/llm/embedder/input_embedding"]
+    depth, heads, _, head_dim = shapes[f"{layers}/attn/q_einsum/w"]
+    _, _, kv_heads, _, _ = shapes[f"{layers}/attn/kv_einsum/w"]
+    patch, _, _, vit_width = shapes[f"{image}/embedding/kernel"]
+    block = f"{image}/Transformer/encoderblock"
+    vit_depth, _, vit_heads, _ = shapes[f"{block}/MultiHeadDotProductAttention_0/query/kernel"]
+    action_dim, expert_width = shapes["action_in_proj/kernel"]
+    patches = shapes[f"{image}/pos_embedding"][1]
+    return Pi05Config(
+        vocab=vocab,
+        image_size=math.isqrt(patches) * patch,
+        vit=VitConfig(
+            width=vit_width,
+            depth=vit_depth,
+            mlp_dim=shapes[f"{block}/MlpBlock_0/Dense_0/kernel"][2],
+            heads=vit_heads,
+            patch=patch,
+        ),
+        prefix=GemmaConfig(width=width, mlp_dim=shapes[f"{layers}/mlp/linear"][1]),
+        expert=GemmaConfig(width=expert_width, mlp_dim=shapes[f"{layers}/mlp_1/linear"][1]),
+        depth=depth,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        action_dim=action_dim,
+    )
+
+
+def lerobot_config_of(
+    shapes: Mapping[str, Shape], heads: int = LEROBOT_HEADS, vit_heads: int = LEROBOT_VIT_HEADS
+) -> Pi05Config:
+    """The same from LeRobot's entries (without prefix), whose shapes do not tell the numbers of heads.
+
+    Raises KeyError when an entry that is needed is missing, ValueError when one has too few axes.
+    """
+    patches, _ = shapes[f"{_TOWER}.embeddings.position_embedding.weight"]
+    vit_width, _, patch, _ = shapes[f"{_TOWER}.embeddings.patch_embedding.weight"]
+    queries, width = shapes[f"{_VLM}.layers.0.self_attn.q_proj.weight"]
+    keys, _ = shapes[f"{_VLM}.layers.0.self_attn.k_proj.weight"]
+    expert_width, action_dim = shapes["action_in_proj.weight"]
+    vocab, _ = shapes[HEAD if HEAD in shapes else EMBEDDING]
+    head_dim = queries // heads
+    return Pi05Config(
+        vocab=vocab,
+        image_size=math.isqrt(patches) * patch,
+        vit=VitConfig(
+            width=vit_width,
+            depth=_layers(shapes, f"{_TOWER}.encoder.layers."),
+            mlp_dim=shapes[f"{_TOWER}.encoder.layers.0.mlp.fc1.bias"][0],
+            heads=vit_heads,
+            patch=patch,
+        ),
+        prefix=GemmaConfig(width=width, mlp_dim=shapes[f"{_VLM}.layers.0.mlp.up_proj.weight"][0]),
+        expert=GemmaConfig(width=expert_width, mlp_dim=shapes[f"{_EXPERT}.layers.0.mlp.up_proj.weight"][0]),
+        depth=_layers(shapes, f"{_VLM}.layers."),
+        heads=heads,
+        kv_heads=max(1, keys // head_dim),
+        head_dim=head_dim,
+        action_dim=action_dim,
+    )
+
+
+def _layers(shapes: Mapping[str, Shape], prefix: str) -> int:
+    return len({name[len(prefix) :].split(".")[0] for name in shapes if name.startswith(prefix)})

@@ -1,0 +1,132 @@
+"""openpi's checkpoints: an orbax item `params` that holds {"params": tree}, one stored array per leaf.
+
+A training checkpoint of openpi adds `/value` to every name (it is how Flax's NNX wrote its state); a released
+one does not. The arrays are read one by one through tensorstore, which is what orbax itself reads them with:
+orbax's own interface restores a tree at a time, and it is not the same in 0.11 and 0.12.
+"""
+
+import ast
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError, require
+from morph_vla.pi05.config import Pi05Config
+from morph_vla.weights.checkpoint import BLOCK, Checkpoint, Entry, Region, fresh, grown
+from morph_vla.weights.names import Piece, Shape, config_of, own_piece
+
+METADATA = "_METADATA"
+# Blocks are asked for one by one; more threads would only each keep the memory of their last block.
+ONE_AT_A_TIME = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
+
+
+class OrbaxCheckpoint(Checkpoint):
+    """An orbax item of parameters, opened for reading."""
+
+    def __init__(self, folder: Path, format_: str, item: Path):
+        """`folder` is what the user named, `item` the folder of the orbax item in it."""
+        self.path, self.format, self.item = folder, format_, item
+        try:
+            about = json.loads((item / METADATA).read_text(encoding="utf-8"))
+            keys = {ast.literal_eval(name): name for name in about["tree_metadata"]}
+        except (ValueError, KeyError, SyntaxError) as error:
+            raise MorphVlaError(f"{item / METADATA} cannot be read ({error})") from error
+        self._ocdbt = (item / "manifest.ocdbt").is_file()  # orbax 0.11 says so in its metadata even when not
+        self._zarr3 = bool(about.get("use_zarr3", False))
+        stored = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}
+        if stored and all(name.startswith("params/") for name in stored):
+            stored = {name.removeprefix("params/"): place for name, place in stored.items()}
+        if stored and all(name.endswith("/value") for name in stored):
+            stored = {name.removesuffix("/value"): place for name, place in stored.items()}
+        self._places = stored
+        self._context = require("tensorstore", "model").Context(ONE_AT_A_TIME)
+        self.entries = {}
+        for name in stored:
+            store = self._store(name)
+            self.entries[name] = Entry(tuple(store.shape), np.dtype(store.dtype.numpy_dtype))
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """None: every array is a leaf."""
+        return frozenset()
+
+    def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
+        """The one array of a leaf."""
+        return [own_piece(leaf, shape)]
+
+    def config(self, like: Pi05Config | None = None) -> Pi05Config:
+        """The sizes; the shapes tell them all."""
+        return config_of({name: entry.shape for name, entry in self.entries.items()})
+
+    def block(self, name: str) -> Shape:
+        """What orbax stored together, and its neighbours."""
+        return grown(tuple(self._store(name).chunk_layout.read_chunk.shape), self.entries[name])
+
+    def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
+        """A region of an array, rounded to `dtype` on the way."""
+        ts = require("tensorstore", "model")
+        store = self._store(name)[region]
+        if np.dtype(store.dtype.numpy_dtype) != dtype:
+            store = ts.cast(store, ts.dtype(dtype))
+        try:
+            return np.asarray(store.read().result())
+        except ValueError as error:
+            raise MorphVlaError(f"{self.item}: array '{name}' is damaged: {error}") from error
+
+    def _store(self, name: str) -> Any:
+        ts, place = require("tensorstore", "model"), self._places[name]
+        base: Any = {"driver": "file", "path": f"{self.item.resolve()}/"}
+        kvstore = {"driver": "ocdbt", "base": base, "path": f"{place}/"}
+        if not self._ocdbt:
+            kvstore = {"driver": "file", "path": f"{self.item.resolve()}/{place}/"}
+        spec = {"driver": "zarr3" if self._zarr3 else "zarr", "kvstore": kvstore}
+        try:
+            return ts.open(spec, open=True, read=True, context=self._context).result()
+        except ValueError as error:
+            raise MorphVlaError(f"{self.item}: array '{place}' is listed but not there: {error}") from error
+
+
+def save_openpi(folder: Path | str, params: Mapping[str, Any], *, value_suffix: bool = False) -> Path:
+    """Write `params` (nested, openpi's names) as openpi reads it: `folder`/params. Returns the folder.
+
+    `value_suffix` adds the trailing `/value` of openpi's training checkpoints. The folder appears whole or
+    not at all. Raises MorphVlaError when it exists.
+    """
+    with fresh(folder) as unfinished:
+        write_item(unfinished / "params", params, value_suffix)
+    return Path(folder)
+
+
+def write_item(path: Path, params: Mapping[str, Any], value_suffix: bool = False) -> None:
+    """One orbax item {"params": params} at `path`, in blocks of 4 MiB or of one row."""
+    import jax
+
+    ocp = require("orbax.checkpoint", "model")
+    tree: Any = jax.tree.map(np.asarray, dict(params))
+    if value_suffix:
+        tree = jax.tree.map(lambda leaf: {"value": leaf}, tree)
+    tree = {"params": tree}
+    # Left to itself, orbax stores up to 2 GB together, and a reader has to hold that twice.
+    arguments = jax.tree.map(
+        lambda leaf: ocp.SaveArgs(chunk_byte_size=_together(leaf), shard_axes=(0,)), tree
+    )
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(path.resolve(), tree, save_args=arguments)
+
+
+def _together(leaf: np.ndarray) -> int | None:
+    """Bytes of the rows stored together: at most BLOCK, unless one row is more; None for all of them.
+
+    orbax cuts an axis into equal parts only, so that an axis of prime length falls into single rows; where
+    these are tiny, the leaf had better be left whole.
+    """
+    if leaf.nbytes <= BLOCK or leaf.ndim < 2:
+        return None
+    row = leaf.nbytes // leaf.shape[0]
+    rows = max(
+        n for n in range(1, leaf.shape[0] + 1) if leaf.shape[0] % n == 0 and (n * row <= BLOCK or n == 1)
+    )
+    return rows * row if rows * row >= BLOCK // 64 else None

@@ -1,0 +1,149 @@
+"""What became of every leaf: loaded, new, or the reason for a refusal."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.weights.checkpoint import Checkpoint, Entry
+from morph_vla.weights.names import PARTS, Piece, Shape, part_of
+
+MAX_NAMED = 20  # problems spelled out; the rest are counted
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One leaf of the model."""
+
+    leaf: str
+    shape: Shape
+    stored: str  # type in the checkpoint; "" for a new leaf
+    dtype: str  # type in memory
+    nbytes: int  # in memory
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the checkpoint has no such leaf, and it begins as the model initialises it."""
+        return not self.stored
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What `weights.load` did, leaf by leaf."""
+
+    source: str
+    format: str
+    rows: tuple[Row, ...]
+    unused: tuple[str, ...]  # entries of the checkpoint that no leaf was made of
+
+    @property
+    def loaded(self) -> tuple[Row, ...]:
+        """The leaves that come from the checkpoint."""
+        return tuple(row for row in self.rows if not row.is_new)
+
+    @property
+    def new(self) -> tuple[Row, ...]:
+        """The leaves that do not."""
+        return tuple(row for row in self.rows if row.is_new)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters, loaded and new."""
+        return count(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all leaves in memory."""
+        return sum(row.nbytes for row in self.rows)
+
+    def parts(self) -> list[tuple[str, int, int, int, float, str]]:
+        """By part: name, leaves loaded, leaves new, parameters, MB in memory, types (stored > loaded)."""
+        table = []
+        for part in PARTS:
+            rows = [row for row in self.rows if part_of(row.leaf) == part]
+            kinds = sorted(
+                {
+                    row.dtype if row.stored in ("", row.dtype) else f"{row.stored} > {row.dtype}"
+                    for row in rows
+                }
+            )
+            new = sum(row.is_new for row in rows)
+            size = sum(row.nbytes for row in rows) / 1e6
+            if rows:
+                table.append((part, len(rows) - new, new, count(rows), size, ", ".join(kinds)))
+        return table
+
+    def summary(self) -> str:
+        """One line: how many leaves were loaded, are new, or were left out."""
+        words = [f"{len(self.loaded)} leaves loaded ({count(self.loaded):,} parameters)"]
+        if self.new:
+            words.append(f"{len(self.new)} new ({count(self.new):,})")
+        if self.unused:
+            words.append(f"{len(self.unused)} stored entries unused")
+        return f"{self.source} ({self.format}): {', '.join(words)}; {self.nbytes / 1e6:,.1f} MB"
+
+    def table(self) -> str:
+        """The summary, a line per part, and every new or unused leaf by name."""
+        lines = [self.summary(), f"  {'part':<12}{'loaded':>7}{'new':>5}{'parameters':>16}{'MB':>11}  type"]
+        for part, loaded, new, parameters, size, kinds in self.parts():
+            lines.append(f"  {part:<12}{loaded:>7}{new:>5}{parameters:>16,}{size:>11,.1f}  {kinds}")
+        lines += [f"  new     {row.leaf} {row.shape} {row.dtype}" for row in self.new]
+        lines += [f"  unused  {name}" for name in self.unused]
+        return "\n".join(lines)
+
+
+def count(rows: Sequence[Row]) -> int:
+    """Number of parameters in some leaves."""
+    return sum(int(np.prod(row.shape, dtype=np.int64)) for row in rows)
+
+
+def is_under(name: str, prefixes: Sequence[str]) -> bool:
+    """Whether a leaf is one of `prefixes` or lies under one of them."""
+    return any(name == prefix or name.startswith(f"{prefix.rstrip('/')}/") for prefix in prefixes)
+
+
+def problems(
+    opened: Checkpoint, wanted: Mapping[str, Sequence[Piece]], ignored: Sequence[str] = ()
+) -> list[str]:
+    """Every reason why the checkpoint does not fit: missing, of another shape or kind, unexpected.
+
+    `wanted` has the pieces of each leaf that is to be loaded.
+    """
+    found, entries = [], opened.entries
+    for leaf, pieces in wanted.items():
+        for piece in pieces:
+            name = piece.entry if piece.entry == leaf else f"{piece.entry} (of {leaf})"
+            entry = entries.get(piece.entry)
+            if entry is None:
+                found.append(f"missing: {name}, shape {piece.entry_shape}")
+            elif entry.shape != piece.entry_shape:
+                found.append(f"shape: {name} is {entry.shape}, the model has {piece.entry_shape}")
+            elif not is_float(entry):
+                found.append(f"type: {name} holds {entry.dtype}, the model has floating-point numbers")
+    used = {piece.entry for pieces in wanted.values() for piece in pieces}
+    left = sorted(entries.keys() - used - opened.unused)
+    lacking = {p.entry for pieces in wanted.values() for p in pieces} - entries.keys()
+    for name in left:
+        if not is_under(name, ignored):
+            found.append(f"unexpected: {name} {entries[name].shape}{nearest(name, lacking)}")
+    return found
+
+
+def is_float(entry: Entry) -> bool:
+    """Whether the values are floating-point numbers, bfloat16 (which NumPy does not know) included."""
+    return entry.dtype.kind == "f" or entry.dtype.name == "bfloat16"
+
+
+def refuse(opened: Checkpoint, found: Sequence[str], hint: str = "") -> None:
+    """Raise MorphVlaError that lists the problems, if there are any."""
+    if not found:
+        return
+    shown = list(found[:MAX_NAMED])
+    if len(found) > MAX_NAMED:
+        shown.append(f"... and {len(found) - MAX_NAMED} more")
+    noun = "leaf does" if len(found) == 1 else "leaves do"
+    text = "\n  ".join(shown)
+    raise MorphVlaError(
+        f"{opened.path} ({opened.format}): {len(found)} {noun} not fit this model{hint}\n  {text}"
+    )

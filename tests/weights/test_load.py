@@ -1,0 +1,335 @@
+"""Every format, strictly: what fits is loaded bit by bit, what does not is named."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from morph_vla import weights
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import init_params
+from morph_vla.weights import names
+from morph_vla.weights.checkpoint import flat, nested
+
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+Q_PROJ = "paligemma_with_expert.paligemma.model.language_model.layers.1.self_attn.q_proj.weight"
+HEAD = "paligemma_with_expert.paligemma.lm_head.weight"
+EMBEDDING = "paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight"
+
+
+# ------------------------------------------------------------------------------------------------- what fits
+
+
+def test_openpis_released_checkpoint(openpi, host, params, equal):
+    found, report = weights.load(openpi, host)
+    equal(found, params)
+    assert (report.format, len(report.loaded), report.new, report.unused) == ("openpi", 51, (), ())
+    assert report.parameters == sum(leaf.size for leaf in flat(params).values())
+    assert report.nbytes == 4 * report.parameters
+
+
+def test_its_params_folder_may_be_named_too(openpi, host, params, equal):
+    equal(weights.load(openpi / "params", host)[0], params)
+
+
+def test_openpis_training_checkpoint_has_value_behind_every_name(tmp_path, host, params, equal):
+    folder = weights.save_openpi(tmp_path / "trained", params, value_suffix=True)
+    assert "('params', 'action_in_proj', 'bias', 'value')" in (folder / "params" / "_METADATA").read_text()
+    equal(weights.load(folder, host)[0], params)
+
+
+@pytest.mark.parametrize("ocdbt", [True, False])
+@pytest.mark.parametrize("zarr3", [True, False])
+def test_every_way_in_which_orbax_stores_arrays(tmp_path, host, params, equal, ocdbt, zarr3):
+    from orbax import checkpoint as ocp
+
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_zarr3=zarr3)
+    with ocp.Checkpointer(handler) as checkpointer:
+        checkpointer.save(tmp_path / "params", args=ocp.args.PyTreeSave({"params": params}))
+    equal(weights.load(tmp_path, host)[0], params)
+
+
+def test_lerobots_checkpoint_in_the_hubs_layout(lerobot, host, params, equal):
+    found, report = weights.load(lerobot, host)
+    equal(found, params)
+    unused = ("paligemma_with_expert.gemma_expert.lm_head.weight",)
+    assert (report.format, len(report.loaded), report.unused) == ("lerobot", 51, unused)
+    equal(weights.load(lerobot / "model.safetensors", host)[0], params)
+
+
+def test_lerobots_own_names_begin_with_model(tmp_path, host, params, entries, equal, write):
+    own = {f"model.{name}": value for name, value in entries.items()}
+    own[f"model.{EMBEDDING}"] = own[f"model.{HEAD}"]
+    write(tmp_path / "pretrained_model" / "model.safetensors", own)
+    found, report = weights.load(tmp_path, host)
+    equal(found, params)
+    assert HEAD in report.unused
+
+
+def test_two_embeddings_that_differ_are_refused(tmp_path, host, entries, write):
+    write(tmp_path / "model.safetensors", entries | {EMBEDDING: entries[HEAD] + 1})
+    with pytest.raises(MorphVlaError, match="should be the same embedding and differ"):
+        weights.load(tmp_path, host)
+
+
+def test_shards(tmp_path, host, params, equal):
+    folder = weights.save_lerobot(tmp_path / "sharded", params, host, shard_bytes=20_000)
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 3
+    equal(weights.load(folder, host)[0], params)
+    shards[1].unlink()
+    with pytest.raises(MorphVlaError, match=f"its index names shards that are not there: {shards[1].name}"):
+        weights.load(folder, host)
+
+
+def test_our_own_checkpoint_gives_the_average_or_the_parameters(tmp_path, host, drawn, equal):
+    one, other = drawn(host, 1), drawn(host, 2)
+    weights.save_openpi(tmp_path / "a", one)
+    weights.save_openpi(tmp_path / "b", other)
+    (tmp_path / "b" / "params").rename(tmp_path / "a" / "averaged")
+    found, report = weights.load(tmp_path / "a", host)
+    assert report.format == "morph_vla"
+    equal(found, other)
+    equal(weights.load(tmp_path / "a", host, kind="params")[0], one)
+
+
+def test_without_a_config_the_sizes_are_read_off_the_checkpoint(
+    openpi, lerobot, host, params, equal, tmp_path
+):
+    equal(weights.load(openpi)[0], params)
+    found = weights.open_checkpoint(openpi).config()
+    unknown = {"horizon": 6, "max_tokens": 11, "dtype": "float32", "remat": False}
+    assert dataclasses.replace(found, **unknown) == host
+    # LeRobot's shapes do not tell the heads of SigLIP; our own metadata does.
+    assert dataclasses.replace(weights.open_checkpoint(lerobot).config(), **unknown) == dataclasses.replace(
+        host, vit=dataclasses.replace(host.vit, heads=16)
+    )
+    folder = weights.save_lerobot(tmp_path / "ours", params, host)
+    assert dataclasses.replace(weights.open_checkpoint(folder).config(), **unknown) == host
+
+
+# ------------------------------------------------------------------------------------------------- types
+
+
+def test_types_by_part(openpi, lerobot, host, params):
+    for source in (openpi, lerobot):
+        found, report = weights.load(source, host, dtype={"vlm": "bfloat16", "images": "stored"})
+        for name, leaf in flat(found).items():
+            wanted = flat(params)[name]
+            if names.part_of(name) == "vlm":
+                wanted = wanted.astype(BFLOAT16)
+            assert leaf.dtype == wanted.dtype, name
+            assert leaf.tobytes() == wanted.tobytes(), name
+        assert ("vlm", "float32 > bfloat16") in [(row[0], row[-1]) for row in report.parts()]
+
+
+def test_bfloat16_stored_is_read_by_both(tmp_path, host, params, entries, equal, write):
+    small = nested({name: leaf.astype(BFLOAT16) for name, leaf in flat(params).items()})
+    weights.save_openpi(tmp_path / "a", small)
+    write(tmp_path / "b" / "model.safetensors", {n: v.astype(BFLOAT16) for n, v in entries.items()})
+    wide = nested({name: leaf.astype(np.float32) for name, leaf in flat(small).items()})
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        equal(weights.load(folder, host, dtype="stored")[0], small)
+        equal(weights.load(folder, host, dtype="float32")[0], wide)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sentence"),
+    [
+        ({"vml": "bfloat16"}, r"dtype: no part 'vml'; did you mean 'vlm'\? \(images, vlm, expert"),
+        ("bfloat15", r"dtype: 'bfloat15' is none of float32, bfloat16, stored; did you mean 'bfloat16'\?"),
+    ],
+)
+def test_a_type_that_there_is_not(openpi, host, dtype, sentence):
+    with pytest.raises(MorphVlaError, match=sentence):
+        weights.load(openpi, host, dtype=dtype)
+
+
+# ------------------------------------------------------------------------------------------------- new leaves
+
+
+def test_the_plugins_leaves_are_new_and_begin_as_the_model_initialises_them(openpi, plugin, params, equal):
+    found, report = weights.load(openpi, plugin, seed=3)
+    host_part = {name: leaf for name, leaf in found.items() if name != "morphology"}
+    equal(host_part, params)
+    equal(
+        {"morphology": found["morphology"]},
+        {"morphology": init_params(plugin, jax.random.key(3))["morphology"]},
+    )
+    assert {row.leaf for row in report.new} == set(flat({"morphology": found["morphology"]}))
+    assert f"{len(report.new)} new" in report.summary()
+    assert f"  new     {report.new[0].leaf} {report.new[0].shape} float32" in report.table()
+
+
+def test_half_a_plugin_is_refused_unless_it_is_allowed(tmp_path, plugin, drawn):
+    whole = flat(drawn(plugin))
+    missing = sorted(name for name in whole if name.startswith("morphology/"))[0]
+    folder = weights.save_openpi(tmp_path / "half", nested({n: v for n, v in whole.items() if n != missing}))
+    with pytest.raises(MorphVlaError, match=f"1 leaf does not fit this model\n  missing: {missing}, shape"):
+        weights.load(folder, plugin)
+    _, report = weights.load(folder, plugin, new=[missing])
+    assert [row.leaf for row in report.new] == [missing]
+
+
+def test_a_leaf_that_is_allowed_to_be_new_must_exist(openpi, host):
+    with pytest.raises(
+        MorphVlaError, match="new: the model has no leaf 'acton_in_proj'; did you mean 'action_in_proj'"
+    ):
+        weights.load(openpi, host, new=["acton_in_proj"])
+
+
+def test_a_plugin_that_the_model_does_not_have_is_refused_unless_ignored(
+    tmp_path, host, plugin, drawn, equal
+):
+    whole = drawn(plugin)
+    folder = weights.save_openpi(tmp_path / "plugin", whole)
+    with pytest.raises(MorphVlaError, match=r"unexpected: morphology/"):
+        weights.load(folder, host)
+    found, report = weights.load(folder, host, ignore=["morphology"])
+    equal(found, {name: leaf for name, leaf in whole.items() if name != "morphology"})
+    assert all(name.startswith("morphology/") for name in report.unused)
+    equal(weights.load(folder)[0], whole)
+
+
+def test_leaves_can_go_to_their_place_one_by_one(openpi, plugin):
+    seen = []
+
+    def place(name, leaf):
+        seen.append((name, leaf.size))
+        return jax.numpy.asarray(leaf)
+
+    found, report = weights.load(openpi, plugin, place=place)
+    assert all(isinstance(leaf, jax.Array) for leaf in flat(found).values())
+    assert {name for name, _ in seen} == {row.leaf for row in report.rows}
+    loaded = [size for _, size in seen[: len(report.loaded)]]
+    assert loaded == sorted(loaded, reverse=True)  # the largest first: each of these is stored as one block
+
+
+# ------------------------------------------------------------------------------------------------- refusals
+
+
+def test_everything_that_does_not_fit_is_named_at_once(tmp_path, host, entries, write):
+    spoiled = dict(entries)
+    del spoiled[Q_PROJ]
+    spoiled[f"{Q_PROJ}s"] = entries[Q_PROJ]
+    spoiled["time_mlp_in.bias"] = np.zeros(21, np.float32)
+    spoiled["action_out_proj.bias"] = np.zeros(7, np.int32)
+    write(tmp_path / "model.safetensors", spoiled)
+    with pytest.raises(MorphVlaError) as caught:
+        weights.load(tmp_path, host)
+    lines = str(caught.value).split("\n  ")
+    assert lines[0] == f"{tmp_path} (lerobot): 4 leaves do not fit this model"
+    assert sorted(lines[1:]) == [
+        f"missing: {Q_PROJ} (of PaliGemma/llm/layers/attn/q_einsum/w), shape (32, 32)",
+        "shape: time_mlp_in.bias (of time_mlp_in/bias) is (21,), the model has (22,)",
+        "type: action_out_proj.bias (of action_out_proj/bias) holds int32, "
+        "the model has floating-point numbers",
+        f"unexpected: {Q_PROJ}s (32, 32); did you mean '{Q_PROJ}'?",
+    ]
+
+
+def test_another_size_is_said_in_words(openpi, lerobot, host):
+    other = dataclasses.replace(host, depth=2, expert=dataclasses.replace(host.expert, width=20))
+    for source in (openpi, lerobot):
+        with pytest.raises(MorphVlaError) as caught:
+            weights.load(source, other)
+        first, *rest = str(caught.value).split("\n")
+        assert "depth is 3 in the checkpoint, 2 in the model" in first
+        assert "expert.width is 22 in the checkpoint, 20 in the model" in first
+        assert rest
+
+
+def test_numbers_that_are_not_finite(tmp_path, host, params, equal):
+    spoiled = nested({name: leaf.copy() for name, leaf in flat(params).items()})
+    spoiled["time_mlp_in"]["bias"][3] = np.nan
+    folder = weights.save_openpi(tmp_path / "nan", spoiled)
+    with pytest.raises(
+        MorphVlaError, match=r"1 leaf does not fit this model\n  not finite: time_mlp_in/bias \(22,\)"
+    ):
+        weights.load(folder, host)
+    equal(weights.load(folder, host, finite=False)[0], spoiled)
+
+
+def test_what_is_no_checkpoint(tmp_path, openpi):
+    with pytest.raises(MorphVlaError, match="nowhere: there is no such file or folder"):
+        weights.load(tmp_path / "nowhere")
+    with pytest.raises(
+        MorphVlaError, match=r"is no checkpoint: neither model.safetensors nor params/_METADATA is"
+    ):
+        weights.load(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(MorphVlaError, match=r"but notes.txt"):
+        weights.load(tmp_path)
+    with pytest.raises(
+        MorphVlaError, match=r"notes.txt is no checkpoint: a safetensors file or a folder is wanted"
+    ):
+        weights.load(tmp_path / "notes.txt")
+    shutil.copytree(openpi, tmp_path / "29999")
+    with pytest.raises(MorphVlaError, match="is no checkpoint; there are some below it: 29999"):
+        weights.load(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(
+        MorphVlaError, match=r"pytorch_model.bin is a pickle, and reading one may run any program"
+    ):
+        weights.load(tmp_path)
+
+
+def test_a_checkpoint_that_is_no_pi05(tmp_path, write):
+    write(tmp_path / "model.safetensors", {"a": np.zeros(3, np.float32)})
+    with pytest.raises(MorphVlaError, match=r"\(lerobot\): the sizes of a pi0.5 cannot be read off it"):
+        weights.load(tmp_path)
+
+
+def damage_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def damage_header(path: Path) -> None:
+    path.write_bytes(b"\x10" + bytes(7) + b'{"a": {"dtype":}' + bytes(100))
+
+
+def damage_length(path: Path) -> None:
+    path.write_bytes(b"\xff" * 8 + b"{}")
+
+
+def damage_offsets(path: Path) -> None:
+    text = json.dumps({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (damage_half, "it is damaged or cut off"),
+        (damage_header, "its header cannot be read"),
+        (damage_length, "or only the beginning of one"),
+        (damage_offsets, r"0 to 8 is no room for \(3,\) of float32"),
+    ],
+)
+def test_a_damaged_file(tmp_path, lerobot, host, damage, sentence):
+    shutil.copy(lerobot / "model.safetensors", tmp_path)
+    damage(tmp_path / "model.safetensors")
+    with pytest.raises(MorphVlaError, match=sentence):
+        weights.load(tmp_path, host)
+
+
+def test_a_damaged_orbax_item(tmp_path, openpi, host):
+    folder = shutil.copytree(openpi, tmp_path / "checkpoint")
+    for path in (folder / "params").rglob("d/*"):
+        path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(MorphVlaError, match=r"array '\S+' is (damaged|listed but not there)"):
+        weights.load(folder, host)
+    (folder / "params" / "_METADATA").write_text("{")
+    with pytest.raises(MorphVlaError, match="_METADATA cannot be read"):
+        weights.load(folder, host)

@@ -1,0 +1,88 @@
+"""Loading holds the parameters and little else: measured in a process of its own, at some 450 and 225 MB."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from morph_vla import weights
+
+def memory(key):  # getrusage's ru_maxrss would be that of the parent, if that is larger
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+
+folder, warm, dtype = sys.argv[1:]
+weights.load(warm)  # imports, and what they keep
+before = memory("VmRSS")
+params, report = weights.load(folder, dtype=dtype)
+print(json.dumps([report.nbytes, memory("VmHWM") - before]))
+"""
+MOST, FULL = 1.3, 4 * 3_353_433_872
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory, drawn, host, params):
+    """A pi0.5 whose embedding and largest leaf have the share of the whole that they have at full size."""
+    from orbax import checkpoint as ocp
+
+    from morph_vla import weights
+    from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig
+    from morph_vla.weights.checkpoint import flat
+
+    config = Pi05Config(
+        vocab=40_192,
+        image_size=56,
+        vit=VitConfig(width=192, depth=5, mlp_dim=720, heads=3, patch=14),
+        prefix=GemmaConfig(width=400, mlp_dim=3072),
+        expert=GemmaConfig(width=174, mlp_dim=683),
+        depth=18,
+        heads=8,
+        head_dim=42,
+    )
+    folder = tmp_path_factory.mktemp("big")
+    weights.save_openpi(folder / "warm_openpi", params)
+    weights.save_lerobot(folder / "warm_lerobot", params, host)
+    params = drawn(config)
+    weights.save_openpi(folder / "ours", params)
+    weights.save_lerobot(folder / "lerobot", params, config)
+    # By itself, orbax stores up to 2 GB together; here that share of the whole which it is at full size.
+    together = int(2e9 * sum(leaf.nbytes for leaf in flat(params).values()) / FULL)
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        arguments = ocp.args.PyTreeSave({"params": params}, ocdbt_target_data_file_size=together)
+        checkpointer.save(folder / "openpi" / "params", args=arguments)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.parametrize(
+    ("source", "dtype"),
+    [
+        ("lerobot", "float32"),
+        ("lerobot", "bfloat16"),
+        ("ours", "float32"),
+        ("ours", "bfloat16"),
+        ("openpi", "float32"),
+        ("openpi", "bfloat16"),
+    ],
+)
+def test_the_peak_is_at_most_1_3_times_the_parameters(big, source, dtype):
+    warm = big / ("warm_lerobot" if source == "lerobot" else "warm_openpi")
+    command = [sys.executable, "-c", CHILD, str(big / source), str(warm), dtype]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    size, peak = json.loads(ended.stdout.splitlines()[-1])
+    print(
+        f"{source} as {dtype}: {size / 1e6:.1f} MB of parameters, peak {peak / 1e6:.1f} MB, {peak / size:.3f}"
+    )
+    assert size > 200e6
+    assert peak <= MOST * size
