@@ -72,9 +72,6 @@ class _Judge:
                 yield from self._axis(joint)
                 yield from self._limit(joint)
                 yield from self._mimic(joint)
-        if all(joint.type in ("fixed", "planar", "floating") for joint in urdf.joints):
-            expected = "expected a revolute, continuous or prismatic joint"
-            yield self._error(1, "no joint that an action could drive", expected, _CANNOT)
         yield from self._mimic_loops()
         moving = {joint.child for joint in urdf.joints if joint.type != "fixed"}
         for link in urdf.links:
