@@ -48,8 +48,9 @@ def masked(kind: str, layers: int) -> Bool[np.ndarray, "l"]:
         mix   x . x . x . x
         none  . . . . . . .
     """
-    every = {"full": 1, "mix": 2}.get(kind, layers + 1)
-    return np.arange(layers) % every == 0 if every <= layers else np.zeros(layers, bool)
+    if kind == "mix":
+        return np.arange(layers) % 2 == 0
+    return np.full(layers, kind == "full")
 
 
 def spd_bias(theta: Float[Array, "l d"], distances: Int[Array, "b j j"]) -> Float[Array, "l b j j"]:
@@ -148,5 +149,5 @@ class TopologyBias(nn.Module):
         pairs = config.max_joints if config.bias == "adj-soft-v1.0" else 1
         begin = nn.initializers.constant(adj_init(config.bias, config.bias_init))
         theta = self.param("theta", begin, (layers, pairs, pairs) if pairs > 1 else (layers,))
-        theta = theta.reshape(layers, pairs, pairs)
+        theta = jnp.asarray(theta).reshape(layers, pairs, pairs)
         return adj_bias(jnp.exp(jnp.minimum(theta, config.theta_max)) if config.exponential else theta, graph)

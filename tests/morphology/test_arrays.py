@@ -37,6 +37,10 @@ def test_padded_joints_are_alone_and_unreachable(panda):
     assert (body.descriptors[8:] == 0).all()
 
 
+def test_unreachable_has_one_meaning():
+    assert arrays.UNREACHABLE == robots.UNREACHABLE
+
+
 def test_parts_that_nothing_joins_are_as_far_as_padding(panda):
     steps = panda.distances.copy()
     steps[0, 1:] = steps[1:, 0] = robots.UNREACHABLE
@@ -104,3 +108,4 @@ def test_the_number_of_tokens():
     config = MorphologyConfig(max_joints=7, chunks=3)
     config.check(horizon=6, action_dim=7)
     assert config.tokens == 21
+    assert dataclasses.replace(config, auxiliary=4).tokens == 105
