@@ -5,7 +5,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from morph_vla.errors import MorphVlaError, nearest
@@ -84,17 +84,23 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows in aligned columns; numbers to the right, words to the left."""
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, before: str = "", right: Iterable[int] = ()
+) -> None:
+    """Print rows in aligned columns; numbers, and the columns `right`, to the right, words to the left.
+
+    Every line begins with `before`.
+    """
     cells = [list(map(str, header)), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    right = [
-        bool(rows) and all(isinstance(row[column], int | float) for row in rows)
+    named = set(right)
+    to_the_right = [
+        column in named or (bool(rows) and all(isinstance(row[column], int | float) for row in rows))
         for column in range(len(header))
     ]
     for row in cells:
-        aligned = zip(row, widths, right, strict=True)
-        print("  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in aligned).rstrip())
+        aligned = zip(row, widths, to_the_right, strict=True)
+        print((before + "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in aligned)).rstrip())
 
 
 def _cell(value: object) -> str:

@@ -11,14 +11,20 @@ from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, p
 from morph_vla.robots import dropin
 
 
-def configure(parser: argparse.ArgumentParser, kind: str, loader: str) -> None:
-    """Add `list` and `show` for a kind of file; `loader` is "module:function(name, overrides, folders)"."""
+def configure(parser: argparse.ArgumentParser, kind: str, loader: str, counts: str = "") -> None:
+    """Add `list` and `show` for a kind of file; `loader` is "module:function(name, overrides, folders)".
+
+    `counts` names a module whose `of(loaded)` says more about a file and whose `show` prints that.
+    """
     noun = kind.removesuffix("s")
     verbs = add_verbs(
         parser,
         {
             "list": (f"every {noun} found, with the first line of its head", partial(run_list, kind)),
-            "show": (f"a {noun}, checked; with overrides, as they leave it", partial(run_show, kind, loader)),
+            "show": (
+                f"a {noun}, checked; with overrides, as they leave it",
+                partial(run_show, kind, loader, counts),
+            ),
         },
     )
     for verb in verbs.values():
@@ -38,19 +44,24 @@ def run_list(kind: str, arguments: argparse.Namespace) -> None:
         print_table((kind.removesuffix("s"), "about", "file"), [tuple(row.values()) for row in rows])
 
 
-def run_show(kind: str, loader: str, arguments: argparse.Namespace) -> None:
+def run_show(kind: str, loader: str, counts: str, arguments: argparse.Namespace) -> None:
     """The file as it is written, once it has passed its checks; with overrides, the values they lead to."""
     module, _, function = loader.partition(":")
     load: Callable[..., Any] = getattr(importlib.import_module(module), function)
     loaded = load(arguments.name, arguments.overrides, arguments.folders)
+    counter: Any = importlib.import_module(counts) if counts else None
+    more = counter.of(loaded) if counts else {}
     if arguments.json:
-        print_json(dropin.to_plain(loaded))
-    elif arguments.overrides:
+        print_json({**dropin.to_plain(loaded), **({"counts": more} if counts else {})})
+        return
+    if arguments.overrides:
         import yaml
 
         print(yaml.safe_dump(dropin.to_plain(loaded), sort_keys=False, allow_unicode=True), end="")
     else:
         print(dropin.find(kind, arguments.name, arguments.folders).read_text(encoding="utf-8"), end="")
+    if counts:
+        counter.show(more)
 
 
 def head(path: Path) -> str:

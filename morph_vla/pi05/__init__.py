@@ -5,16 +5,19 @@ reference.
 """
 
 from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
-from morph_vla.pi05.model import Pi05, init_params, loss, sample_actions
+from morph_vla.pi05.gemma import Modulations
+from morph_vla.pi05.model import Pi05, init_params, loss, modulations, sample_actions
 from morph_vla.pi05.observation import Observation
 
 __all__ = [
     "GemmaConfig",
+    "Modulations",
     "Observation",
     "Pi05",
     "Pi05Config",
     "VitConfig",
     "init_params",
     "loss",
+    "modulations",
     "sample_actions",
 ]

@@ -18,7 +18,15 @@ from morph_vla import robots
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
-from morph_vla.pi05 import Observation, Pi05Config, init_params, sample_actions, tokenizer
+from morph_vla.pi05 import (
+    Modulations,
+    Observation,
+    Pi05Config,
+    init_params,
+    modulations,
+    sample_actions,
+    tokenizer,
+)
 from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.robots import dropin
 from morph_vla.training import checkpoint
@@ -54,6 +62,7 @@ class CheckpointPolicy:
             one = body_of(self.robot, recipe.model.morphology.max_joints)
             self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
         self._sample = jax.jit(_sampler(recipe.model, steps, seed))
+        self._modulations = jax.jit(lambda params: modulations(recipe.model, params, steps))(self.params)
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
@@ -77,7 +86,9 @@ class CheckpointPolicy:
         real = len(observations)
         rows = observations + [observations[-1]] * (self.batch - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        found = np.asarray(self._sample(self.params, self.prepare(rows), moments))[:real, :, : self._joints]
+        found = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))[
+            :real, :, : self._joints
+        ]
         actions = self._stats["action_stats"].restore(found)
         return [{"actions": chunk} for chunk in actions]
 
@@ -120,15 +131,18 @@ class CheckpointPolicy:
 
 
 def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
-    """(params, observation, [b, 2] episode and step) -> actions [b h a]; noise from (episode, step)."""
+    """(params, their modulations, observation, [b, 2] episode and step) -> actions [b h a].
+
+    Noise comes from (episode, step).
+    """
     key = jax.random.key(seed)
 
-    def sample(params: dict[str, Any], observation: Observation, moments: Any) -> Any:
+    def sample(params: dict[str, Any], table: Modulations, observation: Observation, moments: Any) -> Any:
         def draw(moment: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
             return jax.random.normal(own, (config.horizon, config.action_dim))
 
-        return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps)
+        return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table)
 
     return sample
 

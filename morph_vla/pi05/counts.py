@@ -1,0 +1,173 @@
+"""Parameters, tokens and floating-point operations of a model, counted without running it.
+
+Operations are those of matrix products, 2 m n k each, forward and backward; what rematerialisation computes
+again, and everything element by element, is left out (at the full size both are far smaller).
+"""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+
+from morph_vla.morphology import KinematicTokens, MorphologyConfig
+from morph_vla.morphology.arrays import DESCRIPTORS
+from morph_vla.pi05.config import GemmaConfig, Pi05Config
+from morph_vla.pi05.model import Params, example, init_params
+
+PARTS = ("SigLIP", "Gemma prefix", "action expert", "projections", "plugin")
+Shapes = dict[str, Any]  # nested as parameters are, jax.ShapeDtypeStruct at the leaves
+
+
+def shapes(config: Pi05Config) -> Shapes:
+    """All parameters' shapes and types; nothing is allocated."""
+    return jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+
+
+def plugin_shapes(config: Pi05Config) -> Shapes:
+    """Those of the plugin alone, in a fraction of the time."""
+    if config.morphology is None:
+        return {}
+    module = KinematicTokens(config.morphology, config.expert.width, config.depth, config.heads)
+    observation, actions, _ = example(dataclasses.replace(config, cameras=()))
+    return jax.eval_shape(lambda: module.init(jax.random.key(0), actions, observation.body))["params"]
+
+
+def part_of(path: tuple[str, ...]) -> str:
+    """The part a parameter belongs to, by its openpi name."""
+    if path[0] == "morphology":
+        return "plugin"
+    if path[0] != "PaliGemma":
+        return "projections"
+    if path[1] == "img":
+        return "SigLIP"
+    return "action expert" if any(name.endswith("_1") for name in path) else "Gemma prefix"
+
+
+def parameters(tree: Params | Shapes) -> dict[str, int]:
+    """Number of parameters per part, in the order of PARTS."""
+    found = dict.fromkeys(PARTS, 0)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        found[part_of(tuple(str(key.key) for key in path))] += int(leaf.size)
+    return found
+
+
+def tokens(config: Pi05Config) -> dict[str, int]:
+    """Tokens of one observation, every camera there and nothing but padding masked."""
+    return {
+        "image": len(config.cameras) * config.patches,
+        "prompt": config.max_tokens,
+        "action": config.horizon,
+        "kinematic": 0 if config.morphology is None else config.morphology.tokens,
+    }
+
+
+def _product(rows: int, *widths: int) -> int:
+    """A chain of dense layers."""
+    return 2 * rows * sum(a * b for a, b in itertools.pairwise(widths))
+
+
+def vision(config: Pi05Config) -> int:
+    """SigLIP's forward pass over all cameras of one observation."""
+    vit, count = config.vit, config.patches
+    layer = 4 * _product(count, vit.width, vit.width) + 4 * count * count * vit.width
+    layer += _product(count, vit.width, vit.mlp_dim, vit.width)
+    ends = _product(count, 3 * vit.patch**2, vit.width) + _product(count, vit.width, config.prefix.width)
+    return len(config.cameras) * (vit.depth * layer + ends)
+
+
+def _layers(config: Pi05Config, expert: GemmaConfig, rows: int) -> int:
+    """Projections and feed-forwards of all layers, without attention."""
+    heads, keys = config.heads * config.head_dim, 2 * config.kv_heads * config.head_dim
+    layer = _product(rows, expert.width, heads + keys) + _product(rows, heads, expert.width)
+    return config.depth * (layer + 3 * _product(rows, expert.width, expert.mlp_dim))
+
+
+def _attention(config: Pi05Config, queries: int, keys: int) -> int:
+    """Logits and mixtures of all layers."""
+    return config.depth * 4 * queries * keys * config.heads * config.head_dim
+
+
+def prefix(config: Pi05Config) -> int:
+    """The language model's forward pass over one observation's images and prompt."""
+    count = tokens(config)
+    rows = count["image"] + count["prompt"]
+    return _layers(config, config.prefix, rows) + _attention(config, rows, rows)
+
+
+def plugin(config: Pi05Config) -> int:
+    """Encoders and FiLM for one action chunk."""
+    morphology, width = config.morphology, config.expert.width
+    if morphology is None:
+        return 0
+    size, inner = config.horizon // morphology.chunks, morphology.hidden or width
+    found = _product(morphology.tokens, size, width)
+    if morphology.encoder == "linear-swiglu-linear":
+        found = _product(morphology.tokens, size, 2 * inner) + _product(morphology.tokens, inner, width)
+    if morphology.control == "tokens":
+        found += _product(config.horizon, morphology.max_joints, morphology.max_joints)
+    return found + (_product(morphology.tokens, DESCRIPTORS, 2 * width) if morphology.film else 0)
+
+
+def conditioning(config: Pi05Config) -> int:
+    """The time's two layers and every adaRMS projection, for one time."""
+    width = config.expert.width
+    return _product(1, width, width, width) + (2 * config.depth + 1) * _product(1, width, 3 * width)
+
+
+def suffix(config: Pi05Config) -> int:
+    """The action expert's forward pass over one noisy chunk, its conditioning left out."""
+    count, width = tokens(config), config.expert.width
+    rows = count["action"] + count["kinematic"]
+    ends = 2 * _product(count["action"], config.action_dim, width)
+    keys = rows + count["image"] + count["prompt"]
+    return ends + plugin(config) + _layers(config, config.expert, rows) + _attention(config, rows, keys)
+
+
+def training_step(config: Pi05Config, batch: int, draws: int, kind: str) -> int:
+    """One step over `batch` observations with `draws` noise draws each.
+
+    `full`: backward passes cost two forward ones. `expert`: the prefix runs forward only, and no gradient
+    flows into its keys and values.
+    """
+    count = tokens(config)
+    once, each = vision(config) + prefix(config), suffix(config) + conditioning(config)
+    if kind == "full":
+        return 3 * batch * (once + draws * each)
+    rows = count["action"] + count["kinematic"]
+    spared = _attention(config, rows, count["image"] + count["prompt"])
+    return batch * (once + draws * (3 * each - spared))
+
+
+def sampling_call(config: Pi05Config, steps: int = 10, modulated: bool = True) -> int:
+    """One call of `sample_actions` for one observation; `modulated` with its table computed before."""
+    each = suffix(config) + (0 if modulated else conditioning(config))
+    return vision(config) + prefix(config) + steps * each
+
+
+def variants(config: Pi05Config) -> dict[str, Pi05Config]:
+    """This model as it is, alone, and with each variant of the plugin that its horizon allows.
+
+    Every variant is the paper's main one (tokens, Mix, FiLM; G = 1) with its keys changed.
+    """
+    own = config.morphology or MorphologyConfig()
+    base = MorphologyConfig(max_joints=min(own.max_joints, config.action_dim))
+    changes: dict[str, dict[str, Any]] = {
+        "tokens": {"bias": "none", "film": False},
+        "tokens, linear encoder": {"bias": "none", "film": False, "encoder": "linear"},
+        "tokens + Full": {"bias": "full", "film": False},
+        "tokens + Mix": {"film": False},
+        "tokens + FiLM": {"bias": "none"},
+        "tokens + Mix + FiLM": {},
+        **{f"  G = {g}": {"chunks": g} for g in (2, 4, 8, 16) if config.horizon % g == 0},
+        "  M = 1": {"auxiliary": 1},
+        "  SPD-Soft": {"bias": "spd-soft"},
+        **{f"  Adj-Soft {v}": {"bias": f"adj-soft-{v}"} for v in ("v1.0", "v1.1", "v2.0")},
+        "  start: exact": {"start": "exact"},
+        "control: random": {"control": "random"},
+        "control: tokens": {"control": "tokens", "bias": "none", "film": False},
+    }
+    found = {"this recipe": config, "host alone": dataclasses.replace(config, morphology=None)}
+    for name, keys in changes.items():
+        found[name] = dataclasses.replace(config, morphology=dataclasses.replace(base, **keys))
+    return found

@@ -1,0 +1,45 @@
+"""`morph-vla recipes show`: the file as it is, then what its model counts."""
+
+import json
+
+import yaml
+
+FULL = "recipes show panda_demo training.kind=expert 'model={morphology: {}}'"
+
+
+def test_the_table_of_the_full_size(run):
+    status, out, err = run(FULL)
+    assert (status, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "# SigLIP 414,803,696 0" in lines
+    assert "# Gemma prefix 2,508,531,712 0" in lines
+    assert "# host alone 0 0 76.43 +0.00% 4.758 +0.00%" in lines
+    assert "# tokens: 768 image, 200 prompt, 16 action, 32 kinematic" in lines
+    for variant in (
+        "Adj-Soft v1.0",
+        "SPD-Soft",
+        "start: exact",
+        "control: random",
+        "control: tokens",
+        "G = 16",
+    ):
+        assert any(line.startswith(f"# {variant} ") for line in lines), variant
+    # All of it is still a recipe.
+    assert yaml.safe_load(out)["training"]["kind"] == "expert"
+
+
+def test_the_papers_counts_of_the_bare_host(run):
+    _, out, _ = run("recipes show panda_demo 'model={}' training.kind=expert --json")
+    found = json.loads(out)
+    assert found["training"]["kind"] == "expert"
+    assert found["counts"]["kinds"]["expert"] == {"trainable": 430_098_464, "frozen": 2_923_335_408}
+    assert found["counts"]["kinds"]["full"] == {"trainable": 3_353_433_872, "frozen": 0}
+    alone = {row["variant"]: row for row in found["counts"]["variants"]}["host alone"]
+    assert (alone["new_parameters"], alone["training_step_over_host"]) == (0, 0)
+
+
+def test_without_overrides_the_file_comes_first_as_it_is_written(run, request):
+    _, out, _ = run("recipes show panda_demo")
+    text = (request.config.rootpath / "configs" / "panda_demo.yaml").read_text(encoding="utf-8")
+    assert out.startswith(text)
+    assert all(line.startswith("#") or not line for line in out[len(text) :].splitlines())
