@@ -385,7 +385,7 @@ def test_the_fitted_exponent_is_that_of_the_law():
 
 
 def test_benchs_robots_are_robots():
-    from morph_vla.robots.judge import judge
+    from morph_vla.robots.judgement import judge
     from morph_vla.robots.urdf import parse
 
     for text, count in ((bench_robots.humanoid(), 60), (bench_robots.random_tree(31), 31)):

@@ -19,7 +19,7 @@ from morph_vla.errors import MorphVlaError, nearest
 # name -> (what it does, the module that does it); the order is that of the main job, and of `--help`
 COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("what this machine has, and the remedy for what it lacks", "morph_vla.cli.doctor"),
-    "robots": ("list, show and draw the robots", "morph_vla.cli.robots"),
+    "robots": ("list, show, draw, check and add robots", "morph_vla.cli.robots"),
     "recipes": ("list and show the training recipes", "morph_vla.cli.recipes"),
     "suites": ("list and show the evaluation suites", "morph_vla.cli.suites"),
     "record": ("demonstrations of a suite's scripted expert, as a LeRobot dataset", "morph_vla.cli.record"),

@@ -54,7 +54,7 @@ def measure(name: str, text: bytes, repeats: int) -> dict[str, Any]:
     """The quickest processor time [ms] of each part, for the action joints of a URDF."""
     from morph_vla.robots import graph
     from morph_vla.robots.descriptors import descriptors
-    from morph_vla.robots.judge import judge
+    from morph_vla.robots.judgement import judge
     from morph_vla.robots.kinematics import link_poses
     from morph_vla.robots.robot import action_order
     from morph_vla.robots.urdf import parse

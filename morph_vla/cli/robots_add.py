@@ -10,7 +10,7 @@ from morph_vla.cli.common import print_json
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import choose, template
 from morph_vla.robots.dropin import KINDS, PATH_VARIABLE, to_plain, write_bytes
-from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.robot import Robot
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from morph_vla.robots import draw
     from morph_vla.robots.descriptors import NAMES, ContactDefaults
     from morph_vla.robots.graph import UNREACHABLE
-    from morph_vla.robots.judge import errors, judge
+    from morph_vla.robots.judgement import errors, judge
     from morph_vla.robots.markup import Finding
     from morph_vla.robots.records import Urdf
     from morph_vla.robots.registry import available, load
@@ -54,7 +54,7 @@ _HOME = {
     "Urdf": "records",
     "available": "registry",
     "build": "robot",
-    "errors": "judge",
+    "errors": "judgement",
     "from_file": "robot",
     "load": "registry",
     "parse": "urdf",

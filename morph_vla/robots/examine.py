@@ -12,7 +12,7 @@ from pathlib import Path
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.robots import dropin
 from morph_vla.robots.choose import MODEL_VALUES, too_many
-from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.markup import Finding
 from morph_vla.robots.records import Urdf
 from morph_vla.robots.robot import Robot, action_order, build, from_file

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import choose, dropin, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
-from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.markup import Finding
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.side import DRIVEN, Side, check

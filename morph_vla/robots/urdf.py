@@ -1,8 +1,8 @@
 """Read a URDF: XML in, plain frozen records out.
 
 Reading keeps what the file says and never raises for what it says: text that is no number, XML that ends in
-the middle or an entity declaration are put into `Urdf.problems`. The second step, `judge.judge`, holds the
-records against the format and returns those problems together with its own.
+the middle or an entity declaration are put into `Urdf.problems`. The second step, `judgement.judge`, holds
+the records against the format and returns those problems together with its own.
 
 Format: the ROS URDF reference. Only direct children of `<robot>` are links and joints: `<joint>` inside
 `<transmission>` or `<gazebo>` is about a joint and is none.

@@ -2,7 +2,9 @@
 
 import pytest
 
-from morph_vla.robots.judge import errors, judge
+from morph_vla import robots
+
+from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.urdf import parse
 
 
@@ -170,3 +172,9 @@ def test_a_chain_of_mimics_is_followed_and_a_loop_of_them_refused():
     assert not errors(judge(parse(chain.encode())))
     loop = chain.replace('<joint name="x"', '<joint name="w"').replace('mimic joint="x"', 'mimic joint="z"')
     assert any("the joints 'y', 'z' mimic each other" in sentence for sentence in sentences(loop))
+
+
+def test_the_function_is_what_the_package_gives_whatever_has_been_imported():
+    robots.load("panda")
+    assert callable(robots.judge)
+    assert robots.judge(robots.parse(b"")) == judge(robots.parse(b""))

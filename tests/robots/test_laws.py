@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from morph_vla.robots import graph
 from morph_vla.robots.descriptors import descriptors
-from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.records import Contact, Joint, Limit, Link, Mimic, Pose, Urdf
 from morph_vla.robots.robot import action_order

@@ -14,7 +14,7 @@ import yaml
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.judge import MAX_FINDINGS, errors, judge
+from morph_vla.robots.judgement import MAX_FINDINGS, errors, judge
 from morph_vla.robots.markup import MAX_BYTES, Finding
 from morph_vla.robots.urdf import parse, read
 
@@ -170,7 +170,7 @@ CHILD = """
 import json, pathlib, sys, time
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.judge import judge
+from morph_vla.robots.judgement import judge
 from morph_vla.robots.urdf import read
 for path in sorted(pathlib.Path(sys.argv[1]).glob("*.urdf")):
     began = time.process_time()

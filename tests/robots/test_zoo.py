@@ -9,7 +9,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.judge import errors, judge
+from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.markup import Finding
 from morph_vla.robots.urdf import read
 
