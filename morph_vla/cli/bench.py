@@ -23,10 +23,15 @@ VERBS = {
         "reading, judging, graph and descriptors in ms, up to 500 joints",
         "morph_vla.cli.bench_robots",
     ),
+    "model": (
+        "prefix once against the joint pass, sampling, and what each variant of the plugin costs",
+        "morph_vla.cli.bench_model",
+    ),
 }
 EXAMPLES = """
   morph-vla bench
   morph-vla bench robots
+  morph-vla bench model
   morph-vla bench --repeats 31 --json
 """
 
