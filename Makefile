@@ -3,12 +3,13 @@
 
 BIN := .venv/bin
 LANE311 := .venv-openpi
+ORACLE := .venv-oracle
 LIVE_OPENPI := .venv-live-openpi
 DEMO := runs/demo
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-lane311 test-openpi lint format types bench clean clean-all
+.PHONY: help setup demo demo-clean test test-lane311 test-oracle test-openpi lint format types bench clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,6 +31,11 @@ test-lane311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11
 	@sh scripts/setup.sh $(LANE311) 3.11 model,draw,dev \
 		'jax==0.5.3' 'flax==0.10.2' 'orbax-checkpoint==0.11.13' 'numpy<2'
 	@$(LANE311)/bin/python -m pytest -q $(wildcard tests/robots tests/morphology tests/pi05 tests/weights tests/hosts) $(ARGS)
+
+# LeRobot's pi0.5 needs a transformers that the main environment does not have.
+test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot[pi]
+	@sh scripts/setup.sh $(ORACLE) 3.12 model,dev 'lerobot[pi]>=0.6.1,<0.7'
+	@MORPH_VLA_ORACLE=1 $(ORACLE)/bin/python -m pytest -q -s -W ignore tests/oracle $(ARGS)
 
 # openpi cannot be installed from a package registry: give a checkout. Its lerobot is a git commit, whose import
 # tests/live_openpi/stub satisfies. Its trainer does not run at current releases; there, the models are compared.
@@ -65,4 +71,4 @@ clean: ## caches and builds
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 clean-all: clean demo-clean ## and the environments
-	rm -rf .venv $(LANE311) $(LIVE_OPENPI) $(LIVE_OPENPI)-now .tools
+	rm -rf .venv $(LANE311) $(ORACLE) $(LIVE_OPENPI) $(LIVE_OPENPI)-now .tools

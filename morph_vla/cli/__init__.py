@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "suites": ("list and show the evaluation suites", "morph_vla.cli.suites"),
     "record": ("demonstrations of a suite's scripted expert, as a LeRobot dataset", "morph_vla.cli.record"),
     "stats": ("quantiles of a dataset's states and actions", "morph_vla.cli.stats"),
+    "weights": ("inspect and convert checkpoints of openpi, LeRobot and our own", "morph_vla.cli.weights"),
     "train": ("fine-tune by a recipe", "morph_vla.cli.train"),
     "eval": ("a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
     "report": ("one self-contained HTML page from a record", "morph_vla.cli.report"),

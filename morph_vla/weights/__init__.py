@@ -1,9 +1,20 @@
 """Where parameters come from and go to: openpi's checkpoints, LeRobot's, and our own."""
 
+from morph_vla.weights.checkpoint import digest
 from morph_vla.weights.lerobot import save_lerobot
 from morph_vla.weights.load import leaf_shapes, load
-from morph_vla.weights.openpi import save_openpi
+from morph_vla.weights.openpi import save_morph_vla, save_openpi
 from morph_vla.weights.recognise import open_checkpoint
 from morph_vla.weights.report import Report, Row
 
-__all__ = ["Report", "Row", "leaf_shapes", "load", "open_checkpoint", "save_lerobot", "save_openpi"]
+__all__ = [
+    "Report",
+    "Row",
+    "digest",
+    "leaf_shapes",
+    "load",
+    "open_checkpoint",
+    "save_lerobot",
+    "save_morph_vla",
+    "save_openpi",
+]

@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import math
 import os
@@ -107,6 +108,16 @@ def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(folder, {})
         node[last] = leaf
     return tree
+
+
+def digest(params: Mapping[str, Any]) -> str:
+    """SHA-256 of names, types, shapes and values: equal when, and only when, the parameters are."""
+    found = hashlib.sha256()
+    for name, leaf in sorted(flat(params).items()):
+        values = np.asarray(leaf)
+        found.update(f"{name} {values.dtype.name} {values.shape}\n".encode())
+        found.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 @contextlib.contextmanager

@@ -49,11 +49,12 @@ class LerobotCheckpoint(Checkpoint):
 
     @property
     def unused(self) -> frozenset[str]:
-        """The output heads of the two language models."""
-        heads = {names.EXPERT_HEAD}
-        if names.EMBEDDING in self._tensors and names.HEAD in self._tensors:
-            self._check_heads()
-            heads.add(names.HEAD)
+        """The output heads of the two language models.
+
+        The VLM's is the embedding where that is missing. Where both are there, they may differ: LeRobot's
+        class does not tie them, and uses the embedding alone.
+        """
+        heads = {names.EXPERT_HEAD, names.HEAD} if names.EMBEDDING in self._tensors else {names.EXPERT_HEAD}
         return frozenset(heads & self._tensors.keys())
 
     def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
@@ -85,19 +86,6 @@ class LerobotCheckpoint(Checkpoint):
         """Rows of a tensor, rounded to `dtype`."""
         rows = region[0] if region else slice(None)
         return self._tensors[name].read(rows.start or 0, rows.stop).astype(dtype, copy=False)
-
-    def _check_heads(self) -> None:
-        """The embedding may stand twice; then it must be the same twice."""
-        one, other = self._tensors[names.EMBEDDING], self._tensors[names.HEAD]
-        step = self.block(names.EMBEDDING)[0]
-        same = one.shape == other.shape and one.dtype == other.dtype
-        for start in range(0, one.shape[0] if same else 0, step):
-            stop = start + step
-            same = same and one.read(start, stop).tobytes() == other.read(start, stop).tobytes()
-        if not same:
-            raise MorphVlaError(
-                f"{self.path}: '{names.EMBEDDING}' and '{names.HEAD}' should be the same embedding and differ"
-            )
 
 
 def _shards(folder: Path) -> list[Path]:

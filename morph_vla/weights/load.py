@@ -55,10 +55,8 @@ def load(
     Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or kind.
     """
     opened = recognise.open_checkpoint(source, kind)
-    shapes, hint = wanted_shapes(opened, config)
-    fresh = _new_leaves(opened, shapes, new)
-    plan = {leaf: opened.pieces(leaf, shape) for leaf, shape in shapes.items() if leaf not in fresh}
-    refuse(opened, problems(opened, plan, ignore), hint)
+    shapes, fresh, plan = plan_of(opened, config, new)
+    refuse(opened, problems(opened, plan, ignore), _hint(opened, config))
     types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
     values, bad = {}, []
     with returned_at_once():
@@ -88,22 +86,34 @@ def leaf_shapes(config: Pi05Config) -> dict[str, Shape]:
     return {name: tuple(leaf.shape) for name, leaf in flat(tree).items()}
 
 
-def wanted_shapes(opened: Checkpoint, config: Pi05Config | None) -> tuple[dict[str, Shape], str]:
-    """The leaves to be filled, and a remark for the case that they do not fit."""
-    try:
-        stored = opened.config(config)
-    except (KeyError, ValueError) as error:
-        stored = None
-        if config is None:
+def plan_of(
+    opened: Checkpoint, config: Pi05Config | None, new: Sequence[str] | None
+) -> tuple[dict[str, Shape], list[str], dict[str, list[Piece]]]:
+    """The shape of every leaf to be filled, those that are new, and the pieces of the others.
+
+    Raises MorphVlaError when there is no config and the sizes cannot be read off the checkpoint.
+    """
+    if config is not None:
+        shapes = leaf_shapes(config)
+    else:
+        try:
+            shapes = leaf_shapes(opened.config())
+        except (KeyError, ValueError) as error:
             raise MorphVlaError(
                 f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
             ) from error
-    if config is None:
-        assert stored is not None
-        plugin = {name: e.shape for name, e in opened.entries.items() if is_under(name, [names.PLUGIN])}
-        return leaf_shapes(stored) | plugin, ""
-    different = [] if stored is None else differences(stored, config)
-    return leaf_shapes(config), f" ({'; '.join(different)})" if different else ""
+        shapes |= {name: e.shape for name, e in opened.entries.items() if is_under(name, [names.PLUGIN])}
+    fresh = _new_leaves(opened, shapes, new)
+    return shapes, fresh, {leaf: opened.pieces(leaf, s) for leaf, s in shapes.items() if leaf not in fresh}
+
+
+def _hint(opened: Checkpoint, config: Pi05Config | None) -> str:
+    """A remark for the case that the checkpoint does not fit."""
+    try:
+        found = [] if config is None else differences(opened.config(config), config)
+    except (KeyError, ValueError):
+        return ""
+    return f" ({'; '.join(found)})" if found else ""
 
 
 def differences(stored: Pi05Config, config: Pi05Config) -> list[str]:

@@ -7,6 +7,8 @@ orbax's own interface restores a tree at a time, and it is not the same in 0.11 
 
 import ast
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,18 @@ def save_openpi(folder: Path | str, params: Mapping[str, Any], *, value_suffix: 
     """
     with fresh(folder) as unfinished:
         write_item(unfinished / "params", params, value_suffix)
+    return Path(folder)
+
+
+def save_morph_vla(folder: Path | str, params: Mapping[str, Any]) -> Path:
+    """Write `params` in the layout of our own checkpoints, the same as trained and as averaged parameters.
+
+    The two share their bytes on the disk. The folder appears whole or not at all. Raises MorphVlaError when
+    it exists.
+    """
+    with fresh(folder) as unfinished:
+        write_item(unfinished / "params", params)
+        shutil.copytree(unfinished / "params", unfinished / "averaged", copy_function=os.link)
     return Path(folder)
 
 

@@ -13,6 +13,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.lerobot import FILE, INDEX, LerobotCheckpoint
 from morph_vla.weights.openpi import METADATA, OrbaxCheckpoint
+from morph_vla.weights.remote import resolve
 
 Kind = Literal["averaged", "params"]
 FORMATS = ("openpi", "lerobot", "morph_vla")
@@ -21,8 +22,11 @@ INSIDE = "pretrained_model"  # where LeRobot's trainer puts the policy in its ch
 
 
 def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
-    """Open what `source` names. Raises MorphVlaError when there is nothing, or nothing that is recognised."""
-    path = Path(source).expanduser()
+    """Open what `source` names (see `remote.resolve`).
+
+    Raises MorphVlaError when there is nothing, or nothing that is recognised.
+    """
+    path = resolve(source)
     if path.is_file() and path.suffix == ".safetensors":
         return LerobotCheckpoint(path)
     if path.is_file():

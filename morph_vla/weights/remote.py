@@ -1,0 +1,200 @@
+"""From an address to a folder on this machine: names, `gs://` and `hf://`.
+
+A folder of a bucket is fetched into a folder beside its final place, file by file; each is held against the
+size and the checksum that the bucket gives, and the whole is renamed when nothing is missing. So an
+interrupted download leaves nothing that could be taken for a checkpoint, and the next one goes on where it
+stopped. A repository of the Hub is fetched by the Hub's own client into the Hub's own cache.
+"""
+
+import base64
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.pi05.paligemma import cache_folder
+
+# What may be said instead of an address. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
+NAMES = {
+    "pi05-base": "gs://openpi-assets/checkpoints/pi05_base",
+    "pi05-base-lerobot": "hf://lerobot/pi05_base",
+}
+GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
+NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
+PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
+
+
+def resolve(source: str | Path) -> Path:
+    """The file or folder that a source names, fetched when it is elsewhere.
+
+    Args:
+        source: A name of NAMES (or what its environment variable says), a path, `gs://BUCKET/FOLDER`, or
+            `hf://OWNER/NAME[/FOLDER][@REVISION]`.
+
+    Raises MorphVlaError, in one sentence, when it is nowhere or cannot be fetched.
+    """
+    text = str(source)
+    if text in NAMES:
+        variable = f"MORPH_VLA_{text.upper().replace('-', '_')}"
+        text = os.environ.get(variable) or NAMES[text]
+    if text.startswith("gs://"):
+        return from_bucket(text)
+    if text.startswith("hf://"):
+        return from_hub(text)
+    if "://" in text:
+        raise MorphVlaError(f"{text}: weights come from a path, gs://, hf:// or a name ({', '.join(NAMES)})")
+    path = Path(text).expanduser()
+    if not path.exists():
+        near = nearest(text, NAMES) or f" (and no name of {', '.join(NAMES)})"
+        raise MorphVlaError(f"{path}: there is no such file or folder{near}")
+    return path
+
+
+# ------------------------------------------------------------------------------------------------- buckets
+
+
+def from_bucket(source: str) -> Path:
+    """A folder of a public bucket, in the cache."""
+    bucket, _, prefix = source.removeprefix("gs://").strip("/").partition("/")
+    if not bucket or not prefix or ".." in prefix.split("/"):
+        raise MorphVlaError(f"{source} is no folder of a bucket; expected gs://BUCKET/FOLDER")
+    final = cache_folder() / "weights" / bucket / prefix
+    if final.is_dir():
+        return final
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(final.with_name(f".{final.name}.lock")):
+        if final.is_dir():  # another process was quicker
+            return final
+        unfinished = final.with_name(f".{final.name}.unfinished")
+        try:
+            objects = list(_listed(bucket, prefix))
+            if not objects:
+                raise MorphVlaError(f"{source}: there is no such folder in the bucket")
+            for entry in objects:
+                _fetch(bucket, entry, unfinished / _inside(source, entry["name"], prefix))
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise MorphVlaError(_cannot(source, error)) from error
+        unfinished.rename(final)
+    return final
+
+
+def _listed(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
+    """Name, size and checksum of every object below a folder that is needed."""
+    token = ""
+    while True:
+        query = {
+            "prefix": f"{prefix}/",
+            "fields": "nextPageToken,items(name,size,md5Hash)",
+            "pageToken": token,
+        }
+        wanted = urllib.parse.urlencode({key: value for key, value in query.items() if value})
+        with urllib.request.urlopen(f"{GOOGLE}/storage/v1/b/{bucket}/o?{wanted}", timeout=SECONDS) as answer:
+            page = json.loads(answer.read(PAGE))
+        for entry in page.get("items", []):
+            inside = entry["name"].removeprefix(f"{prefix}/")
+            if inside and not inside.endswith("/") and not inside.startswith(NOT_NEEDED):
+                yield entry
+        token = page.get("nextPageToken", "")
+        if not token:
+            return
+
+
+def _inside(source: str, name: str, prefix: str) -> Path:
+    path = Path(name.removeprefix(f"{prefix}/"))
+    if path.is_absolute() or ".." in path.parts or "\\" in name:
+        raise MorphVlaError(f"{source}: the bucket names a file outside its folder ({name})")
+    return path
+
+
+def _fetch(bucket: str, entry: dict[str, Any], path: Path) -> None:
+    """One object, from where an earlier attempt stopped; it gets its name when its checksum is right."""
+    size, part = int(entry["size"]), path.with_name(f"{path.name}.part")
+    if path.is_file() and path.stat().st_size == size:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    have = part.stat().st_size if part.is_file() else 0
+    if have > size:
+        part.unlink()
+        have = 0
+    if have < size or size == 0:
+        url = f"{GOOGLE}/{bucket}/{urllib.parse.quote(entry['name'])}"
+        request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+        with contextlib.ExitStack() as opened:
+            answer = opened.enter_context(urllib.request.urlopen(request, timeout=SECONDS))
+            file = opened.enter_context(part.open("ab" if answer.status == 206 else "wb"))
+            while piece := answer.read(PIECE):
+                file.write(piece)
+    found = hashlib.md5(usedforsecurity=False)
+    with part.open("rb") as file:
+        while piece := file.read(PIECE):
+            found.update(piece)
+    checksum = base64.b64encode(found.digest()).decode()
+    if part.stat().st_size != size:
+        raise OSError(f"{part.stat().st_size} of {size} bytes of {path.name} came")
+    if checksum != entry.get("md5Hash", checksum):
+        part.unlink()
+        raise OSError(f"{path.name} came with another checksum than the bucket gives")
+    part.rename(path)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One process at a time, on systems that have such locks; it ends with the process."""
+    with path.open("a") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# ------------------------------------------------------------------------------------------------- the Hub
+
+
+def from_hub(source: str) -> Path:
+    """A repository of the Hub or a folder of it, in the Hub's cache or in MORPH_VLA_CACHE."""
+    address, _, revision = source.removeprefix("hf://").partition("@")
+    owner, _, rest = address.strip("/").partition("/")
+    name, _, folder = rest.partition("/")
+    if not owner or not name or ".." in folder.split("/"):
+        raise MorphVlaError(f"{source} is no repository; expected hf://OWNER/NAME[/FOLDER][@REVISION]")
+    inside = f"{folder}/" if folder else ""
+    hub = require("huggingface_hub", "model")
+    try:
+        found = hub.snapshot_download(
+            f"{owner}/{name}",
+            revision=revision or None,
+            allow_patterns=[
+                f"{inside}{kind}" for kind in ("*.safetensors", "*.json", "params/*", "averaged/*")
+            ],
+            cache_dir=cache_folder() / "hub" if os.environ.get("MORPH_VLA_CACHE") else None,
+        )
+    except (OSError, ValueError) as error:  # the Hub's errors are OSErrors, a wrong name is a ValueError
+        raise MorphVlaError(_cannot(source, error)) from error
+    path = Path(found) / folder
+    if not path.is_dir():
+        raise MorphVlaError(f"{source}: the repository has no folder '{folder}' with weights")
+    return path
+
+
+def _cannot(source: str, error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        reason = f"HTTP {error.code} {error.reason}"
+    elif isinstance(error, urllib.error.URLError):
+        reason = str(error.reason)
+    else:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+    return (
+        f"{source} could not be fetched: {reason.rstrip('.')}; with a network, the same command goes on "
+        f"where it stopped; a copy from elsewhere can be named by its path"
+    )

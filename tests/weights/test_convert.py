@@ -1,0 +1,162 @@
+"""Conversions there and back, and the command."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla import weights
+from morph_vla.errors import MorphVlaError
+from morph_vla.weights import lerobot as format_
+from morph_vla.weights.checkpoint import flat, nested
+
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
+
+def bits(path: Path) -> dict[str, bytes]:
+    """Every tensor of a safetensors file, as the safetensors package reads it."""
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+
+
+def test_openpi_to_lerobot_and_back(tmp_path, openpi, lerobot, host, params, equal):
+    one = weights.save_lerobot(tmp_path / "one", weights.load(openpi, host)[0], host)
+    assert bits(one / "model.safetensors") == bits(lerobot / "model.safetensors")
+    two = weights.save_openpi(tmp_path / "two", weights.load(one)[0])
+    found = weights.load(two, host)[0]
+    equal(found, params)
+    assert weights.digest(found) == weights.digest(params)
+
+
+def test_the_digest_tells_values_names_and_types(params):
+    seen = {weights.digest(params)}
+    for change in (lambda x: x + np.float32(1e-3), lambda x: x.astype(np.float16), lambda x: x[None]):
+        changed = flat(params) | {"time_mlp_in/bias": change(params["time_mlp_in"]["bias"])}
+        seen.add(weights.digest(nested(changed)))
+    leaves = flat(params)
+    leaves["time_mlp_im/bias"] = leaves.pop("time_mlp_in/bias")
+    seen.add(weights.digest(nested(leaves)))
+    assert len(seen) == 5
+
+
+def test_the_plugin_travels_with_lerobot_only_when_it_is_told_to(tmp_path, plugin, drawn, equal):
+    whole = drawn(plugin)
+    with pytest.raises(
+        MorphVlaError, match=r"LeRobot's pi0.5 has no place for the plugin's \d+ leaves and would"
+    ):
+        weights.save_lerobot(tmp_path / "refused", whole, plugin)
+    assert not (tmp_path / "refused").exists()
+    folder = weights.save_lerobot(tmp_path / "kept", whole, plugin, keep_plugin=True)
+    assert not any(name.startswith("morphology") for name in bits(folder / "model.safetensors"))
+    equal(weights.load(folder, plugin)[0], whole)
+
+
+@pytest.mark.parametrize("save", ["save_openpi", "save_morph_vla", "save_lerobot"])
+def test_nothing_is_overwritten_and_nothing_is_left_half(tmp_path, host, params, save, monkeypatch):
+    more = (host,) if save == "save_lerobot" else ()
+    write = getattr(weights, save)
+    write(tmp_path / "there", params, *more)
+    with pytest.raises(
+        MorphVlaError, match="there exists: nothing is overwritten; remove it or choose another"
+    ):
+        write(tmp_path / "there", params, *more)
+
+    def full(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("shutil.copytree", full)
+    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointer.save", full)
+    with pytest.raises(OSError, match="no space left"):
+        write(tmp_path / "new", params, *more)
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_ours_holds_both_kinds_once(tmp_path, host, params, equal):
+    folder = weights.save_morph_vla(tmp_path / "ours", params)
+    assert weights.open_checkpoint(folder).format == "morph_vla"
+    for kind in ("averaged", "params"):
+        equal(weights.load(folder, host, kind=kind)[0], params)
+
+
+def test_config_json_at_full_size_names_lerobots_variants():
+    from morph_vla.pi05 import Pi05Config
+
+    full = Pi05Config(horizon=50)
+    written = format_.config_json(full)
+    assert (written["paligemma_variant"], written["action_expert_variant"]) == ("gemma_2b", "gemma_300m")
+    assert (written["chunk_size"], written["max_action_dim"], written["image_resolution"]) == (
+        50,
+        32,
+        [224, 224],
+    )
+    assert format_.is_lerobots_size(full)
+
+
+def test_a_size_that_lerobot_has_no_name_for(host):
+    assert not format_.is_lerobots_size(host)
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+def test_inspect(run, openpi, params):
+    status, out, _ = run(f"weights inspect {openpi} --hash")
+    assert status == 0
+    lines = out.splitlines()
+    count = sum(leaf.size for leaf in flat(params).values())
+    assert lines[0] == f"{openpi}: openpi, {count:,} values, {4 * count / 1e6:,.1f} MB"
+    assert "sizes: 3 layers, 8 heads of 4, widths 32 and 22, images 21, actions 7, vocabulary 37" in lines
+    assert "fits: no recipe" in lines
+    assert f"sha256: {weights.digest(params)}" in lines
+
+
+def test_inspect_as_json_by_a_recipe_that_does_not_fit(run, openpi):
+    status, out, _ = run(f"weights inspect {openpi} --config panda_demo --json")
+    found = json.loads(out)
+    assert status == 1
+    assert "vocab is 37 in the checkpoint, 520 in the model" in found["problems"]
+    assert any(
+        problem.startswith("shape: PaliGemma/img/head/kernel is (15, 32)") for problem in found["problems"]
+    )
+    assert found["config"]["depth"] == 3
+    assert found["format"] == "openpi"
+
+
+def test_inspect_names_the_recipe_that_fits(run, tmp_path, drawn):
+    from morph_vla.training import config
+
+    model = config.load("panda_demo").model
+    folder = weights.save_openpi(tmp_path / "demo", drawn(model))
+    status, out, _ = run(f"weights inspect {folder} --config panda_demo")
+    assert status == 0
+    assert "fits: panda_demo" in out
+    assert "does not fit" not in out
+
+
+def test_convert_there_and_back_prints_equal_hashes(run, openpi, folder):
+    hashes = set()
+    for source, target, kind in ((openpi, "a", "lerobot"), ("a", "b", "morph_vla"), ("b", "c", "openpi")):
+        status, out, err = run(f"weights convert {source} {target} --to {kind}")
+        assert (status, err) == (0, "")
+        assert out.splitlines()[-1].startswith(f"{target}: {kind}, sha256 ")
+        hashes.add(out.split()[-1])
+    assert len(hashes) == 1
+    assert json.loads((folder / "a" / "config.json").read_text())["chunk_size"] == 50
+    status, _, err = run("weights convert b c --to openpi")
+    assert (status, err) == (2, "error: c exists: nothing is overwritten; remove it or choose another name\n")
+
+
+def test_inspect_of_what_is_no_pi05(run, tmp_path, write):
+    write(tmp_path / "model.safetensors", {"a": np.zeros(3, np.float32)})
+    status, out, _ = run(f"weights inspect {tmp_path}")
+    assert status == 1
+    assert "does not fit: " in out
+    assert "the sizes of a pi0.5 cannot be read off it" in out
