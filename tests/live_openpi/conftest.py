@@ -5,7 +5,6 @@ lerobot is missing, and nothing of it is used: every test here runs on openpi's 
 """
 
 import importlib
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from live_openpi_sizes import BATCH, ODD, pure
+from live_openpi_sizes import BATCH, ODD, paths, pure
 
 from morph_vla.pi05 import Pi05Config
 
@@ -24,21 +23,6 @@ MODULES = {
     "siglip": "models.siglip", "tokenizer": "models.tokenizer", "transforms": "transforms",
     "image_tools": "shared.image_tools", "normalize": "shared.normalize", "sharding": "training.sharding",
 }  # fmt: skip
-
-
-def checkout() -> Path:
-    """The checkout; a test without one skips."""
-    if not os.environ.get("OPENPI"):
-        pytest.skip("no checkout of openpi: make test-openpi OPENPI=path")
-    return Path(os.environ["OPENPI"]).resolve()
-
-
-def paths() -> list[str]:
-    """What has to be on PYTHONPATH."""
-    found = [str(checkout() / "src"), str(checkout() / "packages" / "openpi-client" / "src")]
-    if importlib.util.find_spec("lerobot") is None:
-        found.append(str(Path(__file__).parent / "stub"))
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -134,3 +118,12 @@ def batch() -> Any:
         actions=rng.normal(size=(BATCH, ODD.horizon, ODD.action_dim)).astype(np.float32),
         noise=rng.normal(size=(BATCH, ODD.horizon, ODD.action_dim)).astype(np.float32),
     )
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """That of a process which runs openpi's own scripts through ours."""
+    root = Path(__file__).resolve().parents[2]
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join([str(root), *paths()])}
+    variables.pop("JAX_NUMPY_DTYPE_PROMOTION", None)
+    return variables

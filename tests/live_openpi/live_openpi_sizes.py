@@ -1,6 +1,11 @@
-"""The sizes at which openpi is run beside ours, and how its states are read."""
+"""Where openpi is, the sizes at which it is run beside ours, and how its states are read."""
 
+import importlib.util
+import os
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig
 
@@ -28,3 +33,18 @@ ODD = Pi05Config(
 def pure(state: Any) -> dict[str, Any]:
     """An nnx state as nested dictionaries of arrays, by name."""
     return state.to_pure_dict()
+
+
+def checkout() -> Path:
+    """The checkout; a test without one skips."""
+    if not os.environ.get("OPENPI"):
+        pytest.skip("no checkout of openpi: make test-openpi OPENPI=path")
+    return Path(os.environ["OPENPI"]).resolve()
+
+
+def paths() -> list[str]:
+    """What has to be on PYTHONPATH."""
+    found = [str(checkout() / "src"), str(checkout() / "packages" / "openpi-client" / "src")]
+    if importlib.util.find_spec("lerobot") is None:
+        found.append(str(Path(__file__).parent / "stub"))
+    return found

@@ -73,8 +73,9 @@ def test_openpis_names_and_the_plugins(hosted, params):
     assert new
 
 
-def test_loss_and_actions_are_those_of_the_model_alone(hosted, seen, batch):
-    config = hosted()
+@pytest.mark.parametrize("keys", [{}, {"start": "exact", "bias": "adj-soft-v1.0", "auxiliary": 2}])
+def test_loss_and_actions_are_those_of_the_model_alone(hosted, seen, batch, keys):
+    config = hosted(**keys)
     model = config.create(jax.random.key(0))
     params = moved(model.params())
     model = config.load(params)
@@ -109,17 +110,37 @@ def test_the_plugins_gradient_reaches_every_new_leaf(hosted, seen, batch):
         assert float(jnp.abs(leaf).max()) > 0, path
 
 
-def test_at_the_start_the_plugin_is_near_the_host(hosted, theirs, params, seen, batch, capsys):
+def start(hosted, params, **keys):
+    """A model whose host has openpi's weights and whose plugin is fresh."""
     from morph_vla.hosts.openpi.configs import MorphWeightLoader
 
-    config = hosted()
-    fresh = config.create(jax.random.key(0)).params()
-    model = config.load(MorphWeightLoader("openpi's weights").merge(params, fresh))
-    given = {"noise": jnp.asarray(batch.noise)}
-    plain = dataclasses.replace(seen, state=jnp.asarray(batch.state))
-    wanted = theirs.sample_actions(jax.random.key(0), plain, **given)
-    found = model.sample_actions(jax.random.key(0), seen, **given)
-    difference = float(jnp.abs(found - wanted).max())
+    config = hosted(**keys)
+    return config.load(MorphWeightLoader("here").merge(params, config.create(jax.random.key(0)).params()))
+
+
+@pytest.fixture(scope="module")
+def plain(theirs, seen, batch):
+    """The loss and the actions of openpi's own model on the same batch, without a robot."""
+    bare = dataclasses.replace(seen, state=jnp.asarray(batch.state))
+    return (
+        theirs.compute_loss(jax.random.key(3), bare, jnp.asarray(batch.actions), train=False),
+        theirs.sample_actions(jax.random.key(0), bare, noise=jnp.asarray(batch.noise)),
+    )
+
+
+@pytest.mark.parametrize("bias", ["full", "spd-soft"])
+def test_with_start_exact_it_is_openpis_model(hosted, params, plain, seen, batch, bias):
+    model = start(hosted, params, start="exact", bias=bias, auxiliary=1)
+    found = model.compute_loss(jax.random.key(3), seen, jnp.asarray(batch.actions))
+    np.testing.assert_allclose(found, plain[0], atol=2e-5)
+    found = model.sample_actions(jax.random.key(0), seen, noise=jnp.asarray(batch.noise))
+    np.testing.assert_allclose(found, plain[1], atol=2e-5)
+
+
+def test_with_start_paper_it_is_near(hosted, params, plain, seen, batch, capsys):
+    model = start(hosted, params)
+    found = model.sample_actions(jax.random.key(0), seen, noise=jnp.asarray(batch.noise))
+    difference = float(jnp.abs(found - plain[1]).max())
     with capsys.disabled():
         print(f"\nstart paper: actions differ from openpi's by up to {difference:.2e}")
     assert 0 < difference < 3

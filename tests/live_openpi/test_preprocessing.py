@@ -1,7 +1,9 @@
-"""Prompts, states and their normalisation equal openpi's own functions on random input."""
+"""Frames, prompts, states and their normalisation equal openpi's own functions on random input."""
 
 import logging
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from morph_vla.data.stats import Stats
-from morph_vla.pi05 import tokenizer
+from morph_vla.pi05 import augmentation, observation, tokenizer
 
 LENGTH = 61
 
@@ -67,3 +69,41 @@ def test_quantile_normalisation_and_back(openpi, seed):
     np.testing.assert_allclose(ours.normalise(values), wanted, rtol=1e-5, atol=1e-5)
     back = openpi.transforms.Unnormalize(norm, use_quantiles=True)({"actions": wanted})["actions"]
     np.testing.assert_allclose(ours.restore(np.asarray(wanted, np.float32)), back, rtol=1e-5, atol=1e-5)
+
+
+SIZES = [(31, 43), (67, 29), (23, 23), (480, 640)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pixels", [True, False])
+def test_resizing_in_the_model(openpi, size, pixels):
+    images = np.random.default_rng(sum(size)).uniform(-1, 1, (2, *size, 3)).astype(np.float32)
+    given = jnp.asarray(((images + 1) * 127.5).astype(np.uint8) if pixels else images)
+    wanted = openpi.image_tools.resize_with_pad(given, 37, 37)
+    found = observation.fit(given, 37)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(
+        np.asarray(found, np.float32), np.asarray(wanted, np.float32), atol=1 if pixels else 2e-5
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_resizing_of_a_frame(openpi, size):
+    image = np.random.default_rng(sum(size)).integers(0, 256, (*size, 3)).astype(np.uint8)
+    wanted = openpi.transforms.image_tools.resize_with_pad(image, 37, 37)
+    np.testing.assert_array_equal(observation.resize_with_pad(image, 37), wanted)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_augmentation(openpi, seed):
+    rng = np.random.default_rng(seed)
+    cameras = openpi.model.IMAGE_KEYS
+    images = {name: jnp.asarray(rng.uniform(-1, 1, (5, 37, 37, 3)), jnp.float32) for name in cameras}
+    seen = openpi.model.Observation(
+        images=images, image_masks={name: jnp.ones(5, bool) for name in cameras}, state=jnp.zeros((5, 3))
+    )
+    key = jax.random.key(seed)
+    wanted = openpi.model.preprocess_observation(key, seen, train=True, image_resolution=(37, 37))
+    for name in cameras:
+        found = augmentation.augment(key, images[name], name)
+        np.testing.assert_allclose(found, wanted.images[name], atol=1e-4)

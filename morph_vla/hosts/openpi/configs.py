@@ -17,7 +17,7 @@ import openpi.transforms as _transforms
 from flax import nnx
 
 from morph_vla import robots
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.hosts.openpi import pipeline as ours
 from morph_vla.hosts.openpi import recipes
 from morph_vla.hosts.openpi.model import MorphPi0Config
@@ -150,6 +150,28 @@ class FakeRobotDataConfig(_config.DataConfigFactory):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class MorphTrainConfig(_config.TrainConfig):
+    """openpi's TrainConfig without a moving average of what is frozen.
+
+    openpi casts frozen parameters to bfloat16 and averages them all the same; there 0.99 x + 0.01 x is not x,
+    so the averages, which are what it saves and serves, wander off with every step. Its own configurations
+    with a freeze filter leave the average out as well.
+    """
+
+    ema_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for an average together with a freeze filter."""
+        super().__post_init__()
+        nothing = self.freeze_filter is nnx.Nothing or isinstance(self.freeze_filter, nnx.Nothing)
+        if self.ema_decay is not None and not nothing:
+            raise ConfigError(
+                f"ema_decay: {self.ema_decay:g} would average frozen parameters in bfloat16, where rounding "
+                "moves them every step; leave ema_decay None, or train everything (freeze_filter=nnx.Nothing)"
+            )
+
+
 def train_config(recipe: recipes.Recipe) -> Any:
     """A recipe as openpi's TrainConfig: action-expert fine-tuning from pi05_base, or the small model."""
     common: dict[str, Any] = {
@@ -170,7 +192,7 @@ def train_config(recipe: recipes.Recipe) -> Any:
             vit=small,
         )
         data = FakeRobotDataConfig(robot=recipe.robot)
-        return _config.TrainConfig(
+        return MorphTrainConfig(
             **common, model=model, data=data, num_workers=0, log_interval=1, wandb_enabled=False
         )
     model = MorphPi0Config(action_horizon=recipe.horizon, morphology=recipe.morphology)
@@ -188,7 +210,7 @@ def train_config(recipe: recipes.Recipe) -> Any:
             actions=recipe.actions,
             grippers=recipe.grippers,
         )
-    return _config.TrainConfig(
+    return MorphTrainConfig(
         **common, model=model, data=data, weight_loader=MorphWeightLoader(f"{recipes.BASE}/params")
     )
 
