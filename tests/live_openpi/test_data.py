@@ -83,7 +83,7 @@ def test_a_sample_becomes_an_observation_and_its_actions_come_back(openpi, made,
     assert (found["actions"][:, len(state) :] == 0).all()
 
     out = openpi.transforms.compose([*data.model_transforms.outputs, *data.data_transforms.outputs])(
-        {"state": found["state"], "actions": found["actions"]}
+        {"state": found["state"], "actions": found["actions"].copy()}
     )
     np.testing.assert_allclose(out["actions"], actions, atol=1e-6)
     if recipe.data == "lerobot":  # joints as differences from the state, grippers as they are

@@ -19,7 +19,7 @@ LENGTH = 61
 class Letters:
     """A SentencePiece in miniature: one id per letter."""
 
-    name, vocab = "letters", 2000
+    name, vocab, sha256 = "letters", 2000, ""
 
     def encode(self, text, add_bos=True):
         assert add_bos
