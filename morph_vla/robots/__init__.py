@@ -55,6 +55,7 @@ _HOME = {
     "available": "registry",
     "build": "robot",
     "errors": "judgement",
+    "judge": "judgement",
     "from_file": "robot",
     "load": "registry",
     "parse": "urdf",

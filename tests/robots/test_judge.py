@@ -3,7 +3,6 @@
 import pytest
 
 from morph_vla import robots
-
 from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.urdf import parse
 
