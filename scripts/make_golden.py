@@ -73,7 +73,7 @@ def compare(path: Path, data: dict[str, Any]) -> None:
             sys.exit(f"{path.name}: other keys: {sorted(set(file.files) ^ set(data))}")
         pairs = {key: (np.asarray(data[key], float), np.asarray(file[key], float)) for key in data}
     # Of the array's own size: where the residual stream is small, gradients are large.
-    far = {key: np.abs(a - b).max() / max(1, np.abs(b).max()) for key, (a, b) in pairs.items()}
+    far = {key: np.abs(a - b).max(initial=0) / np.abs(b).max(initial=1) for key, (a, b) in pairs.items()}
     worst = max(far, key=lambda key: far[key])
     print(f"{path.name}: {len(far)} arrays, largest difference {far[worst]:.2g} ({worst})")
     if not far[worst] <= ALLOWED:

@@ -21,7 +21,7 @@ EXAMPLES = """
   morph-vla bench model --size full --json        # on a GPU: 3.4 billion parameters, bfloat16, batch 32
 """
 # batch of a training step by size; a sampling call has one observation
-SIZES = {"small": 2, "mid": 2, "full": 32}
+SIZES = {"small": 2, "mid": 1, "full": 32}
 # What a variant adds to the host; `mix` is the combination with the paper's best average.
 VARIANTS: dict[str, dict[str, Any]] = {
     "tokens alone": {"bias": "none", "film": False},
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--size",
         choices=tuple(SIZES),
         default="mid",
-        help="of the model (default mid: 48 million parameters)",
+        help="of the model (default mid: 57 million parameters)",
     )
     parser.add_argument("--batch", type=int, default=0, metavar="N", help="observations of a training step")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of each side (default 5)")
@@ -120,7 +120,12 @@ def _blank(value: float | None) -> float | str:
 
 
 def config_of(size: str) -> Any:
-    """The host without a body."""
+    """The host without a body.
+
+    `mid` is near the full model in what decides the plugin's share: the expert's part of a layer's
+    parameters, and suffix tokens with a body (32, of up to 16 joints; full 48, of 32) to prefix tokens (496;
+    full 968).
+    """
     from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig
 
     if size == "full":
@@ -128,14 +133,14 @@ def config_of(size: str) -> Any:
     small = size == "small"
     return Pi05Config(
         vocab=2048,
-        image_size=28 if small else 112,
+        image_size=28 if small else 168,
         vit=VitConfig(24, 1, 48, 2, 14) if small else VitConfig(256, 6, 1024, 4, 14),
-        prefix=GemmaConfig(32, 48) if small else GemmaConfig(512, 2048),
+        prefix=GemmaConfig(32, 48) if small else GemmaConfig(512, 4096),
         expert=GemmaConfig(16, 32) if small else GemmaConfig(256, 1024),
-        depth=2 if small else 8,
+        depth=2 if small else 6,
         heads=2 if small else 8,
         head_dim=16 if small else 64,
-        max_tokens=8 if small else 48,
+        max_tokens=8 if small else 64,
         dtype="float32",
     )
 
@@ -250,7 +255,9 @@ def comparisons(host: Side, variants: dict[str, dict[str, Any]], repeats: int) -
     sampling = host.sampling()
     yield compare("sampling, modulations once", sampling, "in each call", host.sampling(table=False), repeats)
     for name, change in variants.items():
-        config = dataclasses.replace(host.config, morphology=MorphologyConfig(**change))
+        places = 32 if host.config.depth > 6 else 16  # as many tokens more, in proportion
+        morphology = MorphologyConfig(max_joints=places, **change)
+        config = dataclasses.replace(host.config, morphology=morphology)
         config.check()
         side = Side(config, host.batch, host)
         yield compare(f"training step, {name}", side.training(loss), "bare host", once, repeats)
