@@ -143,7 +143,8 @@ class TopologyBias(nn.Module):
             graph = controls.random_graph(graph, jnp.asarray(body.joint_mask), config.control_seed)
         if config.bias == "spd-soft":
             start = spd_init(config.bias_init, layers, config.max_distance)
-            return spd_bias(self.param("theta", lambda _: jnp.asarray(start)), jnp.asarray(body.distances))
+            theta = jnp.asarray(self.param("theta", lambda _: jnp.asarray(start)))
+            return spd_bias(theta, jnp.asarray(body.distances))
         if not config.bias.startswith("adj-soft"):
             return hard_bias(config.bias, graph, layers)
         pairs = config.max_joints if config.bias == "adj-soft-v1.0" else 1

@@ -84,7 +84,8 @@ class KinematicTokens(nn.Module):
         if config.film:
             tokens = self.film(tokens, jnp.tile(jnp.asarray(body.descriptors), (1, config.copies, 1)))
         mask = jnp.tile(joint_mask, (1, config.copies))
-        return Tokens(tokens, mask, self.bias(body), self.gate if config.start == "exact" else None)
+        gate = jnp.asarray(self.gate) if config.start == "exact" else None
+        return Tokens(tokens, mask, self.bias(body), gate)
 
     def _values(self, actions: Float[Array, "b h a"], joint_mask: Bool[Array, "b j"]) -> Array:
         """The columns that tokens read: the joints' own, or random mixtures of them."""

@@ -46,7 +46,7 @@ def part_of(path: tuple[str, ...]) -> str:
 
 def parameters(tree: Params | Shapes) -> dict[str, int]:
     """Number of parameters per part, in the order of PARTS."""
-    found = dict.fromkeys(PARTS, 0)
+    found = {str(part): 0 for part in PARTS}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         found[part_of(tuple(str(key.key) for key in path))] += int(leaf.size)
     return found

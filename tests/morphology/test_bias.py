@@ -113,7 +113,7 @@ def test_joints_that_nothing_connects_have_the_last_entry():
 
 
 def test_where_spd_soft_starts_is_as_drawn():
-    names = ["zero", "hard", "mix", "linear"]
+    names: list[Any] = ["zero", "hard", "mix", "linear"]
     rows = [
         np.array([float(word) for word in line]).reshape(4, 5) for line in drawing(bias.spd_init, "0123457.-")
     ]
