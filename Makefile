@@ -39,7 +39,7 @@ test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot
 
 # openpi cannot be installed from a package registry: give a checkout. Its lerobot is a git commit, whose import
 # tests/live_openpi/stub satisfies. Its trainer does not run at current releases; there, the models are compared.
-OPENPI_NEEDS := ml_collections augmax einops equinox flatbuffers fsspec imageio numpydantic pillow sentencepiece \
+OPENPI_NEEDS := beartype chex ml_collections augmax einops equinox flatbuffers fsspec imageio numpydantic pillow sentencepiece \
 	torch tqdm-loggable tyro wandb filelock treescope rich dm-tree websockets msgpack etils pytest hypothesis \
 	'transformers<5'
 TEST_OPENPI := -m pytest -q -o addopts= -W ignore -s
