@@ -73,7 +73,7 @@ def evaluate(
     from morph_vla.sim import rollout
 
     require_gl()
-    policy = CheckpointPolicy(checkpoint, batch=settings.parallel)
+    policy = CheckpointPolicy(checkpoint, robot=suite.robot, batch=settings.parallel)
     problems = mismatches(policy, suite)
     if problems:
         raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.name}': " + "; ".join(problems))

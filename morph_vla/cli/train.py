@@ -38,8 +38,11 @@ def run(arguments: argparse.Namespace) -> None:
     recipe = config.load(arguments.recipe, arguments.overrides, arguments.folders)
     done = train(recipe, arguments.output, quiet=arguments.json)
     if arguments.json:
-        print_json({"checkpoint": str(done.checkpoint), "parameters": done.parameters, "parts": done.parts})
+        facts = {"checkpoint": str(done.checkpoint), "stopped": done.stopped}
+        print_json({**facts, "parameters": done.parameters, "parts": done.parts})
     else:
+        if done.stopped:
+            print(f"stopped by SIGTERM at step {done.checkpoint.name}; the same command goes on")
         print(done.checkpoint)
 
 
@@ -55,6 +58,8 @@ def train(recipe: "Recipe", folder: Path, quiet: bool = False) -> "Run":
             if not bars:
                 bars.append(stack.enter_context(Bar("training", report.steps, "step")))
             facts = {"loss": f"{report.loss:.4f}", "lr": f"{report.lr:.1e}"}
+            if len(report.robots) > 1:
+                facts |= {name: f"{loss:.4f}" for name, loss in report.robots.items()}
             if report.held_out_loss is not None:
                 facts["held out"] = f"{report.held_out_loss:.4f}"
             bars[0].at(report.step, **facts)

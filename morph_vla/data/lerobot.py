@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,17 @@ class Recordings:
         """Number of frames."""
         return int(self.state.shape[0])
 
+    def last_of(self, rows: Int[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
+        """The last row of each row's episode."""
+        return self.ends[np.searchsorted(self.starts, rows, side="right") - 1] - 1
+
     def episode_of(self) -> Int[np.ndarray, "n"]:
         """Episode number of every frame."""
         return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
 
 
-def read(root: Path, state: str = STATE, action: str = ACTION) -> Recordings:
-    """Values of the LeRobot v3.0 dataset in the folder `root`.
+def read(root: Path, state: Sequence[str] = (STATE,), action: Sequence[str] = (ACTION,)) -> Recordings:
+    """Values of the LeRobot v3.0 dataset in the folder `root`; those of several keys are joined in order.
 
     Raises MorphVlaError when the folder holds no dataset, is of another version, lacks a feature (the nearest
     is named), or holds values that are not finite (episode and frame are named).
@@ -68,11 +72,11 @@ def read(root: Path, state: str = STATE, action: str = ACTION) -> Recordings:
         )
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset(f"local/{root.name}", root=root)
     meta, table = dataset.meta, dataset.hf_dataset.data
-    for name in (state, action):
+    for name in (*state, *action):
         if name not in meta.features:
             raise MorphVlaError(f"{root}: no feature '{name}'{nearest(name, meta.features)}")
     episode, frame, task = (table.column(f"{name}_index").to_numpy() for name in ("episode", "frame", "task"))
-    values = {name: _matrix(table, name) for name in (state, action)}
+    values = {name: _matrix(table, name) for name in (*state, *action)}
     for name, value in values.items():
         _check_finite(root, name, value, episode, frame)
     starts = np.flatnonzero(np.r_[True, np.diff(episode) != 0])
@@ -81,8 +85,8 @@ def read(root: Path, state: str = STATE, action: str = ACTION) -> Recordings:
         version=version,
         fps=float(meta.fps),
         robot_type=str(meta.robot_type or ""),
-        state=values[state],
-        action=values[action],
+        state=np.concatenate([values[name] for name in state], axis=1),
+        action=np.concatenate([values[name] for name in action], axis=1),
         starts=starts,
         ends=np.r_[starts[1:], len(episode)],
         task_of=task.astype(np.int64),

@@ -1,22 +1,121 @@
-"""Which sample comes at which step: a pure function of (seed, step), so that a resumed run sees what an
-uninterrupted one would have seen.
+"""Which sample comes at which step: a pure function of (seed, step), over one dataset or several by weight.
+
+Each dataset's order is grain's (`MapDataset`: shuffled passes without end, any place found at once), so a
+resumed run, any number of loader threads and any number of processes see the same samples in the same places.
+The interleaving is ours: grain's `mix` rounds the shares to a percent of the smallest, and mixes rows only.
 """
 
+import dataclasses
 import hashlib
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from morph_vla.errors import MorphVlaError, require
 
-def batch_rows(rows: Int[np.ndarray, "n"], batch: int, seed: int, step: int) -> Int[np.ndarray, "b"]:
-    """The rows of step `step`: pass after pass over `rows`, each shuffled anew, batches cut across passes."""
-    places = np.arange(step * batch, (step + 1) * batch)
-    out = np.empty(batch, np.int64)
-    for turn in np.unique(places // len(rows)):
-        here = places // len(rows) == turn
-        order = np.random.default_rng([seed, int(turn)]).permutation(len(rows))
-        out[here] = rows[order[places[here] % len(rows)]]
-    return out
+By = Literal["batch", "row"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """An endless order of rows of several datasets.
+
+    A place in it is one row; step s of a batch b takes the places s * b to s * b + b - 1. Make it with `mix`.
+    """
+
+    rows: tuple[Int[np.ndarray, "_"], ...]  # the rows of each dataset that are drawn
+    weights: tuple[int, ...]  # whole numbers in the proportions asked for
+    passes: tuple[Any, ...]  # grain's MapDataset of each dataset: place -> index into its rows
+    batch: int
+    by: By
+
+    def at(
+        self, step: int, process: int = 0, processes: int = 1
+    ) -> tuple[Int[np.ndarray, "b"], Int[np.ndarray, "b"]]:
+        """(dataset, row) of one step; of several processes each takes its share, in order.
+
+        The shares joined are what one process would have drawn. Raises MorphVlaError when the batch cannot
+        be shared evenly.
+        """
+        if self.batch % processes:
+            raise MorphVlaError(f"a batch of {self.batch} cannot be shared by {processes} processes evenly")
+        share = self.batch // processes
+        inside = np.arange(process * share, (process + 1) * share)
+        if self.by == "batch":
+            dataset, turn = interleave(np.full(share, step), self.weights)
+            place = turn * self.batch + inside
+        else:
+            dataset, place = interleave(step * self.batch + inside, self.weights)
+        pairs = zip(dataset.tolist(), place.tolist(), strict=True)
+        return dataset, np.array([self.rows[d][self.passes[d][p]] for d, p in pairs], np.int64)
+
+
+def interleave(
+    places: Int[np.ndarray, "b"], weights: tuple[int, ...]
+) -> tuple[Int[np.ndarray, "b"], Int[np.ndarray, "b"]]:
+    """Which dataset each place of an endless mixture belongs to, and how many places it had before.
+
+    Of the first k places that the datasets i, i+1, ... share, whose weights sum to R, dataset i has
+    k - floor(k (R - w_i) / R), and the later ones the rest. Two datasets at 3 : 1, places 0 to 7:
+
+        0 0 0 1 0 0 0 1
+    """
+    dataset, before = np.full(len(places), -1), np.zeros(len(places), np.int64)
+    here, next_place, remaining = places, places + 1, sum(weights)
+    for index, weight in enumerate(weights):
+        left_here, left_next = (k * (remaining - weight) // remaining for k in (here, next_place))
+        its = (dataset < 0) & (next_place - left_next > here - left_here)
+        dataset = np.where(its, index, dataset)
+        before = np.where(its, here - left_here, before)
+        here, next_place, remaining = left_here, left_next, remaining - weight
+    return dataset, before
+
+
+def mix(
+    rows: Sequence[Int[np.ndarray, "_"]],
+    weights: Sequence[float | int],
+    batch: int,
+    seed: int,
+    by: By = "row",
+) -> Mixture:
+    """The order in which the rows of several datasets are drawn, in the shares of `weights`.
+
+    Each dataset is passed over again and again, every pass shuffled anew from the seed and the dataset's
+    number. `by` "row" mixes rows within a batch; "batch" draws every batch from one dataset (the paper: 8:2).
+    The shares are met as exactly as whole numbers allow at every point of the run.
+
+    Raises MorphVlaError for a dataset without rows, and for weights that are not positive.
+    """
+    for index, (own, weight) in enumerate(zip(rows, weights, strict=True)):
+        if len(own) == 0:
+            raise MorphVlaError(f"dataset {index} of the mixture has no rows to draw")
+        if not 0 < weight < float("inf"):
+            raise MorphVlaError(
+                f"dataset {index} of the mixture has the weight {weight:g}; expected more than 0"
+            )
+    grain = require("grain", "lerobot")
+    passes = tuple(
+        grain.MapDataset.range(len(own)).seed(_seed(seed, index)).shuffle().repeat()
+        for index, own in enumerate(rows)
+    )
+    return Mixture(tuple(rows), _whole(weights), passes, batch, by)
+
+
+def _whole(weights: Sequence[float | int]) -> tuple[int, ...]:
+    """The smallest whole numbers in the proportions of the weights."""
+    parts = [Fraction(repr(weight)).limit_denominator(10**6) for weight in weights]
+    common = math.lcm(*(part.denominator for part in parts))
+    whole = [max(1, int(part * common)) for part in parts]
+    return tuple(number // math.gcd(*whole) for number in whole)
+
+
+def _seed(seed: int, dataset: int) -> int:
+    """32 bits that differ for every run and dataset."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{dataset}".encode()).digest()[:4], "big")
 
 
 def held_out(episodes: int, share: float, salt: str = "") -> Bool[np.ndarray, "e"]:

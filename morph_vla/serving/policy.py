@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from morph_vla import robots
+from morph_vla.data.actions import restore
 from morph_vla.data.stats import Stats
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.morphology import body_of
 from morph_vla.pi05 import (
     Modulations,
@@ -34,29 +35,41 @@ from morph_vla.training.config import Recipe
 
 
 class CheckpointPolicy:
-    """The averaged parameters of a checkpoint, with the recipe's preprocessing."""
+    """The averaged parameters of a checkpoint, with the recipe's preprocessing, driving one of its robots."""
 
     def __init__(
-        self, folder: Path, *, batch: int = 20, steps: int = 10, seed: int = 0, tokenizer_name: str = ""
+        self,
+        folder: Path,
+        *,
+        robot: str = "",
+        batch: int = 20,
+        steps: int = 10,
+        seed: int = 0,
+        tokenizer_name: str = "",
     ):
         """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation).
 
+        `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
-        Raises MorphVlaError when it is not the one that the checkpoint was trained with.
+        Raises MorphVlaError when it is not the one that the checkpoint was trained with, and for a robot that
+        it was not trained on.
         """
         self.folder, self.about = folder, checkpoint.about(folder)
         recipe = dropin.read(folder / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)
+        self.robot_name = _choose(self.about, robot, folder)
+        self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
+        self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
         self._stats = {
-            kind: Stats(**{k: tuple(v) for k, v in self.about[kind].items()})
+            kind: Stats(**{k: tuple(v) for k, v in self.trained[kind].items()})
             for kind in ("state_stats", "action_stats")
         }
         self._tokenizer = tokenizer.load(tokenizer_name or recipe.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
-        self.robot = robots.load(self.about["robot"])
-        self._joints = len(self.about["joints"])
+        self.robot = robots.load(self.robot_name)
+        self._joints = len(self.trained["joints"])
         self._body = None
         if recipe.model.morphology is not None:
             one = body_of(self.robot, recipe.model.morphology.max_joints)
@@ -86,11 +99,12 @@ class CheckpointPolicy:
         real = len(observations)
         rows = observations + [observations[-1]] * (self.batch - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        found = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))[
-            :real, :, : self._joints
-        ]
-        actions = self._stats["action_stats"].restore(found)
-        return [{"actions": chunk} for chunk in actions]
+        found = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))
+        learnt = self._stats["action_stats"].restore(found[:real, :, : self._joints])
+        states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
+        relative = np.asarray(self.trained["relative"])
+        absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
+        return [{"actions": chunk} for chunk in absolute]
 
     def prepare(self, rows: Sequence[dict[str, Any]]) -> Observation:
         """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""
@@ -100,7 +114,7 @@ class CheckpointPolicy:
             model_name: np.stack(
                 [resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows]
             )
-            for model_name, name in self.recipe.data.cameras.items()
+            for model_name, name in self.cameras.items()
         }
         states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
         prompts = [
@@ -116,7 +130,7 @@ class CheckpointPolicy:
         )
 
     def _check(self, observation: dict[str, Any]) -> None:
-        wanted = [f"images/{name}" for name in self.recipe.data.cameras.values()]
+        wanted = [f"images/{name}" for name in self.cameras.values()]
         missing = [key for key in [*wanted, "state", "prompt"] if key not in observation]
         if missing:
             raise MorphVlaError(
@@ -126,8 +140,22 @@ class CheckpointPolicy:
         if len(observation["state"]) != self._joints:
             raise MorphVlaError(
                 f"the observation's state has {len(observation['state'])} values; this policy was trained "
-                f"with {self._joints} ({', '.join(self.about['joints'])})"
+                f"with {self._joints} ({', '.join(self.trained['joints'])})"
             )
+
+
+def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
+    """The robot to drive: the one asked for, or the only one."""
+    known = list(about.get("robots", {}))
+    if not known:
+        raise MorphVlaError(f"{folder}: a checkpoint of an earlier morph_vla (schema 1); train it again")
+    if not robot and len(known) > 1:
+        raise MorphVlaError(f"{folder} was trained on several robots; say which one: {', '.join(known)}")
+    if robot and robot not in known:
+        raise MorphVlaError(
+            f"{folder} was not trained on robot '{robot}'{nearest(robot, known)} ({', '.join(known)})"
+        )
+    return robot or known[0]
 
 
 def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
@@ -150,16 +178,14 @@ def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
 def mismatches(policy: CheckpointPolicy, suite: Any) -> list[str]:
     """What a suite gives and the policy was not trained with, one sentence each; empty when they fit."""
     found = []
-    if suite.robot != policy.about["robot"]:
-        found.append(
-            f"robot: the suite has '{suite.robot}', the policy was trained on '{policy.about['robot']}'"
-        )
-    if suite.control_rate != policy.about["control_rate"]:
+    if suite.robot != policy.robot_name:
+        found.append(f"robot: the suite has '{suite.robot}', the policy drives '{policy.robot_name}'")
+    if suite.control_rate != policy.trained["control_rate"]:
         found.append(
             f"control rate: the suite runs at {suite.control_rate:g} Hz, "
-            f"the policy was trained at {policy.about['control_rate']:g} Hz"
+            f"the policy was trained at {policy.trained['control_rate']:g} Hz"
         )
-    for name in policy.recipe.data.cameras.values():
+    for name in policy.cameras.values():
         if name not in suite.cameras:
             found.append(f"camera: the policy needs '{name}', the suite has {', '.join(suite.cameras)}")
     return found

@@ -27,10 +27,31 @@ KEEP = 2  # newest checkpoints kept while training, besides the first
 
 
 def save(folder: Path, state: State, about: dict[str, Any]) -> Path:
-    """Write the checkpoint of `state` under `folder`, remove those that are no longer needed; its path."""
+    """Write the checkpoint of `state` under `folder`, remove those that are no longer needed; its path.
+
+    Raises MorphVlaError when it cannot be written (a full disk); earlier checkpoints stay as they are.
+    """
     step = int(state.step)
     final, unfinished = folder / str(step), folder / f"{step}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        _fill(unfinished, state, about)
+    except (OSError, ValueError) as error:  # tensorstore words a failed write as a ValueError
+        shutil.rmtree(unfinished, ignore_errors=True)
+        kept = [str(found) for found in steps(folder)]
+        raise MorphVlaError(
+            f"{final}: the checkpoint cannot be written ({' '.join(str(error).split())[:200]}); "
+            f"kept are {', '.join(kept) or 'none'}: make room, and the same command goes on"
+        ) from error
+    shutil.rmtree(final, ignore_errors=True)
+    unfinished.rename(final)
+    for old in steps(folder)[1:-KEEP]:
+        shutil.rmtree(folder / str(old))
+    return final
+
+
+def _fill(unfinished: Path, state: State, about: dict[str, Any]) -> None:
+    """Everything a checkpoint holds, into a folder that is not one yet."""
     unfinished.mkdir(parents=True)
     _write(unfinished / "params", {"params": state.params})
     _write(unfinished / "averaged", {"params": averaged(state)})
@@ -39,12 +60,7 @@ def save(folder: Path, state: State, about: dict[str, Any]) -> Path:
     write_text(unfinished / "leaves.json", json.dumps(names))
     plain = dict(about)
     write_text(unfinished / "recipe.json", json.dumps(plain.pop("recipe"), indent=2))
-    write_text(unfinished / "policy.json", json.dumps({**plain, "step": step}, indent=2))
-    shutil.rmtree(final, ignore_errors=True)
-    unfinished.rename(final)
-    for old in steps(folder)[1:-KEEP]:
-        shutil.rmtree(folder / str(old))
-    return final
+    write_text(unfinished / "policy.json", json.dumps({**plain, "step": int(state.step)}, indent=2))
 
 
 def steps(folder: Path) -> list[int]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from morph_vla.data.actions import Kind
+from morph_vla.data.mixture import By
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.tokenizer import BytesTokenizer, check_vocab
@@ -12,13 +14,51 @@ from morph_vla.robots import dropin
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class Dataset:
     """One LeRobot dataset of one robot."""
 
     dataset: str  # folder of a LeRobot dataset
     robot: str
-    cameras: dict[str, str]  # the model's camera name -> the dataset's
+    cameras: dict[str, str] = dataclasses.field(default_factory=dict)  # the model's name -> the dataset's
+    weight: float = 1.0  # its share of the mixture
+    actions: Kind = "absolute"  # what is learnt: absolute targets, deltas from the state, or velocities
+    state: tuple[str, ...] = ()  # the dataset's keys; none takes those of the robot's side file
+    action: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What is trained on: one dataset, written here, or several under `datasets`, each of one robot."""
+
+    dataset: str = ""
+    robot: str = ""
+    cameras: dict[str, str] = dataclasses.field(default_factory=dict)
+    actions: Kind = "absolute"
+    state: tuple[str, ...] = ()
+    action: tuple[str, ...] = ()
+    datasets: tuple[Dataset, ...] = ()
+    by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
+
+    def __post_init__(self) -> None:
+        if self.datasets:
+            if self.dataset or self.robot or self.cameras or self.state or self.action:
+                raise ConfigError("has both datasets and a dataset of its own; put it into the list")
+            return
+        for key in ("dataset", "robot"):
+            if not getattr(self, key):
+                raise ConfigError(f"{key} is missing; expected dataset and robot, or a list of datasets")
+
+    @property
+    def sources(self) -> tuple[Dataset, ...]:
+        """The datasets, however they are written."""
+        if self.datasets:
+            return self.datasets
+        return (Dataset(self.dataset, self.robot, self.cameras, 1.0, self.actions, self.state, self.action),)
+
+    def of_robot(self, name: str) -> Dataset | None:
+        """The first dataset of a robot."""
+        return next((source for source in self.sources if source.robot == name), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +83,9 @@ class Training:
     batch: int = 32
     kind: Literal["full", "expert"] = "full"
     flow_samples: int = 1  # noise draws per observation; they share one prefix
+    loss_over: Literal["real", "all"] = (
+        "real"  # the robot's own action values, or all of the model's (openpi)
+    )
     seed: int = 0
     ema: float = 0.99
     # shift: shift_pixels and brightness, of small models; openpi: crop, rotation and colours as pi0.5 had
@@ -94,19 +137,34 @@ def check(recipe: Recipe, where: str) -> None:
             check_vocab(BytesTokenizer(), recipe.model.vocab)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
-    for name in recipe.data.cameras:
-        if name not in recipe.model.cameras:
-            known = recipe.model.cameras
-            raise ConfigError(
-                f"{where}: data.cameras: '{name}' is not one of the model's cameras "
-                f"{', '.join(known)}{nearest(name, known)}"
-            )
+    _check_data(recipe, where)
     for key in ("steps", "batch", "flow_samples", "log_every", "held_out_every", "checkpoint_every"):
         if getattr(recipe.training, key) < 1:
             raise ConfigError(
                 f"{where}: training.{key}: must be at least 1, not {getattr(recipe.training, key)}"
             )
-    if not 0 <= recipe.data.held_out < 1:
-        raise ConfigError(f"{where}: data.held_out: must lie in [0, 1), not {recipe.data.held_out}")
     if not 0 <= recipe.training.ema < 1:
         raise ConfigError(f"{where}: training.ema: must lie in [0, 1), not {recipe.training.ema}")
+
+
+def _check_data(recipe: Recipe, where: str) -> None:
+    known = recipe.model.cameras
+    for index, source in enumerate(recipe.data.sources):
+        place = f"data.datasets.{index}" if recipe.data.datasets else "data"
+        for name in source.cameras:
+            if name not in known:
+                raise ConfigError(
+                    f"{where}: {place}.cameras: '{name}' is not one of the model's cameras "
+                    f"{', '.join(known)}{nearest(name, known)}"
+                )
+        if not 0 < source.weight < float("inf"):
+            raise ConfigError(f"{where}: {place}.weight: must be more than 0, not {source.weight:g}")
+    if not 0 <= recipe.data.held_out < 1:
+        raise ConfigError(f"{where}: data.held_out: must lie in [0, 1), not {recipe.data.held_out}")
+    kinds: dict[str, str] = {}
+    for source in recipe.data.sources:
+        if kinds.setdefault(source.robot, source.actions) != source.actions:
+            raise ConfigError(
+                f"{where}: data.datasets: '{source.robot}' learns {kinds[source.robot]} actions from one "
+                f"dataset and {source.actions} ones from another; a robot's actions have one meaning"
+            )

@@ -7,28 +7,26 @@ an uninterrupted one would have done: samples and noise are functions of (seed, 
 import dataclasses
 import json
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
 
-from morph_vla import robots
-from morph_vla.data import lerobot, mixture, stats, transforms
 from morph_vla.errors import MorphVlaError
-from morph_vla.morphology import body_of
-from morph_vla.pi05 import Observation, init_params, tokenizer
+from morph_vla.pi05 import init_params, tokenizer
 from morph_vla.pi05 import model as pi05
 from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint
 from morph_vla.training import step as steps
 from morph_vla.training.config import Recipe
-
-HELD_OUT_ROWS = 256  # frames of held-out episodes on which the held-out loss is measured
+from morph_vla.training.source import Batch, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +39,9 @@ class Report:
     held_out_loss: float | None
     lr: float
     steps_per_s: float
+    robots: dict[str, float]  # the loss of each robot's rows since the last line
+    held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
+    waiting: float  # share of the time since the last line spent waiting for data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,70 +54,7 @@ class Run:
     parts: dict[str, dict[str, int]]  # part -> {"trainable": n, "frozen": n}
     curve: list[dict[str, Any]]
     seconds: float
-
-
-class Source:
-    """A recipe's data, ready for the model: batches by step, and the held-out rows."""
-
-    def __init__(self, recipe: Recipe, cache: Path, progress: Callable[[str], None] | None = None):
-        say = progress or (lambda _: None)
-        robot = robots.load(recipe.data.robot)
-        say("reading values")
-        self.recordings = lerobot.read(Path(recipe.data.dataset))
-        names = tuple(joint.name for joint in robot.joints)
-        width = self.recordings.action.shape[1]
-        if width != len(names):
-            raise MorphVlaError(
-                f"{recipe.data.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
-                f"joints ({', '.join(names)})"
-            )
-        if width > recipe.model.action_dim:
-            raise MorphVlaError(
-                f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
-                "values; raise model.action_dim"
-            )
-        self.recipe, self.robot, self.action_dims = recipe, robot, width
-        self.state_stats = stats.compute(self.recordings.state, names)
-        self.action_stats = stats.compute(self.recordings.action, names)
-        frames = {}
-        for model_name, name in recipe.data.cameras.items():
-            say(f"decoding camera '{name}' ({self.recordings.frames} frames)")
-            frames[model_name] = lerobot.frames(self.recordings, name, recipe.model.image_size, cache)
-        say("tokenising")
-        self.tokenizer = tokenizer.load(recipe.tokenizer)
-        tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
-        self.table = transforms.prepare(
-            self.recordings, self.state_stats, self.action_stats, self.tokenizer, frames,
-            action_dim=recipe.model.action_dim, max_tokens=recipe.model.max_tokens,
-        )  # fmt: skip
-        held = mixture.held_out(len(self.recordings.starts), recipe.data.held_out)[
-            self.recordings.episode_of()
-        ]
-        self.train_rows, held_rows = np.flatnonzero(~held), np.flatnonzero(held)
-        self.held_rows = held_rows[:: max(1, len(held_rows) // HELD_OUT_ROWS)][:HELD_OUT_ROWS]
-        self._body = None
-        if recipe.model.morphology is not None:
-            self._body = body_of(robot, recipe.model.morphology.max_joints)
-
-    def batch(self, rows: Int[np.ndarray, "b"]) -> tuple[Observation, np.ndarray]:
-        """Observation and actions [b h a] of the given rows."""
-        table, count = self.table, len(rows)
-        body = None
-        if self._body is not None:
-            body = jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape)), self._body)
-        observation = Observation(
-            {name: np.asarray(frames[rows]) for name, frames in table.frames.items()},
-            {name: np.ones(count, bool) for name in table.frames},
-            table.tokens[rows],
-            table.token_mask[rows],
-            body,
-        )
-        return observation, transforms.chunks(table, rows, self.recipe.model.horizon)
-
-    def at(self, step: int) -> tuple[Observation, np.ndarray]:
-        """The batch of one step: a pure function of the recipe's seed and the step."""
-        training = self.recipe.training
-        return self.batch(mixture.batch_rows(self.train_rows, training.batch, training.seed, step))
+    stopped: bool  # by SIGTERM, before its last step; the same command goes on
 
 
 def train(
@@ -154,9 +92,9 @@ def train(
     curve = _Curve(folder / "log.jsonl", int(state.step))
     if on_stage and int(state.step) < training.steps:
         on_stage("compiling the training step")
-    _loop(source, state, optimizer, schedule, curve, checkpoints, about, on_report)
+    stopped = _loop(source, state, optimizer, schedule, curve, checkpoints, about, on_report)
     last = checkpoints / str(checkpoint.steps(checkpoints)[-1])
-    return Run(folder, last, pi05.count(params), parts, curve.lines, time.monotonic() - began)
+    return Run(folder, last, pi05.count(params), parts, curve.lines, time.monotonic() - began, stopped)
 
 
 def _loop(
@@ -168,53 +106,144 @@ def _loop(
     checkpoints: Path,
     about: dict[str, Any],
     on_report: Callable[[Report], None] | None,
-) -> None:
-    """The steps that are left."""
+) -> bool:
+    """The steps that are left; whether SIGTERM ended them early, after a checkpoint."""
     config, training = source.recipe.model, source.recipe.training
-    advance = steps.make_step(config, training, optimizer, source.action_dims)
-    held_out = _held_out_loss(source)
+    advance = steps.make_step(config, training, optimizer)
+    held_out = _held_out(source)
     key = jax.random.key(training.seed)
-    mark, mark_step = time.monotonic(), int(state.step)
-    for number in range(int(state.step), training.steps):
-        observation, actions = source.at(number)
-        state, metrics = advance(state, observation, actions, key)
-        done = number + 1
-        if number == mark_step:  # the first step compiles: it says nothing about the rate
+    first = int(state.step)
+    meter = _Meter(source, checkpoints, first)
+    batches = source.batches(first, training.steps)
+    with _terminated() as terminated:
+        for number in range(first, training.steps):
+            with meter.waiting():
+                batch = next(batches)
+            state, metrics = advance(state, batch.observation, batch.actions, batch.mask, key)
+            meter.add(number, batch, metrics)
+            done = number + 1
+            last = done == training.steps or terminated.is_set()
+            if done % training.log_every == 0 or last:
+                loss, robots, rate, waiting = meter.read()
+                measure = done % training.held_out_every == 0 or done == training.steps
+                held = held_out(state) if measure else None
+                mean = None if not held else float(np.mean([row["loss"] for row in held.values()]))
+                lr = float(schedule(number))
+                report = Report(done, training.steps, loss, mean, lr, rate, robots, held, waiting)
+                curve.add(report)
+                if on_report:
+                    on_report(report)
+            if done % training.checkpoint_every == 0 or last:
+                meter.check()
+                checkpoint.save(checkpoints, state, about)
+            if last:
+                break
+    return terminated.is_set() and int(state.step) < training.steps
+
+
+@contextmanager
+def _terminated() -> Iterator[threading.Event]:
+    """An event that SIGTERM sets, so that the step under way is finished and saved."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Meter:
+    """Losses since the last line, by robot; the pace; and whether a loss is still a number."""
+
+    def __init__(self, source: Source, checkpoints: Path, step: int):
+        self._source, self._checkpoints, self._first = source, checkpoints, step
+        self._pending: list[tuple[int, Batch, dict[str, Any]]] = []
+        self._steps, self._began, self._waited, self._counted_waiting = 0, 0.0, 0.0, 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self._waited += time.monotonic() - began
+
+    def add(self, number: int, batch: Batch, metrics: dict[str, Any]) -> None:
+        """Keep a step's losses on the device: reading them would wait for it."""
+        self._pending.append((number, batch._replace(observation=None, actions=None), metrics))
+        if number == self._first:  # the first step compiles: it says nothing about the pace
             jax.block_until_ready(metrics)
-            mark = time.monotonic()
-        if done % training.log_every == 0 or done == training.steps:
-            value = float(metrics["loss"])
-            if not math.isfinite(value):
+            self._began, self._waited = time.monotonic(), 0.0
+        else:
+            self._steps += 1
+
+    def check(self) -> None:
+        """Raise MorphVlaError when a loss since the last line is not finite: step, episodes, what is kept."""
+        for number, _, metrics in self._pending:
+            loss = float(metrics["loss"])
+            if not math.isfinite(loss):
                 raise MorphVlaError(
-                    f"the loss is {value} at step {done}; the last good checkpoint is kept in {checkpoints}. "
-                    "Lower optimizer.peak_lr or look at the statistics (`morph-vla stats`)"
+                    f"the loss is {loss} at step {number + 1}, on {self._episodes(number)}; the last good "
+                    f"checkpoint is {self._last_good()}. Lower optimizer.peak_lr or look at the statistics "
+                    "(`morph-vla stats`)"
                 )
-            rate = (done - 1 - mark_step) / max(time.monotonic() - mark, 1e-9)
-            measure = done % training.held_out_every == 0 or done == training.steps
-            held = held_out(state) if measure else None
-            report = Report(done, training.steps, value, held, float(schedule(number)), round(rate, 3))
-            curve.add(report)
-            if on_report:
-                on_report(report)
-        if done % training.checkpoint_every == 0 or done == training.steps:
-            checkpoint.save(checkpoints, state, about)
+
+    def read(self) -> tuple[float, dict[str, float], float, float]:
+        """The last loss, the mean of each robot's rows, steps per second, share of time spent waiting."""
+        self.check()
+        rows: dict[str, list[float]] = {}
+        for _, batch, metrics in self._pending:
+            for dataset, loss in zip(
+                batch.dataset.tolist(), np.asarray(metrics["rows"]).tolist(), strict=True
+            ):
+                rows.setdefault(self._source.parts[dataset].asked.robot, []).append(loss)
+        loss = float(self._pending[-1][2]["loss"])
+        self._pending = []
+        elapsed = max(time.monotonic() - self._began, 1e-9)
+        robots = {name: float(np.mean(losses)) for name, losses in rows.items()}
+        return loss, robots, round(self._steps / elapsed, 3), round(min(self._waited / elapsed, 1.0), 4)
+
+    def _episodes(self, number: int) -> str:
+        """Where the rows of a step are from, by dataset and episode."""
+        dataset, row = self._source.mixture.at(number)
+        named = []
+        for index in np.unique(dataset):
+            part = self._source.parts[index]
+            episodes = np.unique(part.recordings.episode_of()[row[dataset == index]])
+            named.append(f"episodes {', '.join(map(str, episodes))} of {part.asked.dataset}")
+        return " and ".join(named)
+
+    def _last_good(self) -> str:
+        found = checkpoint.steps(self._checkpoints)
+        return str(self._checkpoints / str(found[-1])) if found else "none"
 
 
-def _held_out_loss(source: Source) -> Callable[[steps.State], float | None]:
-    """The loss of the averaged parameters on held-out rows, always with the same noise."""
-    recipe = source.recipe
-    if len(source.held_rows) == 0:
-        return lambda _: None
-    observation, actions = source.batch(source.held_rows)
+def _held_out(source: Source) -> Callable[[steps.State], dict[str, dict[str, float]]]:
+    """By robot, the loss of the averaged parameters on held-out rows: over all joints, and of each.
+
+    The noise is the same at every step of the run, so that what changes is the policy.
+    """
+    recipe, batches = source.recipe, source.held_out()
 
     @jax.jit
-    def measure(params: dict[str, Any]) -> Any:
-        return steps.draw_loss(
-            recipe.model, recipe.training, params, observation, jnp.asarray(actions), source.action_dims,
-            jax.random.key(recipe.training.seed + 1), augment=False,
-        )  # fmt: skip
+    def errors(params: dict[str, Any], observation: Any, actions: Any) -> Any:
+        noise_key = jax.random.key(recipe.training.seed + 1)
+        return steps.draw_errors(
+            recipe.model, recipe.training, params, observation, actions, noise_key, augment=False
+        )
 
-    return lambda state: float(measure(steps.averaged(state)))
+    def measure(state: steps.State) -> dict[str, dict[str, float]]:
+        found, params = {}, steps.averaged(state)
+        for name, batch in batches.items():
+            error = errors(params, batch.observation, jnp.asarray(batch.actions))
+            rows = steps.row_losses(error, jnp.asarray(batch.mask), recipe.training)
+            joints = np.asarray(error).mean(axis=0)[: len(source.robots[name].joints)]
+            named = dict(zip(source.robots[name].names, joints.tolist(), strict=True))
+            found[name] = {"loss": float(np.mean(np.asarray(rows))), **named}
+        return found
+
+    return measure
 
 
 def fresh_params(recipe: Recipe) -> dict[str, Any]:
@@ -248,15 +277,23 @@ def parts_of(params: dict[str, Any], kind: str) -> dict[str, dict[str, int]]:
 
 
 def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
-    """What makes parameters a policy: recipe, statistics, robot, control rate, tokenizer."""
+    """What makes parameters a policy: recipe, tokenizer, and of each robot statistics and control rate."""
+    known = {}
+    for name, robot in source.robots.items():
+        part = next(part for part in source.parts if part.asked.robot == name)
+        known[name] = {
+            "joints": list(robot.names),
+            "control_rate": part.recordings.fps,
+            "actions": part.asked.actions,
+            "relative": part.relative.tolist(),
+            "cameras": dict(part.asked.cameras),
+            "state_stats": dataclasses.asdict(source.stats[name].state),
+            "action_stats": dataclasses.asdict(source.stats[name].action),
+        }
     return {
-        "schema": 1,
+        "schema": 2,
         "recipe": to_plain(recipe),
-        "robot": source.robot.name,
-        "joints": [joint.name for joint in source.robot.joints],
-        "control_rate": source.recordings.fps,
-        "state_stats": dataclasses.asdict(source.state_stats),
-        "action_stats": dataclasses.asdict(source.action_stats),
+        "robots": known,
         "tokenizer": tokenizer.describe(source.tokenizer),
     }
 

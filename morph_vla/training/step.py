@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from morph_vla.pi05 import Observation, Pi05Config
 from morph_vla.pi05 import model as pi05
@@ -83,17 +83,16 @@ def start(params: Params, optimizer: optax.GradientTransformation, kind: str) ->
     )
 
 
-def draw_loss(
+def draw_errors(
     config: Pi05Config,
     training: Training,
     params: Params,
     observation: Observation,
     actions: Float[Array, "b h a"],
-    action_dims: int,
     key: Array,
     augment: bool,
-) -> Float[Array, ""]:
-    """Mean squared velocity error over `flow_samples` noise draws, over the robot's own action values."""
+) -> Float[Array, "b a"]:
+    """Squared velocity error of every row and action value, averaged over draws and horizon."""
     shift_key, noise_key, time_key = jax.random.split(key, 3)
     images = {name: to_unit(jnp.asarray(image)) for name, image in observation.images.items()}
     if augment and training.augmentation == "openpi":
@@ -110,37 +109,47 @@ def draw_loss(
     draws = training.flow_samples
     noise = jax.random.normal(noise_key, (draws, *actions.shape))
     time = pi05.sample_time(time_key, (draws, actions.shape[0]))
-    error = pi05.loss(config, params, seen, actions, noise, time)
-    return jnp.mean(error[..., :action_dims])
+    return jnp.mean(pi05.loss(config, params, seen, actions, noise, time), axis=(0, 2))
+
+
+def row_losses(
+    errors: Float[Array, "b a"], mask: Bool[Array, "b a"], training: Training
+) -> Float[Array, "b"]:
+    """The mean error of each row over its robot's own action values, or over all (`loss_over`).
+
+    Every row counts the same, however many joints its robot has.
+    """
+    if training.loss_over == "all":
+        return jnp.mean(errors, axis=1)
+    return jnp.sum(jnp.where(mask, errors, 0.0), axis=1) / jnp.sum(mask.astype(errors.dtype), axis=1)
 
 
 def make_step(
-    config: Pi05Config, training: Training, optimizer: optax.GradientTransformation, action_dims: int
+    config: Pi05Config, training: Training, optimizer: optax.GradientTransformation
 ) -> Callable[..., tuple[State, dict[str, Array]]]:
-    """The compiled step: (state, observation, actions, seed key) -> (state, metrics).
+    """The compiled step: (state, observation, actions, mask of real values, seed key) -> (state, metrics).
 
-    Random numbers come from the seed key and the state's step, so that a resumed run repeats them.
+    Metrics are `loss`, `rows` (the loss of each row) and `gradient_norm`. Random numbers come from the seed
+    key and the state's step, so that a resumed run repeats them.
     """
 
     def step(
-        state: State, observation: Observation, actions: Float[Array, "b h a"], key: Array
+        state: State,
+        observation: Observation,
+        actions: Float[Array, "b h a"],
+        mask: Bool[Array, "b a"],
+        key: Array,
     ) -> tuple[State, dict[str, Array]]:
         trainable, frozen = partition(state.params, training.kind)
 
-        def objective(learnt: Params) -> Float[Array, ""]:
+        def objective(learnt: Params) -> tuple[Float[Array, ""], Float[Array, "b"]]:
             noise_key = jax.random.fold_in(key, state.step)
-            return draw_loss(
-                config,
-                training,
-                merge(learnt, frozen),
-                observation,
-                actions,
-                action_dims,
-                noise_key,
-                augment=True,
-            )
+            params = merge(learnt, frozen)
+            errors = draw_errors(config, training, params, observation, actions, noise_key, augment=True)
+            rows = row_losses(errors, mask, training)
+            return jnp.mean(rows), rows
 
-        value, gradient = jax.value_and_grad(objective)(trainable)
+        (value, rows), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes integer counts with floats
             updates, moments = optimizer.update(gradient, state.optimizer, trainable)
         learnt: Any = optax.apply_updates(trainable, updates)
@@ -148,7 +157,7 @@ def make_step(
         taken = state.step.astype(jnp.float32)
         decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))
         ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
-        metrics = {"loss": value, "gradient_norm": global_norm(gradient)}
+        metrics = {"loss": value, "rows": rows, "gradient_norm": global_norm(gradient)}
         return State(merge(learnt, frozen), ema, moments, state.step + 1), metrics
 
     return jax.jit(step, donate_argnums=0)

@@ -155,7 +155,7 @@ def test_a_feature_that_is_not_there(written):
         MorphVlaError,
         match=rf"^{written}: no feature 'observation\.stat'; did you mean 'observation\.state'\?$",
     ):
-        door.read(written, state="observation.stat")
+        door.read(written, state=("observation.stat",))
 
 
 def test_a_camera_that_is_not_there(recordings, tmp_path):

@@ -2,27 +2,112 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from morph_vla.data.mixture import batch_rows, held_out
+from morph_vla.data.mixture import _whole, held_out, interleave, mix
+from morph_vla.errors import MorphVlaError
 
 ROWS = np.arange(100, 113)
+OTHER = np.arange(0, 34, 2)
+
+
+def drawn(mixture, steps, **process):
+    """(dataset, row) of the first steps, one after another."""
+    pairs = [mixture.at(step, **process) for step in range(steps)]
+    return np.concatenate([np.stack(pair, axis=-1) for pair in pairs])
 
 
 def test_a_step_is_a_pure_function_of_seed_and_number():
-    np.testing.assert_array_equal(batch_rows(ROWS, 5, 3, 11), batch_rows(ROWS, 5, 3, 11))
-    assert (batch_rows(ROWS, 5, 3, 11) != batch_rows(ROWS, 5, 4, 11)).any()
-    assert (batch_rows(ROWS, 5, 3, 11) != batch_rows(ROWS, 5, 3, 12)).any()
+    one, again, other = (mix([ROWS, OTHER], [0.7, 0.3], 5, seed) for seed in (3, 3, 4))
+    late_first = [np.stack(one.at(step)) for step in reversed(range(11))][::-1]
+    for step in range(11):
+        np.testing.assert_array_equal(late_first[step], np.stack(again.at(step)))
+    assert (drawn(one, 11) != drawn(other, 11)).any()
+    assert (np.stack(one.at(10)) != np.stack(one.at(9))).any()
 
 
+@pytest.mark.parametrize("by", ["row", "batch"])
 @pytest.mark.parametrize("batch", [1, 5, 13, 31])
-def test_each_pass_visits_each_row_once(batch):
+def test_each_pass_visits_each_row_once(batch, by):
     steps = 13 * 3
-    seen = np.concatenate([batch_rows(ROWS, batch, 7, step) for step in range(steps)])
-    assert len(seen) == steps * batch
-    passes = seen.reshape(-1, len(ROWS))
+    seen = drawn(mix([ROWS], [1.0], batch, 7, by), steps)
+    assert (seen[:, 0] == 0).all()
+    passes = seen[:, 1].reshape(-1, len(ROWS))
     for rows in passes:
         np.testing.assert_array_equal(np.sort(rows), ROWS)
     assert (passes[0] != passes[1]).any()
+
+
+@pytest.mark.parametrize("by", ["row", "batch"])
+def test_each_dataset_of_a_mixture_is_passed_over_whole(by):
+    seen = drawn(mix([ROWS, OTHER], [8, 2], 5, 1, by), 60)
+    for dataset, rows in enumerate((ROWS, OTHER)):
+        own = seen[seen[:, 0] == dataset, 1]
+        whole = own[: len(own) // len(rows) * len(rows)].reshape(-1, len(rows))
+        for one in whole:
+            np.testing.assert_array_equal(np.sort(one), np.sort(rows))
+
+
+@pytest.mark.parametrize("weights", [(8, 2), (0.8, 0.2), (1, 3), (0.31, 0.69)])
+def test_weights_are_met_all_along(weights):
+    dataset, _ = interleave(np.arange(100_000), _whole(weights))
+    share = weights[0] / sum(weights)
+    for end in (1, 10, 1000, 100_000):
+        assert abs((dataset[:end] == 0).sum() - share * end) <= 1
+
+
+def test_by_batch_every_batch_is_of_one_dataset():
+    mixture = mix([ROWS, OTHER], [0.8, 0.2], 7, 0, "batch")
+    kinds = [np.unique(mixture.at(step)[0]) for step in range(50)]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert sum(int(kind[0]) for kind in kinds) == 10
+    mixed = mix([ROWS, OTHER], [0.5, 0.5], 8, 0, "row")
+    assert all((mixed.at(step)[0] == 0).sum() == 4 for step in range(50))
+
+
+@pytest.mark.parametrize("by", ["row", "batch"])
+@pytest.mark.parametrize("processes", [2, 3, 6])
+def test_the_shares_of_several_processes_are_what_one_would_draw(by, processes):
+    mixture = mix([ROWS, OTHER], [0.6, 0.4], 6, 5, by)
+    for step in range(17):
+        whole = np.stack(mixture.at(step))
+        shares = [np.stack(mixture.at(step, process, processes)) for process in range(processes)]
+        np.testing.assert_array_equal(np.concatenate(shares, axis=1), whole)
+
+
+def test_what_cannot_be_mixed_is_said():
+    with pytest.raises(MorphVlaError, match="a batch of 5 cannot be shared by 2 processes evenly"):
+        mix([ROWS], [1.0], 5, 0).at(0, 1, 2)
+    with pytest.raises(MorphVlaError, match="dataset 1 of the mixture has no rows to draw"):
+        mix([ROWS, ROWS[:0]], [1, 1], 5, 0)
+    with pytest.raises(
+        MorphVlaError, match="dataset 1 of the mixture has the weight 0; expected more than 0"
+    ):
+        mix([ROWS, ROWS], [1, 0.0], 5, 0)
+
+
+def test_the_drawn_interleaving():
+    drawing = (interleave.__doc__ or "").strip().splitlines()[-1].split()
+    dataset, before = interleave(np.arange(8), (3, 1))
+    assert [str(d) for d in dataset] == drawing
+    assert before.tolist() == [0, 1, 2, 0, 3, 4, 5, 1]
+
+
+@given(st.lists(st.integers(1, 13), min_size=1, max_size=5), st.integers(0, 10**6))
+def test_every_place_belongs_to_one_dataset_in_its_turn(weights, start):
+    places = np.arange(start, start + 3 * sum(weights))
+    dataset, before = interleave(places, tuple(weights))
+    for index, weight in enumerate(weights):
+        own = before[dataset == index]
+        assert len(own) == 3 * weight
+        np.testing.assert_array_equal(own, np.arange(len(own)) + own[0])
+
+
+def test_weights_become_the_smallest_whole_numbers():
+    assert _whole([8, 2]) == _whole([0.8, 0.2]) == (4, 1)
+    assert _whole([0.31, 0.69]) == (31, 69)
+    assert _whole([1, 1, 0.5]) == (2, 2, 1)
 
 
 def test_growing_a_dataset_moves_no_episode():

@@ -96,7 +96,7 @@ def test_every_problem_is_said_at_once(recipe):
     with pytest.raises(ConfigError) as caught:
         config.load(recipe)
     text = str(caught.value)
-    for part in ("data.robto: no such key; did you mean 'robot'?", "data.robot: missing", "training.steps:",
+    for part in ("data.robto: no such key; did you mean 'robot'?", "training.steps:",
                  "training.btach: no such key; did you mean 'batch'?"):  # fmt: skip
         assert part in text
 
@@ -138,6 +138,58 @@ def test_every_problem_is_said_at_once(recipe):
 def test_parts_that_do_not_fit_together(recipe, override, sentence):
     with pytest.raises(ConfigError, match=rf"^{recipe}: {sentence}$"):
         config.load(recipe, [override])
+
+
+SEVERAL = """\
+data:
+  by: row
+  datasets:
+    - {dataset: runs/a, robot: panda, weight: 8, cameras: {base_0_rgb: exterior}}
+    - {dataset: runs/b, robot: so101, weight: 2, actions: delta, action: [left, right]}
+"""
+
+
+def several(recipe: Path, changed: str = SEVERAL) -> config.Recipe:
+    recipe.write_text(changed + RECIPE[RECIPE.index("model:") :])
+    return config.load(recipe)
+
+
+def test_several_datasets_are_a_list(recipe):
+    one = config.load(recipe).data
+    assert [source.robot for source in one.sources] == ["panda"]
+    assert one.sources[0].cameras == one.cameras
+    data = several(recipe).data
+    assert (data.by, [source.weight for source in data.sources]) == ("row", [8, 2])
+    assert (data.sources[1].actions, data.sources[1].action) == ("delta", ("left", "right"))
+    assert data.of_robot("so101") == data.sources[1]
+    assert data.of_robot("g1_dex1") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("robot: so101", "robt: so101", r"data\.datasets\.1\.robt: no such key; did you mean 'robot'\?"),
+        ("weight: 2", "weight: 0", r"data\.datasets\.1\.weight: must be more than 0, not 0"),
+        ("base_0_rgb", "base", r"data\.datasets\.0\.cameras: 'base' is not one of the model's cameras"),
+        ("by: row", "by: rows", r"data\.by: expected 'batch' or 'row', got \"rows\"; did you mean 'row'\?"),
+        ("by: row", "robot: panda", "data: has both datasets and a dataset of its own; put it into the list"),
+        ("actions: delta", "actions: deltas", r"actions: expected 'absolute', 'delta' or 'velocity'"),
+        (
+            "robot: so101",
+            "robot: panda",
+            "data.datasets: 'panda' learns absolute actions from one dataset and delta ones from another",
+        ),
+    ],
+)
+def test_several_datasets_that_do_not_fit(recipe, old, new, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        several(recipe, SEVERAL.replace(old, new))
+
+
+def test_no_dataset_is_said(recipe):
+    recipe.write_text("data: {robot: panda}\n" + RECIPE[RECIPE.index("model:") :])
+    with pytest.raises(ConfigError, match="data: dataset is missing; expected dataset and robot, or a list"):
+        config.load(recipe)
 
 
 def test_the_recipe_in_this_file_is_the_one_the_lines_count():

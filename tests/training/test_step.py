@@ -63,7 +63,7 @@ def batch():
     )
     actions = np.zeros((BATCH, 3, 7), np.float32)
     actions[..., :USED] = rng.normal(size=(BATCH, 3, USED))
-    return seen, actions
+    return seen, actions, np.broadcast_to(np.arange(7) < USED, (BATCH, 7))
 
 
 class Run:
@@ -72,7 +72,7 @@ class Run:
     def __init__(self, kind, params):
         self.settings = dataclasses.replace(SETTINGS, kind=kind)
         self.optimizer, self.schedule = training.make_optimizer(OPTIMIZER, self.settings.steps)
-        self.step = training.make_step(CONFIG, self.settings, self.optimizer, USED)
+        self.step = training.make_step(CONFIG, self.settings, self.optimizer)
         self.params = params
 
     def start(self):
@@ -206,7 +206,7 @@ def test_only_matrices_decay():
 
 
 def test_only_the_robots_own_values_count(params, batch):
-    seen, actions = batch
+    seen, actions, mask = batch
     other = actions.copy()
     other[..., USED:] = 100.0
     settings = dataclasses.replace(SETTINGS, shift_pixels=0, brightness=0.0)
@@ -219,25 +219,35 @@ def test_only_the_robots_own_values_count(params, batch):
 
     @jax.jit
     def draw(host, seen, actions):
-        return training.draw_loss(config, settings, host, seen, actions, USED, jax.random.key(3), False)
+        errors = training.draw_errors(config, settings, host, seen, actions, jax.random.key(3), False)
+        return jnp.mean(training.row_losses(errors, mask, settings))
 
     assert float(draw(host, seen, actions)) == pytest.approx(float(draw(host, seen, other)), rel=1e-6)
 
 
 def test_augmentation_is_chosen_by_the_recipe_and_absent_outside_training(params, batch):
-    seen, actions = batch
+    seen, actions, _ = batch
     key = jax.random.key(5)
 
     def value(augment: bool, **changes: Any) -> float:
         settings = dataclasses.replace(SETTINGS, shift_pixels=0, brightness=0.0, **changes)
         quick = jax.jit(
-            training.draw_loss,
-            static_argnums=(0, 1, 5, 7),
+            training.draw_errors,
+            static_argnums=(0, 1, 6),
             compiler_options={"xla_backend_optimization_level": 0},
         )
-        return float(quick(CONFIG, settings, params, seen, jnp.asarray(actions), USED, key, augment))
+        return float(jnp.mean(quick(CONFIG, settings, params, seen, jnp.asarray(actions), key, augment)))
 
     plain = value(True, augmentation="none")
     assert value(True, augmentation="shift") == plain  # by no pixel and no light
     assert abs(value(True, augmentation="openpi") - plain) > 1e-5
     assert value(False, augmentation="openpi") == plain
+
+
+def test_every_row_counts_the_same_and_only_its_own_values():
+    errors = jnp.array([[2.0, 4.0, 9.0], [5.0, 7.0, 9.0]])
+    mask = jnp.array([[True, True, False], [True, False, False]])
+    real = training.row_losses(errors, mask, SETTINGS)
+    np.testing.assert_allclose(real, [3.0, 5.0])
+    every = training.row_losses(errors, mask, dataclasses.replace(SETTINGS, loss_over="all"))
+    np.testing.assert_allclose(every, [5.0, 7.0])

@@ -1,0 +1,226 @@
+"""A recipe's data, ready for the model: one dataset or several robots', as batches by step.
+
+Every dataset keeps its own robot, tokens, frames and statistics' units; what a batch mixes is arrays of one
+shape: actions padded to the model's values with a mask of the real ones, cameras that a robot lacks masked,
+bodies padded to the model's joints. So one compiled step serves every mixture.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from morph_vla import robots
+from morph_vla.data import actions, lerobot, mixture, stats, transforms
+from morph_vla.errors import MorphVlaError, require
+from morph_vla.morphology import body_of
+from morph_vla.morphology.arrays import Body
+from morph_vla.pi05 import Observation, tokenizer
+from morph_vla.robots.robot import Robot
+from morph_vla.training.config import Dataset, Recipe
+
+HELD_OUT_ROWS = 256  # frames of a robot's held-out episodes on which its held-out loss is measured
+
+
+class Batch(NamedTuple):
+    """What one step is given."""
+
+    observation: Observation
+    actions: Float[np.ndarray | Array, "b h a"]
+    mask: Bool[np.ndarray | Array, "b a"]  # which action values are the robot's
+    dataset: Int[np.ndarray | Array, "b"]  # which dataset each row is from
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One dataset, with its robot and everything of its rows but their order."""
+
+    asked: Dataset
+    robot: Robot
+    recordings: lerobot.Recordings
+    relative: Bool[np.ndarray, "n"]  # which joints a delta or a velocity is taken of
+    body: Body | None
+    train_rows: Int[np.ndarray, "_"]
+    held_rows: Int[np.ndarray, "_"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RobotStats:
+    """Statistics of one robot over all its datasets, of what is trained on."""
+
+    state: stats.Stats
+    action: stats.Stats
+
+
+class Source:
+    """The batches of a recipe, and its held-out rows."""
+
+    def __init__(self, recipe: Recipe, cache: Path, progress: Callable[[str], None] | None = None):
+        """Read, decode and tokenise; `progress` is told what is being done.
+
+        Raises MorphVlaError for a dataset that does not fit its robot or the model.
+        """
+        say = progress or (lambda _: None)
+        self.recipe = recipe
+        self.tokenizer = tokenizer.load(recipe.tokenizer)
+        tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
+        say("reading values")
+        self.parts = [_part(recipe, asked) for asked in recipe.data.sources]
+        self.stats = {name: _robot_stats(name, self.parts, recipe.model.horizon) for name in self.robots}
+        self.tables = [self._table(part, cache, say) for part in self.parts]
+        training = recipe.training
+        self.mixture = mixture.mix(
+            [part.train_rows for part in self.parts],
+            [part.asked.weight for part in self.parts],
+            training.batch,
+            training.seed,
+            recipe.data.by,
+        )
+
+    @property
+    def robots(self) -> dict[str, Robot]:
+        """The robots by name, in the recipe's order."""
+        return {part.asked.robot: part.robot for part in self.parts}
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """The model's cameras that at least one dataset has, in the model's order."""
+        given = {name for part in self.parts for name in part.asked.cameras}
+        return tuple(name for name in self.recipe.model.cameras if name in given)
+
+    def _table(self, part: Part, cache: Path, say: Callable[[str], None]) -> transforms.Table:
+        model, frames = self.recipe.model, {}
+        for model_name, name in part.asked.cameras.items():
+            say(f"decoding camera '{name}' of {part.asked.dataset} ({part.recordings.frames} frames)")
+            frames[model_name] = lerobot.frames(part.recordings, name, model.image_size, cache)
+        say(f"tokenising {part.asked.dataset}")
+        found = self.stats[part.asked.robot].state
+        return transforms.prepare(part.recordings, found, self.tokenizer, frames, max_tokens=model.max_tokens)
+
+    def batch(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Batch:
+        """The given rows of the given datasets."""
+        model, count = self.recipe.model, len(rows)
+        size = (count, model.image_size, model.image_size, 3)
+        images = {name: np.zeros(size, np.uint8) for name in self.cameras}
+        image_masks = {name: np.zeros(count, bool) for name in self.cameras}
+        tokens = np.zeros((count, model.max_tokens), np.int32)
+        token_mask = np.zeros((count, model.max_tokens), bool)
+        learnt = np.zeros((count, model.horizon, model.action_dim), np.float32)
+        mask = np.zeros((count, model.action_dim), bool)
+        for index in np.unique(dataset):
+            part, table, here = self.parts[index], self.tables[index], np.flatnonzero(dataset == index)
+            own, width = rows[here], len(part.robot.joints)
+            for name, frames in table.frames.items():
+                images[name][here] = frames[own]
+                image_masks[name][here] = True
+            tokens[here], token_mask[here] = table.tokens[own], table.token_mask[own]
+            learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(
+                _learnt(part, own, model.horizon)
+            )
+            mask[here, :width] = True
+        observation = Observation(images, image_masks, tokens, token_mask, self._bodies(dataset))
+        return Batch(observation, learnt, mask, dataset)
+
+    def _bodies(self, dataset: Int[np.ndarray, "b"]) -> Body | None:
+        bodies = [part.body for part in self.parts]
+        if any(body is None for body in bodies):
+            return None
+        return jax.tree.map(lambda *leaves: np.stack(leaves)[dataset], *bodies)
+
+    def at(self, step: int) -> Batch:
+        """The batch of one step: a pure function of the recipe's seed and the step."""
+        return self.batch(*self.mixture.at(step))
+
+    def held_out(self) -> dict[str, Batch]:
+        """Held-out rows of every robot that has some, always the same."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for index, part in enumerate(self.parts):
+            found.setdefault(part.asked.robot, []).extend((index, row) for row in part.held_rows.tolist())
+        chosen = {
+            name: pairs[:: max(1, len(pairs) // HELD_OUT_ROWS)][:HELD_OUT_ROWS]
+            for name, pairs in found.items()
+        }
+        return {name: self.batch(*np.array(pairs, np.int64).T) for name, pairs in chosen.items() if pairs}
+
+    def batches(self, start: int, steps: int, threads: int = 2) -> Iterator[Batch]:
+        """The batches from step `start` to `steps` - 1 in order, made ahead by `threads` of grain's threads.
+
+        The number of threads changes nothing but the pace.
+        """
+        if start >= steps:
+            return iter(())
+        grain = require("grain", "lerobot")
+        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+        return iter(grain.MapDataset.range(start, steps).map(self.at).to_iter_dataset(ahead))
+
+
+def _part(recipe: Recipe, asked: Dataset) -> Part:
+    """A dataset's values held against its robot and the model."""
+    robot = robots.load(asked.robot)
+    features = robot.side.features
+    found = lerobot.read(Path(asked.dataset), asked.state or features.state, asked.action or features.action)
+    names, width = robot.names, found.action.shape[1]
+    if width != len(names):
+        raise MorphVlaError(
+            f"{asked.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
+            f"joints ({', '.join(names)})"
+        )
+    if width > recipe.model.action_dim:
+        raise MorphVlaError(
+            f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
+            "values; raise model.action_dim"
+        )
+    if asked.actions != "absolute" and found.state.shape[1] != width:
+        raise MorphVlaError(
+            f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
+            f"{found.state.shape[1]} values where an action has {width}"
+        )
+    held = mixture.held_out(len(found.starts), recipe.data.held_out)[found.episode_of()]
+    plugin = recipe.model.morphology
+    return Part(
+        asked,
+        robot,
+        found,
+        np.array([not joint.is_gripper for joint in robot.joints]),
+        None if plugin is None else body_of(robot, plugin.max_joints),
+        np.flatnonzero(~held),
+        np.flatnonzero(held),
+    )
+
+
+def _learnt(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:
+    """The actions from each row on, as the model learns them, in dataset units."""
+    recorded = transforms.chunks(part.recordings, rows, horizon)
+    state = part.recordings.state[rows]
+    return actions.to_learn(part.asked.actions, recorded, state, part.relative, part.recordings.fps)
+
+
+def _robot_stats(name: str, parts: Sequence[Part], horizon: int) -> RobotStats:
+    """Exact statistics over all datasets of a robot, of the values that are trained on.
+
+    Absolute targets are counted once a frame; a delta or velocity depends on its place in the chunk, so all
+    of a chunk's values are counted.
+    """
+    own = [part for part in parts if part.asked.robot == name]
+    names = own[0].robot.names
+    values: list[Any] = []
+    for part in own:
+        if part.asked.actions == "absolute":
+            values.append(part.recordings.action)
+        else:
+            rows = np.arange(part.recordings.frames)
+            values.append(_learnt(part, rows, horizon).reshape(-1, len(names)))
+    states = [part.recordings.state for part in own]
+    widths = {state.shape[1] for state in states}
+    if len(widths) > 1:
+        raise MorphVlaError(
+            f"the datasets of robot '{name}' have states of {', '.join(map(str, sorted(widths)))} values; "
+            "name the keys with `state` so that they agree"
+        )
+    return RobotStats(
+        stats.compute(np.concatenate(states), names), stats.compute(np.concatenate(values), names)
+    )
