@@ -1,5 +1,6 @@
 """What every test runs under: one CPU, no network, strict dtypes, nothing of the user's own settings."""
 
+import itertools
 import os
 import shlex
 from pathlib import Path
@@ -106,6 +107,39 @@ def tiny_run(tiny_recipe, tmp_path_factory):
     from morph_vla.training import loop
 
     return loop.train(tiny_recipe, tmp_path_factory.mktemp("run") / "train")
+
+
+@pytest.fixture(scope="session")
+def so101_dataset(tmp_path_factory) -> Path:
+    """Five short episodes of a SO101 that was never there, without cameras, by lerobot's own writer."""
+    import numpy as np
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    folder = tmp_path_factory.mktemp("so101") / "dataset"
+    feature = {"dtype": "float32", "shape": (6,), "names": [f"value_{i}" for i in range(6)]}
+    features = {"observation.state": feature, "action": feature}
+    made = LeRobotDataset.create("local/so101", 30, features, root=folder, use_videos=False)
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        walk = np.cumsum(random.normal(size=(23, 6)), axis=0).astype(np.float32) * 3 + 20
+        for now, then in itertools.pairwise(walk):
+            made.add_frame({"observation.state": now, "action": then, "task": "wave"})
+        made.save_episode()
+    made.finalize()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mixed_recipe(tiny_recipe, tiny_dataset, so101_dataset):
+    """Two robots in one run, rows mixed 3 : 2."""
+    import dataclasses
+
+    from morph_vla.training.config import Data, Dataset
+
+    panda = Dataset(str(tiny_dataset), "panda", tiny_recipe.data.cameras, 3.0)
+    so101 = Dataset(str(so101_dataset), "so101", {}, 2.0, "delta")
+    data = Data(datasets=(panda, so101), by="row", held_out=0.4)
+    return dataclasses.replace(tiny_recipe, data=data)
 
 
 @pytest.fixture

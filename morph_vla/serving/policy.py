@@ -55,12 +55,12 @@ class CheckpointPolicy:
         it was not trained on.
         """
         self.folder, self.about = folder, checkpoint.about(folder)
+        self.robot_name = _choose(self.about, robot, folder)
+        self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
         recipe = dropin.read(folder / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)
-        self.robot_name = _choose(self.about, robot, folder)
-        self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
         self._stats = {
             kind: Stats(**{k: tuple(v) for k, v in self.trained[kind].items()})

@@ -106,6 +106,7 @@ class Recipe:
     training: Training
     optimizer: Optimizer = Optimizer()
     tokenizer: str = "bytes"
+    weights: str = ""  # where parameters come from: pi05-base, a path, gs://, hf://; "" for random ones
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Recipe:

@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.pi05 import init_params, tokenizer
+from morph_vla.pi05 import Pi05Config, init_params, tokenizer
 from morph_vla.pi05 import model as pi05
 from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint
@@ -74,15 +75,16 @@ def train(
     began = time.monotonic()
     source = Source(recipe, folder / "cache", on_stage)
     _config, training = recipe.model, recipe.training
-    params = fresh_params(recipe)
+    checkpoints = folder / "checkpoints"
+    saved = checkpoint.steps(checkpoints)
+    # A run that goes on reads all of its parameters from its own checkpoint.
+    params = fresh_params(recipe) if saved else first_params(recipe, on_stage or (lambda _: None))
     parts = parts_of(params, training.kind)
     if on_start:
         on_start(parts)
     optimizer, schedule = steps.make_optimizer(recipe.optimizer, training.steps)
     state = steps.start(params, optimizer, training.kind)
     about = describe(recipe, source)
-    checkpoints = folder / "checkpoints"
-    saved = checkpoint.steps(checkpoints)
     if saved:
         trained = checkpoint.about(checkpoints / str(saved[-1])).get("tokenizer")
         tokenizer.check_same(trained, source.tokenizer, str(checkpoints / str(saved[-1])))
@@ -244,6 +246,35 @@ def _held_out(source: Source) -> Callable[[steps.State], dict[str, dict[str, flo
         return found
 
     return measure
+
+
+def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
+    """The parameters before the first step: those of `weights`, with the plugin's leaves new, or random ones.
+
+    `say` is given the report of what was loaded, new and converted. What stays frozen is held in the model's
+    type, as openpi holds it. Raises MorphVlaError when a leaf does not fit, or the tokenizer.
+    """
+    if not recipe.weights:
+        return fresh_params(recipe)
+    opened = weights.open_checkpoint(recipe.weights)
+    if opened.format == "morph_vla":
+        trained = checkpoint.about(opened.path).get("tokenizer")
+        tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
+    elif recipe.tokenizer == "bytes" and recipe.model.vocab == Pi05Config().vocab:
+        raise MorphVlaError(
+            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: bytes; "
+            "its numbers would mean other words. Set tokenizer: paligemma"
+        )
+    frozen = recipe.model.dtype if recipe.training.kind == "expert" else "float32"
+    params, report = weights.load(
+        recipe.weights,
+        recipe.model,
+        dtype={"images": frozen, "vlm": frozen},
+        seed=recipe.training.seed,
+        place=lambda _, leaf: jnp.asarray(leaf),
+    )
+    say(report.table())
+    return params
 
 
 def fresh_params(recipe: Recipe) -> dict[str, Any]:

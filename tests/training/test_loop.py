@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import signal
 import types
 
 import jax
@@ -81,7 +83,8 @@ def test_a_folder_of_another_recipe_is_refused_with_the_key_that_differs(tiny_re
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "math", types.SimpleNamespace(isfinite=lambda _: False))
-    with pytest.raises(MorphVlaError, match=r"the loss is .* at step 1, on episodes 2 of .*; the last good checkpoint is .*/checkpoints/0\."):
+    words = r"the loss is .* at step 1, on episodes 2 of .*; the last good checkpoint is .*/checkpoints/0\."
+    with pytest.raises(MorphVlaError, match=words):
         loop.train(tiny_recipe, tmp_path)
 
 
@@ -118,3 +121,34 @@ def test_params_are_stored_as_openpi_stores_them(tiny_run):
     tree = checkpoint._read(tiny_run.checkpoint / "params")
     assert set(tree) == {"params"}
     assert tree["params"]["PaliGemma"]["llm"]["layers"]["attn"]["q_einsum_1"]["w"].shape == (2, 2, 16, 6)
+
+
+def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path):
+    def stop(report: loop.Report) -> None:
+        if report.step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    run = loop.train(tiny_recipe, tmp_path, on_report=stop)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert (run.stopped, run.checkpoint.name) == (True, "5")  # the step under way is finished
+    again = loop.train(tiny_recipe, tmp_path)
+    assert (again.stopped, again.checkpoint.name) == (False, "6")
+    pairs = zip(leaves(again, tiny_recipe), leaves(tiny_run, tiny_recipe), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_a_full_disk_loses_no_earlier_checkpoint(tiny_recipe, tmp_path, monkeypatch):
+    real, written = checkpoint._write, []
+
+    def full(path, tree):
+        written.append(path)
+        if "3.unfinished" in str(path):
+            raise OSError(28, "No space left on device")
+        real(path, tree)
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    words = r"3: the checkpoint cannot be written \(.*No space left on device\); kept are 0: make room"
+    with pytest.raises(MorphVlaError, match=words):
+        loop.train(tiny_recipe, tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0"]

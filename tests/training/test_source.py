@@ -1,0 +1,150 @@
+"""Several robots in one run: what a batch holds, and what a step makes of it."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from morph_vla.data.actions import restore
+from morph_vla.errors import MorphVlaError
+from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.training import checkpoint, loop
+from morph_vla.training import step as steps
+from morph_vla.training.config import Dataset
+from morph_vla.training.source import Source
+
+
+@pytest.fixture(scope="module")
+def source(mixed_recipe, tmp_path_factory):
+    return Source(mixed_recipe, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def run(mixed_recipe, tmp_path_factory):
+    return loop.train(mixed_recipe, tmp_path_factory.mktemp("mixed") / "train")
+
+
+def test_a_batch_mixes_rows_in_the_recipes_shares(source):
+    batch = source.at(0)
+    assert (batch.dataset == 0).sum() == 3
+    assert (batch.dataset == 1).sum() == 2
+    panda, so101 = (np.flatnonzero(batch.dataset == index) for index in (0, 1))
+    assert batch.mask[panda].sum(axis=1).tolist() == [8] * 3
+    assert batch.mask[so101].sum(axis=1).tolist() == [6] * 2
+    assert (batch.actions[so101][..., 6:] == 0).all()
+    assert batch.observation.body.joint_mask.sum(axis=1).tolist() == batch.mask.sum(axis=1).tolist()
+    for name, mask in batch.observation.image_masks.items():
+        assert mask[panda].all(), name
+        assert not mask[so101].any(), name
+    assert (batch.observation.body.adjacency[so101[0]] != batch.observation.body.adjacency[panda[0]]).any()
+
+
+def test_by_batch_each_step_is_of_one_robot(mixed_recipe, tmp_path):
+    data = dataclasses.replace(mixed_recipe.data, by="batch")
+    source = Source(dataclasses.replace(mixed_recipe, data=data), tmp_path)
+    kinds = [np.unique(source.mixture.at(step)[0]) for step in range(10)]
+    assert [len(kind) for kind in kinds] == [1] * 10
+    assert sum(int(kind[0]) for kind in kinds) == 4  # two of five
+
+
+def test_threads_change_nothing(source):
+    for threads in (1, 3):
+        for step, batch in enumerate(source.batches(4, 9, threads), start=4):
+            pairs = zip(jax.tree.leaves(tuple(batch)), jax.tree.leaves(tuple(source.at(step))), strict=True)
+            assert all(np.array_equal(one, other) for one, other in pairs)
+    assert list(source.batches(9, 9)) == []
+
+
+def test_deltas_are_learnt_in_their_own_units_and_restored(source):
+    part, found = source.parts[1], source.stats["so101"]
+    rows = part.train_rows[:7]
+    batch = source.batch(np.ones(7, np.int64), rows)
+    learnt = found.action.restore(batch.actions[..., :6])
+    absolute = restore("delta", learnt, part.recordings.state[rows], part.relative, 30.0)
+    np.testing.assert_allclose(absolute[:, 0], part.recordings.action[rows], atol=1e-3)
+    assert part.relative.tolist() == [True] * 5 + [False]
+    # a delta's own range, not that of the absolute values: the walk moves by about 3, and stands about 20
+    assert abs(found.action.mean[0]) < 10
+    assert found.action.mean[5] == pytest.approx(part.recordings.action[:, 5].mean(), rel=0.2)
+
+
+def test_held_out_rows_are_never_drawn(source):
+    batches = source.held_out()
+    assert list(batches) == ["panda", "so101"]
+    drawn = {(d, r) for step in range(60) for d, r in zip(*source.mixture.at(step), strict=True)}
+    for index, part in enumerate(source.parts):
+        assert len(part.held_rows)
+        assert not {(index, row) for row in part.held_rows} & drawn
+
+
+def test_one_compiled_step_serves_every_mixture(source, mixed_recipe):
+    optimizer, _ = steps.make_optimizer(mixed_recipe.optimizer, 6)
+    advance = steps.make_step(mixed_recipe.model, mixed_recipe.training, optimizer)
+    state = steps.start(loop.fresh_params(mixed_recipe), optimizer, "full")
+    for dataset in (np.zeros(5, np.int64), np.ones(5, np.int64), np.array([0, 1, 0, 1, 1])):
+        rows = np.array([source.parts[d].train_rows[3] for d in dataset])
+        batch = source.batch(dataset, rows)
+        state, metrics = advance(state, batch.observation, batch.actions, batch.mask, jax.random.key(0))
+        assert np.isfinite(metrics["loss"])
+    assert advance._cache_size() == 1
+
+
+def test_the_log_has_the_loss_of_every_robot_and_joint(run):
+    lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    for line in lines:
+        assert set(line["robots"]) == {"panda", "so101"}
+        assert 0 <= line["waiting"] <= 1
+    last = lines[-1]["held_out"]
+    assert set(last) == {"panda", "so101"}
+    assert len(last["panda"]) == 9
+    assert set(last["so101"]) == {"loss", "shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex",
+                                  "wrist_roll", "gripper"}  # fmt: skip
+    mean = np.mean([value for name, value in last["so101"].items() if name != "loss"])
+    assert last["so101"]["loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_policy_of_several_robots_drives_the_one_asked_for(run):
+    arm = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)
+    state = np.linspace(-3, 3, 6).astype(np.float32)
+    answer = arm.infer({"state": state, "prompt": "wave", "robot": "so101"})
+    assert answer["actions"].shape == (16, 6)
+    assert arm.cameras == {}
+    with pytest.raises(MorphVlaError, match="was trained on several robots; say which one: panda, so101"):
+        CheckpointPolicy(run.checkpoint)
+    with pytest.raises(MorphVlaError, match=r"was not trained on robot 'so10'; did you mean 'so101'\?"):
+        CheckpointPolicy(run.checkpoint, robot="so10")
+
+
+def test_a_checkpoint_of_before_is_said(run, tmp_path):
+    folder = tmp_path / "7"
+    folder.mkdir()
+    about = {**checkpoint.about(run.checkpoint)}
+    about.pop("robots")
+    (folder / "policy.json").write_text(json.dumps(about))
+    (folder / "recipe.json").write_text((run.checkpoint / "recipe.json").read_text())
+    with pytest.raises(MorphVlaError, match="a checkpoint of an earlier morph_vla"):
+        CheckpointPolicy(folder)
+
+
+def test_datasets_of_a_robot_must_agree(mixed_recipe, so101_dataset, tmp_path):
+    both = (
+        Dataset(str(so101_dataset), "so101"),
+        Dataset(str(so101_dataset), "so101", state=("observation.state", "action")),
+    )
+    data = dataclasses.replace(mixed_recipe.data, datasets=both)
+    with pytest.raises(MorphVlaError, match="the datasets of robot 'so101' have states of 6, 12 values"):
+        Source(dataclasses.replace(mixed_recipe, data=data), tmp_path)
+    wide = dataclasses.replace(both[1], actions="delta")
+    data = dataclasses.replace(mixed_recipe.data, datasets=(wide,))
+    with pytest.raises(MorphVlaError, match="delta actions are differences from the state, which has 12"):
+        Source(dataclasses.replace(mixed_recipe, data=data), tmp_path)
+
+
+def test_statistics_are_over_all_datasets_of_a_robot(mixed_recipe, so101_dataset, tmp_path):
+    one = Dataset(str(so101_dataset), "so101")
+    data = dataclasses.replace(mixed_recipe.data, datasets=(one, one))
+    source = Source(dataclasses.replace(mixed_recipe, data=data), tmp_path)
+    values = source.parts[0].recordings.action.astype(np.float64)
+    np.testing.assert_allclose(source.stats["so101"].action.q99, np.quantile(np.r_[values, values], 0.99, 0))
