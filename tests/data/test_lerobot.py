@@ -1,6 +1,5 @@
 """Datasets written by LeRobot itself, read back: values, frames, and what is said when something is wrong."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -216,25 +215,20 @@ def test_a_video_file_cut_in_the_middle(copy, tmp_path):
 
 
 def test_a_table_of_rows_for_the_model(recordings):
-    state, action = stats.compute(recordings.state), stats.compute(recordings.action)
+    state = stats.compute(recordings.state)
     frames = {"base_0_rgb": np.zeros((12, 5, 5, 3), np.uint8)}
-    table = transforms.prepare(
-        recordings, state, action, BytesTokenizer(), frames, action_dim=7, max_tokens=53
-    )
+    table = transforms.prepare(recordings, state, BytesTokenizer(), frames, max_tokens=53)
     ids, mask = tokenize(BytesTokenizer(), TASKS[1], state.normalise(recordings.state)[9], 53)
     np.testing.assert_array_equal(table.tokens[9], ids)
     np.testing.assert_array_equal(table.token_mask[9], mask)
-    np.testing.assert_array_equal(table.actions[:, :3], action.normalise(recordings.action))
-    assert not table.actions[:, 3:].any()
-    np.testing.assert_array_equal(table.last, [6] * 7 + [11] * 5)
-    chunk = transforms.chunks(table, np.array([0, 5, 11]), 4)
+    np.testing.assert_array_equal(recordings.last_of(np.arange(12)), [6] * 7 + [11] * 5)
+    chunk = transforms.chunks(recordings, np.array([0, 5, 11]), 4)
     wanted = [[0, 1, 2, 3], [5, 6, 6, 6], [11, 11, 11, 11]]
-    np.testing.assert_array_equal(chunk, table.actions[np.array(wanted)])
+    np.testing.assert_array_equal(chunk, recordings.action[np.array(wanted)])
 
 
-def test_padding_is_zeros_on_the_right():
-    x = np.ones((2, 3, 5), np.float32)
-    found = transforms.pad(x, 7)
-    np.testing.assert_array_equal(found[..., :5], x)
-    assert not found[..., 5:].any()
-    assert dataclasses.is_dataclass(transforms.Table)
+def test_several_keys_are_joined_in_their_order(written):
+    found = door.read(written, state=("action", "observation.state"), action=("action",))
+    alone = door.read(written)
+    np.testing.assert_array_equal(found.state, np.concatenate([alone.action, alone.state], axis=1))
+    np.testing.assert_array_equal(found.action, alone.action)

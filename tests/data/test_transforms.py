@@ -50,12 +50,8 @@ def recordings():
 
 
 def test_the_state_is_tokenised_before_it_is_padded(recordings):
-    state, action = (stats.compute(x) for x in (recordings.state, recordings.action))
-    names = BytesTokenizer()
-    table = transforms.prepare(recordings, state, action, names, {}, action_dim=32, max_tokens=40)
-    assert table.actions.shape == (7, 32)
-    np.testing.assert_array_equal(table.actions[:, 3:], 0)
-    np.testing.assert_allclose(table.actions[:, :3], action.normalise(recordings.action))
+    state, names = stats.compute(recordings.state), BytesTokenizer()
+    table = transforms.prepare(recordings, state, names, {}, max_tokens=40)
     for row, task in ((2, "pick up the cube"), (5, "go")):
         wanted, mask = tokenize(names, task, state.normalise(recordings.state[row]), 40)
         np.testing.assert_array_equal(table.tokens[row], wanted)
@@ -65,8 +61,6 @@ def test_the_state_is_tokenised_before_it_is_padded(recordings):
 
 
 def test_a_chunk_repeats_its_episodes_last_action(recordings):
-    state, action = (stats.compute(x) for x in (recordings.state, recordings.action))
-    table = transforms.prepare(recordings, state, action, BytesTokenizer(), {}, action_dim=5, max_tokens=40)
-    found = transforms.chunks(table, np.array([2, 5]), 4)
-    np.testing.assert_array_equal(found[0], table.actions[[2, 3, 3, 3]])
-    np.testing.assert_array_equal(found[1], table.actions[[5, 6, 6, 6]])
+    found = transforms.chunks(recordings, np.array([2, 5]), 4)
+    np.testing.assert_array_equal(found[0], recordings.action[[2, 3, 3, 3]])
+    np.testing.assert_array_equal(found[1], recordings.action[[5, 6, 6, 6]])

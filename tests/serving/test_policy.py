@@ -97,7 +97,7 @@ def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
     cameras = {"wrist": tiny_suite.cameras["wrist"]}
     other = dataclasses.replace(tiny_suite, robot="so101", control_rate=30.0, cameras=cameras)
     found = "; ".join(mismatches(policy, other))
-    assert "the suite has 'so101', the policy was trained on 'panda'" in found
+    assert "the suite has 'so101', the policy drives 'panda'" in found
     assert "the suite runs at 30 Hz, the policy was trained at 15 Hz" in found
     assert "the policy needs 'exterior', the suite has wrist" in found
 

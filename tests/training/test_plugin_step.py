@@ -54,7 +54,7 @@ def begin(config: Pi05Config) -> Any:
     fresh = jax.jit(lambda: training_params(config)["morphology"])() if config.morphology else None
     params = host if fresh is None else {**host, "morphology": fresh}
     optimizer, _ = training.make_optimizer(OPTIMIZER, SETTINGS.steps)
-    step = training.make_step(config, SETTINGS, optimizer, JOINTS)
+    step = training.make_step(config, SETTINGS, optimizer)
     return step, training.start(jax.tree.map(jnp.array, params), optimizer, SETTINGS.kind)
 
 
@@ -64,7 +64,7 @@ def training_params(config: Pi05Config) -> Any:
     return init_params(config, jax.random.key(1))
 
 
-def batch_of(*names: str) -> tuple[Observation, np.ndarray]:
+def batch_of(*names: str) -> tuple[Observation, np.ndarray, np.ndarray]:
     """One row per robot, padded to the same arrays."""
     source = np.random.default_rng(1)
     seen = Observation(
@@ -74,7 +74,8 @@ def batch_of(*names: str) -> tuple[Observation, np.ndarray]:
         np.ones((BATCH, 5), bool),
         stack([body_of(robots.load(name), JOINTS) for name in names]),
     )
-    return seen, source.normal(size=(BATCH, 6, JOINTS)).astype(np.float32)
+    actions = source.normal(size=(BATCH, 6, JOINTS)).astype(np.float32)
+    return seen, actions, np.ones((BATCH, JOINTS), bool)
 
 
 def test_one_compiled_step_serves_every_robot_alone_and_mixed():
@@ -156,7 +157,7 @@ def test_a_frozen_prefix_runs_forward_only_and_once(remat):
     optimizer, _ = training.make_optimizer(OPTIMIZER, SETTINGS.steps)
 
     def written(kind: Any, size: int) -> int:
-        step = training.make_step(config, dataclasses.replace(SETTINGS, kind=kind), optimizer, JOINTS)
+        step = training.make_step(config, dataclasses.replace(SETTINGS, kind=kind), optimizer)
         state = jax.eval_shape(lambda: training.start(training_params(config), optimizer, kind))
         return products(jax.make_jaxpr(step)(state, *batch_of("panda", "so101", "panda"), KEY).jaxpr, size)
 

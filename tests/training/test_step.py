@@ -220,7 +220,7 @@ def test_only_the_robots_own_values_count(params, batch):
     @jax.jit
     def draw(host, seen, actions):
         errors = training.draw_errors(config, settings, host, seen, actions, jax.random.key(3), False)
-        return jnp.mean(training.row_losses(errors, mask, settings))
+        return jnp.mean(training.row_losses(errors, jnp.asarray(mask), settings))
 
     assert float(draw(host, seen, actions)) == pytest.approx(float(draw(host, seen, other)), rel=1e-6)
 
