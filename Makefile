@@ -9,7 +9,7 @@ DEMO := runs/demo
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-lane311 test-oracle test-openpi lint format types bench clean clean-all
+.PHONY: help setup demo demo-clean test test-py311 test-oracle test-openpi lint format types bench clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -27,7 +27,7 @@ test: setup ## all tests
 	@$(BIN)/python -m pytest -q $(ARGS)
 
 # The same code at openpi's pins, where it must run inside openpi's own trainer: the rooms that go there.
-test-lane311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11, JAX 0.5.3)
+test-py311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11, JAX 0.5.3)
 	@sh scripts/setup.sh $(LANE311) 3.11 model,draw,dev \
 		'jax==0.5.3' 'flax==0.10.2' 'orbax-checkpoint==0.11.13' 'numpy<2'
 	@$(LANE311)/bin/python -m pytest -q $(wildcard tests/robots tests/morphology tests/pi05 tests/weights tests/hosts) $(ARGS)
