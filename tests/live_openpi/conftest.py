@@ -37,7 +37,7 @@ def openpi():
     jax.config.update("jax_numpy_dtype_promotion", before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny(openpi):
     """`tiny(config)`: openpi's own Pi0 class at the sizes of one of our configurations."""
     patch = pytest.MonkeyPatch()
@@ -81,7 +81,7 @@ def _defaults(function: Any) -> dict[str, Any]:
     return function.__kwdefaults__
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def theirs(tiny):
     """openpi's model with weights none of which is zero."""
     from flax import nnx
@@ -95,7 +95,7 @@ def theirs(tiny):
     return model
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def params(theirs):
     """The same weights for ours."""
     from flax import nnx

@@ -45,6 +45,7 @@ def checkout() -> Path:
 def paths() -> list[str]:
     """What has to be on PYTHONPATH."""
     found = [str(checkout() / "src"), str(checkout() / "packages" / "openpi-client" / "src")]
-    if importlib.util.find_spec("lerobot") is None:
-        found.append(str(Path(__file__).parent / "stub"))
+    stub, lerobot = str(Path(__file__).parent / "stub"), importlib.util.find_spec("lerobot")
+    if lerobot is None or str(lerobot.origin).startswith(stub):  # none but the one put there before
+        found.append(stub)
     return found
