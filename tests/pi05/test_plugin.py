@@ -168,8 +168,9 @@ def test_exact_starts_at_the_host(name):
     assert fresh.shape == (config.depth, config.heads)
     params["morphology"]["gate"] = np.zeros(fresh.shape, np.float32)
     host = {key: value for key, value in params.items() if key != "morphology"}
-    for velocity in (joint, cached):
-        compiled = jax.jit(velocity, static_argnums=0)
+    # What trains and serves, as compiled by default. The joint pass is compiled plainly: with all
+    # optimisations JAX 0.5.3 fuses its queries and keys otherwise when joints read them too (4e-6).
+    for compiled in (quick(joint, static_argnums=0), jax.jit(cached, static_argnums=0)):
         np.testing.assert_array_equal(compiled(config, params), compiled(HOST, host, ALONE))
     # ... and the gate is the way in.
     params["morphology"]["gate"] = np.full(fresh.shape, 0.5, np.float32)
