@@ -50,7 +50,7 @@ test-openpi: ## openpi itself as an oracle, at its pins and at current releases;
 	@OPENPI="$(OPENPI)" $(LIVE_OPENPI)/bin/python $(TEST_OPENPI) tests/live_openpi $(ARGS)
 	@sh scripts/setup.sh $(LIVE_OPENPI)-now 3.12 model $(OPENPI_NEEDS) 'jaxtyping<=0.2.38'
 	@OPENPI="$(OPENPI)" $(LIVE_OPENPI)-now/bin/python $(TEST_OPENPI) $(addprefix \
-		tests/live_openpi/test_,oracle.py preprocessing.py model.py data.py) $(ARGS)
+		tests/live_openpi/test_,oracle.py preprocessing.py hosted_model.py data.py) $(ARGS)
 
 lint: setup ## ruff: rules and layout
 	@$(BIN)/ruff check .
