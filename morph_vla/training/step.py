@@ -69,9 +69,15 @@ def make_optimizer(
     return optax.chain(optax.clip_by_global_norm(config.clip), adam), schedule
 
 
+UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}
+"""Leaves that weight decay leaves alone, stacked over layers or not."""
+
+
 def _decayed(params: Params) -> Params:
-    """Matrices decay; biases, scales and tables of positions do not."""
-    return jax.tree.map(lambda x: x.ndim > 1, params)
+    """Matrices decay; biases, scales, positions and the plugin's learnt biases and gates do not."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: x.ndim > 1 and str(path[-1].key) not in UNDECAYED, params
+    )
 
 
 def start(params: Params, optimizer: optax.GradientTransformation, kind: str) -> State:

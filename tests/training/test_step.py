@@ -194,7 +194,12 @@ def test_the_schedule_rises_and_falls(full):
 
 
 def test_only_matrices_decay():
-    params: Any = {"w": jnp.ones((2, 3)), "b": jnp.ones(3)}
+    params: Any = {
+        "w": jnp.ones((2, 3)),
+        "b": jnp.ones(3),
+        "theta": jnp.ones((2, 3)),
+        "bias": jnp.ones((5, 2)),
+    }
     optimizer, _ = training.make_optimizer(Optimizer(peak_lr=0.1, warmup=1, weight_decay=0.5), 7)
     state = optimizer.init(params)
     updates: Any = None
@@ -202,7 +207,8 @@ def test_only_matrices_decay():
         with jax.numpy_dtype_promotion("standard"):
             updates, state = optimizer.update(jax.tree.map(jnp.zeros_like, params), state, params)
     np.testing.assert_allclose(updates["w"], -0.05, rtol=1e-5)
-    np.testing.assert_array_equal(updates["b"], 0)
+    for name in ("b", "theta", "bias"):
+        np.testing.assert_array_equal(updates[name], 0)
 
 
 def test_only_the_robots_own_values_count(params, batch):
