@@ -18,6 +18,9 @@ from live_openpi_sizes import BATCH, ODD, paths, pure
 
 from morph_vla.pi05 import Pi05Config
 
+# Without a checkout they are not there at all: `make test` has no openpi, and a skip would say nothing new.
+collect_ignore_glob = [] if os.environ.get("OPENPI") else ["test_*.py"]
+
 MODULES = {
     "model": "models.model", "pi0": "models.pi0", "pi0_config": "models.pi0_config", "gemma": "models.gemma",
     "siglip": "models.siglip", "tokenizer": "models.tokenizer", "transforms": "transforms",
