@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.robots import dropin
 from morph_vla.training import config
 
 RECIPE = """\
@@ -194,3 +196,39 @@ def test_no_dataset_is_said(recipe):
 
 def test_the_recipe_in_this_file_is_the_one_the_lines_count():
     assert textwrap.dedent(RECIPE).splitlines()[13] == "  steps: 997"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "batch", "horizon", "steps"),
+    [  # the paper's Table 7
+        ("pi05_droid", "expert", 32, 16, 100_000),
+        ("pi05_g1_dex1", "full", 8, 32, 60_000),
+        ("pi05_droid_so101", "expert", 32, 16, 125_000),
+    ],
+)
+def test_the_papers_recipes(name, kind, batch, horizon, steps):
+    found = config.load(name)
+    training = found.training
+    assert (training.kind, training.batch, found.model.horizon, training.steps) == (
+        kind,
+        batch,
+        horizon,
+        steps,
+    )
+    assert (found.weights, found.tokenizer, found.model.vocab) == ("pi05-base", "paligemma", 257_152)
+    for source in found.data.sources:
+        joints = robots.load(source.robot).joints
+        assert len(joints) <= found.model.action_dim
+    if name == "pi05_droid_so101":
+        assert [source.weight for source in found.data.sources] == [8, 2]
+        assert found.data.by == "batch"
+
+
+def test_every_shipped_recipe_is_read_and_says_what_it_is_for():
+    shipped = dropin.available("recipes")
+    assert len(shipped) >= 4
+    for name, path in shipped.items():
+        config.load(name)
+        head = path.read_text(encoding="utf-8").split("\n\n")[0]
+        for word in ("What for:", "After:", "Hardware:", "Expected:", f"morph-vla train {name}"):
+            assert word in head, (name, word)
