@@ -33,6 +33,21 @@ def test_its_commands_parse(readme):
         build_parser(words[0]).parse_args(words)
 
 
+def test_its_recipe_is_one(readme, tmp_path):
+    import yaml
+
+    from morph_vla.robots import dropin
+    from morph_vla.training.config import Data
+
+    (text,) = blocks(readme, "yaml")
+    keys = yaml.safe_load(text)
+    path = tmp_path / "data.yaml"
+    path.write_text(yaml.safe_dump(keys.pop("data")))
+    data = dropin.read(path, Data)
+    assert [source.robot for source in data.sources] == ["panda", "so101"]
+    assert keys == {"weights": "pi05-base", "tokenizer": "paligemma"}
+
+
 def test_its_make_targets_are_there(readme, root):
     targets = set(re.findall(r"^([a-z0-9-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     wanted = set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", readme))
