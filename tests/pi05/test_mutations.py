@@ -398,12 +398,14 @@ def euler(start: float, sign: float) -> Callable[..., Any]:
     """Ten steps whose first time is `start`, each along `sign` times the velocity."""
 
     def sample(params: Any, seen: Any, noise: Any) -> Any:
-        x, time = noise, jnp.full(2, start, jnp.float32)
-        for _ in range(10):
+        def step(_: Any, carry: Any) -> Any:
+            x, time = carry
             v: Any = Pi05(ODD).apply({"params": params}, seen, x, time, method=Pi05.velocity_joint)
-            # The time is accumulated in float32: recomputed, it is off by 3e-5 in the actions.
-            x, time = x + sign * v / 10, time - 0.1
-        return x
+            # The time is accumulated in float32: recomputed, it is off by 3e-5 in the actions. A loop,
+            # because an older XLA folds ten written-out subtractions into one.
+            return x + sign * v / 10, time - 0.1
+
+        return jax.lax.fori_loop(0, 10, step, (noise, jnp.full(2, start, jnp.float32)))[0]
 
     return sample
 
