@@ -267,7 +267,12 @@ def test_what_is_no_environment_is_not_touched(with_uv):
 def test_an_interrupted_installation_is_done_again(with_uv):
     (with_uv.folder / "slow").touch()
     process = subprocess.Popen(
-        ["sh", "scripts/setup.sh"], cwd=with_uv.checkout, env=with_uv.env, start_new_session=True
+        ["sh", "scripts/setup.sh"],
+        cwd=with_uv.checkout,
+        env=with_uv.env,
+        start_new_session=True,
+        # Tests that run in the background ignore SIGINT, and what they start would too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(500):
         if with_uv.log.exists() and "pip install" in with_uv.log.read_text():
