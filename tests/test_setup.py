@@ -266,14 +266,12 @@ def test_what_is_no_environment_is_not_touched(with_uv):
 
 def test_an_interrupted_installation_is_done_again(with_uv):
     (with_uv.folder / "slow").touch()
+    # Tests that run in the background ignore SIGINT, and what they start would too.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
-        ["sh", "scripts/setup.sh"],
-        cwd=with_uv.checkout,
-        env=with_uv.env,
-        start_new_session=True,
-        # Tests that run in the background ignore SIGINT, and what they start would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ["sh", "scripts/setup.sh"], cwd=with_uv.checkout, env=with_uv.env, start_new_session=True
     )
+    signal.signal(signal.SIGINT, before)
     for _ in range(500):
         if with_uv.log.exists() and "pip install" in with_uv.log.read_text():
             break
