@@ -56,10 +56,6 @@ class Data:
             return self.datasets
         return (Dataset(self.dataset, self.robot, self.cameras, 1.0, self.actions, self.state, self.action),)
 
-    def of_robot(self, name: str) -> Dataset | None:
-        """The first dataset of a robot."""
-        return next((source for source in self.sources if source.robot == name), None)
-
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:

@@ -42,7 +42,7 @@ class Report:
     steps_per_s: float
     robots: dict[str, float]  # the loss of each robot's rows since the last line
     held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
-    waiting: float  # share of the time since the last line spent waiting for data
+    waiting: float  # share of the time since the first step spent waiting for data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,12 +158,12 @@ def _terminated() -> Iterator[threading.Event]:
 
 
 class _Meter:
-    """Losses since the last line, by robot; the pace; and whether a loss is still a number."""
+    """Losses since the last line, by robot; the pace since the first step; whether a loss is a number."""
 
     def __init__(self, source: Source, checkpoints: Path, step: int):
         self._source, self._checkpoints, self._first = source, checkpoints, step
         self._pending: list[tuple[int, Batch, dict[str, Any]]] = []
-        self._steps, self._began, self._waited, self._counted_waiting = 0, 0.0, 0.0, 0.0
+        self._steps, self._began, self._waited = 0, 0.0, 0.0
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

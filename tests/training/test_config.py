@@ -163,8 +163,6 @@ def test_several_datasets_are_a_list(recipe):
     data = several(recipe).data
     assert (data.by, [source.weight for source in data.sources]) == ("row", [8, 2])
     assert (data.sources[1].actions, data.sources[1].action) == ("delta", ("left", "right"))
-    assert data.of_robot("so101") == data.sources[1]
-    assert data.of_robot("g1_dex1") is None
 
 
 @pytest.mark.parametrize(
