@@ -1,24 +1,21 @@
-"""The door to `lerobot` for reading: a dataset's values as arrays, its frames as a memory-mapped cache.
+"""The door to `lerobot` for reading: a dataset's values as arrays, and where its frames lie.
 
-Values (state, action, episode bounds) come from the parquet files without decoding a pixel. Frames are
-decoded once, file by file, scaled to the model's image size and kept as uint8 in a cache folder, because a
-training run visits each of them many times. The cache appears whole or not at all.
+Values (state, action, episode bounds) come from the parquet files without decoding a pixel; `frames` decodes.
 """
 
 import dataclasses
 import hashlib
 import json
 import logging
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 
+from morph_vla.data.frames import Footage
 from morph_vla.errors import MorphVlaError, nearest, require
-from morph_vla.pi05.observation import resize_with_pad
 
 STATE, ACTION = "observation.state", "action"
 
@@ -111,34 +108,34 @@ def _check_finite(root: Path, name: str, value: np.ndarray, episode: np.ndarray,
         )
 
 
-def frames(
-    recordings: Recordings,
-    camera: str,
-    size: int,
-    cache: Path,
-    progress: Callable[[int, int], None] | None = None,
-) -> UInt8[np.ndarray, "n size size 3"]:
-    """Every frame of one camera, scaled with padding to `size`, as a read-only memory map in `cache`.
+def footage(recordings: Recordings, camera: str) -> Footage:
+    """Where every frame of one camera lies, by what meta/episodes says.
 
-    Raises MorphVlaError for a camera that is not there (the nearest is named), for a video that cannot be
-    decoded, and for one with fewer frames than the table (its episode is named).
+    Raises MorphVlaError for a camera that is not there; the nearest is named.
     """
     if camera not in recordings.cameras:
         raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{nearest(camera, recordings.cameras)}")
-    path = cache / f"{_content_key(recordings, camera)}-{camera.replace('/', '_')}-{size}.npy"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        shape = (recordings.frames, size, size, 3)
-        out = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
-        for row, image in _decode(recordings, camera):
-            out[row] = resize_with_pad(image, size)
-            if progress and row % 500 == 0:
-                progress(row, recordings.frames)
-        out.flush()
-        del out
-        unfinished.replace(path)
-    return np.load(path, mmap_mode="r")
+    meta = _import("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata(
+        f"local/{recordings.root.name}", root=recordings.root
+    )
+    key = f"observation.images.{camera}"
+    files: dict[Path, int] = {}
+    file_of, number = np.empty(recordings.frames, np.int64), np.empty(recordings.frames, np.int64)
+    for episode, (start, end) in enumerate(zip(recordings.starts, recordings.ends, strict=True)):
+        begin = meta.episodes[episode][f"videos/{key}/from_timestamp"]
+        path = recordings.root / meta.get_video_file_path(episode, key)
+        file_of[start:end] = files.setdefault(path, len(files))
+        number[start:end] = round(begin * recordings.fps) + np.arange(end - start)
+    return Footage(
+        root=recordings.root,
+        camera=camera,
+        content=_content_key(recordings, camera),
+        files=tuple(files),
+        file_of=file_of,
+        number=number,
+        starts=recordings.starts,
+        ends=recordings.ends,
+    )
 
 
 def _content_key(recordings: Recordings, camera: str) -> str:
@@ -153,59 +150,6 @@ def _content_key(recordings: Recordings, camera: str) -> str:
     for path in sorted(videos.rglob("*.mp4")):
         digest.update(f"{path.relative_to(videos).as_posix()} {path.stat().st_size}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _decode(recordings: Recordings, camera: str) -> Iterator[tuple[int, UInt8[np.ndarray, "h w 3"]]]:
-    """(row, frame) of all episodes, each video file decoded once from front to back."""
-    meta = _import("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata(
-        f"local/{recordings.root.name}", root=recordings.root
-    )
-    key = f"observation.images.{camera}"
-    files: dict[Path, list[tuple[int, int]]] = {}
-    for episode in range(len(recordings.starts)):
-        begin = meta.episodes[episode][f"videos/{key}/from_timestamp"]
-        path = recordings.root / meta.get_video_file_path(episode, key)
-        files.setdefault(path, []).append((round(begin * recordings.fps), episode))
-    for path, members in files.items():
-        yield from _decode_file(recordings, path, sorted(members))
-
-
-def _decode_file(
-    recordings: Recordings, path: Path, expected: list[tuple[int, int]]
-) -> Iterator[tuple[int, UInt8[np.ndarray, "h w 3"]]]:
-    """(row, frame) of the episodes in one video: `expected` holds (first frame in the file, episode)."""
-    current, row, end = -1, 0, 0
-    for number, image in enumerate(_images(path)):
-        if expected and number >= expected[0][0]:
-            if row < end:
-                break
-            current = expected.pop(0)[1]
-            row, end = int(recordings.starts[current]), int(recordings.ends[current])
-        if row < end:
-            yield row, image
-            row += 1
-    if row < end or expected:
-        episode = current if row < end else expected[0][1]
-        missing = int(recordings.ends[episode]) - (row if row < end else int(recordings.starts[episode]))
-        raise MorphVlaError(
-            f"{path}: the video ends before episode {episode} does ({missing} frames are missing); "
-            "the file is truncated"
-        )
-
-
-def _images(path: Path) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    av = require("av", "lerobot")
-    try:
-        with av.open(str(path)) as container:
-            for frame in container.decode(video=0):
-                yield frame.to_ndarray(format="rgb24")
-    except av.error.FFmpegError as error:
-        raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error
-
-
-def clear_cache(cache: Path) -> None:
-    """Remove what `frames` keeps."""
-    shutil.rmtree(cache, ignore_errors=True)
 
 
 def _import(module: str) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, lerobot, mixture, stats, transforms
+from morph_vla.data import actions, frames, lerobot, mixture, stats, transforms
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
@@ -59,13 +59,23 @@ class RobotStats:
 class Source:
     """The batches of a recipe, and its held-out rows."""
 
-    def __init__(self, recipe: Recipe, cache: Path, progress: Callable[[str], None] | None = None):
+    def __init__(
+        self,
+        recipe: Recipe,
+        cache: Path,
+        progress: Callable[[str], None] | None = None,
+        process: int = 0,
+        processes: int = 1,
+    ):
         """Read, decode and tokenise; `progress` is told what is being done.
+
+        Of several processes that train together each has its share of every batch: number `process` of
+        `processes`.
 
         Raises MorphVlaError for a dataset that does not fit its robot or the model.
         """
         say = progress or (lambda _: None)
-        self.recipe = recipe
+        self.recipe, self.process, self.processes = recipe, process, processes
         self.tokenizer = tokenizer.load(recipe.tokenizer)
         tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
         say("reading values")
@@ -93,13 +103,14 @@ class Source:
         return tuple(name for name in self.recipe.model.cameras if name in given)
 
     def _table(self, part: Part, cache: Path, say: Callable[[str], None]) -> transforms.Table:
-        model, frames = self.recipe.model, {}
+        model, found = self.recipe.model, {}
         for model_name, name in part.asked.cameras.items():
             say(f"decoding camera '{name}' of {part.asked.dataset} ({part.recordings.frames} frames)")
-            frames[model_name] = lerobot.frames(part.recordings, name, model.image_size, cache)
+            footage = lerobot.footage(part.recordings, name)
+            found[model_name] = frames.cached(footage, model.image_size, cache)
         say(f"tokenising {part.asked.dataset}")
-        found = self.stats[part.asked.robot].state
-        return transforms.prepare(part.recordings, found, self.tokenizer, frames, max_tokens=model.max_tokens)
+        state = self.stats[part.asked.robot].state
+        return transforms.prepare(part.recordings, state, self.tokenizer, found, max_tokens=model.max_tokens)
 
     def batch(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Batch:
         """The given rows of the given datasets."""
@@ -114,8 +125,8 @@ class Source:
         for index in np.unique(dataset):
             part, table, here = self.parts[index], self.tables[index], np.flatnonzero(dataset == index)
             own, width = rows[here], len(part.robot.joints)
-            for name, frames in table.frames.items():
-                images[name][here] = frames[own]
+            for name, pictures in table.frames.items():
+                images[name][here] = pictures[own]
                 image_masks[name][here] = True
             tokens[here], token_mask[here] = table.tokens[own], table.token_mask[own]
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(
@@ -132,8 +143,8 @@ class Source:
         return jax.tree.map(lambda *leaves: np.stack(leaves)[dataset], *bodies)
 
     def at(self, step: int) -> Batch:
-        """The batch of one step: a pure function of the recipe's seed and the step."""
-        return self.batch(*self.mixture.at(step))
+        """This process's share of a step's batch: a pure function of the recipe's seed and the step."""
+        return self.batch(*self.mixture.at(step, self.process, self.processes))
 
     def held_out(self) -> dict[str, Batch]:
         """Held-out rows of every robot that has some, always the same."""

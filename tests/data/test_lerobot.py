@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from morph_vla.data import frames, stats, transforms
 from morph_vla.data import lerobot as door
-from morph_vla.data import stats, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.tokenizer import BytesTokenizer, tokenize
 
@@ -81,46 +81,46 @@ def test_frames_are_those_of_their_row_across_episodes_that_share_a_file(recordi
     files = list((recordings.root / "videos" / "observation.images.front").rglob("*.mp4"))
     assert len(files) == 1
     for i, camera in enumerate(CAMERAS):
-        found = door.frames(recordings, camera, SIZE, tmp_path)
+        found = frames.cached(door.footage(recordings, camera), SIZE, tmp_path)
         assert found.shape == (12, SIZE, SIZE, 3)
         for row in range(12):
             assert np.abs(found[row].astype(int) - picture(row, i)).mean() < 8, (camera, row)
 
 
 def test_frames_are_scaled_and_read_only(recordings, tmp_path):
-    found = door.frames(recordings, "front", 11, tmp_path)
+    found = frames.cached(door.footage(recordings, "front"), 11, tmp_path)
     assert found.shape == (12, 11, 11, 3)
     assert not found.flags.writeable
 
 
 def test_the_cache_is_used_again_and_an_unfinished_one_is_not(recordings, tmp_path, monkeypatch):
-    first = door.frames(recordings, "front", SIZE, tmp_path)
+    first = frames.cached(door.footage(recordings, "front"), SIZE, tmp_path)
     (kept,) = tmp_path.glob("*.npy")
     unfinished = kept.with_suffix(".unfinished")
     kept.rename(unfinished)
     unfinished.write_bytes(unfinished.read_bytes()[:997])
-    again = door.frames(recordings, "front", SIZE, tmp_path)
+    again = frames.cached(door.footage(recordings, "front"), SIZE, tmp_path)
     np.testing.assert_array_equal(again, first)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
-    monkeypatch.setattr(door, "_decode", lambda *_: pytest.fail("decoded although cached"))
-    np.testing.assert_array_equal(door.frames(recordings, "front", SIZE, tmp_path), first)
-    door.clear_cache(tmp_path)
+    monkeypatch.setattr(frames, "_decode", lambda *_: pytest.fail("decoded although cached"))
+    np.testing.assert_array_equal(frames.cached(door.footage(recordings, "front"), SIZE, tmp_path), first)
+    frames.clear_cache(tmp_path)
     assert not tmp_path.exists()
 
 
 def test_another_recording_of_the_same_motion_has_frames_of_its_own(recordings, copy, tmp_path):
     cache = tmp_path / "cache"
-    door.frames(recordings, "front", SIZE, cache)
+    frames.cached(door.footage(recordings, "front"), SIZE, cache)
     for path in (copy / "videos" / "observation.images.front").rglob("*.mp4"):
         other = next((copy / "videos" / "observation.images.wrist").rglob("*.mp4"))
         path.write_bytes(other.read_bytes())
-    found = door.frames(door.read(copy), "front", SIZE, cache)
+    found = frames.cached(door.footage(door.read(copy), "front"), SIZE, cache)
     assert np.abs(found[3].astype(int) - picture(3, 1)).mean() < 8
 
 
 def test_progress_is_told(recordings, tmp_path):
     told = []
-    door.frames(recordings, "front", SIZE, tmp_path, progress=lambda *at: told.append(at))
+    frames.cached(door.footage(recordings, "front"), SIZE, tmp_path, progress=lambda *at: told.append(at))
     assert told == [(0, 12)]
 
 
@@ -161,7 +161,7 @@ def test_a_camera_that_is_not_there(recordings, tmp_path):
     with pytest.raises(
         MorphVlaError, match=rf"^{recordings.root}: no camera 'fromt'; did you mean 'front'\?$"
     ):
-        door.frames(recordings, "fromt", SIZE, tmp_path)
+        frames.cached(door.footage(recordings, "fromt"), SIZE, tmp_path)
 
 
 def test_values_that_are_not_finite(copy):
@@ -203,7 +203,7 @@ def test_a_video_that_ends_early(copy, tmp_path):
         match=rf"^{path}: the video ends before episode 1 does \(2 frames are missing\); "
         r"the file is truncated$",
     ):
-        door.frames(door.read(copy), "front", SIZE, cache)
+        frames.cached(door.footage(door.read(copy), "front"), SIZE, cache)
     assert not list(cache.glob("*.npy"))
 
 
@@ -211,7 +211,7 @@ def test_a_video_file_cut_in_the_middle(copy, tmp_path):
     (path,) = (copy / "videos" / "observation.images.front").rglob("*.mp4")
     path.write_bytes(path.read_bytes()[:499])
     with pytest.raises(MorphVlaError, match=rf"^{path}: the video cannot be decoded: \S"):
-        door.frames(door.read(copy), "front", SIZE, tmp_path / "cache")
+        frames.cached(door.footage(door.read(copy), "front"), SIZE, tmp_path / "cache")
 
 
 def test_a_table_of_rows_for_the_model(recordings):

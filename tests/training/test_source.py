@@ -57,6 +57,15 @@ def test_threads_change_nothing(source):
     assert list(source.batches(9, 9)) == []
 
 
+def test_the_shares_of_several_processes_joined_are_the_batch_of_one(source, mixed_recipe, tmp_path):
+    shares = [Source(mixed_recipe, tmp_path, process=process, processes=5) for process in range(5)]
+    for step in (0, 7):
+        batch = source.at(step)
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *[s.at(step) for s in shares])
+        for one, other in zip(jax.tree.leaves(batch), jax.tree.leaves(joined), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_deltas_are_learnt_in_their_own_units_and_restored(source):
     part, found = source.parts[1], source.stats["so101"]
     rows = part.train_rows[:7]
