@@ -11,7 +11,8 @@ from morph_vla.cli.progress import Bar
 
 if TYPE_CHECKING:
     from morph_vla.training.config import Recipe
-    from morph_vla.training.loop import Report, Run
+    from morph_vla.training.loop import Run
+    from morph_vla.training.progress import Report
 
 EXAMPLES = """
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first

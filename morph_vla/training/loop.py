@@ -6,7 +6,6 @@ an uninterrupted one would have done: samples and noise are functions of (seed, 
 
 import dataclasses
 import json
-import math
 import signal
 import threading
 import time
@@ -16,33 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.pi05 import Pi05Config, init_params, tokenizer
 from morph_vla.pi05 import model as pi05
+from morph_vla.pi05 import tokenizer
 from morph_vla.robots.dropin import to_plain, write_text
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, parameters
 from morph_vla.training import step as steps
 from morph_vla.training.config import Recipe
-from morph_vla.training.source import Batch, Source
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """One line of progress."""
-
-    step: int
-    steps: int
-    loss: float
-    held_out_loss: float | None
-    lr: float
-    steps_per_s: float
-    robots: dict[str, float]  # the loss of each robot's rows since the last line
-    held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
-    waiting: float  # share of the time since the first step spent waiting for data
+from morph_vla.training.held_out import measurer
+from morph_vla.training.progress import Curve, Meter, Report
+from morph_vla.training.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +62,12 @@ def train(
     checkpoints = folder / "checkpoints"
     saved = checkpoint.steps(checkpoints)
     # A run that goes on reads all of its parameters from its own checkpoint.
-    params = fresh_params(recipe) if saved else first_params(recipe, on_stage or (lambda _: None))
-    parts = parts_of(params, training.kind)
+    params = (
+        parameters.fresh_params(recipe)
+        if saved
+        else parameters.first_params(recipe, on_stage or (lambda _: None))
+    )
+    parts = parameters.parts_of(params, training.kind)
     if on_start:
         on_start(parts)
     optimizer, schedule = steps.make_optimizer(recipe.optimizer, training.steps)
@@ -91,7 +79,7 @@ def train(
         state = checkpoint.restore(checkpoints / str(saved[-1]), state)
     else:
         checkpoint.save(checkpoints, state, about)
-    curve = _Curve(folder / "log.jsonl", int(state.step))
+    curve = Curve(folder / "log.jsonl", int(state.step))
     if on_stage and int(state.step) < training.steps:
         on_stage("compiling the training step")
     stopped = _loop(source, state, optimizer, schedule, curve, checkpoints, about, on_report)
@@ -104,7 +92,7 @@ def _loop(
     state: steps.State,
     optimizer: Any,
     schedule: Callable[[Any], Any],
-    curve: "_Curve",
+    curve: Curve,
     checkpoints: Path,
     about: dict[str, Any],
     on_report: Callable[[Report], None] | None,
@@ -112,10 +100,10 @@ def _loop(
     """The steps that are left; whether SIGTERM ended them early, after a checkpoint."""
     config, training = source.recipe.model, source.recipe.training
     advance = steps.make_step(config, training, optimizer)
-    held_out = _held_out(source)
+    held_out = measurer(source)
     key = jax.random.key(training.seed)
     first = int(state.step)
-    meter = _Meter(source, checkpoints, first)
+    meter = Meter(source, checkpoints, first)
     batches = source.batches(first, training.steps)
     with _terminated() as terminated:
         for number in range(first, training.steps):
@@ -155,156 +143,6 @@ def _terminated() -> Iterator[threading.Event]:
         yield event
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-class _Meter:
-    """Losses since the last line, by robot; the pace since the first step; whether a loss is a number."""
-
-    def __init__(self, source: Source, checkpoints: Path, step: int):
-        self._source, self._checkpoints, self._first = source, checkpoints, step
-        self._pending: list[tuple[int, Batch, dict[str, Any]]] = []
-        self._steps, self._began, self._waited = 0, 0.0, 0.0
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self._waited += time.monotonic() - began
-
-    def add(self, number: int, batch: Batch, metrics: dict[str, Any]) -> None:
-        """Keep a step's losses on the device: reading them would wait for it."""
-        self._pending.append((number, batch._replace(observation=None, actions=None), metrics))
-        if number == self._first:  # the first step compiles: it says nothing about the pace
-            jax.block_until_ready(metrics)
-            self._began, self._waited = time.monotonic(), 0.0
-        else:
-            self._steps += 1
-
-    def check(self) -> None:
-        """Raise MorphVlaError when a loss since the last line is not finite: step, episodes, what is kept."""
-        for number, _, metrics in self._pending:
-            loss = float(metrics["loss"])
-            if not math.isfinite(loss):
-                raise MorphVlaError(
-                    f"the loss is {loss} at step {number + 1}, on {self._episodes(number)}; the last good "
-                    f"checkpoint is {self._last_good()}. Lower optimizer.peak_lr or look at the statistics "
-                    "(`morph-vla stats`)"
-                )
-
-    def read(self) -> tuple[float, dict[str, float], float, float]:
-        """The last loss, the mean of each robot's rows, steps per second, share of time spent waiting."""
-        self.check()
-        rows: dict[str, list[float]] = {}
-        for _, batch, metrics in self._pending:
-            for dataset, loss in zip(
-                batch.dataset.tolist(), np.asarray(metrics["rows"]).tolist(), strict=True
-            ):
-                rows.setdefault(self._source.parts[dataset].asked.robot, []).append(loss)
-        loss = float(self._pending[-1][2]["loss"])
-        self._pending = []
-        elapsed = max(time.monotonic() - self._began, 1e-9)
-        robots = {name: float(np.mean(losses)) for name, losses in rows.items()}
-        return loss, robots, round(self._steps / elapsed, 3), round(min(self._waited / elapsed, 1.0), 4)
-
-    def _episodes(self, number: int) -> str:
-        """Where the rows of a step are from, by dataset and episode."""
-        dataset, row = self._source.mixture.at(number)
-        named = []
-        for index in np.unique(dataset):
-            part = self._source.parts[index]
-            episodes = np.unique(part.recordings.episode_of()[row[dataset == index]])
-            named.append(f"episodes {', '.join(map(str, episodes))} of {part.asked.dataset}")
-        return " and ".join(named)
-
-    def _last_good(self) -> str:
-        found = checkpoint.steps(self._checkpoints)
-        return str(self._checkpoints / str(found[-1])) if found else "none"
-
-
-def _held_out(source: Source) -> Callable[[steps.State], dict[str, dict[str, float]]]:
-    """By robot, the loss of the averaged parameters on held-out rows: over all joints, and of each.
-
-    The noise is the same at every step of the run, so that what changes is the policy.
-    """
-    recipe, batches = source.recipe, source.held_out()
-
-    @jax.jit
-    def errors(params: dict[str, Any], observation: Any, actions: Any) -> Any:
-        noise_key = jax.random.key(recipe.training.seed + 1)
-        return steps.draw_errors(
-            recipe.model, recipe.training, params, observation, actions, noise_key, augment=False
-        )
-
-    def measure(state: steps.State) -> dict[str, dict[str, float]]:
-        found, params = {}, steps.averaged(state)
-        for name, batch in batches.items():
-            error = errors(params, batch.observation, jnp.asarray(batch.actions))
-            rows = steps.row_losses(error, jnp.asarray(batch.mask), recipe.training)
-            joints = np.asarray(error).mean(axis=0)[: len(source.robots[name].joints)]
-            named = dict(zip(source.robots[name].names, joints.tolist(), strict=True))
-            found[name] = {"loss": float(np.mean(np.asarray(rows))), **named}
-        return found
-
-    return measure
-
-
-def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
-    """The parameters before the first step: those of `weights`, with the plugin's leaves new, or random ones.
-
-    `say` is given the report of what was loaded, new and converted. What stays frozen is held in the model's
-    type, as openpi holds it. Raises MorphVlaError when a leaf does not fit, or the tokenizer.
-    """
-    if not recipe.weights:
-        return fresh_params(recipe)
-    opened = weights.open_checkpoint(recipe.weights)
-    if opened.format == "morph_vla":
-        trained = checkpoint.about(opened.path).get("tokenizer")
-        tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
-    elif recipe.tokenizer == "bytes" and recipe.model.vocab == Pi05Config().vocab:
-        raise MorphVlaError(
-            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: bytes; "
-            "its numbers would mean other words. Set tokenizer: paligemma"
-        )
-    frozen = recipe.model.dtype if recipe.training.kind == "expert" else "float32"
-    params, report = weights.load(
-        recipe.weights,
-        recipe.model,
-        dtype={"images": frozen, "vlm": frozen},
-        seed=recipe.training.seed,
-        place=lambda _, leaf: jnp.asarray(leaf),
-    )
-    say(report.table())
-    return params
-
-
-def fresh_params(recipe: Recipe) -> dict[str, Any]:
-    """Random parameters for a recipe, numbers of the state given neighbouring embeddings where it helps."""
-    params = init_params(recipe.model, jax.random.key(recipe.training.seed))
-    if recipe.model.init == "scratch":
-        table = params["PaliGemma"]["llm"]["embedder"]
-        smooth = tokenizer.smooth_numbers(
-            np.asarray(table["input_embedding"]), tokenizer.load(recipe.tokenizer)
-        )
-        table["input_embedding"] = jnp.asarray(smooth, jnp.float32)
-    return params
-
-
-def parts_of(params: dict[str, Any], kind: str) -> dict[str, dict[str, int]]:
-    """Trainable and frozen parameters by part: vision encoder, language model, action expert, morphology."""
-    trainable, _ = steps.partition(params, kind)
-    learnt = {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(trainable)}
-    parts: dict[str, dict[str, int]] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        keys = tuple(str(key.key) for key in path)
-        if keys[0] == "morphology":
-            part = "morphology"
-        elif not steps.is_vlm(keys):
-            part = "action expert"
-        else:
-            part = "vision encoder" if keys[1] == "img" else "language model"
-        row = parts.setdefault(part, {"trainable": 0, "frozen": 0})
-        row["trainable" if jax.tree_util.keystr(path) in learnt else "frozen"] += int(leaf.size)
-    return parts
 
 
 def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
@@ -349,25 +187,3 @@ def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
             n for name in names for n in _changed(old.get(name), new.get(name), f"{at}.{name}".strip("."))
         ]
     return [] if old == new else [at]
-
-
-class _Curve:
-    """The log: one JSON object a line, cut back to the step a resumed run starts from."""
-
-    def __init__(self, path: Path, step: int):
-        self._path, self.lines = path, []
-        if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except json.JSONDecodeError:
-                    continue  # a last line cut short
-                if entry["step"] <= step:
-                    self.lines.append(entry)
-        write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
-
-    def add(self, report: Report) -> None:
-        entry = {k: v for k, v in dataclasses.asdict(report).items() if k != "steps"}
-        self.lines.append(entry)
-        with self._path.open("a") as out:
-            out.write(json.dumps(entry) + "\n")

@@ -8,7 +8,7 @@ import pytest
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.training import checkpoint, loop
+from morph_vla.training import checkpoint, parameters
 
 
 def leaves(tree):
@@ -22,14 +22,14 @@ def openpi(tiny_recipe, tmp_path_factory):
     """A host without a plugin, as openpi saves it."""
     folder = tmp_path_factory.mktemp("openpi") / "base"
     bare = dataclasses.replace(tiny_recipe.model, morphology=None)
-    weights.save_openpi(folder, loop.fresh_params(dataclasses.replace(tiny_recipe, model=bare)))
+    weights.save_openpi(folder, parameters.fresh_params(dataclasses.replace(tiny_recipe, model=bare)))
     return folder
 
 
 def test_openpis_parameters_are_loaded_and_the_plugins_are_new(tiny_recipe, openpi):
     said = []
     recipe = dataclasses.replace(tiny_recipe, weights=str(openpi))
-    found = leaves(loop.first_params(recipe, said.append))
+    found = leaves(parameters.first_params(recipe, said.append))
     host, _ = weights.load(openpi, dataclasses.replace(recipe.model, morphology=None))
     for name, leaf in leaves(host).items():
         np.testing.assert_array_equal(found.pop(name), leaf)
@@ -40,8 +40,10 @@ def test_openpis_parameters_are_loaded_and_the_plugins_are_new(tiny_recipe, open
 
 def test_a_checkpoint_of_ours_is_gone_on_from_by_its_average(tiny_recipe, tiny_run):
     recipe = dataclasses.replace(tiny_recipe, weights=str(tiny_run.checkpoint))
-    found = leaves(loop.first_params(recipe, lambda _: None))
-    for name, leaf in leaves(checkpoint.load_params(tiny_run.checkpoint, loop.fresh_params(recipe))).items():
+    found = leaves(parameters.first_params(recipe, lambda _: None))
+    for name, leaf in leaves(
+        checkpoint.load_params(tiny_run.checkpoint, parameters.fresh_params(recipe))
+    ).items():
         np.testing.assert_array_equal(found[name], leaf)
 
 
@@ -52,7 +54,7 @@ def test_frozen_parts_take_the_models_type(tiny_recipe, openpi):
         model=dataclasses.replace(tiny_recipe.model, dtype="bfloat16"),
         training=dataclasses.replace(tiny_recipe.training, kind="expert"),
     )
-    found = leaves(loop.first_params(recipe, lambda _: None))
+    found = leaves(parameters.first_params(recipe, lambda _: None))
     assert found["['PaliGemma']['llm']['embedder']['input_embedding']"].dtype == "bfloat16"
     assert found["['PaliGemma']['img']['head']['kernel']"].dtype == "bfloat16"
     assert found["['PaliGemma']['llm']['layers']['attn']['q_einsum_1']['w']"].dtype == "float32"
@@ -63,9 +65,9 @@ def test_another_tokenizer_and_another_size_are_refused(tiny_recipe, openpi):
     with pytest.raises(
         MorphVlaError, match=r"was trained with PaliGemma's tokenizer.*Set tokenizer: paligemma"
     ):
-        loop.first_params(dataclasses.replace(tiny_recipe, model=full, weights=str(openpi)), print)
+        parameters.first_params(dataclasses.replace(tiny_recipe, model=full, weights=str(openpi)), print)
     wider = dataclasses.replace(
         tiny_recipe.model, expert=dataclasses.replace(tiny_recipe.model.expert, mlp_dim=30)
     )
     with pytest.raises(MorphVlaError, match=r"expert.mlp_dim is 28 in the checkpoint, 30 in the model"):
-        loop.first_params(dataclasses.replace(tiny_recipe, model=wider, weights=str(openpi)), print)
+        parameters.first_params(dataclasses.replace(tiny_recipe, model=wider, weights=str(openpi)), print)

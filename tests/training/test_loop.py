@@ -12,7 +12,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import init_params
-from morph_vla.training import checkpoint, loop
+from morph_vla.training import checkpoint, loop, parameters, progress
 from morph_vla.training.config import Recipe
 
 
@@ -29,7 +29,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(tiny_recipe, tiny_run, t
     class Stop(Exception):
         pass
 
-    def stop(report: loop.Report) -> None:
+    def stop(report: progress.Report) -> None:
         if report.step == 4:  # after the checkpoint of step 3, before that of step 6
             raise Stop
 
@@ -68,7 +68,7 @@ def test_parts_add_up_to_all_parameters(tiny_run):
 
 
 def test_expert_tuning_freezes_the_language_model(tiny_recipe):
-    parts = loop.parts_of(loop.fresh_params(tiny_recipe), "expert")
+    parts = parameters.parts_of(parameters.fresh_params(tiny_recipe), "expert")
     for name in ("vision encoder", "language model"):
         assert parts[name]["trainable"] == 0 < parts[name]["frozen"]
     for name in ("action expert", "morphology"):
@@ -82,7 +82,7 @@ def test_a_folder_of_another_recipe_is_refused_with_the_key_that_differs(tiny_re
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tiny_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "math", types.SimpleNamespace(isfinite=lambda _: False))
+    monkeypatch.setattr(progress, "math", types.SimpleNamespace(isfinite=lambda _: False))
     words = r"the loss is .* at step 1, on episodes 2 of .*; the last good checkpoint is .*/checkpoints/0\."
     with pytest.raises(MorphVlaError, match=words):
         loop.train(tiny_recipe, tmp_path)
@@ -124,7 +124,7 @@ def test_params_are_stored_as_openpi_stores_them(tiny_run):
 
 
 def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path):
-    def stop(report: loop.Report) -> None:
+    def stop(report: progress.Report) -> None:
         if report.step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -10,7 +10,7 @@ import pytest
 from morph_vla.data.actions import restore
 from morph_vla.errors import MorphVlaError
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.training import checkpoint, loop
+from morph_vla.training import checkpoint, loop, parameters
 from morph_vla.training import step as steps
 from morph_vla.training.config import Dataset
 from morph_vla.training.source import Source
@@ -91,7 +91,7 @@ def test_held_out_rows_are_never_drawn(source):
 def test_one_compiled_step_serves_every_mixture(source, mixed_recipe):
     optimizer, _ = steps.make_optimizer(mixed_recipe.optimizer, 6)
     advance = steps.make_step(mixed_recipe.model, mixed_recipe.training, optimizer)
-    state = steps.start(loop.fresh_params(mixed_recipe), optimizer, "full")
+    state = steps.start(parameters.fresh_params(mixed_recipe), optimizer, "full")
     for dataset in (np.zeros(5, np.int64), np.ones(5, np.int64), np.array([0, 1, 0, 1, 1])):
         rows = np.array([source.parts[d].train_rows[3] for d in dataset])
         batch = source.batch(dataset, rows)
