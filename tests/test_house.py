@@ -32,7 +32,7 @@ ONLY = {"sim": {"robots"}, "training": {"robots", "morphology", "pi05", "weights
 # An engine -> the files that may import it.
 DOORS = {
     "lerobot": {"data/lerobot.py", "sim/record.py", "sim/record_writer.py"},
-    "mujoco": {"sim/mujoco.py", "sim/experts.py"},
+    "mujoco": {"sim/scene.py"},
     "mink": {"sim/experts.py"},
     "isaaclab": {"sim/isaaclab.py"},
     "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},

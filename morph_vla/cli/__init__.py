@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("what this machine has, and the remedy for what it lacks", "morph_vla.cli.doctor"),
     "robots": ("list, show, draw, check and add robots", "morph_vla.cli.robots"),
     "recipes": ("list and show the training recipes", "morph_vla.cli.recipes"),
-    "suites": ("list and show the evaluation suites", "morph_vla.cli.suites"),
+    "suites": ("list, show and check the evaluation suites", "morph_vla.cli.suites"),
     "record": ("demonstrations of a suite's scripted expert, as a LeRobot dataset", "morph_vla.cli.record"),
     "stats": ("quantiles of a dataset's states and actions", "morph_vla.cli.stats"),
     "weights": ("inspect and convert checkpoints of openpi, LeRobot and our own", "morph_vla.cli.weights"),

@@ -1,8 +1,8 @@
-"""`list` and `show`, which recipes and suites have in common."""
+"""`list` and `show`, which recipes and suites have in common, and what one of them adds."""
 
 import argparse
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,17 @@ from typing import Any
 from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
 from morph_vla.robots import dropin
 
+Verbs = Mapping[str, tuple[str, Callable[[argparse.Namespace], Any]]]
 
-def configure(parser: argparse.ArgumentParser, kind: str, loader: str, counts: str = "") -> None:
+
+def configure(
+    parser: argparse.ArgumentParser, kind: str, loader: str, counts: str = "", more: Verbs | None = None
+) -> dict[str, argparse.ArgumentParser]:
     """Add `list` and `show` for a kind of file; `loader` is "module:function(name, overrides, folders)".
 
-    `counts` names a module whose `of(loaded)` says more about a file and whose `show` prints that.
+    `counts` names a module whose `of(loaded)` says more about a file and whose `show` prints that. `more`
+    are further verbs that take a file and overrides, as `show` does: name -> (what it does, the function).
+    Returns the parser of each verb.
     """
     noun = kind.removesuffix("s")
     verbs = add_verbs(
@@ -25,13 +31,17 @@ def configure(parser: argparse.ArgumentParser, kind: str, loader: str, counts: s
                 f"a {noun}, checked; with overrides, as they leave it",
                 partial(run_show, kind, loader, counts),
             ),
+            **(more or {}),
         },
     )
     for verb in verbs.values():
         add_folders(verb)
         add_json(verb)
-    verbs["show"].add_argument("name", metavar=noun.upper(), help=f"a {noun}'s name, or the path to its file")
-    verbs["show"].add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example seed=7")
+    for name in ("show", *(more or {})):
+        verb = verbs[name]
+        verb.add_argument("name", metavar=noun.upper(), help=f"a {noun}'s name, or the path to its file")
+        verb.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for example seed=7")
+    return verbs
 
 
 def run_list(kind: str, arguments: argparse.Namespace) -> None:

@@ -1,16 +1,84 @@
-"""`morph-vla suites list | show`."""
+"""`morph-vla suites list | show | check`."""
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import files
+from morph_vla.cli.common import print_json
+
+if TYPE_CHECKING:
+    from morph_vla.sim.check import Check
 
 EXAMPLES = """
   morph-vla suites list
   morph-vla suites show panda_cube_in_bowl
   morph-vla suites show panda_cube_in_bowl episodes=20 --json
+  morph-vla suites check panda_cube_in_bowl --episodes 50
 """
+
+ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
-    files.configure(parser, "suites", "morph_vla.sim.suite:load")
+    summary = "how often a suite's scripted expert succeeds from the states that are evaluated"
+    verbs = files.configure(
+        parser, "suites", "morph_vla.sim.suite:load", more={"check": (summary, run_check)}
+    )
+    check = verbs["check"]
+    check.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
+    check.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Print the expert's success rate, its interval and what failed; the status is 1 below 95%."""
+    from morph_vla.cli.progress import Bar, counting
+    from morph_vla.sim import check, suite
+
+    chosen = suite.load(arguments.name, arguments.overrides, arguments.folders)
+    count = chosen.episodes if arguments.episodes is None else arguments.episodes
+    with Bar("the expert", count, "episode") as bar:
+        done = check.check(chosen, count, workers=arguments.workers, progress=counting(bar))
+    if arguments.json:
+        print_json(as_dict(done))
+    else:
+        print(sentence(done))
+    return 0 if done.successes >= ENOUGH * len(done.outcomes) else 1
+
+
+def as_dict(done: "Check") -> dict[str, Any]:
+    """Plain values: counts, the rate with its interval, and the episodes that failed, by clause."""
+    interval = done.interval
+    return {
+        "suite": done.suite,
+        "successes": done.successes,
+        "trials": len(done.outcomes),
+        "rate": done.successes / len(done.outcomes),
+        "low": interval.low,
+        "high": interval.high,
+        "median_seconds": done.seconds,
+        "failed": done.failed,
+        "errors": {str(one.episode): one.error for one in done.outcomes if one.error},
+    }
+
+
+def sentence(done: "Check") -> str:
+    """The rate in words, and a line for each clause that failed."""
+    facts = as_dict(done)
+    text = (
+        f"{done.suite}: the expert succeeded in {facts['successes']} of {facts['trials']} initial states, "
+        f"{facts['rate']:.1%} [{100 * facts['low']:.1f}, {100 * facts['high']:.1f}] (95% Wilson)"
+    )
+    if done.seconds is not None:
+        text += f", median {done.seconds:.1f} s to success"
+    lines = [
+        f"  failed at '{clause}': {len(numbers)} (episodes {_shortened(numbers)})"
+        for clause, numbers in done.failed.items()
+    ]
+    lines += [f"  {sentence}" for sentence in sorted({one.error for one in done.outcomes if one.error})]
+    return "\n".join([text, *lines])
+
+
+def _shortened(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return f"{shown} and {len(numbers) - 10} more" if len(numbers) > 10 else shown

@@ -2,8 +2,9 @@
 
 `pick_and_place`: over the object, down, close, up, over the target, open, away. The path of the tool is a
 list of straight segments walked at constant speed; differential inverse kinematics (`mink`) turns each pose
-into joint targets. Labels are the clean plan; what is executed while moving freely carries a smooth
-disturbance, so that the demonstrations show how to come back to the path (Laskey et al. 2017, DART).
+into joint targets. Only the limb that carries the tool moves; the rest of the robot is told to stay at rest.
+Labels are the clean plan; what is executed while moving freely carries a smooth disturbance, so that the
+demonstrations show how to come back to the path (Laskey et al. 2017, DART).
 """
 
 import dataclasses
@@ -16,8 +17,11 @@ from jaxtyping import Float
 
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.sim.mujoco import MujocoEngine
+from morph_vla.sim.scene import TOOL_SITE
+from morph_vla.sim.suite import ExpertSpec
 
 GRASP_STEPS = 6  # control steps for the fingers to close on the object, and to let go of it
+KERNEL = 9  # control steps over which a disturbance is smoothed, at 15 Hz
 SETTLE = 0.006  # [m] the tool grasps this much above the object's centre, clear of the table
 
 
@@ -31,6 +35,7 @@ class Waypoint:
     hold: int = 0  # control steps to stay there
     free: bool = False  # moving freely: a disturbance does no harm here
     speed: float = 1.0  # share of the expert's speed
+    seconds: float = 0.0  # the least it takes to get there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +53,11 @@ def waypoints(
     *,
     hover: float,
     release_height: float,
+    clearance: float = SETTLE,
+    carry: float = 0.04,
+    retreat: float = 0.08,
+    grasp_steps: int = GRASP_STEPS,
+    turn_seconds: float = 0.0,
 ) -> list[Waypoint]:
     """The tool's stations of pick-and-place, in order [m, rad].
 
@@ -55,19 +65,19 @@ def waypoints(
     """
     yaw = (object_yaw + math.pi / 4) % (math.pi / 2) - math.pi / 4
     up = np.array([0.0, 0.0, 1.0])
-    grasp = object_position + SETTLE * up
+    grasp = object_position + clearance * up
     over = object_position + hover * up
     above = np.array([*target_position[:2], target_position[2] + release_height])
     return [
-        Waypoint(over, yaw, 0.0, free=True),
+        Waypoint(over, yaw, 0.0, free=True, seconds=turn_seconds),
         Waypoint(grasp + 0.02 * up, yaw, 0.0, speed=0.8),
         Waypoint(grasp, yaw, 0.0, hold=1, speed=0.4),
-        Waypoint(grasp, yaw, 1.0, hold=GRASP_STEPS),
+        Waypoint(grasp, yaw, 1.0, hold=grasp_steps),
         Waypoint(over + 0.02 * up, yaw, 1.0),
-        Waypoint(above + 0.04 * up, 0.0, 1.0, free=True),
+        Waypoint(above + carry * up, 0.0, 1.0, free=True),
         Waypoint(above, 0.0, 1.0, hold=2, speed=0.7),
-        Waypoint(above, 0.0, 0.0, hold=GRASP_STEPS),
-        Waypoint(above + 0.08 * up, 0.0, 0.0, hold=2),
+        Waypoint(above, 0.0, 0.0, hold=grasp_steps),
+        Waypoint(above + retreat * up, 0.0, 0.0, hold=2),
     ]
 
 
@@ -83,7 +93,7 @@ def walk(
     here, yaw = start, start_yaw
     for station in stations:
         distance = float(np.linalg.norm(station.position - here))
-        seconds = max(distance / (speed * station.speed), abs(station.yaw - yaw) / 1.5)
+        seconds = max(distance / (speed * station.speed), abs(station.yaw - yaw) / 1.5, station.seconds)
         steps = max(math.ceil(seconds * rate), 0)
         for i in range(1, steps + 1):
             share = 0.5 - 0.5 * math.cos(math.pi * i / steps)
@@ -105,46 +115,79 @@ class PickAndPlace:
         self._mink: ModuleType = require("mink", "sim")
         mink, model = self._mink, engine.model
         self._configuration = mink.Configuration(model)
-        names = {model.body(i).name for i in range(model.nbody)}
-        tool = self.suite.expert.tool
-        if tool not in names:
+        spec, names = self.suite.expert, {model.body(i).name for i in range(model.nbody)}
+        if spec.tool not in names:
             raise MorphVlaError(
-                f"{self.suite.path}: expert.tool: the robot has no link '{tool}' in simulation"
+                f"{self.suite.path}: expert.tool: the robot has no link '{spec.tool}' in simulation"
             )
-        self._task = mink.FrameTask(tool, "body", position_cost=1.0, orientation_cost=0.3, lm_damping=1e-4)
-        self._posture = mink.PostureTask(model, cost=1e-3)
+        self._frame = (spec.tool, "body") if spec.drives_the_link else (TOOL_SITE, "site")
+        self._task = mink.FrameTask(
+            *self._frame, position_cost=1.0, orientation_cost=_costs(spec), lm_damping=1e-4
+        )
+        self._posture = mink.PostureTask(model, cost=1e-2 if spec.free_spin else 1e-3)
         self._limits = [mink.ConfigurationLimit(model)]
-        self._arm = [
-            (address, action)
-            for action, address in enumerate(engine.state_addresses)
-            if not self.robot.joints[action].is_gripper
-        ]
-        self._gripper = [i for i, joint in enumerate(self.robot.joints) if joint.is_gripper]
+        self._arm, self._gripper = [], []
+        for action, joint in enumerate(self.robot.joints):
+            if engine.limb[action]:
+                (self._gripper if joint.is_gripper else self._arm).append(action)
 
     def plan(self, index: int) -> Plan:
         """The whole demonstration for world `index` as it stands now."""
-        data, spec = self.engine.data(index), self.suite.expert
+        data, spec, rate = self.engine.data(index), self.suite.expert, self.suite.control_rate
         success = self.suite.success
         thing, target = data.body(success.object), data.body(success.target)
         self._configuration.update(data.qpos.copy())
         self._posture.set_target_from_configuration(self._configuration)
         tool = data.body(spec.tool)
+        start = tool.xpos.copy() if spec.drives_the_link else data.site(TOOL_SITE).xpos.copy()
         stations = waypoints(
             thing.xpos.copy(),
-            _yaw(thing.xquat),
+            0.0 if spec.free_spin else _yaw(thing.xquat),
             target.xpos.copy(),
             hover=spec.hover,
             release_height=spec.release_height,
+            clearance=spec.clearance,
+            carry=spec.carry,
+            retreat=spec.retreat,
+            grasp_steps=round(spec.grasp_seconds * rate),
+            turn_seconds=spec.turn_seconds,
         )
-        poses = walk(tool.xpos.copy(), _tool_yaw(tool.xquat), stations, spec.speed, self.suite.control_rate)
-        rows = [self._joints(position, yaw, gripper) for position, yaw, gripper, _ in poses]
+        poses = walk(start, self._first_yaw(tool.xquat), stations, spec.speed, rate)
+        first = self._configuration.get_transform_frame_to_world(*self._frame).rotation()
+        turning = round(spec.turn_seconds * rate)
+        rows = [
+            self._joints(position, self._towards(first, self._rotation(yaw), step + 1, turning), gripper)
+            for step, (position, yaw, gripper, _) in enumerate(poses)
+        ]
         return Plan(np.asarray(rows, dtype=np.float64), np.asarray([float(free) for *_, free in poses]))
 
-    def _joints(self, position: Float[np.ndarray, "3"], yaw: float, gripper: float) -> Float[np.ndarray, "j"]:
+    def _first_yaw(self, quaternion: Any) -> float:
+        """The turn from which the walk begins; nothing turns where the arm may choose, or eases into it."""
+        spec = self.suite.expert
+        return 0.0 if spec.free_spin or spec.turn_seconds else _tool_yaw(quaternion)
+
+    def _rotation(self, yaw: float) -> Any:
+        """The tool's orientation: it points down (half a turn about x), leans, turns about the vertical."""
+        turn, tilt = self._mink.SO3, self.suite.expert.tilt
+        lean = turn.from_y_radians(-tilt) if tilt else turn.identity()
+        return turn.from_z_radians(yaw) @ lean @ turn.from_x_radians(math.pi)
+
+    def _towards(self, first: Any, wanted: Any, step: int, steps: int) -> Any:
+        """The orientation at control step `step` on the way from the first one; `wanted` once it is over."""
+        if self.suite.expert.free_spin:  # the smallest turn that brings the approach to where it should be
+            now = self._configuration.get_transform_frame_to_world(*self._frame).rotation()
+            turn = _smallest_turn(now.as_matrix()[:, 2], wanted.as_matrix()[:, 2])
+            wanted = self._mink.SO3.exp(turn) @ now
+            first = now
+        if step >= steps:
+            return wanted
+        return first.interpolate(wanted, 0.5 - 0.5 * math.cos(math.pi * step / steps))
+
+    def _joints(
+        self, position: Float[np.ndarray, "3"], rotation: Any, gripper: float
+    ) -> Float[np.ndarray, "j"]:
         """Joint targets (dataset units) that bring the tool to a pose, from the last one."""
         mink = self._mink
-        # The tool points down (half a turn about x), then turns about the vertical.
-        rotation = mink.SO3.from_z_radians(yaw) @ mink.SO3.from_x_radians(math.pi)
         self._task.set_target(mink.SE3.from_rotation_and_translation(rotation, np.asarray(position)))
         for _ in range(4):
             velocity = mink.solve_ik(
@@ -155,30 +198,58 @@ class PickAndPlace:
             if np.abs(error[:3]).max() < 1e-3 and np.abs(error[3:]).max() < 1e-2:
                 break
         native = np.asarray(self.robot.rest, dtype=np.float64).copy()
-        for address, action in self._arm:
-            native[action] = self._configuration.q[address]
+        for action in self._arm:
+            native[action] = self._configuration.q[self.engine.state_addresses[action]]
         row = np.asarray(self.robot.to_dataset(native), dtype=np.float64)
-        for j in self._gripper:
-            row[j] = gripper
+        for action in self._gripper:
+            row[action] = self._command(action, gripper)
         return row
+
+    def _command(self, action: int, gripper: float) -> float:
+        """The gripper's value (dataset units) that lets go (0) or holds (1)."""
+        spec, ends = self.suite.expert, self.robot.side.grippers[self.robot.joints[action].name]
+        share = spec.opened + gripper * (spec.closed - spec.opened)
+        return ends.dataset_open + share * (ends.dataset_closed - ends.dataset_open)
+
+
+def _costs(spec: ExpertSpec) -> float | list[float]:
+    """Of an error in orientation about the tool's x, y and z axis; z is the approach."""
+    return [spec.orientation_cost, spec.orientation_cost, 0.0] if spec.free_spin else spec.orientation_cost
+
+
+def _smallest_turn(one: Float[np.ndarray, "3"], other: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """The rotation vector [rad] that takes one direction to another; zero between opposite ones."""
+    axis = np.cross(one, other)
+    sine = float(np.linalg.norm(axis))
+    return axis / sine * math.atan2(sine, float(one @ other)) if sine > 1e-9 else np.zeros(3)
 
 
 def disturb(
-    plan: Plan, rng: np.random.Generator, scale: float, arm: Float[np.ndarray, "j"]
+    plan: Plan, rng: np.random.Generator, scale: float, arm: Float[np.ndarray, "j"], length: int = KERNEL
 ) -> Float[np.ndarray, "t j"]:
     """What is executed: the plan plus a smooth disturbance where the tool moves freely.
 
-    The disturbance is white noise smoothed over about a third of a second at 15 Hz, `scale` [rad] strong,
-    faded in and out with the free stretches so that grasps and releases are clean. `arm` is 1 for joints
-    that are disturbed, 0 for grippers.
+    The disturbance is white noise smoothed over `length` control steps (an odd number), `scale` [rad] strong,
+    faded in and out with the free stretches so that grasps and releases are clean. `arm` is what a radian is
+    in the plan's units for joints that are disturbed (1 for radians), 0 for the others and for grippers.
     """
     steps, joints = plan.actions.shape
-    kernel = np.hanning(9)
+    kernel = np.hanning(length)
     kernel = kernel / np.linalg.norm(kernel)
     white = rng.normal(0.0, 1.0, (steps + kernel.size - 1, joints))
     smooth = np.stack([np.convolve(white[:, j], kernel, mode="valid") for j in range(joints)], axis=1)
-    fade = np.convolve(plan.free, np.ones(5) / 5, mode="same") * plan.free
+    fade_steps = length // 2 + 1
+    fade = np.convolve(plan.free, np.ones(fade_steps) / fade_steps, mode="same") * plan.free
     return plan.actions + scale * smooth * fade[:, None] * arm
+
+
+def disturbed(plan: Plan, engine: MujocoEngine, number: int) -> Float[np.ndarray, "t j"]:
+    """What is executed of demonstration `number`: disturbed as the engine's suite says, in its limb alone."""
+    suite = engine.suite
+    radian = np.asarray([0.0 if joint.is_gripper else abs(joint.scale) for joint in engine.robot.joints])
+    length = 2 * round((KERNEL - 1) / 2 * suite.control_rate / 15) + 1
+    rng = np.random.default_rng([suite.seed, number])
+    return disturb(plan, rng, suite.expert.noise, radian * engine.limb, length)
 
 
 def _tool_yaw(quaternion: Any) -> float:

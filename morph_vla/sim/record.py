@@ -188,30 +188,44 @@ def demonstrate(engine: Any, number: int) -> tuple[list[dict[str, Any]], str | N
 
     A frame's `action` is the clean plan's joint target; what was executed carries the disturbance.
     """
-    from morph_vla.sim.experts import PickAndPlace, disturb
+    suite, frames = engine.suite, []
 
-    suite, robot = engine.suite, engine.robot
-    engine.reset(0, initial_state(suite, number, len(robot.joints), stream="demonstration"))
-    plan = PickAndPlace(engine).plan(0)
-    arm = np.asarray([0.0 if joint.is_gripper else 1.0 for joint in robot.joints])
-    executed = disturb(plan, np.random.default_rng([suite.seed, number]), suite.expert.noise, arm)
-    tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3
-    reading = engine.reading(0)
-    progress = criterion.begin(reading)
-    frames = []
-    for step in range(min(len(executed) + tail, suite.max_steps)):
-        row = min(step, len(executed) - 1)
+    def see(action: np.ndarray) -> None:
         observation = engine.observe(0)
         frame = {f"observation.images.{name}": observation[f"images/{name}"] for name in suite.cameras}
         frame["observation.state"] = observation["state"]
-        frame["action"] = plan.actions[row].astype(np.float32)
+        frame["action"] = action.astype(np.float32)
         frame["task"] = suite.task
         frames.append(frame)
+
+    progress, reading = attempt(engine, number, "demonstration", see)
+    return frames, criterion.failed_clause(progress, reading, suite.success)
+
+
+def attempt(
+    engine: Any, number: int, stream: str, see: Callable[[np.ndarray], None] = lambda action: None
+) -> tuple[criterion.Progress, criterion.Reading]:
+    """The expert in world 0 of `engine`, from row `number` of the table `stream`: how it ended.
+
+    `see` is called before each control step with the clean plan's action (dataset units).
+    """
+    from morph_vla.sim.experts import PickAndPlace, disturbed
+
+    suite, robot = engine.suite, engine.robot
+    engine.reset(0, initial_state(suite, number, len(robot.joints), stream=stream))
+    plan = PickAndPlace(engine).plan(0)
+    executed = disturbed(plan, engine, number)
+    tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3
+    reading = engine.reading(0)
+    progress = criterion.begin(reading)
+    for step in range(min(len(executed) + tail, suite.max_steps)):
+        row = min(step, len(executed) - 1)
+        see(plan.actions[row])
         reading = engine.step(0, executed[row])
         progress = criterion.update(progress, reading, suite.success, suite.control_rate)
         if progress.success_step is not None:
             break
-    return frames, criterion.failed_clause(progress, reading, suite.success)
+    return progress, reading
 
 
 def _merge(

@@ -26,15 +26,28 @@ Range = tuple[float, float]
 class ObjectSpec:
     """One movable object.
 
-    `size` [m]: a box's edge lengths (x, y, z); a bowl's (radius, height, wall); a cylinder's (radius,
-    height, 0).
+    `size` [m]: a box's edge lengths (x, y, z); an open box's outer ones, its five plates `wall` thick; a
+    bowl's (radius, height, wall), and a plate's, whose rim leans outwards from that radius; a cylinder's
+    (radius, height, 0); a sphere's (radius, 0, 0).
     """
 
-    shape: Literal["box", "bowl", "cylinder"]
+    shape: Literal["box", "open_box", "bowl", "plate", "cylinder", "sphere"]
     size: Vector3
     mass: float  # [kg]
     color: Vector3 = (0.5, 0.5, 0.5)
     friction: float = 1.0
+    rolling_friction: float = 0.001  # [m] of a sphere
+    wall: float = 0.005  # [m] of an open box
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The table in the robot's base frame [m]: the height of its top, its middle, its full size."""
+
+    height: float = 0.0
+    center: Range = (0.4, 0.0)
+    size: Vector3 = (1.8, 2.4, 0.1)
+    color: Vector3 = (0.62, 0.55, 0.46)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +104,12 @@ class Actuators:
 
 @dataclasses.dataclass(frozen=True)
 class ExpertSpec:
-    """Settings of the scripted expert; see `experts.py`."""
+    """Settings of the scripted expert; see `experts.py`.
+
+    The tool is a frame in link `tool`: at `offset`, pointing along `approach`, with fingers that close along
+    `grip`. It points straight down, or leans by `tilt` towards +x of the base frame. `free_spin` leaves the
+    turn about its approach to the arm: for round objects and for arms of five joints.
+    """
 
     kind: Literal["pick_and_place"]
     tool: str
@@ -99,6 +117,27 @@ class ExpertSpec:
     release_height: float  # [m]
     speed: float  # [m/s]
     noise: float = 0.0  # [rad]
+    offset: Vector3 = (0.0, 0.0, 0.0)  # [m]
+    approach: Vector3 = (0.0, 0.0, 1.0)
+    grip: Vector3 = (0.0, 1.0, 0.0)
+    tilt: float = 0.0  # [rad]
+    free_spin: bool = False
+    orientation_cost: float = 0.3  # of a radian, where a metre of position costs 1
+    turn_seconds: float = 0.0  # over which the tool turns from its first orientation to the working one
+    opened: float = (
+        0.0  # the gripper's command to let go and to hold, as shares of its range: 0 open, 1 closed
+    )
+    closed: float = 1.0
+    clearance: float = 0.006  # [m] the tool grasps above the object's centre
+    carry: float = 0.04  # [m] above the height of release, on the way there
+    retreat: float = 0.08  # [m] above it afterwards
+    grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
+
+    @property
+    def drives_the_link(self) -> bool:
+        """Whether the driven frame is that of the link itself."""
+        frame = (self.offset, self.approach, self.grip)
+        return frame == ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +161,7 @@ class SuiteFile:
     min_distance: float = 0.0
     start_noise: float = 0.0
     settle_seconds: float = 0.3
+    table: Table = Table()
 
 
 @dataclasses.dataclass(frozen=True)
