@@ -5,9 +5,7 @@ A dataset is somebody else's files: what is read is bounded, paths in it cannot 
 not fit is one sentence that names the file.
 """
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.data import info as info_file
+from morph_vla.data import tables
+from morph_vla.errors import MorphVlaError, nearest
 
 FEATURES = ("action", "observation.state")
-MAX_INFO = 16 << 20  # bytes of info.json
-MAX_FRAMES = 1_000_000  # of an episode: nine hours at 30 Hz
-MAX_BYTES = 2 << 30  # of the chosen columns of a file, unpacked
-MAX_FILES = 100_000
 
 
 @dataclass(frozen=True)
@@ -56,23 +52,20 @@ def read(root: Path | str, index: int = 0, features: Sequence[str] = ()) -> Epis
     file that cannot be read or holds something else; MissingExtraError without pyarrow.
     """
     root = Path(root)
-    info = _info(root)
-    version = info.get("codebase_version")
-    if not isinstance(version, str) or not re.fullmatch(r"v?[23]\.\d+", version):
-        shown = version if version is not None else "without codebase_version"
-        raise MorphVlaError(f"{root}: a LeRobot dataset {shown}; expected v2.0, v2.1 or v3.0")
+    info = info_file.load(root)
+    version = info_file.version_of(root, info)
     wanted = _features(root, info, features)
     _check_index(root, info, index)
-    path = _file_v3(root, info, index) if version.lstrip("v").startswith("3") else _file_v2(root, info, index)
-    values, timestamps = _columns(path, wanted, index, shared=version.lstrip("v").startswith("3"))
+    path = _file_v3(root, info, index) if version.startswith("v3") else _file_v2(root, info, index)
+    values, timestamps = _columns(path, wanted, index, shared=version.startswith("v3"))
     return Episode(
         root=root,
         version=version,
         index=index,
-        fps=_fps(root, info),
+        fps=info_file.fps_of(root, info),
         robot_type=str(info.get("robot_type") or ""),
         values=values,
-        names={name: _names(info["features"][name].get("names")) for name in wanted},
+        names={name: info_file.names_of(info["features"][name].get("names")) for name in wanted},
         timestamps=timestamps,
     )
 
@@ -88,31 +81,6 @@ def joined(episode: Episode, parts: Mapping[str, Sequence[str]]) -> Episode:
         known = all(len(episode.names[key]) == episode.values[key].shape[1] for key in keys)
         names[name] = tuple(word for key in keys for word in episode.names[key]) if known else ()
     return replace(episode, values=values, names=names)
-
-
-# ------------------------------------------------------------------------------------------ meta/info.json
-
-
-def _info(root: Path) -> dict[str, Any]:
-    if not root.is_dir():
-        raise MorphVlaError(f"{root}: {'not a folder' if root.exists() else 'no such folder'}")
-    path = root / "meta" / "info.json"
-    if not path.is_file():
-        raise MorphVlaError(f"{root}: no LeRobot dataset here (meta/info.json is missing)")
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_INFO + 1)
-        if len(text) > MAX_INFO:
-            raise MorphVlaError(f"{path}: larger than {MAX_INFO >> 20} MiB")
-        info = json.loads(text)
-    except OSError as error:
-        raise MorphVlaError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise MorphVlaError(f"{path}: not JSON: {error}") from error
-    if not isinstance(info, dict) or not isinstance(info.get("features", {}), dict):
-        raise MorphVlaError(f"{path}: expected an object that has 'features'")
-    info.setdefault("features", {})
-    return info
 
 
 def _features(root: Path, info: dict[str, Any], asked: Sequence[str]) -> tuple[str, ...]:
@@ -141,50 +109,7 @@ def _check_index(root: Path, info: dict[str, Any], index: int) -> None:
         raise MorphVlaError(f"{root}: no episode {index}; its episodes are {have}")
 
 
-def _fps(root: Path, info: dict[str, Any]) -> float:
-    fps = info.get("fps")
-    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
-        raise MorphVlaError(f"{root / 'meta' / 'info.json'}: fps is {fps!r}; expected frames per second")
-    return float(fps)
-
-
-def _names(found: Any) -> tuple[str, ...]:
-    """A flat list, a list within a list (Unitree's converter), or a list under a word (LeRobot v2.0)."""
-    while isinstance(found, dict) and len(found) == 1:
-        found = next(iter(found.values()))
-    if isinstance(found, dict):  # name -> place
-        found = list(found)
-    while isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
-        found = found[0]
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        return ()
-    return tuple(found)
-
-
 # ------------------------------------------------------------------------------------------- which file
-
-
-_FIELD = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
-
-
-def _expand(root: Path, template: Any, fields: Mapping[str, int]) -> Path:
-    """A path template of info.json; only whole numbers are filled in, and the result lies inside `root`."""
-    where = root / "meta" / "info.json"
-    if not isinstance(template, str):
-        raise MorphVlaError(f"{where}: data_path is {template!r}; expected a path with {{episode_index}}")
-
-    def fill(match: re.Match[str]) -> str:
-        if match[1] not in fields:
-            raise MorphVlaError(f"{where}: data_path '{template}': unknown field {match[0]}")
-        return f"{fields[match[1]]:0{int(match[2] or 0)}d}"
-
-    text = _FIELD.sub(fill, template)
-    path = Path(text)
-    if "{" in text or "}" in text or "\0" in text:
-        raise MorphVlaError(f"{where}: data_path '{template}': expected fields such as {{episode_index:06d}}")
-    if path.is_absolute() or ".." in path.parts:
-        raise MorphVlaError(f"{where}: data_path '{template}' leads out of the dataset; it is not followed")
-    return root / path
 
 
 def _file_v2(root: Path, info: dict[str, Any], index: int) -> Path:
@@ -193,97 +118,34 @@ def _file_v2(root: Path, info: dict[str, Any], index: int) -> Path:
     chunk = index // size if isinstance(size, int) and size > 0 else 0
     default = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
     fields = {"episode_chunk": chunk, "episode_index": index}
-    path = _expand(root, info.get("data_path", default), fields)
+    path = info_file.expand(root, info.get("data_path", default), fields)
     if path.is_file():
         return path
-    for folder in _listed(root / "data"):
+    for folder in info_file.listed(root / "data"):
         if (folder / path.name).is_file():
             return folder / path.name
     raise MorphVlaError(f"{root}: the file of episode {index} is missing ({path.relative_to(root)})")
 
 
-def _listed(folder: Path, pattern: str = "*") -> list[Path]:
-    found: list[Path] = []
-    if folder.is_dir():
-        for path in folder.glob(pattern):
-            found.append(path)
-            if len(found) >= MAX_FILES:
-                break
-    return sorted(found)
-
-
 def _file_v3(root: Path, info: dict[str, Any], index: int) -> Path:
     """The file that meta/episodes names for this episode."""
-    tables = _listed(root / "meta" / "episodes", "*/*.parquet")
-    if not tables:
+    found_in = info_file.listed(root / "meta" / "episodes", "*/*.parquet")
+    if not found_in:
         raise MorphVlaError(f"{root}: v3.0 without the table of its episodes (meta/episodes is missing)")
     keys = ["episode_index", "data/chunk_index", "data/file_index"]
-    for path in tables:
-        table = _table(path, keys, keys)
-        rows = np.flatnonzero(_whole(path, table, "episode_index") == index)
+    for path in found_in:
+        table = tables.table_of(path, keys, keys)
+        rows = np.flatnonzero(tables.whole(path, table, "episode_index") == index)
         if len(rows):
-            chunk, file = (int(_whole(path, table, key)[rows[0]]) for key in keys[1:])
+            chunk, file = (int(tables.whole(path, table, key)[rows[0]]) for key in keys[1:])
             default = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
             fields = {"chunk_index": chunk, "file_index": file}
-            found = _expand(root, info.get("data_path", default), fields)
+            found = info_file.expand(root, info.get("data_path", default), fields)
             if not found.is_file():
                 missing = found.relative_to(root)
                 raise MorphVlaError(f"{root}: the file of episode {index} is missing ({missing})")
             return found
     raise MorphVlaError(f"{root}: no episode {index} in meta/episodes")
-
-
-# --------------------------------------------------------------------------------------------- parquet
-
-
-def _open(path: Path) -> Any:
-    parquet = require("pyarrow.parquet", "lerobot")
-    arrow = require("pyarrow", "lerobot")
-    try:
-        return parquet.ParquetFile(path)
-    except (arrow.ArrowException, OSError) as error:
-        reason = "; ".join(str(error).splitlines()[:1])
-        raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error
-
-
-def _groups(file: Any, columns: Sequence[str], path: Path) -> Iterator[Any]:
-    """The row groups of a parquet file, of these columns alone, within bounds."""
-    arrow = require("pyarrow", "lerobot")
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        held = [group.column(place) for place in range(group.num_columns)]
-        chosen = [c for c in held if any(f"{c.path_in_schema}.".startswith(f"{name}.") for name in columns)]
-        size = sum(column.total_uncompressed_size for column in chosen)
-        if size > MAX_BYTES:
-            raise MorphVlaError(f"{path}: more than {MAX_BYTES >> 30} GiB of values in one part of the file")
-        try:
-            yield file.read_row_group(number, columns=list(columns))
-        except (arrow.ArrowException, OSError) as error:
-            reason = "; ".join(str(error).splitlines()[:1])
-            raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error
-
-
-def _table(path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None) -> Any:
-    """The columns that are there; with `episode`, only its rows. Raises for one that is needed and is not."""
-    arrow = require("pyarrow", "lerobot")
-    compute = require("pyarrow.compute", "lerobot")
-    file = _open(path)
-    there = set(file.schema_arrow.names)
-    for name in needed:
-        if name not in there:
-            raise MorphVlaError(f"{path}: no column '{name}'{nearest(name, there)}")
-    parts, rows = [], 0
-    for part in _groups(file, [name for name in columns if name in there], path):
-        kept = part
-        if episode is not None:
-            kept = part.filter(compute.equal(part.column("episode_index"), episode))
-        rows += kept.num_rows
-        if rows > MAX_FRAMES:
-            raise MorphVlaError(f"{path}: more than {MAX_FRAMES} rows for one episode")
-        parts.append(kept)
-    if not parts:
-        raise MorphVlaError(f"{path}: holds no rows")
-    return arrow.concat_tables(parts)
 
 
 def _columns(
@@ -292,48 +154,15 @@ def _columns(
     """The features of one episode, and its time stamps."""
     needed = [*features, "episode_index"] if shared else list(features)
     episode = index if shared else None
-    table = _table(path, [*features, "episode_index", "timestamp"], needed, episode)
+    table = tables.table_of(path, [*features, "episode_index", "timestamp"], needed, episode)
     if table.num_rows == 0:
         raise MorphVlaError(f"{path}: holds no frame of episode {index}")
     if not shared and "episode_index" in table.column_names:
-        said = np.unique(_whole(path, table, "episode_index"))
+        said = np.unique(tables.whole(path, table, "episode_index"))
         if said.tolist() != [index]:
             raise MorphVlaError(
                 f"{path}: its rows are of episode {', '.join(map(str, said[:5].tolist()))}, not {index}"
             )
-    values = {name: _matrix(path, table, name) for name in features}
-    times = _matrix(path, table, "timestamp")[:, 0] if "timestamp" in table.column_names else None
+    values = {name: tables.matrix(path, table, name) for name in features}
+    times = tables.matrix(path, table, "timestamp")[:, 0] if "timestamp" in table.column_names else None
     return values, times
-
-
-def _whole(path: Path, table: Any, name: str) -> np.ndarray:
-    types = require("pyarrow.types", "lerobot")
-    column = table.column(name)
-    if not types.is_integer(column.type) or column.null_count:
-        raise MorphVlaError(f"{path}: column '{name}' holds {column.type}; expected whole numbers")
-    return column.to_numpy()
-
-
-def _matrix(path: Path, table: Any, name: str) -> Float[np.ndarray, "n d"]:
-    """A column of numbers, or of lists of numbers all of one length, as float64; a missing number is NaN."""
-    types = require("pyarrow.types", "lerobot")
-    column = table.column(name).combine_chunks()
-    count, inner, kind = len(column), column, column.type
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        if column.null_count:
-            frame = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise MorphVlaError(f"{path}: '{name}' has nothing in frame {frame}")
-        if not types.is_fixed_size_list(kind):
-            sizes = column.value_lengths().to_numpy(zero_copy_only=False)
-            odd = np.flatnonzero(sizes != sizes[0])
-            if len(odd):
-                raise MorphVlaError(
-                    f"{path}: '{name}' has {sizes[odd[0]]} values in frame {odd[0]} and {sizes[0]} in frame 0"
-                )
-        inner, kind = column.flatten(), kind.value_type
-    if not (types.is_floating(kind) or types.is_integer(kind)):
-        raise MorphVlaError(f"{path}: '{name}' holds {column.type}; expected a list of numbers per frame")
-    flat = np.asarray(inner.to_numpy(zero_copy_only=False), np.float64)
-    if len(flat) == 0:
-        raise MorphVlaError(f"{path}: '{name}' has no values")
-    return flat.reshape(count, -1)

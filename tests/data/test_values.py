@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from morph_vla.data import values
+from morph_vla.data import info, tables, values
 from morph_vla.errors import MorphVlaError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -133,7 +133,7 @@ def test_a_broken_info(tmp_path, text, sentence):
 def test_a_huge_info_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta/info.json").write_text("{}" + " " * 2_000)
-    monkeypatch.setattr(values, "MAX_INFO", 1_000)
+    monkeypatch.setattr(info, "MAX_INFO", 1_000)
     with refused("info.json: larger than 0 MiB"):
         values.read(tmp_path)
 
@@ -244,10 +244,10 @@ def test_a_file_that_is_no_parquet_or_lacks_a_column(write_dataset):
 
 def test_what_is_read_is_bounded(write_dataset, monkeypatch):
     root = write_dataset("v2.1", episodes())
-    monkeypatch.setattr(values, "MAX_FRAMES", 6)
+    monkeypatch.setattr(tables, "MAX_FRAMES", 6)
     with refused("more than 6 rows for one episode"):
         values.read(root)
-    monkeypatch.setattr(values, "MAX_BYTES", 10)
+    monkeypatch.setattr(tables, "MAX_BYTES", 10)
     with refused("GiB of values in one part of the file"):
         values.read(root)
 

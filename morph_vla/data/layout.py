@@ -1,0 +1,302 @@
+"""Where a LeRobot dataset keeps its episodes, and the values of all of them: v2.0, v2.1 and v3.0 alike.
+
+    v2.x    meta/episodes.jsonl, meta/tasks.jsonl; a parquet file and a video per episode
+    v3.0    meta/episodes/*/*.parquet, meta/tasks.parquet; many episodes to a file
+
+No video is opened and LeRobot is not needed. What a file lacks is left out, or is one error for the whole of
+that file: `problems` goes on with the others.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from morph_vla.data import info as info_file
+from morph_vla.data import tables
+from morph_vla.errors import MorphVlaError, nearest
+
+IMAGES = "observation.images."
+MAX_META = 1 << 30  # bytes of one file of lines in meta
+
+
+@dataclasses.dataclass(frozen=True)
+class Video:
+    """The part of a file that shows one episode to one camera."""
+
+    path: Path
+    begin: float | None  # [s]; None: the file holds this episode alone
+    end: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What the meta files say of one episode."""
+
+    index: int
+    length: int | None  # frames
+    tasks: tuple[str, ...]
+    data: Path
+    videos: Mapping[str, Video]  # by camera, without 'observation.images.'
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A dataset as its meta files describe it."""
+
+    root: Path
+    version: str
+    info: Mapping[str, Any]
+    fps: float  # [Hz]
+    robot_type: str
+    episodes: tuple[Entry, ...]  # by index
+    tasks: Mapping[int, str]
+
+    @property
+    def features(self) -> dict[str, Mapping[str, Any]]:
+        """Feature -> what info.json says of it."""
+        return {name: value for name, value in self.info["features"].items() if isinstance(value, dict)}
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """The cameras' names, without 'observation.images.'."""
+        kinds = ("video", "image")
+        found = [name for name, value in self.features.items() if value.get("dtype") in kinds]
+        return tuple(name.removeprefix(IMAGES) for name in found)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The parquet files that hold values, in the order of the episodes."""
+        return tuple(dict.fromkeys(entry.data for entry in self.episodes))
+
+    def names(self, features: Sequence[str]) -> tuple[str, ...]:
+        """The names of the values of several features joined; () where one has none."""
+        found = [info_file.names_of(self.features[name].get("names")) for name in features]
+        widths = [width_of(self.features[name]) for name in features]
+        fit = all(len(names) == width for names, width in zip(found, widths, strict=True))
+        return tuple(name for names in found for name in names) if fit else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of one file, or of several; what is not finite is kept."""
+
+    values: Mapping[str, Float[np.ndarray, "n _"]]
+    episode: Int[np.ndarray, "n"]
+    frame: Int[np.ndarray, "n"]
+    timestamp: Float[np.ndarray, "n"] | None  # [s]
+    task: Int[np.ndarray, "n"] | None
+
+
+def read(root: Path | str) -> Layout:
+    """The layout of the dataset in a folder.
+
+    Raises MorphVlaError when there is none, its version is not known, or its tables of episodes or tasks
+    cannot be read.
+    """
+    root = Path(root)
+    info = info_file.load(root)
+    version = info_file.version_of(root, info)
+    fps = info_file.fps_of(root, info)
+    if version.startswith("v3"):
+        episodes, tasks = tuple(_episodes_v3(root, info)), _tasks_v3(root)
+    else:
+        episodes, tasks = tuple(_episodes_v2(root, info)), _tasks_v2(root)
+    by_index = tuple(sorted(episodes, key=lambda entry: entry.index))
+    return Layout(root, version, info, fps, str(info.get("robot_type") or ""), by_index, tasks)
+
+
+def rows(layout: Layout, features: Sequence[str], path: Path) -> Rows:
+    """The rows of one of the layout's files, in the order of the file.
+
+    Raises MorphVlaError, in one sentence with the file, for one that is missing or cut, lacks a feature (the
+    nearest is named), or holds something else than numbers.
+    """
+    for name in features:
+        if name not in layout.features:
+            raise MorphVlaError(f"{layout.root}: no feature '{name}'{nearest(name, layout.features)}")
+    if not path.is_file():
+        raise MorphVlaError(f"{path}: the file is missing")
+    wanted = [*features, "episode_index", "frame_index", "timestamp", "task_index"]
+    table = tables.table_of(path, wanted, [*features, "episode_index"])
+    episode = tables.whole(path, table, "episode_index").astype(np.int64)
+    there = table.column_names
+    if "frame_index" in there:
+        frame = tables.whole(path, table, "frame_index").astype(np.int64)
+    else:  # GR00T's datasets have none
+        starts = np.flatnonzero(np.r_[True, np.diff(episode) != 0])
+        lengths = np.diff(np.r_[starts, len(episode)])
+        frame = np.arange(len(episode)) - np.repeat(starts, lengths)
+    return Rows(
+        {name: tables.matrix(path, table, name) for name in features},
+        episode,
+        frame,
+        tables.matrix(path, table, "timestamp")[:, 0] if "timestamp" in there else None,
+        tables.whole(path, table, "task_index").astype(np.int64) if "task_index" in there else None,
+    )
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Several files' rows, one after another; a file that is wider than another is an error of ours."""
+    first = parts[0]
+    times = [part.timestamp for part in parts if part.timestamp is not None]
+    tasks = [part.task for part in parts if part.task is not None]
+    return Rows(
+        {name: np.concatenate([part.values[name] for part in parts]) for name in first.values},
+        np.concatenate([part.episode for part in parts]),
+        np.concatenate([part.frame for part in parts]),
+        np.concatenate(times) if len(times) == len(parts) else None,
+        np.concatenate(tasks) if len(tasks) == len(parts) else None,
+    )
+
+
+def all_rows(layout: Layout, features: Sequence[str]) -> Rows:
+    """The rows of the whole dataset; raises MorphVlaError for the first file that is not as it should be."""
+    if not layout.files:
+        raise MorphVlaError(f"{layout.root}: the dataset has no episode")
+    parts = [rows(layout, features, path) for path in layout.files]
+    for name in features:
+        widths = {part.values[name].shape[1]: path for part, path in zip(parts, layout.files, strict=True)}
+        if len(widths) > 1:
+            (one, here), (two, there) = list(widths.items())[:2]
+            raise MorphVlaError(f"{here}: '{name}' has {one} values, and {two} in {there.name}")
+    return joined(parts)
+
+
+def width_of(feature: Mapping[str, Any]) -> int | None:
+    """How many values info.json says a feature has; None when it does not."""
+    shape = feature.get("shape")
+    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
+        return None
+    return int(np.prod(shape)) if shape else 1
+
+
+# ---------------------------------------------------------------------------------------------------- v3.0
+
+
+def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
+    found = info_file.listed(root / "meta" / "episodes", "*/*.parquet")
+    if not found:
+        raise MorphVlaError(f"{root}: v3.0 without the table of its episodes (meta/episodes is missing)")
+    data = info.get("data_path", "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet")
+    video = info.get("video_path") or "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+    keys = _video_keys(info)
+    for path in found:
+        needed = ["episode_index", "data/chunk_index", "data/file_index"]
+        of_videos = [
+            f"videos/{key}/{column}"
+            for key in keys
+            for column in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+        ]
+        table = tables.table_of(path, [*needed, "length", "tasks", *of_videos], needed)
+        for row in table.to_pylist():
+            videos = {}
+            for key in keys:
+                chunk, file = (row.get(f"videos/{key}/{word}_index") for word in ("chunk", "file"))
+                if isinstance(chunk, int) and isinstance(file, int):
+                    place = _video_path(root, video, key, chunk_index=chunk, file_index=file)
+                    begin, end = (row.get(f"videos/{key}/{word}_timestamp") for word in ("from", "to"))
+                    videos[key.removeprefix(IMAGES)] = Video(place, begin, end)
+            chunk, file = int(row["data/chunk_index"]), int(row["data/file_index"])
+            where = info_file.expand(root, data, {"chunk_index": chunk, "file_index": file})
+            tasks = tuple(map(str, row.get("tasks") or ()))
+            yield Entry(int(row["episode_index"]), row.get("length"), tasks, where, videos)
+
+
+def _tasks_v3(root: Path) -> dict[int, str]:
+    path = root / "meta" / "tasks.parquet"
+    if not path.is_file():
+        return {}
+    names = ["task_index", "task", "__index_level_0__"]
+    table = tables.table_of(path, names, ["task_index"])
+    column = next((name for name in names[1:] if name in table.column_names), None)
+    if column is None:
+        raise MorphVlaError(f"{path}: no column 'task'")
+    numbers = tables.whole(path, table, "task_index")
+    return {
+        int(index): str(task) for index, task in zip(numbers, table.column(column).to_pylist(), strict=True)
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- v2.x
+
+
+def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
+    """Of meta/episodes.jsonl; without it, of the files that are there."""
+    size = info.get("chunks_size")
+    size = size if isinstance(size, int) and size > 0 else 1000
+    default = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+    data = info.get("data_path", default)
+    video = (
+        info.get("video_path")
+        or "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+    )
+    lines = _lines(root / "meta" / "episodes.jsonl")
+    if lines is None:
+        total = info.get("total_episodes")
+        lines = [{"episode_index": index} for index in range(total if isinstance(total, int) else 0)]
+    chunks = info_file.listed(root / "data")
+    for line in lines:
+        index, length = line.get("episode_index"), line.get("length")
+        if not isinstance(index, int) or index < 0:
+            raise MorphVlaError(f"{root / 'meta' / 'episodes.jsonl'}: an episode has the index {index!r}")
+        fields = {"episode_chunk": index // size, "episode_index": index}
+        path = info_file.expand(root, data, fields)
+        path = next((p for p in (path, *(c / path.name for c in chunks)) if p.is_file()), path)
+        videos = {}
+        for key in _video_keys(info):
+            place = _video_path(root, video, key, **fields)
+            others = [chunk / key / place.name for chunk in info_file.listed(root / "videos")]
+            place = next((p for p in (place, *others) if p.is_file()), place)
+            videos[key.removeprefix(IMAGES)] = Video(place, None, None)
+        tasks = line.get("tasks")
+        tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
+        yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
+
+
+def _tasks_v2(root: Path) -> dict[int, str]:
+    lines = _lines(root / "meta" / "tasks.jsonl") or []
+    return {
+        line["task_index"]: str(line.get("task", ""))
+        for line in lines
+        if isinstance(line.get("task_index"), int)
+    }
+
+
+def _lines(path: Path) -> list[dict[str, Any]] | None:
+    """A file of JSON objects, one a line; None when there is none."""
+    if not path.is_file():
+        return None
+    if path.stat().st_size > MAX_META:
+        raise MorphVlaError(f"{path}: larger than {MAX_META >> 20} MiB")
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise MorphVlaError(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise MorphVlaError(f"{path}:{number}: expected an object")
+        found.append(value)
+    return found
+
+
+def _video_keys(info: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name, value in info["features"].items()
+        if isinstance(value, dict) and value.get("dtype") == "video"
+    ]
+
+
+def _video_path(root: Path, template: Any, key: str, **fields: int) -> Path:
+    """As `info.expand`, for a template that names the camera too."""
+    if not isinstance(template, str):
+        raise MorphVlaError(f"{root / 'meta' / 'info.json'}: video_path is {template!r}; expected a path")
+    return info_file.expand(root, template.replace("{video_key}", key), fields)
