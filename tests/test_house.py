@@ -31,7 +31,7 @@ ONLY = {"sim": {"robots"}, "training": {"robots", "morphology", "pi05", "weights
 
 # An engine -> the files that may import it.
 DOORS = {
-    "lerobot": {"data/lerobot.py", "sim/record.py", "sim/record_writer.py"},
+    "lerobot": {"data/versions.py", "sim/record.py", "sim/record_writer.py"},
     "mujoco": {"sim/scene.py"},
     "mink": {"sim/experts.py"},
     "isaaclab": {"sim/isaaclab.py"},

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from morph_vla.data import info as info_file
 from morph_vla.data import tables
@@ -110,8 +110,8 @@ def read(root: Path | str) -> Layout:
     return Layout(root, version, info, fps, str(info.get("robot_type") or ""), by_index, tasks)
 
 
-def rows(layout: Layout, features: Sequence[str], path: Path) -> Rows:
-    """The rows of one of the layout's files, in the order of the file.
+def rows(layout: Layout, features: Sequence[str], path: Path, dtype: Any = np.float64) -> Rows:
+    """The rows of one of the layout's files, in the order of the file; `dtype` is that of the values.
 
     Raises MorphVlaError, in one sentence with the file, for one that is missing or cut, lacks a feature (the
     nearest is named), or holds something else than numbers.
@@ -122,7 +122,7 @@ def rows(layout: Layout, features: Sequence[str], path: Path) -> Rows:
     if not path.is_file():
         raise MorphVlaError(f"{path}: the file is missing")
     wanted = [*features, "episode_index", "frame_index", "timestamp", "task_index"]
-    table = tables.table_of(path, wanted, [*features, "episode_index"])
+    table = tables.table_of(path, wanted, [*features, "episode_index"], many=True)
     episode = tables.whole(path, table, "episode_index").astype(np.int64)
     there = table.column_names
     if "frame_index" in there:
@@ -132,7 +132,7 @@ def rows(layout: Layout, features: Sequence[str], path: Path) -> Rows:
         lengths = np.diff(np.r_[starts, len(episode)])
         frame = np.arange(len(episode)) - np.repeat(starts, lengths)
     return Rows(
-        {name: tables.matrix(path, table, name) for name in features},
+        {name: tables.matrix(path, table, name).astype(dtype, copy=False) for name in features},
         episode,
         frame,
         tables.matrix(path, table, "timestamp")[:, 0] if "timestamp" in there else None,
@@ -154,11 +154,22 @@ def joined(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def all_rows(layout: Layout, features: Sequence[str]) -> Rows:
+def chosen(found: Rows, kept: Bool[np.ndarray, "n"]) -> Rows:
+    """Some of the rows."""
+    return Rows(
+        {name: value[kept] for name, value in found.values.items()},
+        found.episode[kept],
+        found.frame[kept],
+        None if found.timestamp is None else found.timestamp[kept],
+        None if found.task is None else found.task[kept],
+    )
+
+
+def all_rows(layout: Layout, features: Sequence[str], dtype: Any = np.float64) -> Rows:
     """The rows of the whole dataset; raises MorphVlaError for the first file that is not as it should be."""
     if not layout.files:
         raise MorphVlaError(f"{layout.root}: the dataset has no episode")
-    parts = [rows(layout, features, path) for path in layout.files]
+    parts = [rows(layout, features, path, dtype) for path in layout.files]
     for name in features:
         widths = {part.values[name].shape[1]: path for part, path in zip(parts, layout.files, strict=True)}
         if len(widths) > 1:
@@ -235,11 +246,11 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
         info.get("video_path")
         or "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
     )
-    lines = _lines(root / "meta" / "episodes.jsonl")
+    lines = lines_of(root / "meta" / "episodes.jsonl")
     if lines is None:
         total = info.get("total_episodes")
         lines = [{"episode_index": index} for index in range(total if isinstance(total, int) else 0)]
-    chunks = info_file.listed(root / "data")
+    chunks, of_videos = info_file.listed(root / "data"), info_file.listed(root / "videos")
     for line in lines:
         index, length = line.get("episode_index"), line.get("length")
         if not isinstance(index, int) or index < 0:
@@ -250,7 +261,7 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
         videos = {}
         for key in _video_keys(info):
             place = _video_path(root, video, key, **fields)
-            others = [chunk / key / place.name for chunk in info_file.listed(root / "videos")]
+            others = (chunk / key / place.name for chunk in of_videos)
             place = next((p for p in (place, *others) if p.is_file()), place)
             videos[key.removeprefix(IMAGES)] = Video(place, None, None)
         tasks = line.get("tasks")
@@ -259,15 +270,12 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _tasks_v2(root: Path) -> dict[int, str]:
-    lines = _lines(root / "meta" / "tasks.jsonl") or []
-    return {
-        line["task_index"]: str(line.get("task", ""))
-        for line in lines
-        if isinstance(line.get("task_index"), int)
-    }
+    lines = lines_of(root / "meta" / "tasks.jsonl") or []
+    known = [line for line in lines if isinstance(line.get("task_index"), int)]
+    return {line["task_index"]: str(line.get("task", "")) for line in known}
 
 
-def _lines(path: Path) -> list[dict[str, Any]] | None:
+def lines_of(path: Path) -> list[dict[str, Any]] | None:
     """A file of JSON objects, one a line; None when there is none."""
     if not path.is_file():
         return None

@@ -1,21 +1,21 @@
-"""The door to `lerobot` for reading: a dataset's values as arrays, and where its frames lie.
+"""A LeRobot dataset as a training run takes it: its values as arrays, and where its frames lie.
 
 Values (state, action, episode bounds) come from the parquet files without decoding a pixel; `frames` decodes.
 """
 
 import dataclasses
 import hashlib
-import json
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from morph_vla.data import layout as layouts
+from morph_vla.data import versions
 from morph_vla.data.frames import Footage
-from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.data.layout import Entry, Layout, Rows
+from morph_vla.errors import MorphVlaError, nearest
 
 STATE, ACTION = "observation.state", "action"
 
@@ -24,8 +24,8 @@ STATE, ACTION = "observation.state", "action"
 class Recordings:
     """A dataset's values: n frames of all episodes, one after another."""
 
-    root: Path
-    version: str
+    root: Path  # of the v3.0 files, which for a v2.x dataset are a copy in the cache
+    version: str  # the one found
     fps: float
     robot_type: str
     state: Float[np.ndarray, "n s"]
@@ -35,6 +35,7 @@ class Recordings:
     task_of: Int[np.ndarray, "n"]
     tasks: tuple[str, ...]
     cameras: tuple[str, ...]  # names without 'observation.images.'
+    entries: tuple[Entry, ...] = ()  # of each episode: its number in the dataset, its videos
 
     @property
     def frames(self) -> int:
@@ -50,61 +51,87 @@ class Recordings:
         return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
 
 
-def read(root: Path, state: Sequence[str] = (STATE,), action: Sequence[str] = (ACTION,)) -> Recordings:
-    """Values of the LeRobot v3.0 dataset in the folder `root`; those of several keys are joined in order.
+def read(
+    name: Path | str,
+    state: Sequence[str] = (STATE,),
+    action: Sequence[str] = (ACTION,),
+    *,
+    episodes: Sequence[int] = (),
+    say: Callable[[str], None] | None = None,
+) -> Recordings:
+    """Values of a LeRobot dataset of any version; those of several keys are joined in order.
 
-    Raises MorphVlaError when the folder holds no dataset, is of another version, lacks a feature (the nearest
-    is named), or holds values that are not finite (episode and frame are named).
+    Args:
+        name: A folder, or a dataset of the Hub (`user/name`). A v2.x one is converted into the cache.
+        state: The features that hold the state.
+        action: Those that hold the action.
+        episodes: Read these alone; none means all. They are numbered anew from 0.
+        say: Told the version found and what is done about it.
+
+    Raises MorphVlaError when there is no dataset, it lacks a feature (the nearest is named) or an episode,
+    or holds values that are not finite (episode, frame and value are named).
     """
-    info = root / "meta" / "info.json"
-    if not info.exists():
-        raise MorphVlaError(f"{root}: no LeRobot dataset here (meta/info.json is missing)")
-    try:
-        version = str(json.loads(info.read_text(encoding="utf-8")).get("codebase_version", "unknown"))
-    except ValueError as error:
-        raise MorphVlaError(f"{info}: not JSON: {error}") from error
-    if not version.startswith("v3"):
-        raise MorphVlaError(
-            f"{root}: LeRobot {version}; this reader takes v3.0, convert it with lerobot first"
-        )
-    dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset(f"local/{root.name}", root=root)
-    meta, table = dataset.meta, dataset.hf_dataset.data
-    for name in (*state, *action):
-        if name not in meta.features:
-            raise MorphVlaError(f"{root}: no feature '{name}'{nearest(name, meta.features)}")
-    episode, frame, task = (table.column(f"{name}_index").to_numpy() for name in ("episode", "frame", "task"))
-    values = {name: _matrix(table, name) for name in (*state, *action)}
-    for name, value in values.items():
-        _check_finite(root, name, value, episode, frame)
-    starts = np.flatnonzero(np.r_[True, np.diff(episode) != 0])
+    found = layouts.read(versions.located(name, say))
+    if say:
+        say(f"{found.root}: LeRobot {found.version}, {len(found.episodes)} episodes at {found.fps:g} Hz")
+    known = {entry.index for entry in found.episodes}
+    for index in episodes:
+        if index not in known:
+            have = f"{min(known)} to {max(known)}" if known else "none"
+            raise MorphVlaError(f"{found.root}: no episode {index}; its episodes are {have}")
+    ready = versions.ready(found, say, episodes)
+    keys = tuple(dict.fromkeys((*state, *action)))
+    rows, entries = layouts.all_rows(ready, keys, np.float32), ready.episodes
+    if episodes and ready is found:
+        rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
+        entries = tuple(entry for entry in entries if entry.index in episodes)
+    for key, value in rows.values.items():
+        _check_finite(ready, key, value, rows)
+    starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
+    by_index = {entry.index: entry for entry in entries}
+    if len(set(rows.episode[starts].tolist())) != len(starts) or not set(rows.episode[starts]) <= {*by_index}:
+        raise MorphVlaError(f"{found.root}: the rows of its episodes do not follow meta/episodes")
+    tasks, task_of = _tasks(ready, rows)
     return Recordings(
-        root=root,
-        version=version,
-        fps=float(meta.fps),
-        robot_type=str(meta.robot_type or ""),
-        state=np.concatenate([values[name] for name in state], axis=1),
-        action=np.concatenate([values[name] for name in action], axis=1),
+        root=ready.root,
+        version=found.version,
+        fps=found.fps,
+        robot_type=found.robot_type,
+        state=np.concatenate([rows.values[key] for key in state], axis=1),
+        action=np.concatenate([rows.values[key] for key in action], axis=1),
         starts=starts,
-        ends=np.r_[starts[1:], len(episode)],
-        task_of=task.astype(np.int64),
-        tasks=tuple(str(task) for task in meta.tasks.sort_values("task_index").index),
-        cameras=tuple(key.removeprefix("observation.images.") for key in meta.camera_keys),
+        ends=np.r_[starts[1:], len(rows.episode)],
+        task_of=task_of,
+        tasks=tasks,
+        cameras=ready.cameras,
+        entries=tuple(by_index[int(index)] for index in rows.episode[starts]),
     )
 
 
-def _matrix(table: Any, name: str) -> Float[np.ndarray, "n d"]:
-    column = table.column(name).combine_chunks()
-    flat = column.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat, np.float32).reshape(len(column), -1)
+def _tasks(found: Layout, rows: Rows) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+    """The tasks in the order of their numbers, and the place of every row's among them."""
+    if rows.task is None:
+        raise MorphVlaError(f"{found.root}: no column 'task_index'; every frame needs its task")
+    numbers = np.array(sorted(found.tasks), np.int64)
+    unknown = np.flatnonzero(~np.isin(rows.task, numbers))
+    if len(unknown):
+        row = unknown[0]
+        raise MorphVlaError(
+            f"{found.root}: episode {rows.episode[row]}, frame {rows.frame[row]} has task {rows.task[row]}, "
+            f"which the dataset's {len(numbers)} tasks do not have"
+        )
+    return tuple(found.tasks[int(number)] for number in numbers), np.searchsorted(numbers, rows.task)
 
 
-def _check_finite(root: Path, name: str, value: np.ndarray, episode: np.ndarray, frame: np.ndarray) -> None:
+def _check_finite(found: Layout, name: str, value: np.ndarray, rows: Rows) -> None:
     bad = np.argwhere(~np.isfinite(value))
     if len(bad):
         row, column = bad[0]
+        names = found.names((name,))
+        called = f" ('{names[column]}')" if names else ""
         raise MorphVlaError(
-            f"{root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
-            f"{episode[row]}, frame {frame[row]}, value {column}"
+            f"{found.root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
+            f"{rows.episode[row]}, frame {rows.frame[row]}, value {column}{called}"
         )
 
 
@@ -115,17 +142,17 @@ def footage(recordings: Recordings, camera: str) -> Footage:
     """
     if camera not in recordings.cameras:
         raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{nearest(camera, recordings.cameras)}")
-    meta = _import("lerobot.datasets.lerobot_dataset").LeRobotDatasetMetadata(
-        f"local/{recordings.root.name}", root=recordings.root
-    )
-    key = f"observation.images.{camera}"
     files: dict[Path, int] = {}
     file_of, number = np.empty(recordings.frames, np.int64), np.empty(recordings.frames, np.int64)
-    for episode, (start, end) in enumerate(zip(recordings.starts, recordings.ends, strict=True)):
-        begin = meta.episodes[episode][f"videos/{key}/from_timestamp"]
-        path = recordings.root / meta.get_video_file_path(episode, key)
-        file_of[start:end] = files.setdefault(path, len(files))
-        number[start:end] = round(begin * recordings.fps) + np.arange(end - start)
+    for entry, start, end in zip(recordings.entries, recordings.starts, recordings.ends, strict=True):
+        if camera not in entry.videos:
+            raise MorphVlaError(
+                f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}; "
+                "pictures within the table are not read"
+            )
+        video = entry.videos[camera]
+        file_of[start:end] = files.setdefault(video.path, len(files))
+        number[start:end] = round((video.begin or 0.0) * recordings.fps) + np.arange(end - start)
     return Footage(
         root=recordings.root,
         camera=camera,
@@ -150,9 +177,3 @@ def _content_key(recordings: Recordings, camera: str) -> str:
     for path in sorted(videos.rglob("*.mp4")):
         digest.update(f"{path.relative_to(videos).as_posix()} {path.stat().st_size}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _import(module: str) -> Any:
-    found = require(module, "lerobot")
-    logging.getLogger("lerobot").setLevel(logging.WARNING)
-    return found

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from morph_vla.errors import MorphVlaError, nearest, require
 
 MAX_FRAMES = 1_000_000  # of an episode: nine hours at 30 Hz
+MAX_ROWS = 200_000_000  # of a file that holds many
 MAX_BYTES = 2 << 30  # of the chosen columns of a file, unpacked
 
 
@@ -41,8 +42,13 @@ def groups(file: Any, columns: Sequence[str], path: Path) -> Iterator[Any]:
             raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error
 
 
-def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None) -> Any:
-    """The columns that are there; with `episode`, only its rows. Raises for one that is needed and is not."""
+def table_of(
+    path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None, many: bool = False
+) -> Any:
+    """The columns that are there; with `episode`, only its rows. Raises for one that is needed and is not.
+
+    `many`: the file may hold many episodes, and so more rows than one has.
+    """
     arrow = require("pyarrow", "lerobot")
     compute = require("pyarrow.compute", "lerobot")
     file = open_file(path)
@@ -56,8 +62,9 @@ def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode:
         if episode is not None:
             kept = part.filter(compute.equal(part.column("episode_index"), episode))
         rows += kept.num_rows
-        if rows > MAX_FRAMES:
-            raise MorphVlaError(f"{path}: more than {MAX_FRAMES} rows for one episode")
+        if rows > (MAX_ROWS if many else MAX_FRAMES):
+            limit, of = (MAX_ROWS, "in one file") if many else (MAX_FRAMES, "for one episode")
+            raise MorphVlaError(f"{path}: more than {limit} rows {of}")
         parts.append(kept)
     if not parts:
         raise MorphVlaError(f"{path}: holds no rows")

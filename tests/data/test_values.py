@@ -40,7 +40,7 @@ def test_an_episode_is_what_was_written(write_dataset, version, index):
         np.testing.assert_array_equal(read.values[name], wanted)
     assert read.names == {"action": ("a", "b", "c"), "observation.state": ("d", "e")}
     assert read.timestamps is not None
-    np.testing.assert_allclose(np.diff(read.timestamps), 1 / 20)
+    np.testing.assert_allclose(np.diff(read.timestamps), 1 / 20, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,307 @@
+"""From a dataset's name to a LeRobot v3.0 folder: the Hub, and LeRobot's own converter for v2.0 and v2.1.
+
+A v2.x dataset is converted once, into the cache folder (`MORPH_VLA_CACHE`), under a name that follows from
+its content; the original is never written to. The converter is given a folder of links. What it needs and the
+dataset lacks is added there: v2.0's statistics per episode (from values; no video is decoded), and numbers
+for episodes that have gaps in theirs. A camera that lacks an episode's video is left out, and that is said.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.data import layout as layouts
+from morph_vla.data.layout import IMAGES, Entry, Layout
+from morph_vla.errors import MorphVlaError, require
+from morph_vla.pi05.paligemma import cache_folder
+
+Say = Callable[[str], None]
+REVISIONS = ("v3.0", "v2.1", "v2.0", "main")  # of a dataset of the Hub, the first that it has
+NUMBERS = ("frame_index", "episode_index", "index")  # columns that LeRobot wants of every table
+ENDS = 1 << 16  # bytes at both ends of a video that stand for it: its index, and where a cut shows
+
+
+def located(name: str | Path, say: Say | None = None, fetch: bool = True) -> Path:
+    """The folder of a dataset of any version: `name` itself, or a Hub id (`user/name`) in LeRobot's cache.
+
+    Raises MorphVlaError, in one sentence, when it is neither; without `fetch` nothing is downloaded.
+    """
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(name)):
+        raise MorphVlaError(f"{name}: no such folder (a dataset of the Hub is called USER/NAME)")
+    return _from_hub(str(name), say or (lambda _: None), fetch)
+
+
+def _from_hub(name: str, say: Say, fetch: bool) -> Path:
+    """A dataset of the Hub: LeRobot's folder for it, or what the Hub's client has or gets."""
+    constants, hub = require("lerobot.utils.constants", "lerobot"), require("huggingface_hub", "lerobot")
+    errors: Any = require("huggingface_hub.errors", "lerobot")
+    own = constants.HF_LEROBOT_HOME / name
+    if (own / "meta" / "info.json").is_file():
+        return own
+    if fetch:
+        say(f"fetching dataset {name} from the Hub")
+    try:
+        for revision in REVISIONS:
+            with contextlib.suppress(errors.RevisionNotFoundError):
+                return Path(
+                    hub.snapshot_download(
+                        name,
+                        repo_type="dataset",
+                        revision=revision,
+                        cache_dir=constants.HF_LEROBOT_HUB_CACHE,
+                        local_files_only=not fetch,
+                    )
+                )
+        reason = f"the Hub's dataset has none of the revisions {', '.join(REVISIONS)}"
+    except errors.LocalEntryNotFoundError:
+        reason = "the Hub cannot be reached" if fetch else "no copy of the Hub's dataset is on this machine"
+    except errors.RepositoryNotFoundError:
+        reason = "the Hub has no dataset of this name (or it is private)"
+    except (OSError, ValueError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+    raise MorphVlaError(f"{name}: no such folder, and {reason.rstrip('.')}")
+
+
+# ------------------------------------------------------------------------------------------ the converted
+
+
+def ready(found: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -> Layout:
+    """The layout of a v3.0 dataset with the same frames; of a v2.x one, a converted copy in the cache.
+
+    `episodes` are those wanted, numbered anew from 0 in a copy; none means all. Raises MorphVlaError for a
+    dataset that cannot be converted.
+    """
+    if found.version.startswith("v3"):
+        return found
+    say = say or (lambda _: None)
+    chosen = tuple(entry for entry in found.episodes if not episodes or entry.index in episodes)
+    final = cache_folder() / "datasets" / f"{found.root.resolve().name}-{content_key(found, chosen)}"
+    if not final.is_dir():
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(final.with_name(f".{final.name}.lock")):
+            if not final.is_dir():
+                say(f"converting {found.root} from LeRobot {found.version} to v3.0 into {final}")
+                _convert(found, chosen, final, say)
+    else:
+        say(f"{found.root}: LeRobot {found.version}, converted before into {final}")
+    return layouts.read(final)
+
+
+def content_key(found: Layout, chosen: Sequence[Entry]) -> str:
+    """A name for what would be converted: meta files and values whole, of videos their size and both ends."""
+    digest = hashlib.sha256(f"morph_vla 1 {[entry.index for entry in chosen]}".encode())
+    meta = [path for path in sorted((found.root / "meta").rglob("*")) if path.is_file()]
+    for path in (*meta, *(entry.data for entry in chosen)):
+        digest.update(f"{path.name}\n".encode())
+        if path.is_file():
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    for video in (video for entry in chosen for _, video in sorted(entry.videos.items())):
+        size = video.path.stat().st_size if video.path.is_file() else -1
+        digest.update(f"{video.path.name} {size}\n".encode())
+        if size > 0:
+            with video.path.open("rb") as file:
+                digest.update(file.read(ENDS))
+                file.seek(max(0, size - ENDS))
+                digest.update(file.read(ENDS))
+    return digest.hexdigest()[:16]
+
+
+def _convert(found: Layout, chosen: Sequence[Entry], final: Path, say: Say) -> None:
+    """Links beside the final place, LeRobot's converter on them, and a rename when it is done."""
+    unfinished = final.with_name(f".{final.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    stage = unfinished / "dataset"
+    try:
+        cameras = _complete(found, chosen, say)
+        _write_meta(found, chosen, cameras, stage, say)
+        _link(found, chosen, cameras, stage)
+        with _quiet():
+            converter = require("lerobot.scripts.convert_dataset_v21_to_v30", "lerobot")
+            converter.convert_dataset(f"local/{final.name}", root=stage, push_to_hub=False)
+        if found.fps != int(found.fps):  # the converter cuts a rate to a whole number
+            path = stage / "meta" / "info.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "fps": found.fps}, indent=2))
+        stage.rename(final)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        raise MorphVlaError(
+            f"{found.root}: LeRobot's converter from {found.version} to v3.0 fails: {reason}; "
+            "`morph-vla recipes check` says what is wrong with a dataset"
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _complete(found: Layout, chosen: Sequence[Entry], say: Say) -> tuple[str, ...]:
+    """The cameras that have a video of every episode (or keep their images in the table)."""
+    kept = []
+    for camera in found.cameras:
+        videos = [entry.videos[camera].path for entry in chosen if camera in entry.videos]
+        missing = sum(not path.is_file() or path.stat().st_size == 0 for path in videos)
+        if missing:
+            lack = f"{missing} of {len(videos)} videos are missing"
+            say(f"{found.root}: camera '{camera}' is left out of the copy, for {lack}")
+        else:
+            kept.append(camera)
+    return tuple(kept)
+
+
+def _write_meta(
+    found: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path, say: Say
+) -> None:
+    """The meta files of a v2.1 dataset with these episodes and cameras."""
+    meta = stage / "meta"
+    meta.mkdir(parents=True)
+    left_out = {f"{IMAGES}{camera}" for camera in found.cameras if camera not in cameras}
+    features = {name: value for name, value in found.features.items() if name not in left_out}
+    for name in NUMBERS:
+        features.setdefault(name, {"dtype": "int64", "shape": [1], "names": None})
+    lengths = [_length(entry) for entry in chosen]
+    info = {
+        **found.info,
+        "codebase_version": "v2.1",
+        "features": features,
+        "total_episodes": len(chosen),
+        "total_frames": sum(lengths),
+        "total_tasks": len(found.tasks),
+        "total_videos": len(chosen) * len(cameras),
+        "total_chunks": 1,
+        "chunks_size": max(1000, len(chosen)),
+        "splits": {"train": f"0:{len(chosen)}"},
+        "video_path": "videos/chunk-000/{video_key}/episode_{episode_index:06d}.mp4" if cameras else None,
+        "data_path": "data/chunk-000/episode_{episode_index:06d}.parquet",
+    }
+    (meta / "info.json").write_text(json.dumps(info), encoding="utf-8")
+    tasks = [{"task_index": index, "task": task} for index, task in sorted(found.tasks.items())]
+    episodes = [
+        {"episode_index": number, "tasks": list(entry.tasks), "length": length}
+        for number, (entry, length) in enumerate(zip(chosen, lengths, strict=True))
+    ]
+    kept = layouts.lines_of(found.root / "meta" / "episodes_stats.jsonl") or []
+    by_index = {line.get("episode_index"): line.get("stats") for line in kept}
+    own = [by_index.get(entry.index) for entry in chosen]
+    if all(isinstance(one, dict) for one in own):
+        stats = [{name: value for name, value in (one or {}).items() if name not in left_out} for one in own]
+    else:
+        say(f"{found.root}: no statistics per episode (v2.1 has them); they are computed from the values")
+        stats = [_episode_stats(features, entry) for entry in chosen]
+    numbered = [{"episode_index": number, "stats": one} for number, one in enumerate(stats)]
+    for name, lines in (("tasks", tasks), ("episodes", episodes), ("episodes_stats", numbered)):
+        text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+        (meta / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+def _length(entry: Entry) -> int:
+    """Frames of an episode by its own file; what meta says of it may be wrong."""
+    from morph_vla.data.tables import open_file
+
+    if not entry.data.is_file():
+        raise MorphVlaError(f"{entry.data}: the file of episode {entry.index} is missing")
+    return int(open_file(entry.data).metadata.num_rows)
+
+
+def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
+    """LeRobot's statistics of one episode's numbers; none of its pictures."""
+    from morph_vla.data.tables import matrix, table_of
+
+    computing = require("lerobot.datasets.compute_stats", "lerobot")
+    kinds = ("float", "int", "uint", "bool")
+    wanted = [name for name, value in features.items() if str(value.get("dtype", "")).startswith(kinds)]
+    table = table_of(entry.data, wanted, [])
+    numbers = {}
+    for name in table.column_names:
+        if "bool" not in str(features[name].get("dtype")):
+            value = matrix(entry.data, table, name)
+            numbers[name] = value[:, 0] if value.shape[1] == 1 else value
+    found = computing.compute_episode_stats(numbers, features)
+    return {name: {key: np.asarray(v).tolist() for key, v in one.items()} for name, one in found.items()}
+
+
+def _link(found: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path) -> None:
+    """Data and videos as links, numbered from 0; a table is written anew only where it must change."""
+    features = {name for name, value in found.features.items() if value.get("dtype") != "video"}
+    offset, columns = 0, features | {*NUMBERS}
+    for number, entry in enumerate(chosen):
+        place = stage / "data" / "chunk-000" / f"episode_{number:06d}.parquet"
+        offset += _place_table(entry, number, offset, place, columns)
+        for camera in cameras:
+            if camera in entry.videos:
+                place = stage / "videos" / "chunk-000" / f"{IMAGES}{camera}" / f"episode_{number:06d}.mp4"
+                _place(entry.videos[camera].path, place)
+
+
+def _place_table(entry: Entry, number: int, offset: int, place: Path, columns: set[str]) -> int:
+    """Link an episode's table, or write it with new numbers and these columns; returns its frames."""
+    parquet, arrow = require("pyarrow.parquet", "lerobot"), require("pyarrow", "lerobot")
+    count = _length(entry)
+    there = parquet.read_schema(entry.data).names
+    if number == entry.index and set(there) == columns:
+        _place(entry.data, place)
+        return count
+    table = parquet.read_table(entry.data, columns=[name for name in there if name in columns])
+    numbers = {
+        "frame_index": np.arange(count),
+        "episode_index": np.full(count, number),
+        "index": offset + np.arange(count),
+    }
+    for name, column in numbers.items():
+        left = table.drop_columns([name]) if name in table.column_names else table
+        table = left.append_column(name, arrow.array(column.astype(np.int64)))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(table, place)
+    return count
+
+
+def _place(source: Path, place: Path) -> None:
+    """A hard link, or a symbolic one where the cache is on another disk."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source.resolve(), place)
+    except OSError:
+        place.symlink_to(source.resolve())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The converter's bars and log lines are for its own command line."""
+    datasets = require("datasets", "lerobot")
+    level = logging.root.manager.disable
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        datasets.disable_progress_bars()
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(level)
+            datasets.enable_progress_bars()
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One process at a time, on systems that have such locks; it ends with the process."""
+    with path.open("a") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,202 @@
+"""v2.0 and v2.1 datasets, converted by LeRobot into the cache; datasets of the Hub."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morph_vla.data import frames, layout, lerobot, versions
+from morph_vla.errors import MorphVlaError
+
+pytest.importorskip("lerobot", reason="lerobot is not installed; it needs Python 3.12")
+pytestmark = pytest.mark.filterwarnings("ignore")  # LeRobot's and FFmpeg's own
+
+LENGTHS = (7, 5, 3)
+
+
+def episodes(seed: int = 0) -> list[dict]:
+    random = np.random.default_rng(seed)
+    return [
+        {"observation.state": random.normal(size=(n, 3)), "action": random.normal(size=(n, 2))}
+        for n in LENGTHS
+    ]
+
+
+def joined(name: str) -> np.ndarray:
+    return np.concatenate([one[name] for one in episodes()]).astype(np.float32)
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "datasets"
+
+
+def kept(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir() if not path.name.endswith(".lock"))
+
+
+@pytest.mark.parametrize("version", ["v2.0", "v2.1"])
+def test_a_v2_dataset_is_read_as_it_was_written(write_dataset, cache, tmp_path, version):
+    root = write_dataset(version, episodes(), cameras=("front", "wrist"))
+    before, said = tree(root), []
+    found = lerobot.read(root, say=said.append)
+    np.testing.assert_array_equal(found.state, joined("observation.state"))
+    np.testing.assert_array_equal(found.action, joined("action"))
+    assert (found.starts.tolist(), found.ends.tolist()) == ([0, 7, 12], [7, 12, 15])
+    assert (found.version, found.cameras, found.tasks) == (version, ("front", "wrist"), ("wave",))
+    assert found.root.parent == cache
+    assert tree(root) == before
+    assert kept(cache) == [found.root.name]
+    assert said[0] == f"{root}: LeRobot {version}, 3 episodes at 30 Hz"
+    assert said[1] == f"converting {root} from LeRobot {version} to v3.0 into {found.root}"
+    assert said[2].endswith("no statistics per episode (v2.1 has them); they are computed from the values")
+    pictures = frames.cached(lerobot.footage(found, "wrist"), 16, tmp_path / "frames")
+    wanted = [40 * episode + 7 * frame for episode, n in enumerate(LENGTHS) for frame in range(n)]
+    np.testing.assert_allclose(pictures.mean(axis=(1, 2, 3)), wanted, atol=6)
+
+
+def test_lerobots_own_loader_takes_the_copy(write_dataset, cache):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    root = write_dataset("v2.0", episodes(), cameras=("front",))
+    made = versions.ready(layout.read(root))
+    data: Any = LeRobotDataset("local/copy", root=made.root)
+    assert len(data) == 15
+    np.testing.assert_allclose(data[8]["action"], joined("action")[8])
+    np.testing.assert_allclose(data.meta.stats["action"]["mean"], joined("action").mean(0), rtol=1e-5)
+
+
+def test_it_is_converted_once_and_anew_when_it_changes(write_dataset, cache, monkeypatch):
+    root = write_dataset("v2.1", episodes())
+    first, said = lerobot.read(root), []
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "_convert", lambda *_: pytest.fail("converted twice"))
+        again = lerobot.read(root, say=said.append)
+    assert again.root == first.root
+    assert said[1] == f"{root}: LeRobot v2.1, converted before into {first.root}"
+    shutil.rmtree(root)
+    write_dataset("v2.1", episodes(seed=1))
+    other = lerobot.read(root)
+    assert other.root != first.root
+    assert (other.action != first.action).any()
+
+
+def test_it_appears_whole_or_not_at_all(write_dataset, cache, monkeypatch):
+    from lerobot.scripts import convert_dataset_v21_to_v30 as converter
+
+    def fails(*_):
+        raise OSError("No space left on device")
+
+    root = write_dataset("v2.1", episodes(), cameras=("front",))
+    with monkeypatch.context() as patch:
+        patch.setattr(converter, "convert_videos", fails)
+        with pytest.raises(
+            MorphVlaError,
+            match=rf"^{root}: LeRobot's converter from v2\.1 to v3\.0 fails: No space left on device; "
+            "`morph-vla recipes check` says what is wrong with a dataset$",
+        ):
+            lerobot.read(root)
+    assert kept(cache) == []
+    assert lerobot.read(root).frames == 15
+
+
+def test_a_camera_that_lacks_videos_is_left_out_and_chosen_episodes_have_it(write_dataset, cache, tmp_path):
+    root = write_dataset("v2.1", episodes(), cameras=("front",))
+    next((root / "videos").rglob("episode_000001.mp4")).unlink()
+    said = []
+    assert lerobot.read(root, say=said.append).cameras == ()
+    lack = "1 of 3 videos are missing"
+    assert f"{root}: camera 'front' is left out of the copy, for {lack}" in said
+    some = lerobot.read(root, episodes=(0, 2))
+    assert some.cameras == ("front",)
+    np.testing.assert_array_equal(some.state, np.delete(joined("observation.state"), range(7, 12), axis=0))
+    pictures = frames.cached(lerobot.footage(some, "front"), 16, tmp_path / "frames")
+    np.testing.assert_allclose(pictures[7:].mean(axis=(1, 2, 3)), [80, 87, 94], atol=6)
+
+
+def test_a_rate_that_is_no_whole_number_survives(write_dataset, cache):
+    root = write_dataset("v2.1", episodes(), info={"fps": 29.97})
+    found = lerobot.read(root)
+    assert found.fps == 29.97
+    assert json.loads((found.root / "meta/info.json").read_text())["fps"] == 29.97
+
+
+def test_statistics_of_v21_are_kept(write_dataset, cache):
+    root = write_dataset("v2.1", episodes())
+    own = {"min": [-9.0] * 2, "max": [9.0] * 2, "mean": [0.5] * 2, "std": [1.0] * 2}
+    lines = [
+        {"episode_index": index, "stats": {"action": {**own, "count": [length]}}}
+        for index, length in enumerate(LENGTHS)
+    ]
+    path = root / "meta" / "episodes_stats.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    said = []
+    found = lerobot.read(root, say=said.append)
+    assert len(said) == 2
+    assert json.loads((found.root / "meta/stats.json").read_text())["action"]["min"] == [-9.0, -9.0]
+
+
+# ------------------------------------------------------------------------------------------------- the Hub
+
+
+def test_a_hub_dataset_without_the_hub():
+    with pytest.raises(
+        MorphVlaError, match=r"^somebody/nothing: no such folder, and the Hub cannot be reached$"
+    ):
+        lerobot.read("somebody/nothing")
+    with pytest.raises(
+        MorphVlaError, match=r"^somebody/nothing: no such folder, and no copy of the Hub's dataset is on this"
+    ):
+        versions.located("somebody/nothing", fetch=False)
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    with pytest.raises(
+        MorphVlaError, match=rf"^{tmp_path}/no: no such folder \(a dataset of the Hub is called USER/NAME\)$"
+    ):
+        lerobot.read(tmp_path / "no")
+
+
+def test_a_hub_dataset_is_fetched_in_the_newest_version_it_has(write_dataset, cache, monkeypatch):
+    import huggingface_hub
+    import requests
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+    root = write_dataset("v2.1", episodes())
+    answer: Any = requests.Response()
+    asked, said = [], []
+
+    def hub(name, *, repo_type, revision, cache_dir, local_files_only):
+        asked.append((name, repo_type, revision, local_files_only))
+        if name == "somebody/gone":
+            raise RepositoryNotFoundError("404", response=answer)
+        if revision == "v3.0":
+            raise RevisionNotFoundError("no such revision", response=answer)
+        return str(root)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    found = lerobot.read("somebody/recorded", say=said.append)
+    assert asked == [("somebody/recorded", "dataset", revision, False) for revision in ("v3.0", "v2.1")]
+    assert said[0] == "fetching dataset somebody/recorded from the Hub"
+    assert (found.version, found.frames) == ("v2.1", 15)
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^somebody/gone: no such folder, and the Hub has no dataset of this name \(or it is",
+    ):
+        lerobot.read("somebody/gone")
+
+
+def test_public_sets_of_older_versions(shared, cache):
+    sets = shared / "lerobot_data"
+    g1 = lerobot.read(sets / "g1_inspire_v21", episodes=(1, 2))
+    assert (g1.version, g1.cameras, len(g1.starts), g1.state.shape[1]) == ("v2.1", ("cam_high",), 2, 26)
+    gr1 = lerobot.read(sets / "gr1_sim_picknplace_v20")
+    assert (gr1.version, gr1.cameras, gr1.frames, gr1.fps) == ("v2.0", ("ego_view",), 2096, 20)
