@@ -73,6 +73,10 @@ class Layout:
         """The parquet files that hold values, in the order of the episodes."""
         return tuple(dict.fromkeys(entry.data for entry in self.episodes))
 
+    def key_of(self, camera: str) -> str:
+        """The feature that a camera's name stands for."""
+        return camera if camera in self.info["features"] else f"{IMAGES}{camera}"
+
     def names(self, features: Sequence[str]) -> tuple[str, ...]:
         """The names of the values of several features joined; () where one has none."""
         found = [info_file.names_of(self.features[name].get("names")) for name in features]

@@ -173,7 +173,8 @@ def _content_key(recordings: Recordings, camera: str) -> str:
     digest = hashlib.sha256(recordings.state.tobytes())
     digest.update(recordings.action.tobytes())
     digest.update(recordings.starts.tobytes())
-    videos = recordings.root / "videos" / f"observation.images.{camera}"
-    for path in sorted(videos.rglob("*.mp4")):
-        digest.update(f"{path.relative_to(videos).as_posix()} {path.stat().st_size}\n".encode())
+    videos = [entry.videos[camera].path for entry in recordings.entries if camera in entry.videos]
+    for path in dict.fromkeys(videos):
+        size = path.stat().st_size if path.is_file() else 0
+        digest.update(f"{path.relative_to(recordings.root).as_posix()} {size}\n".encode())
     return digest.hexdigest()[:16]

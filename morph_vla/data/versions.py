@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from morph_vla.data import layout as layouts
-from morph_vla.data.layout import IMAGES, Entry, Layout
+from morph_vla.data.layout import Entry, Layout
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.pi05.paligemma import cache_folder
 
@@ -171,7 +171,7 @@ def _write_meta(
     """The meta files of a v2.1 dataset with these episodes and cameras."""
     meta = stage / "meta"
     meta.mkdir(parents=True)
-    left_out = {f"{IMAGES}{camera}" for camera in found.cameras if camera not in cameras}
+    left_out = {found.key_of(camera) for camera in found.cameras if camera not in cameras}
     features = {name: value for name, value in found.features.items() if name not in left_out}
     for name in NUMBERS:
         features.setdefault(name, {"dtype": "int64", "shape": [1], "names": None})
@@ -245,7 +245,7 @@ def _link(found: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage:
         offset += _place_table(entry, number, offset, place, columns)
         for camera in cameras:
             if camera in entry.videos:
-                place = stage / "videos" / "chunk-000" / f"{IMAGES}{camera}" / f"episode_{number:06d}.mp4"
+                place = stage / "videos" / "chunk-000" / found.key_of(camera) / f"episode_{number:06d}.mp4"
                 _place(entry.videos[camera].path, place)
 
 

@@ -17,13 +17,14 @@ from morph_vla.robots import dropin
 class Dataset:
     """One LeRobot dataset of one robot."""
 
-    dataset: str  # folder of a LeRobot dataset
+    dataset: str  # folder of a LeRobot dataset, or its name on the Hub (USER/NAME)
     robot: str
     cameras: dict[str, str] = dataclasses.field(default_factory=dict)  # the model's name -> the dataset's
     weight: float = 1.0  # its share of the mixture
     actions: Kind = "absolute"  # what is learnt: absolute targets, deltas from the state, or velocities
     state: tuple[str, ...] = ()  # the dataset's keys; none takes those of the robot's side file
     action: tuple[str, ...] = ()
+    episodes: tuple[int, ...] = ()  # these alone, by their numbers; none means all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Data:
     actions: Kind = "absolute"
     state: tuple[str, ...] = ()
     action: tuple[str, ...] = ()
+    episodes: tuple[int, ...] = ()
     datasets: tuple[Dataset, ...] = ()
     by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
@@ -54,7 +56,8 @@ class Data:
         """The datasets, however they are written."""
         if self.datasets:
             return self.datasets
-        return (Dataset(self.dataset, self.robot, self.cameras, 1.0, self.actions, self.state, self.action),)
+        keys = self.state, self.action, self.episodes
+        return (Dataset(self.dataset, self.robot, self.cameras, 1.0, self.actions, *keys),)
 
 
 @dataclasses.dataclass(frozen=True)

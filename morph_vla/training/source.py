@@ -79,7 +79,7 @@ class Source:
         self.tokenizer = tokenizer.load(recipe.tokenizer)
         tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
         say("reading values")
-        self.parts = [_part(recipe, asked) for asked in recipe.data.sources]
+        self.parts = [_part(recipe, asked, say) for asked in recipe.data.sources]
         self.stats = {name: _robot_stats(name, self.parts, recipe.model.horizon) for name in self.robots}
         self.tables = [self._table(part, cache, say) for part in self.parts]
         training = recipe.training
@@ -169,11 +169,12 @@ class Source:
         return iter(grain.MapDataset.range(start, steps).map(self.at).to_iter_dataset(ahead))
 
 
-def _part(recipe: Recipe, asked: Dataset) -> Part:
+def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     """A dataset's values held against its robot and the model."""
     robot = robots.load(asked.robot)
     features = robot.side.features
-    found = lerobot.read(Path(asked.dataset), asked.state or features.state, asked.action or features.action)
+    keys = asked.state or features.state, asked.action or features.action
+    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, say=say)
     names, width = robot.names, found.action.shape[1]
     if width != len(names):
         raise MorphVlaError(
