@@ -24,7 +24,11 @@ from morph_vla.sim.mujoco import MujocoEngine
 
 FACTS = {  # name -> text, rate, cameras, where the object lies in the target when at rest [m]
     "so101_pick_orange": ("Grab orange and place into plate", 30, ["front", "wrist"], (0.01, -0.005, 0.05)),
-}
+    "g1_dex1_red_block": (
+        "Pick up the red block and place it inside the yellow box.", 30,
+        ["cam_left_high", "cam_left_wrist", "cam_right_wrist"], (0.01, -0.005, 0.05),
+    ),
+}  # fmt: skip
 NAMES = tuple(FACTS)
 
 
