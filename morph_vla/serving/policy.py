@@ -57,7 +57,7 @@ class CheckpointPolicy:
         self.folder, self.about = folder, checkpoint.about(folder)
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
-        recipe = dropin.read(folder / "recipe.json", Recipe)
+        recipe = dropin.read(folder / "about" / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)
@@ -146,9 +146,7 @@ class CheckpointPolicy:
 
 def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
     """The robot to drive: the one asked for, or the only one."""
-    known = list(about.get("robots", {}))
-    if not known:
-        raise MorphVlaError(f"{folder}: a checkpoint of an earlier morph_vla (schema 1); train it again")
+    known = list(about["robots"])
     if not robot and len(known) > 1:
         raise MorphVlaError(f"{folder} was trained on several robots; say which one: {', '.join(known)}")
     if robot and robot not in known:

@@ -4,15 +4,18 @@
         params/       orbax, {"params": tree} with openpi's names: what openpi and `weights` read
         averaged/     the same for the moving average, what a policy acts with
         state/        orbax: moments of the optimizer and the step, leaf by leaf
-        leaves.json   the names of those leaves, in order
-        recipe.json   the recipe it was trained by
-        policy.json   statistics, robot, control rate, tokenizer: what makes parameters a policy
+        about/
+            leaves.json   the names of those leaves, in order
+            recipe.json   the recipe it was trained by
+            policy.json   statistics, robots, control rates, tokenizer: what makes parameters a policy
 
-A checkpoint appears whole or not at all: it is written beside its place and renamed.
+Orbax's manager writes them: in the background while training goes on, every process its own shards, under
+another name until all is there. So a checkpoint appears whole or not at all, whenever the run is killed.
 """
 
 import json
-import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,47 +23,112 @@ import jax
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.robots.dropin import write_text
 from morph_vla.training.step import State, averaged
 
-KEEP = 2  # newest checkpoints kept while training, besides the first
+ITEMS = ("params", "averaged", "state", "about")
 
 
-def save(folder: Path, state: State, about: dict[str, Any]) -> Path:
-    """Write the checkpoint of `state` under `folder`, remove those that are no longer needed; its path.
+class Saver:
+    """Writes the checkpoints of one run. Use as a context manager: leaving waits for the last one."""
 
-    Raises MorphVlaError when it cannot be written (a full disk); earlier checkpoints stay as they are.
-    """
-    step = int(state.step)
-    final, unfinished = folder / str(step), folder / f"{step}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        _fill(unfinished, state, about)
-    except (OSError, ValueError) as error:  # tensorstore words a failed write as a ValueError
-        shutil.rmtree(unfinished, ignore_errors=True)
-        kept = [str(found) for found in steps(folder)]
-        raise MorphVlaError(
-            f"{final}: the checkpoint cannot be written ({' '.join(str(error).split())[:200]}); "
-            f"kept are {', '.join(kept) or 'none'}: make room, and the same command goes on"
-        ) from error
-    shutil.rmtree(final, ignore_errors=True)
-    unfinished.rename(final)
-    for old in steps(folder)[1:-KEEP]:
-        shutil.rmtree(folder / str(old))
-    return final
+    def __init__(self, folder: Path, keep: int = 2, keep_every: int = 0):
+        """Under `folder`, keeping the first, the newest `keep` and, if not 0, every `keep_every` steps."""
+        ocp = require("orbax.checkpoint", "model")
+        policy = require("orbax.checkpoint.checkpoint_managers", "model").preservation_policy
+        kept = [policy.CustomSteps([0]), policy.LatestN(keep)]
+        if keep_every:
+            kept.append(policy.EveryNSteps(keep_every))
+        self._folder, self._step, self._ocp = folder, None, ocp
+        folder.mkdir(parents=True, exist_ok=True)
+        self._manager = ocp.CheckpointManager(
+            folder.resolve(),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=policy.AnyPreservationPolicy(kept),
+                enable_async_checkpointing=True,
+                cleanup_tmp_directories=True,
+            ),
+            item_names=ITEMS,
+            item_handlers={"about": _texts()[0]()},
+        )
+
+    def save(self, state: State, about: dict[str, Any]) -> None:
+        """Begin to write the checkpoint of `state`: its values are taken now and written by and by.
+
+        Raises MorphVlaError when this one or the one before cannot be written (a full disk); earlier
+        checkpoints stay as they are.
+        """
+        self.wait()
+        step, args = int(state.step), self._ocp.args
+        names, leaves = _named_leaves(state)
+        plain = {**about, "step": step}
+        texts = {
+            "leaves.json": json.dumps(names),
+            "recipe.json": json.dumps(plain.pop("recipe"), indent=2),
+            "policy.json": json.dumps(plain, indent=2),
+        }
+        items = args.Composite(
+            params=args.PyTreeSave({"params": state.params}),
+            averaged=args.PyTreeSave({"params": averaged(state)}),
+            state=args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
+            about=_texts()[1](texts),
+        )
+        self._step = step
+        self._guarded(lambda: self._manager.save(step, args=items, force=True))
+
+    def wait(self) -> None:
+        """Until what was begun is written. Raises MorphVlaError as `save` does."""
+        self._guarded(self._manager.wait_until_finished)
+
+    def _guarded(self, work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # tensorstore words a failed write as a ValueError
+            kept = [str(found) for found in steps(self._folder)]
+            raise MorphVlaError(
+                f"{self._folder / str(self._step)}: the checkpoint cannot be written "
+                f"({' '.join(str(error).split())[:200]}); kept are {', '.join(kept) or 'none'}: make room, "
+                "and the same command goes on"
+            ) from error
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            self._manager.close()
 
 
-def _fill(unfinished: Path, state: State, about: dict[str, Any]) -> None:
-    """Everything a checkpoint holds, into a folder that is not one yet."""
-    unfinished.mkdir(parents=True)
-    _write(unfinished / "params", {"params": state.params})
-    _write(unfinished / "averaged", {"params": averaged(state)})
-    names, leaves = _named_leaves(state)
-    _write(unfinished / "state", {f"{i:05d}": leaf for i, leaf in enumerate(leaves)})
-    write_text(unfinished / "leaves.json", json.dumps(names))
-    plain = dict(about)
-    write_text(unfinished / "recipe.json", json.dumps(plain.pop("recipe"), indent=2))
-    write_text(unfinished / "policy.json", json.dumps({**plain, "step": int(state.step)}, indent=2))
+@cache
+def _texts() -> tuple[type, type, type]:
+    """An orbax handler for a few text files, with its arguments of saving and restoring; made when used."""
+    ocp = require("orbax.checkpoint", "model")
+
+    class Texts(ocp.args.CheckpointArgs):
+        def __init__(self, files: dict[str, str]):
+            self.files = files
+
+    class Nothing(ocp.args.CheckpointArgs):
+        pass
+
+    class Handler(ocp.CheckpointHandler):
+        def save(self, directory: Any, args: Texts) -> None:
+            if jax.process_index() == 0:
+                for name, text in args.files.items():
+                    (Path(directory) / name).write_text(text, encoding="utf-8")
+
+        def restore(self, directory: Any, args: Any = None) -> None:
+            """Not needed: they are read as what they are."""
+
+    ocp.args.register_with_handler(Handler, for_save=True)(Texts)
+    ocp.args.register_with_handler(Handler, for_restore=True)(Nothing)
+    return Handler, Texts, Nothing
 
 
 def steps(folder: Path) -> list[int]:
@@ -71,39 +139,57 @@ def steps(folder: Path) -> list[int]:
 
 
 def restore(folder: Path, like: State) -> State:
-    """The state saved in the checkpoint at `folder`, in the form of `like`.
+    """The state saved in the checkpoint at `folder`, its leaves placed as those of `like`.
 
     Raises MorphVlaError naming the first leaf that is missing, new or of another shape.
     """
     names, leaves = _named_leaves(like)
-    saved = json.loads((folder / "leaves.json").read_text())
-    stored = _read(folder / "state")
-    found = [stored[f"{i:05d}"] for i in range(len(saved))]
-    _compare(folder, dict(zip(saved, found, strict=True)), dict(zip(names, leaves, strict=True)))
-    by_name = dict(zip(saved, found, strict=True))
-    placed = [jax.numpy.asarray(by_name[name]) for name in names]
-    rest = jax.tree.unflatten(jax.tree.structure(like._replace(params={})), placed)
+    saved = json.loads(text(folder, "leaves.json"))
+    shapes = _shapes(folder / "state")
+    stored = {name: shapes[f"{i:05d}"] for i, name in enumerate(saved)}
+    wanted = dict(zip(names, leaves, strict=True))
+    _compare(folder, stored, wanted)
+    found = _read(folder / "state", {f"{i:05d}": wanted[name] for i, name in enumerate(saved)})
+    by_name = {name: found[f"{i:05d}"] for i, name in enumerate(saved)}
+    structure = jax.tree.structure(like._replace(params={}))
+    rest = jax.tree.unflatten(structure, [by_name[name] for name in names])
     return rest._replace(params=load_params(folder, like.params, "params"))
 
 
 def load_params(folder: Path, like: dict[str, Any], kind: str = "averaged") -> dict[str, Any]:
     """The parameters of the checkpoint at `folder`, checked against the tree `like` (arrays or shapes).
 
-    Raises MorphVlaError naming the first leaf that does not fit, and when there is no checkpoint.
+    They are placed as the arrays of `like`, or on this process's first device for shapes. Raises
+    MorphVlaError naming the first leaf that does not fit, and when there is no checkpoint.
     """
     if not (folder / kind).is_dir():
         raise MorphVlaError(f"{folder}: no checkpoint here ('{kind}' is missing)")
-    tree = _read(folder / kind)["params"]
-    _compare(folder, _by_path(tree), _by_path(like))
-    return jax.tree.map(jax.numpy.asarray, tree)
+    _compare(folder, by_path(_shapes(folder / kind)["params"]), by_path(like))
+    return _read(folder / kind, {"params": like})["params"]
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What policy.json says of the checkpoint at `folder`."""
-    path = folder / "policy.json"
+    """What policy.json says of the checkpoint at `folder`.
+
+    Raises MorphVlaError when there is no checkpoint.
+    """
+    return json.loads(text(folder, "policy.json"))
+
+
+def text(folder: Path, name: str) -> str:
+    """A text file of the checkpoint at `folder`. Raises MorphVlaError when there is no checkpoint."""
+    path = folder / "about" / name
+    if (folder / name).exists():
+        raise MorphVlaError(f"{folder}: a checkpoint of an earlier morph_vla; train it again")
     if not path.exists():
-        raise MorphVlaError(f"{folder}: no checkpoint here (policy.json is missing)")
-    return json.loads(path.read_text())
+        raise MorphVlaError(f"{folder}: no checkpoint here (about/{name} is missing)")
+    return path.read_text(encoding="utf-8")
+
+
+def by_path(tree: dict[str, Any]) -> dict[str, Any]:
+    """A tree's leaves by their names joined with "/"."""
+    pairs = jax.tree_util.tree_leaves_with_path(tree)
+    return {"/".join(str(key.key) for key in path): leaf for path, leaf in pairs}
 
 
 def _named_leaves(state: State) -> tuple[list[str], list[Any]]:
@@ -112,18 +198,13 @@ def _named_leaves(state: State) -> tuple[list[str], list[Any]]:
     return [jax.tree_util.keystr(path) for path, _ in pairs], [leaf for _, leaf in pairs]
 
 
-def _by_path(tree: dict[str, Any]) -> dict[str, Any]:
-    pairs = jax.tree_util.tree_leaves_with_path(tree)
-    return {"/".join(str(key.key) for key in path): leaf for path, leaf in pairs}
-
-
 def _compare(folder: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     for name, leaf in wanted.items():
         if name not in saved:
             raise MorphVlaError(f"{folder}: the model's leaf '{name}' is not in the checkpoint")
-        if tuple(np.shape(saved[name])) != tuple(leaf.shape):
+        if tuple(saved[name].shape) != tuple(leaf.shape):
             raise MorphVlaError(
-                f"{folder}: leaf '{name}' has shape {tuple(np.shape(saved[name]))} in the checkpoint, "
+                f"{folder}: leaf '{name}' has shape {tuple(saved[name].shape)} in the checkpoint, "
                 f"{tuple(leaf.shape)} in the model"
             )
     for name in saved:
@@ -131,16 +212,21 @@ def _compare(folder: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> Non
             raise MorphVlaError(f"{folder}: the checkpoint's leaf '{name}' has no place in the model")
 
 
-def _write(path: Path, tree: Any) -> None:
-    checkpointer = require("orbax.checkpoint", "model").PyTreeCheckpointer()
-    checkpointer.save(path.resolve(), jax.tree.map(np.asarray, tree))
-
-
-def _read(path: Path) -> Any:
-    ocp = require("orbax.checkpoint", "model")
-    checkpointer = ocp.PyTreeCheckpointer()
-    metadata = checkpointer.metadata(path.resolve())
+def _shapes(path: Path) -> Any:
+    """The tree of an orbax item as shapes and types; nothing is read."""
+    metadata = require("orbax.checkpoint", "model").PyTreeCheckpointer().metadata(path.resolve())
     tree = getattr(metadata, "item_metadata", metadata)
-    tree = getattr(tree, "tree", tree)
-    arguments = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    return checkpointer.restore(path.resolve(), restore_args=arguments)
+    return getattr(tree, "tree", tree)
+
+
+def _read(path: Path, like: Any) -> Any:
+    """An orbax item, every leaf placed as that of `like`, read by each process as far as it needs it."""
+    ocp = require("orbax.checkpoint", "model")
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+    def asked(leaf: Any) -> Any:
+        sharding = getattr(leaf, "sharding", None) or here
+        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(np.shape(leaf)))
+
+    arguments = jax.tree.map(asked, like)
+    return ocp.PyTreeCheckpointer().restore(path.resolve(), restore_args=arguments)

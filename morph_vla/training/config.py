@@ -75,6 +75,15 @@ class Optimizer:
 
 
 @dataclasses.dataclass(frozen=True)
+class Mesh:
+    """How all devices share the work, see `sharding.py`; it changes no sample and no noise."""
+
+    data: int = 0  # groups of devices that hold the parameters; 0 is what fsdp leaves
+    fsdp: int = 1  # devices that hold the parameters between them
+    whole_below_mib: float = 4.0  # a smaller leaf is on every device in full
+
+
+@dataclasses.dataclass(frozen=True)
 class Training:
     """How long, in which batches, what learns."""
 
@@ -94,6 +103,18 @@ class Training:
     log_every: int = 25
     held_out_every: int = 250
     checkpoint_every: int = 250
+    keep: int = 2  # newest checkpoints that are kept, besides the first
+    keep_every: int = 0  # and those of every so many steps; 0 keeps none
+    mesh: Mesh = Mesh()
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Suites in which the policy is tried while it is trained."""
+
+    suites: tuple[str, ...] = ()
+    every: int = 5000  # steps
+    episodes: int = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +126,7 @@ class Recipe:
     training: Training
     optimizer: Optimizer = Optimizer()
     tokenizer: str = "bytes"
+    evaluation: Evaluation = Evaluation()
     weights: str = ""  # where parameters come from: pi05-base, a path, gs://, hf://; "" for random ones
 
 
@@ -138,11 +160,20 @@ def check(recipe: Recipe, where: str) -> None:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
     _check_data(recipe, where)
-    for key in ("steps", "batch", "flow_samples", "log_every", "held_out_every", "checkpoint_every"):
+    for key in ("steps", "batch", "flow_samples", "log_every", "held_out_every", "checkpoint_every", "keep"):
         if getattr(recipe.training, key) < 1:
             raise ConfigError(
                 f"{where}: training.{key}: must be at least 1, not {getattr(recipe.training, key)}"
             )
+    for name, value, least in (
+        ("training.keep_every", recipe.training.keep_every, 0),
+        ("training.mesh.data", recipe.training.mesh.data, 0),
+        ("training.mesh.fsdp", recipe.training.mesh.fsdp, 1),
+        ("evaluation.every", recipe.evaluation.every, 1),
+        ("evaluation.episodes", recipe.evaluation.episodes, 1),
+    ):
+        if value < least:
+            raise ConfigError(f"{where}: {name}: must be at least {least}, not {value}")
     if not 0 <= recipe.training.ema < 1:
         raise ConfigError(f"{where}: training.ema: must lie in [0, 1), not {recipe.training.ema}")
 

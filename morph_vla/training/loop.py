@@ -11,19 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
 from morph_vla.robots.dropin import to_plain, write_text
-from morph_vla.training import checkpoint, parameters
+from morph_vla.training import checkpoint, parameters, sharding
 from morph_vla.training import step as steps
-from morph_vla.training.config import Recipe
+from morph_vla.training.config import Recipe, Training
 from morph_vla.training.held_out import measurer
 from morph_vla.training.progress import Curve, Meter, Report
 from morph_vla.training.source import Source
@@ -49,98 +51,167 @@ def train(
     on_report: Callable[[Report], None] | None = None,
     on_stage: Callable[[str], None] | None = None,
     on_start: Callable[[dict[str, dict[str, int]]], None] | None = None,
+    evaluate: Callable[[Path], None] | None = None,
 ) -> Run:
     """Train `recipe` into `folder`; go on from its newest checkpoint when there is one.
 
-    `on_start` is given the table of trainable and frozen parameters before the first step. Raises
-    MorphVlaError when the folder holds a run of another recipe.
+    `on_start` is given the table of trainable and frozen parameters before the first step; `evaluate` the
+    checkpoints of the recipe's `evaluation.every` steps. Of several processes (`jax.distributed`) every one
+    calls this, and the first alone calls these back. Raises MorphVlaError when the folder holds a run of
+    another recipe.
     """
-    _claim(folder, recipe)
-    began = time.monotonic()
-    source = Source(recipe, folder / "cache", on_stage)
-    _config, training = recipe.model, recipe.training
-    checkpoints = folder / "checkpoints"
+    began, first = time.monotonic(), sharding.is_first()
+    say = (on_stage if first else None) or (lambda _: None)
+    training, checkpoints = recipe.training, folder / "checkpoints"
+    mesh = sharding.make_mesh(training.mesh.data, training.mesh.fsdp)
+    sharding.check_batch(training.batch, mesh)
+    sharding.first_then_others("claim", lambda: _claim(folder, recipe))
     saved = checkpoint.steps(checkpoints)
+    make = partial(Source, recipe, folder / "cache", say, jax.process_index(), jax.process_count())
+    source = sharding.first_then_others("data", make)
     # A run that goes on reads all of its parameters from its own checkpoint.
-    params = (
-        parameters.fresh_params(recipe)
-        if saved
-        else parameters.first_params(recipe, on_stage or (lambda _: None))
-    )
-    parts = parameters.parts_of(params, training.kind)
-    if on_start:
+    params = parameters.fresh_params(recipe) if saved else parameters.first_params(recipe, say)
+    parts, size = parameters.parts_of(params, training.kind), pi05.count(params)
+    if on_start and first:
         on_start(parts)
     optimizer, schedule = steps.make_optimizer(recipe.optimizer, training.steps)
-    state = steps.start(params, optimizer, training.kind)
-    about = describe(recipe, source)
+    state = _placed(params, optimizer, training, mesh)
+    del params  # the state's now
     if saved:
-        trained = checkpoint.about(checkpoints / str(saved[-1])).get("tokenizer")
-        tokenizer.check_same(trained, source.tokenizer, str(checkpoints / str(saved[-1])))
-        state = checkpoint.restore(checkpoints / str(saved[-1]), state)
-    else:
-        checkpoint.save(checkpoints, state, about)
-    curve = Curve(folder / "log.jsonl", int(state.step))
-    if on_stage and int(state.step) < training.steps:
-        on_stage("compiling the training step")
-    stopped = _loop(source, state, optimizer, schedule, curve, checkpoints, about, on_report)
+        newest = checkpoints / str(saved[-1])
+        tokenizer.check_same(checkpoint.about(newest).get("tokenizer"), source.tokenizer, str(newest))
+        state = checkpoint.restore(newest, state)
+    curve = Curve(folder / "log.jsonl", int(state.step), first)
+    with checkpoint.Saver(checkpoints, training.keep, training.keep_every) as saver:
+        work = _Work(source, mesh, optimizer, schedule, curve, saver, describe(recipe, source), checkpoints)
+        if not saved:
+            saver.save(state, work.about)
+        if int(state.step) < training.steps:
+            say("compiling the training step")
+        calls = _Calls(on_report if first else None, evaluate)
+        stopped = _loop(work, state, calls)
     last = checkpoints / str(checkpoint.steps(checkpoints)[-1])
-    return Run(folder, last, pi05.count(params), parts, curve.lines, time.monotonic() - began, stopped)
+    return Run(folder, last, size, parts, curve.lines, time.monotonic() - began, stopped)
 
 
-def _loop(
-    source: Source,
-    state: steps.State,
-    optimizer: Any,
-    schedule: Callable[[Any], Any],
-    curve: Curve,
-    checkpoints: Path,
-    about: dict[str, Any],
-    on_report: Callable[[Report], None] | None,
-) -> bool:
+class _Work(NamedTuple):
+    """What the loop works with."""
+
+    source: Source
+    mesh: Mesh
+    optimizer: Any
+    schedule: Callable[[Any], Any]
+    curve: Curve
+    saver: checkpoint.Saver
+    about: dict[str, Any]
+    checkpoints: Path
+
+
+class _Calls(NamedTuple):
+    """Whom the loop tells."""
+
+    report: Callable[[Report], None] | None
+    evaluate: Callable[[Path], None] | None
+
+
+def _placed(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> steps.State:
+    """The state before the first step, over the devices of the mesh."""
+
+    def begin(params: Any) -> steps.State:
+        return steps.start(params, optimizer, training.kind)
+
+    shapes = jax.eval_shape(begin, params)
+    small = int(training.mesh.whole_below_mib * 2**20)
+    shardings = sharding.of_tree(mesh, shapes, small)
+    placed = sharding.place(params, shardings.params)
+    return jax.jit(begin, out_shardings=shardings)(placed)
+
+
+def _loop(work: _Work, state: steps.State, calls: _Calls) -> bool:
     """The steps that are left; whether SIGTERM ended them early, after a checkpoint."""
-    config, training = source.recipe.model, source.recipe.training
-    advance = steps.make_step(config, training, optimizer)
-    held_out = measurer(source)
-    key = jax.random.key(training.seed)
+    source, mesh = work.source, work.mesh
+    training = source.recipe.training
+    lies = (jax.tree.map(lambda leaf: leaf.sharding, state), sharding.whole(mesh))
+    advance = steps.make_step(source.recipe.model, training, work.optimizer, lies)
+    held_out = measurer(source, mesh)
+    key = sharding.place_key(training.seed, mesh)
     first = int(state.step)
-    meter = Meter(source, checkpoints, first)
-    batches = source.batches(first, training.steps)
-    with _terminated() as terminated:
+    meter = Meter(source, work.checkpoints, first)
+    batches = sharding.ahead(source.batches(first, training.steps), mesh)
+    _try_out(work, calls, first, training.steps)
+    with _termination() as terminated:
         for number in range(first, training.steps):
             with meter.waiting():
                 batch = next(batches)
             state, metrics = advance(state, batch.observation, batch.actions, batch.mask, key)
-            meter.add(number, batch, metrics)
+            meter.add(number, metrics)
             done = number + 1
-            last = done == training.steps or terminated.is_set()
+            ending = terminated(done)
+            last = done == training.steps or ending
             if done % training.log_every == 0 or last:
-                loss, robots, rate, waiting = meter.read()
-                measure = done % training.held_out_every == 0 or done == training.steps
-                held = held_out(state) if measure else None
-                mean = None if not held else float(np.mean([row["loss"] for row in held.values()]))
-                lr = float(schedule(number))
-                report = Report(done, training.steps, loss, mean, lr, rate, robots, held, waiting)
-                curve.add(report)
-                if on_report:
-                    on_report(report)
-            if done % training.checkpoint_every == 0 or last:
+                _report(work, calls, meter, held_out, state, number)
+            trying = _is_tried(source.recipe, done)
+            if done % training.checkpoint_every == 0 or trying or last:
                 meter.check()
-                checkpoint.save(checkpoints, state, about)
+                work.saver.save(state, work.about)
+            if trying and not ending:
+                _try_out(work, calls, done, training.steps)
             if last:
-                break
-    return terminated.is_set() and int(state.step) < training.steps
+                return ending and done < training.steps
+    return False
+
+
+def _report(
+    work: _Work,
+    calls: _Calls,
+    meter: Meter,
+    held_out: Callable[[steps.State], dict[str, dict[str, float]]],
+    state: steps.State,
+    number: int,
+) -> None:
+    """One line of the log, after the step of that number."""
+    training, done, read = work.source.recipe.training, number + 1, meter.read()
+    measure = done % training.held_out_every == 0 or done == training.steps
+    held = held_out(state) if measure else None
+    mean = None if not held else float(np.mean([row["loss"] for row in held.values()]))
+    lr = float(work.schedule(number))
+    report = Report(step=done, steps=training.steps, held_out_loss=mean, lr=lr, held_out=held, **read)
+    work.curve.add(report)
+    if calls.report:
+        calls.report(report)
+
+
+def _is_tried(recipe: Recipe, step: int) -> bool:
+    """Whether the checkpoint of a step is tried in the recipe's suites."""
+    asked = recipe.evaluation
+    return bool(asked.suites) and step > 0 and (step % asked.every == 0 or step == recipe.training.steps)
+
+
+def _try_out(work: _Work, calls: _Calls, step: int, steps: int) -> None:
+    """Let the policy of a step be tried when that is due; called again for a run that goes on from there."""
+    if calls.evaluate and _is_tried(work.source.recipe, step):
+        work.saver.wait()
+        if sharding.is_first():
+            calls.evaluate(work.checkpoints / str(step))
+        sharding.together(f"tried {step} of {steps}")
 
 
 @contextmanager
-def _terminated() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets, so that the step under way is finished and saved."""
+def _termination() -> Iterator[Callable[[int], bool]]:
+    """Whether the run is to end after a step, because of SIGTERM: the step under way is finished and saved.
+
+    Several processes agree on the step through JAX's preemption service, which then owns the signal.
+    """
+    if jax.process_count() > 1:
+        yield sharding.reached_preemption
+        return
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield event
+        yield lambda _: event.is_set()
         return
     before = signal.signal(signal.SIGTERM, lambda *_: event.set())
     try:
-        yield event
+        yield lambda _: event.is_set()
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -160,7 +231,7 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
             "action_stats": dataclasses.asdict(source.stats[name].action),
         }
     return {
-        "schema": 2,
+        "schema": 3,
         "recipe": to_plain(recipe),
         "robots": known,
         "tokenizer": tokenizer.describe(source.tokenizer),

@@ -15,7 +15,7 @@ import numpy as np
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.dropin import write_text
 from morph_vla.training import checkpoint
-from morph_vla.training.source import Batch, Source
+from morph_vla.training.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,10 @@ class Report:
     held_out_loss: float | None
     lr: float
     steps_per_s: float
+    samples_per_s: float
     robots: dict[str, float]  # the loss of each robot's rows since the last line
     held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
-    waiting: float  # share of the time since the first step spent waiting for data
+    waiting: float  # share of the time since the first step in which nothing was computed for want of data
 
 
 class Meter:
@@ -38,49 +39,61 @@ class Meter:
 
     def __init__(self, source: Source, checkpoints: Path, step: int):
         self._source, self._checkpoints, self._first = source, checkpoints, step
-        self._pending: list[tuple[int, Batch, dict[str, Any]]] = []
+        self._pending: list[tuple[int, dict[str, Any]]] = []
         self._steps, self._began, self._waited = 0, 0.0, 0.0
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
+        """Around asking for data: its time counts when the device has nothing left to do at its end."""
         began = time.monotonic()
         yield
-        self._waited += time.monotonic() - began
+        if self._pending and self._pending[-1][1]["loss"].is_ready():
+            self._waited += time.monotonic() - began
 
-    def add(self, number: int, batch: Batch, metrics: dict[str, Any]) -> None:
-        """Keep a step's losses on the device: reading them would wait for it."""
-        self._pending.append((number, batch._replace(observation=None, actions=None), metrics))
+    def add(self, number: int, metrics: dict[str, Any]) -> None:
+        """Keep a step's losses on the device: reading them would wait for it.
+
+        Two steps at most are under way, so that what is waited for is waited for here.
+        """
+        self._pending.append((number, metrics))
         if number == self._first:  # the first step compiles: it says nothing about the pace
             jax.block_until_ready(metrics)
             self._began, self._waited = time.monotonic(), 0.0
-        else:
-            self._steps += 1
+            return
+        self._steps += 1
+        if len(self._pending) > 1:
+            self._pending[-2][1]["loss"].block_until_ready()
 
     def check(self) -> None:
         """Raise MorphVlaError when a loss since the last line is not finite: step, episodes, what is kept."""
-        for number, _, metrics in self._pending:
-            loss = float(metrics["loss"])
-            if not math.isfinite(loss):
+        for number, metrics in self._pending:
+            loss, norm = float(metrics["loss"]), float(metrics["gradient_norm"])
+            if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise MorphVlaError(
-                    f"the loss is {loss} at step {number + 1}, on {self._episodes(number)}; the last good "
+                    f"the loss is {loss}, its gradient's norm {norm}, at step {number + 1}, on "
+                    f"{self._episodes(number)}; the last good "
                     f"checkpoint is {self._last_good()}. Lower optimizer.peak_lr or look at the statistics "
                     "(`morph-vla stats`)"
                 )
 
-    def read(self) -> tuple[float, dict[str, float], float, float]:
-        """The last loss, the mean of each robot's rows, steps per second, share of time spent waiting."""
+    def read(self) -> dict[str, Any]:
+        """Of a `Report`: the last loss, the mean of each robot's rows, the pace, the share of waiting."""
         self.check()
         rows: dict[str, list[float]] = {}
-        for _, batch, metrics in self._pending:
-            for dataset, loss in zip(
-                batch.dataset.tolist(), np.asarray(metrics["rows"]).tolist(), strict=True
-            ):
+        for number, metrics in self._pending:
+            datasets, _ = self._source.mixture.at(number)
+            for dataset, loss in zip(datasets.tolist(), np.asarray(metrics["rows"]).tolist(), strict=True):
                 rows.setdefault(self._source.parts[dataset].asked.robot, []).append(loss)
-        loss = float(self._pending[-1][2]["loss"])
+        loss = float(self._pending[-1][1]["loss"])
         self._pending = []
         elapsed = max(time.monotonic() - self._began, 1e-9)
-        robots = {name: float(np.mean(losses)) for name, losses in rows.items()}
-        return loss, robots, round(self._steps / elapsed, 3), round(min(self._waited / elapsed, 1.0), 4)
+        return {
+            "loss": loss,
+            "robots": {name: float(np.mean(losses)) for name, losses in rows.items()},
+            "steps_per_s": round(self._steps / elapsed, 3),
+            "samples_per_s": round(self._steps * self._source.mixture.batch / elapsed, 2),
+            "waiting": round(min(self._waited / elapsed, 1.0), 4),
+        }
 
     def _episodes(self, number: int) -> str:
         """Where the rows of a step are from, by dataset and episode."""
@@ -98,10 +111,14 @@ class Meter:
 
 
 class Curve:
-    """The log: one JSON object a line, cut back to the step a resumed run starts from."""
+    """The log: one JSON object a line, cut back to the step a resumed run starts from.
 
-    def __init__(self, path: Path, step: int):
-        self._path, self.lines = path, []
+    Of several processes only one writes it.
+    """
+
+    def __init__(self, path: Path, step: int, writes: bool = True):
+        self._path, self._writes = path, writes
+        self.lines: list[dict[str, Any]] = []
         if path.exists():
             for line in path.read_text().splitlines():
                 try:
@@ -110,10 +127,13 @@ class Curve:
                     continue  # a last line cut short
                 if entry["step"] <= step:
                     self.lines.append(entry)
-        write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
+        if writes:
+            write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
     def add(self, report: Report) -> None:
         entry = {k: v for k, v in dataclasses.asdict(report).items() if k != "steps"}
         self.lines.append(entry)
+        if not self._writes:
+            return
         with self._path.open("a") as out:
             out.write(json.dumps(entry) + "\n")

@@ -131,9 +131,14 @@ def row_losses(
 
 
 def make_step(
-    config: Pi05Config, training: Training, optimizer: optax.GradientTransformation
+    config: Pi05Config,
+    training: Training,
+    optimizer: optax.GradientTransformation,
+    shardings: Any = None,
 ) -> Callable[..., tuple[State, dict[str, Array]]]:
     """The compiled step: (state, observation, actions, mask of real values, seed key) -> (state, metrics).
+
+    `shardings` says how state and metrics lie over several devices; None leaves it to the compiler.
 
     Metrics are `loss`, `rows` (the loss of each row) and `gradient_norm`. Random numbers come from the seed
     key and the state's step, so that a resumed run repeats them.
@@ -166,7 +171,9 @@ def make_step(
         metrics = {"loss": value, "rows": rows, "gradient_norm": global_norm(gradient)}
         return State(merge(learnt, frozen), ema, moments, state.step + 1), metrics
 
-    return jax.jit(step, donate_argnums=0)
+    if shardings is None:
+        return jax.jit(step, donate_argnums=0)
+    return jax.jit(step, donate_argnums=0, out_shardings=shardings)
 
 
 def global_norm(tree: Params) -> Float[Array, ""]:

@@ -65,9 +65,9 @@ def test_a_checkpoint_refuses_another_tokenizer(policy, tiny_run, tmp_path):
     assert policy.about["tokenizer"] == tokenizer.describe(tokenizer.BytesTokenizer())
     moved = tmp_path / "moved"
     shutil.copytree(tiny_run.checkpoint, moved)
-    about = json.loads((moved / "policy.json").read_text())
+    about = json.loads((moved / "about" / "policy.json").read_text())
     about["tokenizer"] = {"name": "paligemma:a/file", "sha256": "12" * 32, "vocab": 257_152}
-    (moved / "policy.json").write_text(json.dumps(about))
+    (moved / "about" / "policy.json").write_text(json.dumps(about))
     with pytest.raises(
         MorphVlaError,
         match=rf"^{moved}: trained with tokenizer 'paligemma:a/file' \(sha256 121212121212, 257152 tokens\); "

@@ -129,10 +129,7 @@ def test_a_policy_of_several_robots_drives_the_one_asked_for(run):
 def test_a_checkpoint_of_before_is_said(run, tmp_path):
     folder = tmp_path / "7"
     folder.mkdir()
-    about = {**checkpoint.about(run.checkpoint)}
-    about.pop("robots")
-    (folder / "policy.json").write_text(json.dumps(about))
-    (folder / "recipe.json").write_text((run.checkpoint / "recipe.json").read_text())
+    (folder / "policy.json").write_text(checkpoint.text(run.checkpoint, "policy.json"))
     with pytest.raises(MorphVlaError, match="a checkpoint of an earlier morph_vla"):
         CheckpointPolicy(folder)
 
