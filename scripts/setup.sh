@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 
 ENV=${1:-.venv}
 PYTHON=${2:-$(cat .python-version)}
-EXTRAS=${3:-model,lerobot,sim,serve,draw,dev}
+EXTRAS=${3:-model,lerobot,sim,serve,draw,trackers,dev}
 if [ $# -ge 3 ]; then shift 3; else set --; fi # what is left are further requirements
 
 say() { printf 'setup: %s\n' "$*"; }

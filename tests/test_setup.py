@@ -126,7 +126,7 @@ def with_uv(machine) -> Machine:
 
 
 QUIET = "uv pip install --quiet --compile-bytecode --python"
-INSTALL = f"{QUIET} .venv/bin/python --editable .[model,lerobot,sim,serve,draw,dev]"
+INSTALL = f"{QUIET} .venv/bin/python --editable .[model,lerobot,sim,serve,draw,trackers,dev]"
 
 
 def test_the_first_run_installs_and_the_second_costs_nothing(with_uv):

@@ -7,10 +7,13 @@ from typing import Literal
 
 from morph_vla.data.actions import Kind
 from morph_vla.data.mixture import By
-from morph_vla.errors import ConfigError, nearest
+from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.tokenizer import BytesTokenizer, check_vocab
 from morph_vla.robots import dropin
+
+# Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
+PACE_KEYS = frozenset({"training.mesh", "training.keep", "training.keep_every", "evaluation"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +140,16 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     """
     path = dropin.find("recipes", str(name), folders)
     recipe = dropin.read(path, Recipe, overrides)
+    check(recipe, str(path))
+    return recipe
+
+
+def of_run(folder: Path) -> Recipe:
+    """The recipe of the run in `folder`. Raises MorphVlaError when there is none."""
+    path = folder / "recipe.json"
+    if not path.exists():
+        raise MorphVlaError(f"{folder}: no run to go on with (recipe.json is missing)")
+    recipe = dropin.read(path, Recipe)
     check(recipe, str(path))
     return recipe
 

@@ -25,7 +25,7 @@ from morph_vla.pi05 import tokenizer
 from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint, parameters, sharding
 from morph_vla.training import step as steps
-from morph_vla.training.config import Recipe, Training
+from morph_vla.training.config import PACE_KEYS, Recipe, Training
 from morph_vla.training.held_out import measurer
 from morph_vla.training.progress import Curve, Meter, Report
 from morph_vla.training.source import Source
@@ -239,16 +239,21 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
 
 
 def _claim(folder: Path, recipe: Recipe) -> None:
-    """Make `folder` this recipe's, or refuse."""
+    """Make `folder` this recipe's, or refuse; keys that change no parameter may differ."""
     path, text = folder / "recipe.json", json.dumps(to_plain(recipe), indent=2, sort_keys=True)
-    if path.exists() and path.read_text() != text:
-        changed = _changed(json.loads(path.read_text()), json.loads(text))
-        raise MorphVlaError(
-            f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
-            "give another folder or remove it"
-        )
     if not path.exists():
         write_text(path, text)
+        return
+    changed = [
+        key
+        for key in _changed(json.loads(path.read_text()), json.loads(text))
+        if not any(f"{key}.".startswith(f"{pace}.") for pace in PACE_KEYS)
+    ]
+    if changed:
+        raise MorphVlaError(
+            f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
+            "give another folder or remove it (--overwrite)"
+        )
 
 
 def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:

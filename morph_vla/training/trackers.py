@@ -1,0 +1,83 @@
+"""The log's numbers for TensorBoard and Weights & Biases, beside the JSON lines that are always written.
+
+Both are given the same names: `loss`, `loss/panda`, `held_out/panda/loss`, `held_out/panda/panda_joint1`,
+`lr`, `samples_per_s`, `waiting`. A run that goes on writes the steps it repeats again.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from morph_vla.errors import require
+from morph_vla.robots.dropin import write_text
+from morph_vla.training.progress import Report
+
+
+class Tracker(Protocol):
+    """Something that is told every line of the log."""
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """The numbers after `step` steps."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
+        ...
+
+
+def numbers(report: Report) -> dict[str, float]:
+    """A line of the log as flat names and numbers; what was not measured is left out."""
+    found: dict[str, float] = {}
+    for name, value in dataclasses.asdict(report).items():
+        if name == "robots":
+            found |= {f"loss/{robot}": loss for robot, loss in value.items()}
+        elif name == "held_out":
+            for robot, row in (value or {}).items():
+                found |= {f"held_out/{robot}/{joint}": loss for joint, loss in row.items()}
+        elif name not in ("step", "steps") and value is not None:
+            found[name] = float(value)
+    return found
+
+
+class TensorBoard:
+    """Event files in FOLDER/tensorboard: `tensorboard --logdir FOLDER`."""
+
+    def __init__(self, folder: Path):
+        writer = require("tensorboardX", "trackers").SummaryWriter
+        self._writer = writer(str(folder / "tensorboard"))
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """See `Tracker`."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """See `Tracker`."""
+        self._writer.close()
+
+
+class Wandb:
+    """A run of Weights & Biases, its files in FOLDER/wandb.
+
+    Online or not is wandb's own setting: WANDB_MODE=offline writes here, and `wandb sync` sends it later. The
+    run's name there is kept in FOLDER/wandb/run.json, so that a run that goes on goes on there too.
+    """
+
+    def __init__(self, folder: Path, project: str, config: dict[str, Any]):
+        wandb = require("wandb", "trackers")
+        known = folder / "wandb" / "run.json"
+        known.parent.mkdir(parents=True, exist_ok=True)
+        name = json.loads(known.read_text())["id"] if known.exists() else wandb.util.generate_id()
+        write_text(known, json.dumps({"id": name}))
+        self._run = wandb.init(
+            project=project, name=folder.name, id=name, resume="allow", dir=str(folder), config=config
+        )
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """See `Tracker`."""
+        self._run.log(values, step=step)
+
+    def close(self) -> None:
+        """See `Tracker`."""
+        self._run.finish()
