@@ -142,7 +142,7 @@ def mixed_recipe(tiny_recipe, tiny_dataset, so101_dataset):
     return dataclasses.replace(tiny_recipe, data=data)
 
 
-def write_video(path: Path, frames: int, fps: int = 30, size: int = 16, colour: int = 0) -> Path:
+def encode_video(path: Path, frames: int, fps: int = 30, size: int = 16, colour: int = 0) -> Path:
     """A small H.264 video of plain pictures that grow brighter; the first is as bright as `colour`."""
     import av
     import numpy as np
@@ -156,6 +156,12 @@ def write_video(path: Path, frames: int, fps: int = 30, size: int = 16, colour: 
             out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         out.mux(stream.encode(None))
     return path
+
+
+@pytest.fixture
+def write_video():
+    """A function that writes a small video: path, number of frames, rate."""
+    return encode_video
 
 
 @pytest.fixture
@@ -197,7 +203,7 @@ def write_dataset(tmp_path):
                     rows["data/file_index"],
                 )
                 path = root / key / f"chunk-000/file-{file:03d}.mp4"
-                write_video(path, sum(len(table) for table in part), fps, colour=100 * file)
+                encode_video(path, sum(len(table) for table in part), fps, colour=100 * file)
         parquet.write_table(pa.table(rows), root / "meta/episodes/chunk-000/file-000.parquet")
         tasks = pa.table({"task_index": [0], "task": ["wave"]})
         parquet.write_table(tasks, root / "meta/tasks.parquet")
@@ -211,7 +217,7 @@ def write_dataset(tmp_path):
             lines.append(json.dumps({"episode_index": index, "tasks": ["wave"], "length": len(table)}))
             for camera in cameras:
                 folder = root / f"videos/chunk-{index // 2:03d}/observation.images.{camera}"
-                write_video(folder / f"episode_{index:06d}.mp4", len(table), fps, colour=40 * index)
+                encode_video(folder / f"episode_{index:06d}.mp4", len(table), fps, colour=40 * index)
         (root / "meta").mkdir(exist_ok=True)
         (root / "meta/episodes.jsonl").write_text("\n".join(lines), encoding="utf-8")
         (root / "meta/tasks.jsonl").write_text(

@@ -1,17 +1,68 @@
-"""`morph-vla recipes list | show`."""
+"""`morph-vla recipes list | show | check`."""
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import files
+from morph_vla.cli.common import print_json
+from morph_vla.cli.robots_check import count
+
+if TYPE_CHECKING:
+    from morph_vla.training.check import Checked, Report
 
 EXAMPLES = """
   morph-vla recipes list
   morph-vla recipes show demo
   morph-vla recipes show demo training.steps=200 --json
   morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   (counts at full size)
+  morph-vla recipes check panda_demo data.dataset=runs/demos
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla recipes`."""
-    files.configure(parser, "recipes", "morph_vla.training.config:load", "morph_vla.cli.counts")
+    summary = "everything wrong with a recipe and its datasets, before training; status 1 on an error"
+    files.configure(
+        parser,
+        "recipes",
+        "morph_vla.training.config:load",
+        "morph_vla.cli.counts",
+        more={"check": (summary, run_check)},
+    )
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Print every problem, errors first; no video is decoded and nothing is fetched."""
+    from morph_vla.training import check, config
+
+    recipe = config.load(arguments.name, arguments.overrides, arguments.folders)
+    report = check.check(recipe)
+    if arguments.json:
+        print_json(_plain(report))
+    else:
+        for one in report.datasets:
+            print(_line(one))
+        if report.problems:
+            print()
+        for problem in report.problems:
+            print(problem)
+        print(f"\n{', '.join(count(number, word[:-1]) for word, number in _counts(report).items())}")
+    return 1 if report.count("error") else 0
+
+
+def _counts(report: "Report") -> dict[str, int]:
+    return {f"{word}s": report.count(word) for word in ("error", "warning", "note")}
+
+
+def _plain(report: "Report") -> dict[str, Any]:
+    from morph_vla.robots.dropin import to_plain
+
+    return {**to_plain(report), **_counts(report)}
+
+
+def _line(one: "Checked") -> str:
+    if not one.version:
+        return f"{one.key}: {one.dataset}: not read; robot {one.robot}"
+    recorded = f", recorded on '{one.recorded_on}'" if one.recorded_on else ""
+    size = f"{one.episodes} episodes ({one.held_out} held out), {one.frames} frames at {one.fps:g} Hz"
+    return f"{one.key}: {one.dataset}: LeRobot {one.version}, {size}{recorded}; robot {one.robot}"

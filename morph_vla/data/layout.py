@@ -139,7 +139,7 @@ def rows(layout: Layout, features: Sequence[str], path: Path, dtype: Any = np.fl
         {name: tables.matrix(path, table, name).astype(dtype, copy=False) for name in features},
         episode,
         frame,
-        tables.matrix(path, table, "timestamp")[:, 0] if "timestamp" in there else None,
+        tables.matrix(path, table, "timestamp")[:, :1].ravel() if "timestamp" in there else None,
         tables.whole(path, table, "task_index").astype(np.int64) if "task_index" in there else None,
     )
 
@@ -173,9 +173,12 @@ def all_rows(layout: Layout, features: Sequence[str], dtype: Any = np.float64) -
     """The rows of the whole dataset; raises MorphVlaError for the first file that is not as it should be."""
     if not layout.files:
         raise MorphVlaError(f"{layout.root}: the dataset has no episode")
-    parts = [rows(layout, features, path, dtype) for path in layout.files]
+    read = {path: rows(layout, features, path, dtype) for path in layout.files}
+    parts = [part for part in read.values() if len(part.episode)]
+    if not parts:
+        raise MorphVlaError(f"{layout.root}: the dataset has no frame")
     for name in features:
-        widths = {part.values[name].shape[1]: path for part, path in zip(parts, layout.files, strict=True)}
+        widths = {part.values[name].shape[1]: path for path, part in read.items() if len(part.episode)}
         if len(widths) > 1:
             (one, here), (two, there) = list(widths.items())[:2]
             raise MorphVlaError(f"{here}: '{name}' has {one} values, and {two} in {there.name}")

@@ -85,6 +85,8 @@ def matrix(path: Path, table: Any, name: str) -> Float[np.ndarray, "n d"]:
     types = require("pyarrow.types", "lerobot")
     column = table.column(name).combine_chunks()
     count, inner, kind = len(column), column, column.type
+    if not count:
+        return np.zeros((0, 0))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         if column.null_count:
             frame = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
