@@ -12,6 +12,11 @@ import pytest
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("MPLBACKEND", "Agg")
+CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
+# Tests build the same tiny models over and over: what XLA compiled is kept, for all workers and child processes.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # mujoco reads it when it is first imported, whichever test does that.
 os.environ.setdefault("MUJOCO_GL", "egl")
 os.environ["HF_HUB_OFFLINE"] = "1"
