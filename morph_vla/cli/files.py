@@ -14,13 +14,18 @@ Verbs = Mapping[str, tuple[str, Callable[[argparse.Namespace], Any]]]
 
 
 def configure(
-    parser: argparse.ArgumentParser, kind: str, loader: str, counts: str = "", more: Verbs | None = None
+    parser: argparse.ArgumentParser,
+    kind: str,
+    loader: str,
+    counts: str = "",
+    more: Verbs | None = None,
+    alone: Verbs | None = None,
 ) -> dict[str, argparse.ArgumentParser]:
     """Add `list` and `show` for a kind of file; `loader` is "module:function(name, overrides, folders)".
 
     `counts` names a module whose `of(loaded)` says more about a file and whose `show` prints that. `more`
-    are further verbs that take a file and overrides, as `show` does: name -> (what it does, the function).
-    Returns the parser of each verb.
+    are further verbs that take a file and overrides, as `show` does: name -> (what it does, the function);
+    `alone` are verbs that take neither. Returns the parser of each verb.
     """
     noun = kind.removesuffix("s")
     verbs = add_verbs(
@@ -32,6 +37,7 @@ def configure(
                 partial(run_show, kind, loader, counts),
             ),
             **(more or {}),
+            **(alone or {}),
         },
     )
     for verb in verbs.values():
@@ -70,6 +76,12 @@ def run_show(kind: str, loader: str, counts: str, arguments: argparse.Namespace)
         print(yaml.safe_dump(dropin.to_plain(loaded), sort_keys=False, allow_unicode=True), end="")
     else:
         print(dropin.find(kind, arguments.name, arguments.folders).read_text(encoding="utf-8"), end="")
+        resolved = getattr(loaded, "resolved", dict)()  # what a recipe's presets fill in
+        if resolved:
+            import yaml
+
+            print("\n# with its presets filled in:")
+            print(yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True), end="")
     if counts:
         counter.show(more)
 

@@ -1,4 +1,4 @@
-"""`morph-vla recipes list | show | check`."""
+"""`morph-vla recipes list | show | check | presets`."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ EXAMPLES = """
   morph-vla recipes show demo training.steps=200 --json
   morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   (counts at full size)
   morph-vla recipes check panda_demo data.dataset=runs/demos
+  morph-vla recipes presets
 """
 
 
@@ -28,7 +29,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "morph_vla.training.config:load",
         "morph_vla.cli.counts",
         more={"check": (summary, run_check)},
+        alone={"presets": ("what a dataset entry's `preset` fills in", run_presets)},
     )
+
+
+def run_presets(arguments: argparse.Namespace) -> None:
+    """Every preset, with its robot, cameras, keys and units."""
+    from morph_vla.data.presets import PRESETS
+    from morph_vla.robots.dropin import to_plain
+
+    if arguments.json:
+        print_json({name: to_plain(preset) for name, preset in PRESETS.items()})
+        return
+    for name, preset in PRESETS.items():
+        print(f"{name}: {preset.about}")
+        for key, value in to_plain(preset).items():
+            if key != "about" and value not in ([], ""):
+                shown = (
+                    value if not isinstance(value, dict) else ", ".join(f"{k}: {v}" for k, v in value.items())
+                )
+                print(f"  {key:<9} {shown if not isinstance(value, list) else ', '.join(map(str, value))}")
 
 
 def run_check(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from morph_vla import robots
 from morph_vla.data import layout as layouts
-from morph_vla.data import mixture, problems, versions, video_problems
+from morph_vla.data import mixture, presets, problems, versions, video_problems
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.data.problems import Problem
 from morph_vla.errors import MorphVlaError
@@ -160,8 +160,14 @@ def _values(
             f"where an action has {width}"
         )
         yield Problem("error", f"{key}.actions", text, "learn absolute ones, or name other keys with `state`")
+    try:
+        told = presets.as_recorded(robot, asked.unit, asked.gripper)
+        action = presets.targets(robot, asked.recorded, asked.step, state, action)
+    except MorphVlaError as error:
+        yield Problem("error", key, str(error), "correct unit, gripper or recorded of this dataset")
+        return
     names = {"action": found.names(keys["action"]), "observation.state": found.names(keys["state"])}
-    yield from check_values.played(robot, where, names, action, state, rows, found.fps, asked.actions)
+    yield from check_values.played(told, where, names, action, state, rows, found.fps, asked.actions)
     yield from check_values.kinds(asked.actions, robot, where, action, state, rows, found.fps)
     yield from check_values.still(robot, where, names, action, state)
     tasks = (

@@ -3,8 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from morph_vla.data import presets
 from morph_vla.data.actions import Kind
 from morph_vla.data.mixture import By
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
@@ -16,18 +17,46 @@ from morph_vla.robots import dropin
 PACE_KEYS = frozenset({"training.mesh", "training.keep", "training.keep_every", "evaluation"})
 
 
+UNSET: Any = None  # a key that is left out: the preset's, or what stands in Preset
+
+
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """One LeRobot dataset of one robot."""
+    """One LeRobot dataset of one robot. Keys that are left out come from its preset, when it names one."""
 
     dataset: str  # folder of a LeRobot dataset, or its name on the Hub (USER/NAME)
-    robot: str
-    cameras: dict[str, str] = dataclasses.field(default_factory=dict)  # the model's name -> the dataset's
+    robot: str = ""
+    cameras: dict[str, str] = UNSET  # the model's name -> the dataset's
     weight: float = 1.0  # its share of the mixture
-    actions: Kind = "absolute"  # what is learnt: absolute targets, deltas from the state, or velocities
-    state: tuple[str, ...] = ()  # the dataset's keys; none takes those of the robot's side file
-    action: tuple[str, ...] = ()
+    actions: Kind = UNSET  # what is learnt: absolute targets (the default), deltas from the state, velocities
+    state: tuple[str, ...] = UNSET  # the dataset's keys; none takes those of the robot's side file
+    action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()  # these alone, by their numbers; none means all
+    preset: str = ""  # `morph-vla recipes presets` lists them
+    unit: presets.Unit = UNSET  # of the dataset's values, where it is not the robot's
+    gripper: tuple[float, ...] = UNSET  # (open, closed) in the dataset, where it is not the robot's
+    recorded: presets.Recorded = UNSET  # what the dataset's actions are: targets, or steps from the state
+    step: float = UNSET  # [rad] that a recorded step of 1 stands for
+
+    def __post_init__(self) -> None:
+        _fill(self)
+        if not self.robot:
+            raise ConfigError("robot is missing; expected a robot's name, or a preset that has one")
+
+
+def _fill(entry: "Dataset | Data") -> None:
+    """What is left out, from the preset; raises ConfigError for a preset, gripper or step that cannot be."""
+    preset = presets.find(entry.preset) if entry.preset else presets.Preset("", "", {})
+    if not entry.robot:
+        object.__setattr__(entry, "robot", preset.robot)
+    for key in ("cameras", "actions", "state", "action", "unit", "gripper", "recorded", "step"):
+        if getattr(entry, key) is UNSET:
+            value = getattr(preset, key)
+            object.__setattr__(entry, key, dict(value) if key == "cameras" else value)
+    if len(entry.gripper) not in (0, 2) or len(set(entry.gripper)) == 1:
+        raise ConfigError(f"gripper is {list(entry.gripper)}; expected the dataset's values [open, closed]")
+    if not 0 < entry.step < float("inf"):
+        raise ConfigError(f"step is {entry.step:g}; expected more than 0 rad")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,21 +65,27 @@ class Data:
 
     dataset: str = ""
     robot: str = ""
-    cameras: dict[str, str] = dataclasses.field(default_factory=dict)
-    actions: Kind = "absolute"
-    state: tuple[str, ...] = ()
-    action: tuple[str, ...] = ()
+    cameras: dict[str, str] = UNSET
+    actions: Kind = UNSET
+    state: tuple[str, ...] = UNSET
+    action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()
+    preset: str = ""
+    unit: presets.Unit = UNSET
+    gripper: tuple[float, ...] = UNSET
+    recorded: presets.Recorded = UNSET
+    step: float = UNSET
     datasets: tuple[Dataset, ...] = ()
     by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
 
     def __post_init__(self) -> None:
         if self.datasets:
-            if self.dataset or self.robot or self.cameras or self.state or self.action:
+            own = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
+            if any(own):
                 raise ConfigError("has both datasets and a dataset of its own; put it into the list")
-            return
-        for key in ("dataset", "robot"):
+        _fill(self)
+        for key in () if self.datasets else ("dataset", "robot"):
             if not getattr(self, key):
                 raise ConfigError(f"{key} is missing; expected dataset and robot, or a list of datasets")
 
@@ -59,8 +94,8 @@ class Data:
         """The datasets, however they are written."""
         if self.datasets:
             return self.datasets
-        keys = self.state, self.action, self.episodes
-        return (Dataset(self.dataset, self.robot, self.cameras, 1.0, self.actions, *keys),)
+        keys = [field.name for field in dataclasses.fields(Dataset) if field.name != "weight"]
+        return (Dataset(**{key: getattr(self, key) for key in keys}),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +166,15 @@ class Recipe:
     tokenizer: str = "bytes"
     evaluation: Evaluation = Evaluation()
     weights: str = ""  # where parameters come from: pi05-base, a path, gs://, hf://; "" for random ones
+
+    def resolved(self) -> dict[str, Any]:
+        """The dataset entries that name a preset, by their key, with everything that it fills in."""
+        several = bool(self.data.datasets)
+        return {
+            f"data.datasets.{index}" if several else "data": dropin.to_plain(source)
+            for index, source in enumerate(self.data.sources)
+            if source.preset
+        }
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Recipe:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, frames, lerobot, mixture, stats, transforms
+from morph_vla.data import actions, frames, lerobot, mixture, presets, stats, transforms
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
@@ -175,6 +175,10 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
     found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, say=say)
+    told = presets.as_recorded(robot, asked.unit, asked.gripper)
+    meant = presets.targets(robot, asked.recorded, asked.step, found.state, found.action)
+    own = {"state": presets.brought(robot, told, found.state), "action": presets.brought(robot, told, meant)}
+    found = dataclasses.replace(found, **own)
     names, width = robot.names, found.action.shape[1]
     if width != len(names):
         raise MorphVlaError(
