@@ -9,6 +9,7 @@ demonstrations show how to come back to the path (Laskey et al. 2017, DART).
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -155,9 +156,12 @@ class PickAndPlace:
         poses = walk(start, self._first_yaw(tool.xquat), stations, spec.speed, rate)
         first = self._configuration.get_transform_frame_to_world(*self._frame).rotation()
         turning = round(spec.turn_seconds * rate)
+        grip = [gripper for _, _, gripper, _ in poses]
+        if spec.grip_seconds:
+            grip = slewed(self._first_grip(index), grip, 1 / (spec.grip_seconds * rate))
         rows = [
-            self._joints(position, self._towards(first, self._rotation(yaw), step + 1, turning), gripper)
-            for step, (position, yaw, gripper, _) in enumerate(poses)
+            self._joints(position, self._towards(first, self._rotation(yaw), step + 1, turning), grip[step])
+            for step, (position, yaw, _, _) in enumerate(poses)
         ]
         return Plan(np.asarray(rows, dtype=np.float64), np.asarray([float(free) for *_, free in poses]))
 
@@ -165,6 +169,12 @@ class PickAndPlace:
         """The turn from which the walk begins; nothing turns where the arm may choose, or eases into it."""
         spec = self.suite.expert
         return 0.0 if spec.free_spin or spec.turn_seconds else _tool_yaw(quaternion)
+
+    def _first_grip(self, index: int) -> float:
+        """Where the gripper stands now, 0 let go .. 1 holding; it may lie outside."""
+        spec = self.suite.expert
+        opening = self.engine.reading(index).opening
+        return (1.0 - opening - spec.opened) / (spec.closed - spec.opened)
 
     def _rotation(self, yaw: float) -> Any:
         """The tool's orientation: it points down (half a turn about x), leans, turns about the vertical."""
@@ -210,6 +220,15 @@ class PickAndPlace:
         spec, ends = self.suite.expert, self.robot.side.grippers[self.robot.joints[action].name]
         share = spec.opened + gripper * (spec.closed - spec.opened)
         return ends.dataset_open + share * (ends.dataset_closed - ends.dataset_open)
+
+
+def slewed(start: float, wanted: Sequence[float], step: float) -> list[float]:
+    """Values that follow `wanted` from `start`, at most `step` further each time."""
+    found, now = [], start
+    for value in wanted:
+        now += min(max(value - now, -step), step)
+        found.append(now)
+    return found
 
 
 def _costs(spec: ExpertSpec) -> float | list[float]:

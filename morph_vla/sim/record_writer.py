@@ -27,7 +27,7 @@ def create(suite: Suite, robot: Robot, root: Path) -> Any:
     """An empty LeRobot v3.0 dataset at `root`: the suite's cameras as video, the robot's joints by name."""
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset
     encoder = _import("lerobot.configs.video").RGBEncoderConfig
-    names = [joint.name for joint in robot.joints]
+    names = list(robot.side.names or robot.names)
     vector = {"dtype": "float32", "shape": (len(names),), "names": names}
     features: dict[str, Any] = {"observation.state": vector, "action": vector}
     for name, camera in suite.cameras.items():

@@ -19,6 +19,7 @@ from morph_vla.errors import ConfigError, nearest
 from morph_vla.robots import dropin
 
 Vector3 = tuple[float, float, float]
+SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
 
 
@@ -132,6 +133,7 @@ class ExpertSpec:
     carry: float = 0.04  # [m] above the height of release, on the way there
     retreat: float = 0.08  # [m] above it afterwards
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
+    grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
 
     @property
     def drives_the_link(self) -> bool:
@@ -234,6 +236,14 @@ def _problems(suite: SuiteFile) -> list[str]:
             found.append(f"{key}: must be above 0, not {getattr(suite, key)}")
     if suite.success.dwell_seconds >= suite.episode_seconds:
         found.append("success.dwell_seconds: must be shorter than episode_seconds")
+    if not 0 <= suite.expert.opened < suite.expert.closed <= 1:
+        ends = f"{suite.expert.opened} and {suite.expert.closed}"
+        found.append(
+            f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
+        )
+    for name, thing in suite.objects.items():
+        if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
+            found.append(f"objects.{name}: mass and sizes must be above 0")
     if not suite.cameras:
         found.append("cameras: a suite needs at least one")
     return found

@@ -76,6 +76,17 @@ def test_an_unknown_key_names_the_nearest():
         ("placement.bowl.yaw=[1, -1]", "placement.bowl.yaw: lower end 1.0 is above upper end -1.0"),
         ("episodes=0", "episodes: must be above 0, not 0"),
         ("cameras={}", "cameras: a suite needs at least one"),
+        ("objects.cube.mass=0", "objects.cube: mass and sizes must be above 0"),
+        ("objects.bowl.size=[0.075, 0.055, 0.0]", "objects.bowl: mass and sizes must be above 0"),
+        (
+            "objects.cube={shape: sphere, size: [-1, 0, 0], mass: 1}",
+            "objects.cube: mass and sizes must be above 0",
+        ),
+        (
+            "expert.opened=1",
+            "expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, "
+            "not 1.0 and 1.0",
+        ),
         ("success.dwell_seconds=10", "success.dwell_seconds: must be shorter than episode_seconds"),
         (
             "success.low=[-0.06, 0.06, 0.0]",
