@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 
 from morph_vla.data.lerobot import Recordings
 from morph_vla.data.stats import Stats
@@ -12,18 +12,16 @@ from morph_vla.pi05.tokenizer import Tokenizer, tokenize
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """What of a dataset's rows is computed once: tokens of prompt and state, and frames."""
+    """What of a dataset's rows is computed once: tokens of prompt and state."""
 
     tokens: Int[np.ndarray, "n t"]
     token_mask: Bool[np.ndarray, "n t"]
-    frames: dict[str, UInt8[np.ndarray, "n h w 3"]]  # by the model's camera names
 
 
 def prepare(
     recordings: Recordings,
     state: Stats,
     tokenizer: Tokenizer,
-    frames: dict[str, UInt8[np.ndarray, "n h w 3"]],
     *,
     max_tokens: int,
 ) -> Table:
@@ -33,7 +31,7 @@ def prepare(
         tokenize(tokenizer, recordings.tasks[task], row, max_tokens)
         for task, row in zip(recordings.task_of, normal, strict=True)
     ]
-    return Table(np.stack([tokens for tokens, _ in pairs]), np.stack([mask for _, mask in pairs]), frames)
+    return Table(np.stack([tokens for tokens, _ in pairs]), np.stack([mask for _, mask in pairs]))
 
 
 def chunks(recordings: Recordings, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from morph_vla.data import presets
 from morph_vla.data.actions import Kind
+from morph_vla.data.frames import Mode
 from morph_vla.data.mixture import By
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.pi05.config import Pi05Config
@@ -14,7 +15,9 @@ from morph_vla.pi05.tokenizer import BytesTokenizer, check_vocab
 from morph_vla.robots import dropin
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
-PACE_KEYS = frozenset({"training.mesh", "training.keep", "training.keep_every", "evaluation"})
+PACE_KEYS = frozenset(
+    {"training.mesh", "training.keep", "training.keep_every", "evaluation", "data.frames", "data.workers"}
+)
 
 
 UNSET: Any = None  # a key that is left out: the preset's, or what stands in Preset
@@ -78,6 +81,10 @@ class Data:
     datasets: tuple[Dataset, ...] = ()
     by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
+    # cache: decode all frames once into the run's folder; video: decode them as they are drawn, in processes;
+    # auto: cache while they take up to 8 GiB (`frames.CACHE_BYTES`). The pixels are the same.
+    frames: Mode = "auto"
+    workers: int = 0  # processes that decode video; 0: as many as there are cores, up to 16
 
     def __post_init__(self) -> None:
         if self.datasets:
@@ -247,6 +254,8 @@ def _check_data(recipe: Recipe, where: str) -> None:
                 )
         if not 0 < source.weight < float("inf"):
             raise ConfigError(f"{where}: {place}.weight: must be more than 0, not {source.weight:g}")
+    if recipe.data.workers < 0:
+        raise ConfigError(f"{where}: data.workers: must be at least 0, not {recipe.data.workers}")
     if not 0 <= recipe.data.held_out < 1:
         raise ConfigError(f"{where}: data.held_out: must lie in [0, 1), not {recipe.data.held_out}")
     kinds: dict[str, str] = {}

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, frames, lerobot, mixture, presets, stats, transforms
+from morph_vla.data import actions, frames, lerobot, mixture, pool, presets, stats, transforms
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
@@ -81,7 +81,9 @@ class Source:
         say("reading values")
         self.parts = [_part(recipe, asked, say) for asked in recipe.data.sources]
         self.stats = {name: _robot_stats(name, self.parts, recipe.model.horizon) for name in self.robots}
-        self.tables = [self._table(part, cache, say) for part in self.parts]
+        self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
+        self.frames = self._frames(cache, say)
+        self.tables = [self._table(part, say) for part in self.parts]
         training = recipe.training
         self.mixture = mixture.mix(
             [part.train_rows for part in self.parts],
@@ -102,15 +104,32 @@ class Source:
         given = {name for part in self.parts for name in part.asked.cameras}
         return tuple(name for name in self.recipe.model.cameras if name in given)
 
-    def _table(self, part: Part, cache: Path, say: Callable[[str], None]) -> transforms.Table:
-        model, found = self.recipe.model, {}
-        for model_name, name in part.asked.cameras.items():
-            say(f"decoding camera '{name}' of {part.asked.dataset} ({part.recordings.frames} frames)")
-            footage = lerobot.footage(part.recordings, name)
-            found[model_name] = frames.cached(footage, model.image_size, cache)
+    def _frames(self, cache: Path, say: Callable[[str], None]) -> list[dict[str, frames.Kept | frames.Video]]:
+        """Of each dataset, by the model's names of its cameras: frames in `cache`, or decoded when asked."""
+        mode, size = self.recipe.data.frames, self.recipe.model.image_size
+        footage = [
+            {name: lerobot.footage(part.recordings, own) for name, own in part.asked.cameras.items()}
+            for part in self.parts
+        ]
+        if mode == "auto":
+            mode = "cache" if frames.fit([one for own in footage for one in own.values()], size) else "video"
+        if mode == "video":
+            return [{name: frames.Video(one, self.workers) for name, one in own.items()} for own in footage]
+        found: list[dict[str, frames.Kept | frames.Video]] = []
+        for part, own in zip(self.parts, footage, strict=True):
+            found.append({})
+            for name, one in own.items():
+                what = f"decoding camera '{one.camera}' of {part.asked.dataset}"
+                say(f"{what} ({one.rows} frames)")
+                kept = frames.cached(one, size, cache, frames.telling(say, what), self.workers)
+                found[-1][name] = frames.Kept(kept)
+        self.workers.close()
+        return found
+
+    def _table(self, part: Part, say: Callable[[str], None]) -> transforms.Table:
         say(f"tokenising {part.asked.dataset}")
-        state = self.stats[part.asked.robot].state
-        return transforms.prepare(part.recordings, state, self.tokenizer, found, max_tokens=model.max_tokens)
+        state, most = self.stats[part.asked.robot].state, self.recipe.model.max_tokens
+        return transforms.prepare(part.recordings, state, self.tokenizer, max_tokens=most)
 
     def batch(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Batch:
         """The given rows of the given datasets."""
@@ -122,17 +141,20 @@ class Source:
         token_mask = np.zeros((count, model.max_tokens), bool)
         learnt = np.zeros((count, model.horizon, model.action_dim), np.float32)
         mask = np.zeros((count, model.action_dim), bool)
+        pending = []
         for index in np.unique(dataset):
             part, table, here = self.parts[index], self.tables[index], np.flatnonzero(dataset == index)
             own, width = rows[here], len(part.robot.joints)
-            for name, pictures in table.frames.items():
-                images[name][here] = pictures[own]
+            for name, pictures in self.frames[index].items():
+                pending.append((images[name], here, pictures.ask(own)))
                 image_masks[name][here] = True
             tokens[here], token_mask[here] = table.tokens[own], table.token_mask[own]
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(
                 _learnt(part, own, model.horizon)
             )
             mask[here, :width] = True
+        for out, here, wait in pending:
+            out[here] = wait()
         observation = Observation(images, image_masks, tokens, token_mask, self._bodies(dataset))
         return Batch(observation, learnt, mask, dataset)
 
@@ -157,10 +179,11 @@ class Source:
         }
         return {name: self.batch(*np.array(pairs, np.int64).T) for name, pairs in chosen.items() if pairs}
 
-    def batches(self, start: int, steps: int, threads: int = 2) -> Iterator[Batch]:
+    def batches(self, start: int, steps: int, threads: int = 4) -> Iterator[Batch]:
         """The batches from step `start` to `steps` - 1 in order, made ahead by `threads` of grain's threads.
 
-        The number of threads changes nothing but the pace.
+        So many are under way at once, which keeps the processes that decode video busy, and twice as many
+        may lie ready. Threads and processes change nothing but the pace.
         """
         if start >= steps:
             return iter(())

@@ -102,7 +102,7 @@ def test_the_cache_is_used_again_and_an_unfinished_one_is_not(recordings, tmp_pa
     again = frames.cached(door.footage(recordings, "front"), SIZE, tmp_path)
     np.testing.assert_array_equal(again, first)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
-    monkeypatch.setattr(frames, "_decode", lambda *_: pytest.fail("decoded although cached"))
+    monkeypatch.setattr(frames, "_fill", lambda *_: pytest.fail("decoded although cached"))
     np.testing.assert_array_equal(frames.cached(door.footage(recordings, "front"), SIZE, tmp_path), first)
     frames.clear_cache(tmp_path)
     assert not tmp_path.exists()
@@ -121,7 +121,7 @@ def test_another_recording_of_the_same_motion_has_frames_of_its_own(recordings, 
 def test_progress_is_told(recordings, tmp_path):
     told = []
     frames.cached(door.footage(recordings, "front"), SIZE, tmp_path, progress=lambda *at: told.append(at))
-    assert told == [(0, 12)]
+    assert told == [(0, 12), (12, 12)]
 
 
 def test_no_dataset(tmp_path):
@@ -215,8 +215,7 @@ def test_a_video_file_cut_in_the_middle(copy, tmp_path):
 
 def test_a_table_of_rows_for_the_model(recordings):
     state = stats.compute(recordings.state)
-    frames = {"base_0_rgb": np.zeros((12, 5, 5, 3), np.uint8)}
-    table = transforms.prepare(recordings, state, BytesTokenizer(), frames, max_tokens=53)
+    table = transforms.prepare(recordings, state, BytesTokenizer(), max_tokens=53)
     ids, mask = tokenize(BytesTokenizer(), TASKS[1], state.normalise(recordings.state)[9], 53)
     np.testing.assert_array_equal(table.tokens[9], ids)
     np.testing.assert_array_equal(table.token_mask[9], mask)

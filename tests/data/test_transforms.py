@@ -51,7 +51,7 @@ def recordings():
 
 def test_the_state_is_tokenised_before_it_is_padded(recordings):
     state, names = stats.compute(recordings.state), BytesTokenizer()
-    table = transforms.prepare(recordings, state, names, {}, max_tokens=40)
+    table = transforms.prepare(recordings, state, names, max_tokens=40)
     for row, task in ((2, "pick up the cube"), (5, "go")):
         wanted, mask = tokenize(names, task, state.normalise(recordings.state[row]), 40)
         np.testing.assert_array_equal(table.tokens[row], wanted)
