@@ -17,7 +17,16 @@ from morph_vla.sim.suite import initial_state, load
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp")):
     pytest.skip("the scripted expert needs the extra 'sim'", allow_module_level=True)
 
-from morph_vla.sim.experts import GRASP_STEPS, PickAndPlace, Plan, Waypoint, disturb, walk, waypoints
+from morph_vla.sim.experts import (
+    GRASP_STEPS,
+    PickAndPlace,
+    Plan,
+    Waypoint,
+    disturb,
+    slewed,
+    walk,
+    waypoints,
+)
 from morph_vla.sim.mujoco import MujocoEngine
 
 ARM = np.array([1.0] * 7 + [0.0])
@@ -112,6 +121,21 @@ def test_a_walk_reaches_every_station_and_holds_there():
     heights = [position[2] for position, *_ in poses]
     assert heights[4:8] == pytest.approx([0.1] * 4)
     assert heights[:5] == pytest.approx([0.05 - 0.05 * math.cos(math.pi * i / 5) for i in range(1, 6)])
+
+
+@given(
+    start=st.floats(-1, 2),
+    wanted=st.lists(st.floats(0, 1), min_size=1, max_size=31),
+    step=st.floats(0.05, 0.5),
+)
+def test_a_slewed_command_never_jumps_and_goes_where_it_is_told(start, wanted, step):
+    found = slewed(start, wanted, step)
+    path = np.array([start, *found])
+    assert len(found) == len(wanted)
+    assert np.abs(np.diff(path)).max() <= step + 1e-9
+    for before, now, told in zip(path, found, wanted, strict=False):  # never past what is asked
+        assert min(before, told) - 1e-9 <= now <= max(before, told) + 1e-9
+        assert now == pytest.approx(told) or abs(now - before) == pytest.approx(step)
 
 
 # -------------------------------------------------------------------------------------------------- the plan

@@ -75,9 +75,9 @@ def test_a_suite_has_its_papers_text_rate_and_cameras(engine):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_expert_does_the_task_from_the_states_that_are_evaluated(name):
     """Disturbed as it is when it is recorded; `morph-vla suites check` runs all 300."""
-    done = check.check(load(name), 23, workers=1)
-    assert len(done.outcomes) == 23
-    assert done.successes >= 22, done.failed
+    done = check.check(load(name), 13, workers=1)
+    assert len(done.outcomes) == 13
+    assert done.successes >= 12, done.failed
     assert done.seconds is not None
     assert done.seconds < 0.75 * load(name).episode_seconds
 
@@ -313,6 +313,9 @@ def test_a_recording_is_read_by_the_robots_own_keys(engine, tmp_path):
     assert summary["episodes"] == 2
     robot, features = engine.robot, engine.robot.side.features
     read = lerobot.read(folder, features.state, features.action)
+    described = json.loads((folder / "meta" / "info.json").read_text())["features"]
+    for name in (*features.state, *features.action):
+        assert described[name]["names"] == list(robot.side.names or robot.names)
     assert read.fps == robot.control_rate
     assert read.state.shape == read.action.shape == (summary["frames"], len(robot.joints))
     for values in (read.state, read.action):
