@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -33,14 +34,25 @@ class Stats:
         return low, np.asarray(self.q99, np.float64) - low + 1e-6
 
 
-def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> Stats:
-    """Exact quantiles, mean and standard deviation per dimension.
+def measure(values: Float[np.ndarray, "n d"]) -> Stats:
+    """Exact quantiles, mean and standard deviation per dimension, in float64, as they are."""
+    wide = values.astype(np.float64)
+    low, high = np.quantile(wide, [0.01, 0.99], axis=0)
+    return Stats(*(tuple(float(v) for v in x) for x in (low, high, wide.mean(axis=0), wide.std(axis=0))))
 
-    A dimension narrower than MIN_SPAN between its quantiles is widened to it about its middle, and named in a
-    warning: divided by its own width, noise in it would outweigh every other joint.
+
+def narrow(found: Stats) -> list[int]:
+    """The dimensions that hardly move: narrower than MIN_SPAN between their quantiles."""
+    return [int(d) for d in np.flatnonzero(np.subtract(found.q99, found.q01) < MIN_SPAN)]
+
+
+def widened(found: Stats, names: tuple[str, ...] = ()) -> Stats:
+    """A dimension that hardly moves is widened to MIN_SPAN about its middle, and named in a warning.
+
+    Divided by its own width, noise in it would outweigh every other joint.
     """
-    low, high = np.quantile(values.astype(np.float64), [0.01, 0.99], axis=0)
-    for d in np.flatnonzero(high - low < MIN_SPAN):
+    low, high = list(found.q01), list(found.q99)
+    for d in narrow(found):
         name = names[d] if d < len(names) else f"value {d}"
         logging.getLogger("morph_vla").warning(
             "%s hardly moves (q01 %.4g, q99 %.4g): its range is widened to %g",
@@ -51,5 +63,24 @@ def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> St
         )
         middle = (low[d] + high[d]) / 2
         low[d], high[d] = middle - MIN_SPAN / 2, middle + MIN_SPAN / 2
-    mean, std = values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
-    return Stats(*(tuple(float(v) for v in x) for x in (low, high, mean, std)))
+    return dataclasses.replace(found, q01=tuple(low), q99=tuple(high))
+
+
+def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> Stats:
+    """`measure`, and `widened` where a dimension hardly moves."""
+    return widened(measure(values), names)
+
+
+def joined(parts: Sequence[Stats]) -> Stats:
+    """The dimensions of several, side by side."""
+    keys = [field.name for field in dataclasses.fields(Stats)]
+    return Stats(**{key: tuple(v for part in parts for v in getattr(part, key)) for key in keys})
+
+
+def from_plain(kept: Mapping[str, Sequence[float]]) -> Stats:
+    """Statistics read from JSON; raises KeyError, TypeError or ValueError for what are none."""
+    keys = [field.name for field in dataclasses.fields(Stats)]
+    found = {key: tuple(float(value) for value in kept[key]) for key in keys}
+    if len({len(values) for values in found.values()}) != 1 or not np.isfinite([*found.values()]).all():
+        raise ValueError("not one finite number per dimension")
+    return Stats(**found)

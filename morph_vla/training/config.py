@@ -85,6 +85,8 @@ class Data:
     # auto: cache while they take up to 8 GiB (`frames.CACHE_BYTES`). The pixels are the same.
     frames: Mode = "auto"
     workers: int = 0  # processes that decode video; 0: as many as there are cores, up to 16
+    statistics: str = "own"  # own: measured; dataset: its meta/stats.json; else a checkpoint or a file
+    degenerate: Literal["widen", "refuse"] = "widen"  # a value whose q99 - q01 is below 0.01
 
     def __post_init__(self) -> None:
         if self.datasets:

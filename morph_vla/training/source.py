@@ -8,20 +8,22 @@ bodies padded to the model's joints. So one compiled step serves every mixture.
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, frames, lerobot, mixture, pool, presets, stats, transforms
+from morph_vla.data import actions, frames, lerobot, mixture, pool, presets, transforms
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
 from morph_vla.pi05 import Observation, tokenizer
 from morph_vla.robots.robot import Robot
+from morph_vla.training import statistics
 from morph_vla.training.config import Dataset, Recipe
+from morph_vla.training.statistics import RobotStats
 
 HELD_OUT_ROWS = 256  # frames of a robot's held-out episodes on which its held-out loss is measured
 
@@ -46,14 +48,7 @@ class Part:
     body: Body | None
     train_rows: Int[np.ndarray, "_"]
     held_rows: Int[np.ndarray, "_"]
-
-
-@dataclasses.dataclass(frozen=True)
-class RobotStats:
-    """Statistics of one robot over all its datasets, of what is trained on."""
-
-    state: stats.Stats
-    action: stats.Stats
+    converted: bool = False  # whether values were brought from the dataset's units to the robot's
 
 
 class Source:
@@ -79,8 +74,10 @@ class Source:
         self.tokenizer = tokenizer.load(recipe.tokenizer)
         tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
         say("reading values")
-        self.parts = [_part(recipe, asked, say) for asked in recipe.data.sources]
-        self.stats = {name: _robot_stats(name, self.parts, recipe.model.horizon) for name in self.robots}
+        self.parts = read_parts(recipe, say)
+        self.stats = {name: robot_stats(recipe, name, self.parts) for name in self.robots}
+        for name, known in self.stats.items():
+            statistics.tell(name, known, say)
         self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
         self.frames = self._frames(cache, say)
         self.tables = [self._table(part, say) for part in self.parts]
@@ -192,6 +189,11 @@ class Source:
         return iter(grain.MapDataset.range(start, steps).map(self.at).to_iter_dataset(ahead))
 
 
+def read_parts(recipe: Recipe, say: Callable[[str], None]) -> list[Part]:
+    """The recipe's datasets, values alone, each held against its robot and the model."""
+    return [_part(recipe, asked, say) for asked in recipe.data.sources]
+
+
 def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     """A dataset's values held against its robot and the model."""
     robot = robots.load(asked.robot)
@@ -199,7 +201,8 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     keys = asked.state or features.state, asked.action or features.action
     found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, say=say)
     told = presets.as_recorded(robot, asked.unit, asked.gripper)
-    meant = presets.targets(robot, asked.recorded, asked.step, found.state, found.action)
+    recorded = found.action
+    meant = presets.targets(robot, asked.recorded, asked.step, found.state, recorded)
     own = {"state": presets.brought(robot, told, found.state), "action": presets.brought(robot, told, meant)}
     found = dataclasses.replace(found, **own)
     names, width = robot.names, found.action.shape[1]
@@ -228,6 +231,7 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
         None if plugin is None else body_of(robot, plugin.max_joints),
         np.flatnonzero(~held),
         np.flatnonzero(held),
+        told is not robot or meant is not recorded,
     )
 
 
@@ -238,28 +242,28 @@ def _learnt(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.nd
     return actions.to_learn(part.asked.actions, recorded, state, part.relative, part.recordings.fps)
 
 
-def _robot_stats(name: str, parts: Sequence[Part], horizon: int) -> RobotStats:
-    """Exact statistics over all datasets of a robot, of the values that are trained on.
-
-    Absolute targets are counted once a frame; a delta or velocity depends on its place in the chunk, so all
-    of a chunk's values are counted.
-    """
+def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
+    """The statistics of one robot over all its datasets, as the recipe wants them."""
     own = [part for part in parts if part.asked.robot == name]
-    names = own[0].robot.names
-    values: list[Any] = []
-    for part in own:
-        if part.asked.actions == "absolute":
-            values.append(part.recordings.action)
-        else:
-            rows = np.arange(part.recordings.frames)
-            values.append(_learnt(part, rows, horizon).reshape(-1, len(names)))
-    states = [part.recordings.state for part in own]
-    widths = {state.shape[1] for state in states}
-    if len(widths) > 1:
-        raise MorphVlaError(
-            f"the datasets of robot '{name}' have states of {', '.join(map(str, sorted(widths)))} values; "
-            "name the keys with `state` so that they agree"
+    features = own[0].robot.side.features
+    recorded = [
+        statistics.Recorded(
+            part.asked.dataset,
+            part.recordings,
+            part.asked.actions,
+            part.relative,
+            part.converted,
+            part.asked.state or features.state,
+            part.asked.action or features.action,
         )
-    return RobotStats(
-        stats.compute(np.concatenate(states), names), stats.compute(np.concatenate(values), names)
+        for part in own
+    ]
+    return statistics.of_robot(
+        name,
+        own[0].robot.names,
+        recorded,
+        recipe.model.horizon,
+        statistics=recipe.data.statistics,
+        degenerate=recipe.data.degenerate,
+        before=recipe.weights,
     )

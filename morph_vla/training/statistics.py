@@ -1,0 +1,293 @@
+"""The statistics a robot's values are normalised by: exact, of what is trained on, without decoding a pixel.
+
+Whose they are (`data.statistics`) is said; so is every value whose range differs much from what the dataset
+itself, or the checkpoint that training starts from, was normalised by. What was measured is kept in the
+cache folder under a name that follows from the values, the kind of actions and the horizon.
+
+Rule for a degenerate dimension (`data.degenerate`): where q99 - q01 is below MIN_SPAN = 0.01 (in the
+dataset's units), `widen` takes the range to MIN_SPAN about its middle, `refuse` is an error; both name it.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from morph_vla.data import stats
+from morph_vla.data.actions import Kind, to_learn
+from morph_vla.data.lerobot import Recordings
+from morph_vla.data.stats import Stats
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.pi05.paligemma import cache_folder
+from morph_vla.robots import dropin
+
+Degenerate = Literal["widen", "refuse"]
+FAR = 0.25  # of the used range: an end that differs by more is named
+MAX_FILE = 64 << 20  # bytes of a file of statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """One dataset of a robot, as it is learnt from."""
+
+    dataset: str
+    recordings: Recordings
+    kind: Kind
+    relative: Bool[np.ndarray, "a"]  # which values a difference is taken of
+    converted: bool = False  # whether its values were brought to other units than the file's
+    state: tuple[str, ...] = ("observation.state",)
+    action: tuple[str, ...] = ("action",)
+
+
+@dataclasses.dataclass(frozen=True)
+class RobotStats:
+    """Statistics of one robot over all its datasets, of what is trained on."""
+
+    state: Stats
+    action: Stats
+    frames: int = 0
+    source: str = "own"  # whose they are: `own`, or the file
+    remarks: tuple[str, ...] = ()  # what is said of them: large differences to earlier ones
+
+
+def of_robot(
+    name: str,
+    joints: tuple[str, ...],
+    parts: Sequence[Recorded],
+    horizon: int,
+    *,
+    statistics: str = "own",
+    degenerate: Degenerate = "widen",
+    before: str = "",
+) -> RobotStats:
+    """What the values of one robot are normalised by.
+
+    Args:
+        name: The robot's.
+        joints: Its joints' names, for what is said of a value.
+        parts: Its datasets.
+        horizon: Actions in a chunk: a difference depends on its place there, so all of a chunk's are counted.
+        statistics: `own` measures; `dataset` takes meta/stats.json; else a checkpoint's folder, or a file
+            that `morph-vla stats --output` wrote.
+        degenerate: What to do with values that hardly move.
+        before: The checkpoint that training starts from, when it is one of ours: its statistics are compared.
+
+    Raises MorphVlaError for datasets whose states differ in width, for statistics that are not there or not
+    of these values, and for a degenerate value that is refused.
+    """
+    widths = {part.recordings.state.shape[1] for part in parts}
+    if len(widths) > 1:
+        raise MorphVlaError(
+            f"the datasets of robot '{name}' have states of {', '.join(map(str, sorted(widths)))} values; "
+            "name the keys with `state` so that they agree"
+        )
+    if statistics == "own":
+        used, source = measured(parts, horizon), "own"
+    elif statistics == "dataset":
+        used, source = _of_dataset(name, parts), f"{parts[0].dataset}: its own meta/stats.json"
+    else:
+        used, source = of_file(Path(statistics).expanduser(), name, parts[0].kind, joints), statistics
+    width = parts[0].recordings.state.shape[1]
+    for feature, found, wanted in (("state", used[0], width), ("action", used[1], len(joints))):
+        if len(found.q01) != wanted:
+            has = f"has {len(found.q01)} values of the {feature}, robot '{name}' {wanted}"
+            raise MorphVlaError(f"data.statistics: {source} {has}")
+    remarks = tuple(_compared(name, joints, parts, horizon, used, before))
+    names = (joints if width == len(joints) else (), joints)
+    state, action = (
+        _settled(found, of, degenerate, f"{name}: {feature}")
+        for found, of, feature in zip(used, names, ("state", "action"), strict=True)
+    )
+    frames = sum(part.recordings.frames for part in parts)
+    return RobotStats(state, action, frames, source, remarks)
+
+
+def _settled(found: Stats, names: tuple[str, ...], degenerate: Degenerate, where: str) -> Stats:
+    """The rule for degenerate dimensions."""
+    narrow = stats.narrow(found)
+    if narrow and degenerate == "refuse":
+        called = ", ".join(f"'{names[d]}'" if names else f"value {d}" for d in narrow)
+        raise MorphVlaError(
+            f"{where}: {called} hardly move{'s' if len(narrow) == 1 else ''} (q99 - q01 is below "
+            f"{stats.MIN_SPAN:g}): data.degenerate: widen would take the range to that"
+        )
+    return stats.widened(found, names)
+
+
+# ------------------------------------------------------------------------------------------------ measured
+
+
+def measured(parts: Sequence[Recorded], horizon: int) -> tuple[Stats, Stats]:
+    """Exact statistics of (state, action) over all datasets, as they are; from the cache when it has them."""
+    path = cache_folder() / "statistics" / f"{_digest(parts, horizon)}.json"
+    if path.is_file():
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return stats.from_plain(kept["state"]), stats.from_plain(kept["action"])
+        except (ValueError, KeyError, TypeError):
+            path.unlink(missing_ok=True)  # not of this version, or not whole
+    state = stats.measure(np.concatenate([part.recordings.state for part in parts]))
+    columns = range(parts[0].recordings.action.shape[1])
+    action = stats.joined([stats.measure(_column(parts, horizon, d)[:, None]) for d in columns])
+    kept = {"state": dataclasses.asdict(state), "action": dataclasses.asdict(action)}
+    dropin.write_text(path, json.dumps(kept))
+    return state, action
+
+
+def _digest(parts: Sequence[Recorded], horizon: int) -> str:
+    digest = hashlib.sha256(b"morph_vla statistics 1")
+    for part in parts:
+        found = part.recordings
+        of_kind = "" if part.kind == "absolute" else f"{horizon} {found.fps} {part.relative.tolist()}"
+        digest.update(f"{part.kind} {of_kind} {found.state.shape} {found.action.shape}".encode())
+        for array in (found.state, found.action, found.starts):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _column(parts: Sequence[Recorded], horizon: int, d: int) -> Float[np.ndarray, "m"]:
+    """All that is learnt of one action value; a column at a time, for a chunk multiplies a dataset."""
+    found = []
+    for part in parts:
+        action, state = part.recordings.action[:, d : d + 1], part.recordings.state
+        if part.kind == "absolute":
+            found.append(action[:, 0])
+            continue
+        rows = np.arange(len(action))
+        wanted = np.minimum(rows[:, None] + np.arange(horizon), part.recordings.last_of(rows)[:, None])
+        chunk, relative = action[wanted], part.relative[d : d + 1]
+        learnt = to_learn(part.kind, chunk, state[:, d : d + 1], relative, part.recordings.fps)
+        found.append(learnt.reshape(-1))
+    return np.concatenate(found)
+
+
+# --------------------------------------------------------------------------------------------- of somebody
+
+
+def _of_dataset(name: str, parts: Sequence[Recorded]) -> tuple[Stats, Stats]:
+    """The statistics that a dataset brings with it; they are of absolute values in the file's units."""
+    part = parts[0]
+    if len(parts) > 1:
+        raise MorphVlaError(
+            f"data.statistics: robot '{name}' has {len(parts)} datasets, and their own statistics cannot be "
+            "merged exactly; choose `own`"
+        )
+    if part.kind != "absolute" or part.converted:
+        what = f"{part.kind} actions are" if part.kind != "absolute" else "values in other units are"
+        raise MorphVlaError(f"data.statistics: {what} learnt of {part.dataset}, and its own are not of them")
+    found = dataset_stats(part)
+    if found is None:
+        raise MorphVlaError(
+            f"data.statistics: {part.dataset} has no q01 and q99 in its meta/stats.json; choose `own`"
+        )
+    return found
+
+
+def dataset_stats(part: Recorded) -> tuple[Stats, Stats] | None:
+    """(state, action) of meta/stats.json; None without quantiles there."""
+    path = part.recordings.root / "meta" / "stats.json"
+    if not path.is_file() or path.stat().st_size > MAX_FILE:
+        return None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        state = stats.joined([stats.from_plain(kept[key]) for key in part.state])
+        return state, stats.joined([stats.from_plain(kept[key]) for key in part.action])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tuple[Stats, Stats]:
+    """(state, action) of a robot in a checkpoint's folder, or in a file of `morph-vla stats --output`.
+
+    Raises MorphVlaError when it is none, or of another robot, order of joints or kind of actions.
+    """
+    file = path / "about" / "policy.json" if path.is_dir() else path
+    where = f"data.statistics: {path}"
+    if not file.is_file() or file.stat().st_size > MAX_FILE:
+        raise MorphVlaError(f"{where} is no checkpoint of ours and no file of statistics")
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))["robots"]
+        if robot not in known:
+            raise MorphVlaError(f"{where} has no robot '{robot}'{nearest(robot, known)} ({', '.join(known)})")
+        kept = known[robot]
+        if kept["actions"] != kind or tuple(kept["joints"]) != joints:
+            what = f"{kept['actions']} actions of {', '.join(kept['joints'])}"
+            raise MorphVlaError(f"{where} is of {what}; {kind} ones of {', '.join(joints)} are learnt")
+        return stats.from_plain(kept["state_stats"]), stats.from_plain(kept["action_stats"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MorphVlaError(f"{where} is no checkpoint of ours and no file of statistics") from error
+
+
+# ------------------------------------------------------------------------------------------------ compared
+
+
+def _compared(
+    name: str,
+    joints: tuple[str, ...],
+    parts: Sequence[Recorded],
+    horizon: int,
+    used: tuple[Stats, Stats],
+    before: str,
+) -> Iterator[str]:
+    """Large differences to what each dataset alone, its meta/stats.json or the first checkpoint says."""
+    others: dict[str, tuple[Stats, Stats] | None] = {}
+    for part in parts:
+        if len(parts) > 1:
+            others[f"{part.dataset} alone"] = measured([part], horizon)
+        if part.kind == "absolute" and not part.converted:
+            others[f"{part.dataset}: its meta/stats.json"] = dataset_stats(part)
+    if before and (Path(before) / "about" / "policy.json").is_file():
+        try:
+            others[before] = of_file(Path(before), name, parts[0].kind, joints)
+        except MorphVlaError:
+            others[before] = None  # of another robot or kind: nothing to compare
+    for where, other in others.items():
+        for feature, old, new in zip(("state", "action"), other or (), used, strict=False):
+            if len(old.q01) != len(new.q01):
+                continue
+            names = joints if len(joints) == len(new.q01) else ()
+            for d in different(old, new):
+                called = f"'{names[d]}'" if names else f"value {d}"
+                yield (
+                    f"{name}: {feature} {called} is normalised by {new.q01[d]:.4g} .. {new.q99[d]:.4g}; "
+                    f"{where}: {old.q01[d]:.4g} .. {old.q99[d]:.4g}"
+                )
+
+
+def different(old: Stats, new: Stats) -> list[int]:
+    """Dimensions of which an end (q01 or q99) differs by more than FAR of the new range."""
+    low, high = np.subtract(old.q01, new.q01), np.subtract(old.q99, new.q99)
+    span = np.maximum(np.subtract(new.q99, new.q01), stats.MIN_SPAN)
+    apart: Int[np.ndarray, "k"] = np.flatnonzero(np.maximum(np.abs(low), np.abs(high)) > FAR * span)
+    return [int(d) for d in apart]
+
+
+def tell(name: str, found: RobotStats, say: Callable[[str], None]) -> None:
+    """Whose statistics are used, and every large difference."""
+    whose = f"measured on {found.frames} frames" if found.source == "own" else found.source
+    say(f"statistics of '{name}': {whose}")
+    for remark in found.remarks:
+        say(f"statistics of {remark}")
+
+
+def plain(robots: dict[str, tuple[tuple[str, ...], Kind, RobotStats]]) -> dict[str, Any]:
+    """What `of_file` reads back."""
+    return {
+        "robots": {
+            name: {
+                "joints": list(joints),
+                "actions": kind,
+                "frames": found.frames,
+                "source": found.source,
+                "state_stats": dataclasses.asdict(found.state),
+                "action_stats": dataclasses.asdict(found.action),
+                "remarks": list(found.remarks),
+            }
+            for name, (joints, kind, found) in robots.items()
+        }
+    }

@@ -1,0 +1,236 @@
+"""Statistics of what is trained on: exact, cached by content, of whom, and compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morph_vla.data import layout, stats
+from morph_vla.data.actions import to_learn
+from morph_vla.data.lerobot import Recordings
+from morph_vla.errors import MorphVlaError
+from morph_vla.training import config, source, statistics
+from morph_vla.training.statistics import Recorded, of_robot
+
+JOINTS = ("lift", "elbow", "grip")
+RELATIVE = np.array([True, True, False])
+FPS, HORIZON = 15.0, 7
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "statistics"
+
+
+def recorded(
+    kind: Any = "absolute", seed: int = 0, root: Path = Path("nowhere"), scale: float = 1.0
+) -> Recorded:
+    random = np.random.default_rng(seed)
+    values = (scale * random.normal(size=(2, 101, 3)) + [1, -2, 40]).astype(np.float32)
+    bounds = np.array([0, 53]), np.array([53, 101])
+    found = Recordings(
+        root, "v3.0", FPS, "arm", values[0], values[1], *bounds, np.zeros(101, np.int64), ("go",), ()
+    )
+    return Recorded(f"set{seed}", found, kind, RELATIVE)
+
+
+def learnt(part: Recorded) -> np.ndarray:
+    """Every value of every chunk, one after another: what training will see."""
+    found, rows = part.recordings, np.arange(101)
+    wanted = np.minimum(rows[:, None] + np.arange(HORIZON), found.last_of(rows)[:, None])
+    chunk = found.action[wanted]
+    if part.kind == "absolute":
+        return found.action
+    return to_learn(part.kind, chunk, found.state, RELATIVE, FPS).reshape(-1, 3)
+
+
+@pytest.mark.parametrize("kind", ["absolute", "delta", "velocity"])
+def test_they_are_exact_and_of_what_is_trained_on(kind):
+    parts = [recorded(kind), recorded(kind, seed=1)]
+    found = of_robot("arm", JOINTS, parts, HORIZON)
+    exact = np.concatenate([learnt(part) for part in parts]).astype(np.float64)
+    np.testing.assert_allclose(found.action.q01, np.quantile(exact, 0.01, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.action.q99, np.quantile(exact, 0.99, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.action.mean, exact.mean(axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.action.std, exact.std(axis=0), rtol=1e-9)
+    states = np.concatenate([part.recordings.state for part in parts]).astype(np.float64)
+    np.testing.assert_allclose(found.state.q99, np.quantile(states, 0.99, axis=0), rtol=1e-12)
+    assert (found.frames, found.source) == (202, "own")
+
+
+def test_they_are_measured_once_and_anew_for_other_values(cache, monkeypatch):
+    first = of_robot("arm", JOINTS, [recorded()], HORIZON)
+    (kept,) = cache.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(stats, "measure", lambda *_: pytest.fail("measured twice"))
+        assert of_robot("arm", JOINTS, [recorded()], HORIZON) == first
+        assert of_robot("arm", JOINTS, [recorded()], HORIZON + 1) == first  # absolute: no matter
+    for other in (recorded("delta"), recorded(seed=1)):
+        of_robot("arm", JOINTS, [other], HORIZON)
+    of_robot("arm", JOINTS, [recorded("delta")], HORIZON + 1)
+    assert len(list(cache.iterdir())) == 4
+    kept.write_text("{")  # not whole: measured anew
+    assert of_robot("arm", JOINTS, [recorded()], HORIZON) == first
+
+
+def test_a_degenerate_dimension_is_widened_or_refused_and_named(caplog):
+    part = recorded()
+    part.recordings.action[:, 1] = 3.0
+    found = of_robot("arm", JOINTS, [part], HORIZON)
+    assert caplog.messages == ["elbow hardly moves (q01 3, q99 3): its range is widened to 0.01"]
+    assert (found.action.q01[1], found.action.q99[1]) == (2.995, 3.005)
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^arm: action: 'elbow' hardly moves \(q99 - q01 is below 0\.01\): data\.degenerate: ",
+    ):
+        of_robot("arm", JOINTS, [part], HORIZON, degenerate="refuse")
+
+
+def own_stats(root: Path, shift: float = 0.0, without: tuple[str, ...] = ()) -> None:
+    part, known = recorded(root=root), {}
+    for key, values in (("observation.state", part.recordings.state), ("action", part.recordings.action)):
+        found = stats.measure(values)
+        plain = {"q01": np.add(found.q01, shift), "q99": found.q99, "mean": found.mean, "std": found.std}
+        known[key] = {name: list(value) for name, value in plain.items() if name not in without}
+    (root / "meta").mkdir(exist_ok=True)
+    (root / "meta/stats.json").write_text(json.dumps(known))
+
+
+def test_the_datasets_own_only_when_asked(tmp_path):
+    own_stats(tmp_path, shift=0.001)
+    part = recorded(root=tmp_path)
+    measured = of_robot("arm", JOINTS, [part], HORIZON)
+    taken = of_robot("arm", JOINTS, [part], HORIZON, statistics="dataset")
+    np.testing.assert_allclose(np.subtract(taken.action.q01, measured.action.q01), 0.001)
+    said = []
+    for found in (measured, taken):
+        statistics.tell("arm", found, said.append)
+    assert said == [
+        "statistics of 'arm': measured on 101 frames",
+        "statistics of 'arm': set0: its own meta/stats.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (
+            [recorded(), recorded(seed=1)],
+            "robot 'arm' has 2 datasets, and their own statistics cannot be merged",
+        ),
+        ([recorded("delta")], "delta actions are learnt of set0, and its own are not of them"),
+        ([recorded()], "set0 has no q01 and q99 in its meta/stats.json; choose `own`"),
+    ],
+)
+def test_when_the_datasets_own_cannot_be(parts, sentence):
+    with pytest.raises(MorphVlaError, match=f"^data.statistics: {sentence}"):
+        of_robot("arm", JOINTS, parts, HORIZON, statistics="dataset")
+
+
+def test_large_differences_to_the_datasets_own_are_named(tmp_path):
+    own_stats(tmp_path, shift=1.4)  # of a range of some 4.6
+    part = recorded(root=tmp_path)
+    found = of_robot("arm", JOINTS, [part], HORIZON)
+    assert len(found.remarks) == 6
+    assert found.remarks[3].startswith("arm: action 'lift' is normalised by ")
+    assert "; set0: its meta/stats.json: " in found.remarks[3]
+    own_stats(tmp_path, shift=0.8)
+    assert not of_robot("arm", JOINTS, [part], HORIZON).remarks
+    own_stats(tmp_path, without=("q99",))
+    assert not of_robot("arm", JOINTS, [part], HORIZON).remarks
+
+
+def test_merged_datasets_are_compared_with_each_alone():
+    found = of_robot("arm", JOINTS, [recorded(), recorded(seed=1, scale=5)], HORIZON)
+    about = [remark for remark in found.remarks if "set0 alone" in remark]
+    assert len(about) == 6
+    assert not [remark for remark in found.remarks if "set1 alone" in remark]
+
+
+def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
+    first = of_robot("arm", JOINTS, [recorded()], HORIZON)
+    kept = statistics.plain({"arm": (JOINTS, "absolute", first)})
+    file, folder = tmp_path / "stats.json", tmp_path / "checkpoint"
+    (folder / "about").mkdir(parents=True)
+    for path in (file, folder / "about/policy.json"):
+        path.write_text(json.dumps(kept))
+    other = recorded(seed=1, scale=5)
+    for path in (file, folder):
+        found = of_robot("arm", JOINTS, [other], HORIZON, statistics=str(path))
+        assert (found.state, found.action, found.source) == (first.state, first.action, str(path))
+    compared = of_robot("arm", JOINTS, [other], HORIZON, before=str(folder))
+    assert len([remark for remark in compared.remarks if f"; {folder}: " in remark]) == 6
+    for name, joints, kind, sentence in (
+        ("hand", JOINTS, "absolute", r" has no robot 'hand' \(arm\)"),
+        (
+            "arm",
+            JOINTS[::-1],
+            "absolute",
+            r" is of absolute actions of lift, elbow, grip; absolute ones of grip, ",
+        ),
+        (
+            "arm",
+            JOINTS,
+            "delta",
+            r" is of absolute actions of lift, elbow, grip; delta ones of lift, elbow, grip",
+        ),
+    ):
+        with pytest.raises(MorphVlaError, match=rf"^data\.statistics: {file}{sentence}"):
+            of_robot(name, joints, [recorded(kind)], HORIZON, statistics=str(file))
+    file.write_text("[]")
+    for path in (file, tmp_path / "no"):
+        with pytest.raises(
+            MorphVlaError,
+            match=rf"^data\.statistics: {path} is no checkpoint of ours and no file of statistics$",
+        ):
+            of_robot("arm", JOINTS, [recorded()], HORIZON, statistics=str(path))
+
+
+# ------------------------------------------------------------------------------------------ recipe, command
+
+
+def test_a_recipes_robots_have_theirs(so101_dataset):
+    recipe = config.load(
+        "panda_demo",
+        [f"data.dataset={so101_dataset}", "data.robot=so101", "data.cameras={}", "data.actions=delta"],
+    )
+    parts = source.read_parts(recipe, lambda _: None)
+    found = source.robot_stats(recipe, "so101", parts)
+    rows = layout.all_rows(layout.read(so101_dataset), ("observation.state",))
+    exact = np.quantile(rows.values["observation.state"], 0.99, axis=0)
+    np.testing.assert_allclose(found.state.q99, exact, rtol=1e-6)
+
+
+def test_the_command_on_a_dataset(run, write_dataset, tmp_path):
+    values = [{"observation.state": [[1.0, 2.0]] * 5, "action": [[float(i), 2.0] for i in range(5)]}]
+    root = write_dataset("v2.1", values, names={"action": ["a", "b"]})
+    status, out, _ = run(f"stats {root} --output {tmp_path}/out.json")
+    assert status == 0
+    assert out.startswith(f"{root}: LeRobot v2.1, 1 episodes, 5 frames, 30 Hz\n")
+    assert (
+        "action 'b' hardly moves: training widens its range to 0.01, or refuses it (data.degenerate)" in out
+    )
+    assert json.loads((tmp_path / "out.json").read_text())["action"]["mean"] == [2.0, 2.0]
+    assert not (tmp_path / "cache").exists()  # nothing was converted
+    status, _, err = run(f"stats {root} seed=1")
+    assert (status, err) == (2, "error: seed=1: KEY=VALUE goes with a recipe, not with a dataset\n")
+
+
+def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):
+    line = f"stats panda_demo data.dataset={so101_dataset} data.robot=so101 data.cameras={{}}"
+    status, out, _ = run(f"{line} --output {tmp_path}/out.json")
+    assert status == 0
+    assert "statistics of 'so101': measured on 110 frames" in out
+    assert "shoulder_pan" in out
+    status, out, _ = run(f"{line} data.statistics={tmp_path}/out.json --json")
+    assert json.loads(out)["robots"]["so101"]["source"] == f"{tmp_path}/out.json"
+
+
+def test_public_sets(shared, run):
+    for name, frames in (("g1_inspire_v21", 35965), ("gr1_sim_picknplace_v20", 2096)):
+        status, out, _ = run(f"stats {shared}/lerobot_data/{name}")
+        assert status == 0
+        assert f"{frames} frames" in out
