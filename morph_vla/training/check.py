@@ -6,6 +6,7 @@ headers, parameters by their names: nothing is decoded, converted, downloaded or
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from morph_vla.data.layout import Layout, Rows
 from morph_vla.data.problems import Problem
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.robot import Robot
-from morph_vla.training import check_model, check_values
+from morph_vla.training import check_model, check_values, statistics
 from morph_vla.training.config import Dataset, Recipe
 
 
@@ -132,6 +133,21 @@ def _held_out(recipe: Recipe, entries: Sequence[layouts.Entry], key: str) -> tup
     return number, []
 
 
+def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Problem]:
+    """Statistics of somebody else that are asked for and are not there, or not of what is learnt."""
+    source = recipe.data.statistics
+    if source == "dataset" and asked.actions != "absolute":
+        text = f"a dataset's own statistics are of absolute values, and {asked.actions} ones are learnt"
+        yield Problem("error", "data.statistics", text, "choose `own`")
+    elif source not in ("own", "dataset"):
+        try:
+            statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
+        except MorphVlaError as error:
+            yield Problem(
+                "error", "data.statistics", str(error), "`morph-vla stats --output` writes such a file"
+            )
+
+
 def _values(
     recipe: Recipe, asked: Dataset, robot: Robot, found: Layout, rows: Rows, key: str
 ) -> Iterator[Problem]:
@@ -169,7 +185,8 @@ def _values(
     names = {"action": found.names(keys["action"]), "observation.state": found.names(keys["state"])}
     yield from check_values.played(told, where, names, action, state, rows, found.fps, asked.actions)
     yield from check_values.kinds(asked.actions, robot, where, action, state, rows, found.fps)
-    yield from check_values.still(robot, where, names, action, state)
+    yield from check_values.still(robot, where, names, action, state, recipe.data.degenerate)
+    yield from _statistics(recipe, asked, robot)
     tasks = (
         {int(t): found.tasks.get(int(t), "") for t in np.unique(rows.task)} if rows.task is not None else {}
     )

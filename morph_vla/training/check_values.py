@@ -11,6 +11,7 @@ from morph_vla.data.problems import Problem, Severity
 from morph_vla.data.stats import MIN_SPAN
 from morph_vla.robots import playback, playback_rules
 from morph_vla.robots.robot import Robot
+from morph_vla.training.statistics import Degenerate
 
 PLAYED = 5  # episodes of a dataset that are played on the robot
 NEARER = 0.25  # recorded actions this much nearer to the state's steps than to the state are differences
@@ -104,8 +105,9 @@ def still(
     names: Mapping[str, Sequence[str]],
     action: Float[np.ndarray, "n a"],
     state: Float[np.ndarray, "n s"],
+    degenerate: Degenerate,
 ) -> Iterator[Problem]:
-    """Values that hardly move over the whole dataset: their range is widened before they are normalised."""
+    """Values that hardly move over the whole dataset: widened before they are normalised, or refused."""
     for feature, values in (("action", action), ("observation.state", state)):
         finite = values[np.isfinite(values).all(axis=1)]
         if not len(finite):
@@ -118,4 +120,6 @@ def still(
             called = [known[d] for d in narrow]
             text = f"{feature}: {playback.some(called)} hardly move{'s' if len(called) == 1 else ''}"
             remedy = f"q99 - q01 is below {MIN_SPAN:g} and is widened to that (data.degenerate)"
-            yield Problem("warning", where, text, remedy)
+            if degenerate == "refuse":
+                remedy = f"q99 - q01 is below {MIN_SPAN:g}, and data.degenerate is refuse; widen would train"
+            yield Problem("error" if degenerate == "refuse" else "warning", where, text, remedy)
