@@ -373,7 +373,7 @@ def test_values_that_hardly_move_are_refused_where_the_recipe_says_so(write):
     given = episodes()
     for episode in given:
         episode["action"][:, 4] = 3.0
-    (found,) = [text for text in said(write(given=given), "data.degenerate=refuse") if "hardly" in text]
+    (found,) = [text for text in said(write(given=given), "data.degenerate=refuse") if "degenerate" in text]
     assert found.startswith("error: ")
     assert "hardly moves; q99 - q01 is below 0.01, and data.degenerate is refuse" in found
 
