@@ -31,7 +31,8 @@ ONLY = {"sim": {"robots"}, "training": {"robots", "morphology", "pi05", "weights
 
 # An engine -> the files that may import it.
 DOORS = {
-    "lerobot": {"data/versions.py", "sim/record.py", "sim/record_writer.py"},
+    # lerobot_loader: the loader of LeRobot that `bench data` measures ours against
+    "lerobot": {"data/versions.py", "data/lerobot_loader.py", "sim/record.py", "sim/record_writer.py"},
     "mujoco": {"sim/scene.py"},
     "mink": {"sim/experts.py"},
     "isaaclab": {"sim/isaaclab.py"},

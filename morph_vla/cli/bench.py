@@ -23,6 +23,10 @@ VERBS = {
         "reading, judging, graph and descriptors in ms, up to 500 joints",
         "morph_vla.cli.bench_robots",
     ),
+    "data": (
+        "samples per second of our loader, of memory-mapped frames and of LeRobot's own DataLoader",
+        "morph_vla.cli.bench_data",
+    ),
     "model": (
         "prefix once against the joint pass, sampling, and what each variant of the plugin costs",
         "morph_vla.cli.bench_model",
@@ -31,6 +35,7 @@ VERBS = {
 EXAMPLES = """
   morph-vla bench
   morph-vla bench robots
+  morph-vla bench data
   morph-vla bench model
   morph-vla bench --repeats 31 --json
 """

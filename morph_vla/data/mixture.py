@@ -8,7 +8,7 @@ The interleaving is ours: grain's `mix` rounds the shares to a percent of the sm
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -103,6 +103,18 @@ def mix(
         for index, own in enumerate(rows)
     )
     return Mixture(tuple(rows), _whole(weights), passes, batch, by)
+
+
+def ahead(at: Callable[[int], Any], start: int, steps: int, threads: int) -> Iterator[Any]:
+    """at(start), ..., at(steps - 1) in order, made ahead by `threads` of grain's threads.
+
+    So many are under way at once, and twice as many may lie ready; their number changes the pace alone.
+    """
+    if start >= steps:
+        return iter(())
+    grain = require("grain", "lerobot")
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+    return iter(grain.MapDataset.range(start, steps).map(at).to_iter_dataset(options))
 
 
 def _whole(weights: Sequence[float | int]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
 from morph_vla.data import actions, frames, lerobot, mixture, pool, presets, transforms
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
 from morph_vla.pi05 import Observation, tokenizer
@@ -182,11 +182,7 @@ class Source:
         So many are under way at once, which keeps the processes that decode video busy, and twice as many
         may lie ready. Threads and processes change nothing but the pace.
         """
-        if start >= steps:
-            return iter(())
-        grain = require("grain", "lerobot")
-        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
-        return iter(grain.MapDataset.range(start, steps).map(self.at).to_iter_dataset(ahead))
+        return mixture.ahead(self.at, start, steps, threads)
 
 
 def read_parts(recipe: Recipe, say: Callable[[str], None]) -> list[Part]:
