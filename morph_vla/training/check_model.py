@@ -90,6 +90,7 @@ def prompts(
     normal = (np.where(finite[:, None], state - low, 0) / spans * 2 - 1).astype(np.float32)
     bins = state_bins(normal.ravel()).reshape(normal.shape)
     letters = np.where(bins < 0, 2, np.where(bins > 99, 3, np.where(bins > 9, 2, 1))).sum(axis=1)
+    longer: list[tuple[int, int, str]] = []
     for index, task in tasks.items():
         own = np.flatnonzero((rows.task == index) & finite)
         if not len(own):
@@ -97,9 +98,12 @@ def prompts(
         row = int(own[np.argmax(letters[own])])
         count = len(tokenizer.encode(prompt_text(task, normal[row])))
         if count > recipe.model.max_tokens:
-            found = (
-                f"the prompt of task '{task[:60]}' takes {count} tokens, the model {recipe.model.max_tokens}"
-            )
-            remedy = "the state at its end would be cut: raise model.max_tokens, or shorten the task"
-            place = int(rows.episode[row]), int(rows.frame[row])
-            yield Problem("error", where, found, remedy, *place)
+            longer.append((count, row, task))
+    if longer:
+        count, row, task = max(longer)
+        more = f" (and those of {len(longer) - 1} more tasks are too long)" if len(longer) > 1 else ""
+        takes = f"takes {count} tokens, the model {recipe.model.max_tokens}{more}"
+        found = f"the prompt of task '{task[:60]}' {takes}"
+        remedy = "the state at its end would be cut: raise model.max_tokens, or shorten the task"
+        place = int(rows.episode[row]), int(rows.frame[row])
+        yield Problem("error", where, found, remedy, *place)

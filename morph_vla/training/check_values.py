@@ -53,7 +53,9 @@ def played(
         feature = f"{remark.feature}: " if remark.feature else ""
         text = f"{feature}{remark.found}, {remark.expected}{several if remark.joints else ''}"
         place = episodes[0] if remark.joints else None
-        yield Problem(_severity(remark, kind), where, text, remark.consequence, place)
+        width_told = action.shape[1] != len(robot.joints) and " values for " in remark.found
+        severity = "note" if width_told else _severity(remark, kind)  # its error is said by the caller
+        yield Problem(severity, where, text, remark.consequence, place)
 
 
 def _severity(remark: playback.Remark, kind: Kind) -> Severity:

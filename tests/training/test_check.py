@@ -267,6 +267,18 @@ def test_names_in_another_order(write):
     assert "write joints: [shoulder_lift, shoulder_pan, " in found[0]
 
 
+def test_a_camera_whose_pictures_are_in_the_table(write):
+    root = write()
+    features = json.loads((root / "meta/info.json").read_text())["features"]
+    key = "observation.images.front"
+    edit_info(root, features={**features, key: {**features[key], "dtype": "image"}})
+    one(
+        said(root),
+        rf"error: {root}: episode 0: camera 'front' has no video of 5 of 5 episodes; pictures within the table "
+        "are not read; make videos of them",
+    )
+
+
 def test_cameras_that_are_not_there(write):
     root = write()
     found = said(root, "data.cameras={base_0_rgb: fromt}")
@@ -382,7 +394,7 @@ def test_statistics_that_are_not_there(write, tmp_path):
     root = write()
     one(
         said(root, f"data.statistics={tmp_path}/no"),
-        rf"error: data\.statistics: data\.statistics: {tmp_path}/no is no checkpoint of ours and no file of .*",
+        rf"error: data\.statistics: {tmp_path}/no is no checkpoint of ours and no file of .*",
     )
     one(
         said(root, "data.statistics=dataset", "data.actions=delta"),
@@ -592,9 +604,11 @@ def test_public_sets_of_other_robots_are_refused(shared):
         "actions have 44 values, robot 'g1_dex1' has 16 joints (left_shoulder_" in text for text in found
     )
     assert any("camera 'egoview': 5 of 5 episodes lack their video" in text for text in found)
+    assert sum("more tasks are too long" in text for text in found) == 1
     found = public(shared, "piper_act_v30", "so101", "", "data.actions=delta")
     assert any(
         "differences from the state, which has 7 values where an action has 6" in text for text in found
     )
     found = public(shared, "piper_act_v30", "panda", "")
+    assert len(found) == 1
     assert any("actions have 6 values, robot 'panda' has 8 joints (panda_joint1, " in text for text in found)
