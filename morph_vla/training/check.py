@@ -143,9 +143,9 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Proble
         try:
             statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
         except MorphVlaError as error:
-            yield Problem(
-                "error", "data.statistics", str(error), "`morph-vla stats --output` writes such a file"
-            )
+            text = str(error).removeprefix("data.statistics: ")
+            remedy = "`morph-vla stats --output` writes such a file"
+            yield Problem("error", "data.statistics", text, remedy)
 
 
 def _values(

@@ -274,8 +274,8 @@ def test_a_camera_whose_pictures_are_in_the_table(write):
     edit_info(root, features={**features, key: {**features[key], "dtype": "image"}})
     one(
         said(root),
-        rf"error: {root}: episode 0: camera 'front' has no video of 5 of 5 episodes; pictures within the table "
-        "are not read; make videos of them",
+        rf"error: {root}: episode 0: camera 'front' has no video of 5 of 5 episodes; pictures within the "
+        "table are not read; make videos of them",
     )
 
 
