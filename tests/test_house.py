@@ -36,7 +36,7 @@ DOORS = {
     "mujoco": {"sim/scene.py"},
     "mink": {"sim/experts.py"},
     "isaaclab": {"sim/isaaclab.py"},
-    "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
+    "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py", "hosts/openpi/train_step.py"},
     "openpi_client": set(),
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}

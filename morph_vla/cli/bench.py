@@ -27,6 +27,10 @@ VERBS = {
         "samples per second of our loader, of memory-mapped frames and of LeRobot's own DataLoader",
         "morph_vla.cli.bench_data",
     ),
+    "train": (
+        "a training step's parts, against the joint pass, and openpi's own step",
+        "morph_vla.cli.bench_train",
+    ),
     "model": (
         "prefix once against the joint pass, sampling, and what each variant of the plugin costs",
         "morph_vla.cli.bench_model",

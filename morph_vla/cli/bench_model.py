@@ -7,6 +7,7 @@ steps for one observation. Absolute times of a CPU are not worth keeping; `--siz
 
 import argparse
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -153,13 +154,14 @@ class Side:
         jax = require("jax", "model")
         from morph_vla.pi05 import init_params
         from morph_vla.pi05.model import count
+        from morph_vla.training.config import Training
         from morph_vla.training.step import partition
 
         self.config, self.batch = config, batch
         key = jax.random.key(0)
         if host is None:
             params = jax.jit(init_params, static_argnums=0)(config, key)
-            self.learnt, frozen = partition(params, "expert")
+            self.learnt, frozen = partition(params, Training(steps=1, kind="expert"))
             self.frozen = jax.tree.map(lambda x: x.astype(config.dtype), frozen)
         else:
             body = jax.jit(lambda key: init_params(config, key)["morphology"])(key)
@@ -250,7 +252,8 @@ def comparisons(host: Side, variants: dict[str, dict[str, Any]], repeats: int) -
     from morph_vla.morphology import MorphologyConfig
     from morph_vla.pi05 import loss
 
-    once = host.training(loss)
+    frozen = functools.partial(loss, frozen_prefix=True)
+    once = host.training(frozen)
     yield compare("training step, prefix once", once, "joint pass", host.training(joint_loss), repeats)
     sampling = host.sampling()
     yield compare("sampling, modulations once", sampling, "in each call", host.sampling(table=False), repeats)
@@ -260,7 +263,7 @@ def comparisons(host: Side, variants: dict[str, dict[str, Any]], repeats: int) -
         config = dataclasses.replace(host.config, morphology=morphology)
         config.check()
         side = Side(config, host.batch, host)
-        yield compare(f"training step, {name}", side.training(loss), "bare host", once, repeats)
+        yield compare(f"training step, {name}", side.training(frozen), "bare host", once, repeats)
         yield compare(f"sampling, {name}", side.sampling(), "bare host", sampling, repeats)
 
 

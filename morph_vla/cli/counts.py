@@ -14,12 +14,18 @@ def of(recipe: Any) -> dict[str, Any]:
 
     from morph_vla.pi05 import counts
     from morph_vla.training import step
+    from morph_vla.training.kinds import parts_of
 
     model, training = recipe.model, recipe.training
+    host = dataclasses.replace(model, morphology=None)
     with jax.numpy_dtype_promotion("standard"):
-        host = counts.shapes(dataclasses.replace(model, morphology=None))
-        everything = {**host, "morphology": counts.plugin_shapes(model)}
-        kinds = {kind: step.partition(everything, kind) for kind in ("expert", "full")}
+        plugin = {"morphology": counts.plugin_shapes(model)}
+        everything = {**counts.shapes(host), **plugin}
+        without = (
+            {**counts.shapes(dataclasses.replace(host, lora=None)), **plugin} if model.lora else everything
+        )
+        kinds = {kind: step.partition(without, _kind(training, kind)) for kind in ("expert", "full")}
+        kinds[training.kind] = step.partition(everything, training)
         split = {
             kind: {"trainable": _size(learnt), "frozen": _size(frozen)}
             for kind, (learnt, frozen) in kinds.items()
@@ -41,7 +47,33 @@ def of(recipe: Any) -> dict[str, Any]:
         "steps": 10,
     }
     tokens = counts.tokens(model)
-    return {"parts": parts, "kinds": split, "tokens": tokens, "counted_for": about, "variants": rows}
+    return {
+        "parts": parts,
+        "kinds": split,
+        "tokens": tokens,
+        "counted_for": about,
+        "variants": rows,
+        "pairs": [part for part in parts_of(everything, training) if "pairs of rank" in part],
+        "memory": _memory(recipe),
+    }
+
+
+def _memory(recipe: Any) -> dict[str, Any]:
+    """Bytes on one device by what they are for, in words too, and what would save some."""
+    from morph_vla.training import memory
+
+    mesh = (recipe.training.mesh.data or 1, recipe.training.mesh.fsdp)  # 0: as many as there are
+    found = memory.estimate(recipe, *mesh)
+    return {
+        **dataclasses.asdict(found),
+        "total": found.total,
+        "words": memory.words(recipe, *mesh).split("\n"),
+        "levers": [dataclasses.asdict(lever) for lever in memory.levers(recipe, *mesh)],
+    }
+
+
+def _kind(training: Any, kind: str) -> Any:
+    return dataclasses.replace(training, kind=kind, lora=None)
 
 
 def _row(name: str, model: Any, training: Any) -> dict[str, Any]:
@@ -72,8 +104,12 @@ def show(found: dict[str, Any]) -> None:
     print("\n# Counted, nothing allocated:\n#")
     header = ("parameters", "all", f"trained ({about['kind']})")
     print_table(header, [*rows, ("together", *total)], before="#   ", right=(1, 2))
+    for pairs in found["pairs"]:
+        print(f"#   {pairs}")
     for kind, split in found["kinds"].items():
         print(f"#   kind: {kind}: {split['trainable']:,} trainable, {split['frozen']:,} frozen")
+    for line in found["memory"]["words"]:
+        print(f"#   {line}")
     print("#   tokens: " + ", ".join(f"{count} {name}" for name, count in tokens.items()) + "\n#")
     lines = [
         (

@@ -25,7 +25,7 @@ def configure(
 
     `counts` names a module whose `of(loaded)` says more about a file and whose `show` prints that. `more`
     are further verbs that take a file and overrides, as `show` does: name -> (what it does, the function);
-    `alone` are verbs that take neither. Returns the parser of each verb.
+    `alone` are verbs that take neither (the caller may add what they take). Returns the parser of each verb.
     """
     noun = kind.removesuffix("s")
     verbs = add_verbs(
@@ -70,12 +70,13 @@ def run_show(kind: str, loader: str, counts: str, arguments: argparse.Namespace)
     if arguments.json:
         print_json({**dropin.to_plain(loaded), **({"counts": more} if counts else {})})
         return
-    if arguments.overrides:
+    base, *variant = [arguments.name] if Path(arguments.name).is_file() else arguments.name.split("@")
+    if arguments.overrides or variant:
         import yaml
 
         print(yaml.safe_dump(dropin.to_plain(loaded), sort_keys=False, allow_unicode=True), end="")
     else:
-        print(dropin.find(kind, arguments.name, arguments.folders).read_text(encoding="utf-8"), end="")
+        print(dropin.find(kind, base, arguments.folders).read_text(encoding="utf-8"), end="")
         resolved = getattr(loaded, "resolved", dict)()  # what a recipe's presets fill in
         if resolved:
             import yaml

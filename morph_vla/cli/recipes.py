@@ -1,9 +1,9 @@
-"""`morph-vla recipes list | show | check | presets`."""
+"""`morph-vla recipes list | show | check | variants | presets`."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from morph_vla.cli import files
+from morph_vla.cli import files, variants
 from morph_vla.cli.common import print_json
 from morph_vla.cli.robots_check import count
 
@@ -14,6 +14,10 @@ EXAMPLES = """
   morph-vla recipes list
   morph-vla recipes show demo
   morph-vla recipes show demo training.steps=200 --json
+  morph-vla recipes variants pi05_droid
+  morph-vla recipes show panda_demo@table1.tokens-mix-film
+  for v in $(morph-vla recipes variants panda_demo --names); do   # the twins of the whole grid, small
+    morph-vla train panda_demo@$v data.dataset=runs/demo/dataset -o runs/panda_demo@$v; done
   morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   (counts at full size)
   morph-vla recipes check panda_demo data.dataset=runs/demos
   morph-vla recipes presets
@@ -23,14 +27,19 @@ EXAMPLES = """
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla recipes`."""
     summary = "everything wrong with a recipe and its datasets, before training; status 1 on an error"
-    files.configure(
+    said = "the paper's Tables 1 to 5 and 11 as changes to a recipe: NAME@VARIANT"
+    verbs = files.configure(
         parser,
         "recipes",
         "morph_vla.training.config:load",
         "morph_vla.cli.counts",
         more={"check": (summary, run_check)},
-        alone={"presets": ("what a dataset entry's `preset` fills in", run_presets)},
+        alone={
+            "variants": (said, variants.run),
+            "presets": ("what a dataset entry's `preset` fills in", run_presets),
+        },
     )
+    variants.configure(verbs["variants"])
 
 
 def run_presets(arguments: argparse.Namespace) -> None:

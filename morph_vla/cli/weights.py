@@ -11,6 +11,7 @@ EXAMPLES = """
   morph-vla weights inspect pi05-base
   morph-vla weights inspect runs/demo/train/checkpoints/3000 --config panda_demo
   morph-vla weights convert hf://lerobot/pi05_base runs/pi05_openpi --to openpi
+  morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
 
 
@@ -51,6 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="actions per chunk, for LeRobot's config.json, without --config",
     )
     convert.add_argument(
+        "--keep-lora",
+        action="store_true",
+        help="for openpi and morph_vla: low-rank pairs as they are (at alpha = rank, as openpi's variants), "
+        "not merged into their weights",
+    )
+    convert.add_argument(
         "--keep-plugin", action="store_true", help="for LeRobot: the plugin's leaves in a file of their own"
     )
 
@@ -88,11 +95,12 @@ def run_inspect(arguments: argparse.Namespace) -> int:
 
 
 def run_convert(arguments: argparse.Namespace) -> None:
-    """Load strictly, write, and say what was written."""
+    """Load strictly, merge low-rank pairs into their weights, write, and say what was written."""
     from morph_vla import weights
 
     config = _config(arguments)
     params, report = weights.load(arguments.source, config, dtype="stored", kind=arguments.kind)
+    params = _paired(params, arguments, config)
     if arguments.to == "openpi":
         weights.save_openpi(arguments.target, params)
     elif arguments.to == "morph_vla":
@@ -114,6 +122,22 @@ def run_convert(arguments: argparse.Namespace) -> None:
         )
     else:
         print(f"{report.table()}\n{arguments.target}: {arguments.to}, sha256 {digest}")
+
+
+def _paired(params: Any, arguments: argparse.Namespace, config: Any) -> Any:
+    """The parameters with their low-rank pairs merged, or kept at a factor of one."""
+    from morph_vla import weights
+    from morph_vla.errors import ConfigError
+
+    opened = weights.open_checkpoint(arguments.source, arguments.kind)
+    lora = weights.lora_of(opened) if config is None else config.lora
+    if lora is None:
+        return params
+    if not arguments.keep_lora:
+        return weights.merge_lora(params, lora)
+    if arguments.to == "lerobot":
+        raise ConfigError("--keep-lora: LeRobot's pi0.5 has no low-rank pairs; leave it out, they are merged")
+    return weights.with_unit_scale(params, lora)
 
 
 def _config(arguments: argparse.Namespace) -> Any:

@@ -29,6 +29,65 @@ class GemmaConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class LowRank:
+    """Low-rank pairs beside one expert's weights: x W + (alpha / rank) (x A) B, with B zero at the start."""
+
+    rank: int = 16
+    alpha: float = 16.0
+    targets: tuple[Literal["attention", "feed-forward"], ...] = ("attention", "feed-forward")
+
+    @property
+    def scale(self) -> float:
+        """What the pair's product is multiplied by."""
+        return self.alpha / self.rank
+
+    def check(self, where: str) -> None:
+        """Raise ConfigError for a rank, a factor or targets that make no pair."""
+        if self.rank < 1:
+            raise ConfigError(f"{where}.rank: must be at least 1, not {self.rank}")
+        if not 0 < self.alpha < float("inf"):
+            raise ConfigError(f"{where}.alpha: must be more than 0, not {self.alpha:g}")
+        if not self.targets or len(set(self.targets)) < len(self.targets):
+            raise ConfigError(f"{where}.targets: name attention, feed-forward or both, each once")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lora:
+    """Which parts learn through low-rank pairs, and which learn whole beside them (`training.lora`).
+
+    The defaults are openpi's `gemma_2b_lora` with `gemma_300m_lora`, whose freeze filter leaves the vision
+    encoder learning. Every other weight of a part is frozen; projections and plugin always learn.
+    """
+
+    language_model: LowRank | None = LowRank()
+    action_expert: LowRank | None = LowRank(rank=32, alpha=32.0)
+    whole: tuple[Literal["vision encoder", "language model", "action expert"], ...] = ("vision encoder",)
+
+    def of(self, expert: int, target: str) -> LowRank | None:
+        """The pairs beside a target's weights of an expert (0 the language model, 1 the action expert)."""
+        found = self.action_expert if expert else self.language_model
+        return found if found is not None and target in found.targets else None
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for parts that contradict each other."""
+        given = {"language model": self.language_model, "action expert": self.action_expert}
+        for name, pairs in given.items():
+            if pairs is None:
+                continue
+            pairs.check(f"training.lora.{name.replace(' ', '_')}")
+            if name in self.whole:
+                raise ConfigError(
+                    f"training.lora.whole: the {name} has low-rank pairs and its own weights are frozen; "
+                    f"take it out, or set training.lora.{name.replace(' ', '_')}: null"
+                )
+        if not any(given.values()):
+            raise ConfigError(
+                "training.lora: neither language_model nor action_expert has low-rank pairs; give one a "
+                "rank, or choose training.kind: full or expert"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class Pi05Config:
     """pi0.5 with or without a body. The defaults are the full model (3,353,433,872 parameters)."""
 
@@ -50,6 +109,7 @@ class Pi05Config:
     unroll: bool = False  # unroll the layers: faster on a CPU, slower to compile
     init: Literal["openpi", "scratch"] = "openpi"  # scratch: image head not at zero, unit-size embeddings
     morphology: MorphologyConfig | None = None
+    lora: Lora | None = None  # a recipe sets it through training.lora
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that do not fit together."""
@@ -71,6 +131,8 @@ class Pi05Config:
             raise ConfigError(f"model.expert.width: {self.expert.width} must be even, for the time embedding")
         if self.morphology is not None:
             self.morphology.check(self.horizon, self.action_dim)
+        if self.lora is not None:
+            self.lora.check()
 
     @property
     def patches(self) -> int:

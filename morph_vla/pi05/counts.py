@@ -12,7 +12,7 @@ import jax
 
 from morph_vla.morphology import KinematicTokens, MorphologyConfig
 from morph_vla.morphology.arrays import DESCRIPTORS
-from morph_vla.pi05.config import GemmaConfig, Pi05Config
+from morph_vla.pi05.config import GemmaConfig, Lora, Pi05Config
 from morph_vla.pi05.model import Params, example, init_params
 
 PARTS = ("SigLIP", "Gemma prefix", "action expert", "projections", "plugin")
@@ -88,11 +88,18 @@ def _attention(config: Pi05Config, queries: int, keys: int) -> int:
     return config.depth * 4 * queries * keys * config.heads * config.head_dim
 
 
-def prefix(config: Pi05Config) -> int:
-    """The language model's forward pass over one observation's images and prompt."""
+def prefix(config: Pi05Config, forward_only: bool = False) -> int:
+    """The language model's forward pass over one observation's images and prompt.
+
+    `forward_only`: the last layer goes as far as its keys and values.
+    """
     count = tokens(config)
     rows = count["image"] + count["prompt"]
-    return _layers(config, config.prefix, rows) + _attention(config, rows, rows)
+    if not forward_only:
+        return _layers(config, config.prefix, rows) + _attention(config, rows, rows)
+    before = dataclasses.replace(config, depth=config.depth - 1)
+    keys = (config.heads + 2 * config.kv_heads) * config.head_dim
+    return prefix(before) + _product(rows, config.prefix.width, keys)
 
 
 def plugin(config: Pi05Config) -> int:
@@ -128,21 +135,58 @@ def training_step(config: Pi05Config, batch: int, draws: int, kind: str) -> int:
     """One step over `batch` observations with `draws` noise draws each.
 
     `full`: backward passes cost two forward ones. `expert`: the prefix runs forward only, and no gradient
-    flows into its keys and values.
+    flows into its keys and values. `lora`: a frozen weight's backward pass costs one forward one, that of its
+    input, and what comes before the first weight that learns costs none; see `Lora` for which those are.
     """
-    count = tokens(config)
-    once, each = vision(config) + prefix(config), suffix(config) + conditioning(config)
+    if kind == "lora":
+        return _paired_step(config, batch, draws)
+    count, each = tokens(config), suffix(config) + conditioning(config)
     if kind == "full":
-        return 3 * batch * (once + draws * each)
+        return 3 * batch * (vision(config) + prefix(config) + draws * each)
+    once = vision(config) + prefix(config, forward_only=True)
     rows = count["action"] + count["kinematic"]
     spared = _attention(config, rows, count["image"] + count["prompt"])
     return batch * (once + draws * (3 * each - spared))
 
 
+def _paired_step(config: Pi05Config, batch: int, draws: int) -> int:
+    lora, count, width = config.lora or Lora(), tokens(config), config.expert.width
+    rows, own = count["image"] + count["prompt"], count["action"] + count["kinematic"]
+    sees, reads = "vision encoder" in lora.whole, "language model" in lora.whole
+    once = vision(config) * (3 if sees else 1)
+    if reads or sees or lora.language_model is not None:
+        once += _layers(config, config.prefix, rows) * (3 if reads else 2) + 3 * _attention(
+            config, rows, rows
+        )
+        once += 3 * _pairs(config, 0, rows)
+        spared = 0
+    else:
+        once, spared = once + prefix(config, forward_only=True), _attention(config, own, rows)
+    frozen = _layers(config, config.expert, own) + (2 * config.depth + 1) * _product(1, width, 3 * width)
+    frozen = 0 if "action expert" in lora.whole else frozen
+    each = 3 * (suffix(config) + conditioning(config) + _pairs(config, 1, own)) - frozen - spared
+    return batch * (once + draws * each)
+
+
+def _pairs(config: Pi05Config, expert: int, rows: int) -> int:
+    """The low-rank pairs' products of all layers."""
+    lora, size = config.lora or Lora(), (config.prefix, config.expert)[expert]
+    heads, keys, found = config.heads, config.heads + 2 * config.kv_heads, 0
+    attention, forward = (lora.of(expert, target) for target in ("attention", "feed-forward"))
+    if attention is not None:
+        found += _product(rows, size.width, keys * attention.rank)
+        found += keys * _product(rows, attention.rank, config.head_dim)
+        found += _product(rows, heads * config.head_dim, attention.rank, size.width)
+    if forward is not None:
+        found += 2 * _product(rows, size.width, forward.rank, size.mlp_dim)
+        found += _product(rows, size.mlp_dim, forward.rank, size.width)
+    return config.depth * found
+
+
 def sampling_call(config: Pi05Config, steps: int = 10, modulated: bool = True) -> int:
     """One call of `sample_actions` for one observation; `modulated` with its table computed before."""
     each = suffix(config) + (0 if modulated else conditioning(config))
-    return vision(config) + prefix(config) + steps * each
+    return vision(config) + prefix(config, forward_only=True) + steps * each
 
 
 def variants(config: Pi05Config) -> dict[str, Pi05Config]:

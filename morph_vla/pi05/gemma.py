@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.morphology.bias import token_bias
-from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.config import LowRank, Pi05Config
+from morph_vla.pi05.lora import Pair, joined, pair_of, project, project_heads
 
 MASKED = -2.3819763e38  # the value Gemma puts where nothing may be seen
 
@@ -130,26 +131,19 @@ class Weight(nn.Module):
 
     shape: tuple[int, ...]
     init: Any
+    low: LowRank | None = None
 
     @nn.compact
-    def __call__(self) -> Array:
-        """The parameter."""
-        return self.param("w", self.init, self.shape)
-
-
-def project(x: Float[Array, "b t d"], matrix: Float[Array, "d f"]) -> Float[Array, "b t f"]:
-    """The product x @ matrix over all tokens as one matrix product.
-
-    The same numbers as a product with batch axes; on a CPU the gradient of the feed-forward alone took
-    2.3 ms instead of 9.5.
-    """
-    return (x.reshape(-1, x.shape[-1]) @ matrix.astype(x.dtype)).reshape(*x.shape[:-1], matrix.shape[-1])
+    def __call__(self) -> tuple[Array, Pair | None]:
+        """The parameter, and the low-rank pair beside it."""
+        return self.param("w", self.init, self.shape), pair_of(self, "", self.shape, self.low)
 
 
 class Attention(nn.Module):
     """Attention over the tokens of both experts, each with projections of its own."""
 
     config: Pi05Config
+    keys_only: bool = False  # nothing attends: keys and values alone are read
 
     @nn.compact
     def __call__(
@@ -169,6 +163,8 @@ class Attention(nn.Module):
         if bias is not None and self.config.morphology is not None:
             bias = token_bias(bias, self.config.morphology.copies)
         q, k, v = self._project(streams[:2], into, positions[:, :own])
+        if self.keys_only:
+            return streams, (k, v)
         if cache is not None:
             k, v = (jnp.concatenate([old, new], axis=1) for old, new in zip(cache, (k, v), strict=True))
         keys = k.shape[1]
@@ -205,27 +201,37 @@ class Attention(nn.Module):
             if _expert(i) not in matrices:
                 init = nn.initializers.lecun_normal(in_axis=(-3, -2), out_axis=-1)
                 shape, name = (config.heads, config.head_dim, width), _name("attn_vec_einsum", i)
-                matrices[_expert(i)] = Weight(shape, init, name=name)().reshape(-1, width)
-            out.append(project(mixed[:, start:stop], matrices[_expert(i)]))
+                w, pair = Weight(shape, init, self._low(i), name=name)()
+                matrices[_expert(i)] = w.reshape(-1, width), joined(pair)
+            out.append(project(mixed[:, start:stop], *matrices[_expert(i)]))
             start = stop
         return out
 
-    def _heads(self, i: int, width: int) -> Float[Array, "d f"]:
+    def _low(self, i: int) -> LowRank | None:
+        return None if self.config.lora is None else self.config.lora.of(_expert(i), "attention")
+
+    def _heads(self, i: int, width: int) -> tuple[Float[Array, "d f"], Pair | None]:
         """Into queries, keys and values side by side: one product instead of three."""
         config = self.config
         one = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
         two = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0, 1))
-        q = Weight((config.heads, width, config.head_dim), one, name=_name("q_einsum", i))()
-        kv = Weight((2, config.kv_heads, width, config.head_dim), two, name=_name("kv_einsum", i))()
-        return jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1)
+        shape, low = (config.heads, width, config.head_dim), self._low(i)
+        q, pair = Weight(shape, one, low, name=_name("q_einsum", i))()
+        shape = (2, config.kv_heads, width, config.head_dim)
+        kv, pairs = Weight(shape, two, low, name=_name("kv_einsum", i))()
+        if pair is not None and pairs is not None:
+            pair = Pair(*(jnp.concatenate([one, *two]) for one, two in zip(pair, pairs, strict=True)))
+        return jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1), pair
 
     def _project(
-        self, streams: Streams, into: dict[int, Array], positions: Int[Array, "b t"]
+        self, streams: Streams, into: dict[int, tuple[Array, Pair | None]], positions: Int[Array, "b t"]
     ) -> tuple[Array, Array, Array]:
         """Queries (scaled) and keys at their positions, and values, of all tokens of these streams."""
         config, parts = self.config, []
         for i, x in _present(streams):
-            both = project(x, into[_expert(i)]).reshape(*x.shape[:2], -1, config.head_dim)
+            matrix, pair = into[_expert(i)]
+            both = project(x, matrix).reshape(*x.shape[:2], -1, config.head_dim)
+            both = both if pair is None else both + project_heads(x, pair)
             parts.append(jnp.split(both, [config.heads, config.heads + config.kv_heads], axis=2))
         q, k, v = (jnp.concatenate(each, axis=1) for each in zip(*parts, strict=True))
         return rotate(q, positions) * config.head_dim**-0.5, rotate(k, positions), v
@@ -241,6 +247,7 @@ class FeedForward(nn.Module):
     """Gated GELU."""
 
     mlp_dim: int
+    low: LowRank | None = None
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
@@ -249,13 +256,17 @@ class FeedForward(nn.Module):
         gated = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
         gate_up = self.param("gating_einsum", gated, (2, width, self.mlp_dim))
         down = self.param("linear", nn.initializers.lecun_normal(), (self.mlp_dim, width))
-        return project(nn.gelu(project(x, gate_up[0])) * project(x, gate_up[1]), down)
+        pairs = pair_of(self, "gating_einsum_", gate_up.shape, self.low)
+        gate, up = (None if pairs is None else Pair(pairs.a[i], pairs.b[i]) for i in range(2))
+        gated = nn.gelu(project(x, gate_up[0], gate)) * project(x, gate_up[1], up)
+        return project(gated, down, pair_of(self, "linear_", down.shape, self.low))
 
 
 class Block(nn.Module):
-    """One layer of both experts."""
+    """One layer of both experts; with `keys_only`, as far as its keys and values."""
 
     config: Pi05Config
+    keys_only: bool = False
 
     @nn.compact
     def __call__(
@@ -269,11 +280,15 @@ class Block(nn.Module):
     ) -> tuple[Streams, tuple[Array, Array]]:
         """Attention, then feed-forward, each behind a norm and, for the action expert, a gated residual."""
         normed, gates = self._norm("pre_attention_norm", streams, condition, layer.attention)
-        attended, seen = Attention(self.config, name="attn")(normed, cache, layer, positions, mask)
+        attention = Attention(self.config, self.keys_only, name="attn")
+        attended, seen = attention(normed, cache, layer, positions, mask)
+        if self.keys_only:
+            return streams, seen
         streams = _residual(streams, attended, gates)
         normed, gates = self._norm("pre_ffw_norm", streams, condition, layer.feed_forward)
         widths = (self.config.prefix.mlp_dim, self.config.expert.mlp_dim)
-        forward = [FeedForward(width, name=_name("mlp", i)) for i, width in enumerate(widths)]
+        low = [self.config.lora and self.config.lora.of(i, "feed-forward") for i in range(2)]
+        forward = [FeedForward(width, low[i], name=_name("mlp", i)) for i, width in enumerate(widths)]
         forwarded = [None if x is None else forward[_expert(i)](x) for i, x in enumerate(normed)]
         return _residual(streams, forwarded, gates), seen
 
@@ -352,6 +367,35 @@ class Gemma(nn.Module):
             for i, x in enumerate(streams)
         ]
         return normed, seen
+
+    def keys_values(
+        self, tokens: Float[Array, "b p d"], positions: Int[Array, "b p"], mask: Bool[Array, "b p p"]
+    ) -> Cache:
+        """The prefix's cache, for a forward pass: what its last layer makes and nobody reads is left out.
+
+        Layers are picked out of their stack one by one, so that nothing of it is copied; a gradient for them
+        would be gathered stack by stack, and is `__call__`'s to make.
+        """
+        config, stacked = self.config, self.layers.variables["params"]
+
+        def run(i: Any, x: Array, keys_only: bool) -> tuple[Streams, tuple[Array, Array]]:
+            params = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), stacked)
+            block: Any = Block(
+                config, keys_only, parent=None
+            )  # no module of this one: applied to given leaves
+            return block.apply({"params": params}, [x, None], None, PerLayer(), positions, mask, None)
+
+        def step(x: Array, i: Array) -> tuple[Array, tuple[Array, Array]]:
+            streams, seen = run(i, x, keys_only=False)
+            assert streams[0] is not None
+            return streams[0], seen
+
+        before = jnp.arange(config.depth - 1)
+        unroll = max(1, config.depth - 1) if config.unroll else 1
+        x, seen = jax.lax.scan(step, tokens.astype(config.dtype), before, unroll=unroll)
+        _, last = run(config.depth - 1, x, keys_only=True)
+        keys, values = (jnp.concatenate([old, new[None]]) for old, new in zip(seen, last, strict=True))
+        return keys, values
 
 
 class Embedder(nn.Module):

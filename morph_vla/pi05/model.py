@@ -117,11 +117,19 @@ class Pi05(nn.Module):
         condition = nn.swish(self.time_mlp_in(time_embedding(time, self.config.expert.width)))
         return nn.swish(self.time_mlp_out(condition))
 
-    def prefix(self, observation: Observation) -> tuple[Cache, Bool[Array, "b p"]]:
-        """Keys and values of every layer for the prefix, and which of its tokens are real."""
+    def prefix(
+        self, observation: Observation, forward_only: bool = False
+    ) -> tuple[Cache, Bool[Array, "b p"]]:
+        """Keys and values of every layer for the prefix, and which of its tokens are real.
+
+        `forward_only` is for a language model that no gradient flows into: the same numbers, without what the
+        last layer makes and nobody reads.
+        """
         tokens, mask = self.embed_prefix(observation)
         positions = jnp.cumsum(mask, axis=1) - 1
         visible = jnp.broadcast_to(mask[:, None, :], (*mask.shape, mask.shape[1])) & mask[:, :, None]
+        if forward_only:
+            return self.PaliGemma.llm.keys_values(tokens, positions, visible), mask
         _, cache = self.PaliGemma.llm([tokens, None], positions, visible)
         return cache, mask
 
@@ -232,17 +240,34 @@ def loss(
     actions: Float[Array, "b h a"],
     noise: Float[Array, "n b h a"],
     time: Float[Array, "n b"],
+    frozen_prefix: bool = False,
 ) -> Float[Array, "n b h a"]:
-    """Squared error of the velocity for n noise draws per observation, which share one prefix."""
-    cache, mask = _apply(config, params, Pi05.prefix, observation)
+    """Squared error of the velocity for n noise draws per observation, which share one prefix.
+
+    `frozen_prefix`: nothing before the action expert learns; the prefix runs forward only.
+    """
+    cache, mask = _apply(config, params, Pi05.prefix, observation, frozen_prefix)
+    if frozen_prefix:
+        cache = jax.lax.stop_gradient(cache)
+    return suffix_loss(config, params, cache, mask, observation.body, actions, noise, time)
+
+
+def suffix_loss(
+    config: Pi05Config,
+    params: Params,
+    cache: Cache,
+    mask: Bool[Array, "b p"],
+    body: Body | None,
+    actions: Float[Array, "b h a"],
+    noise: Float[Array, "n b h a"],
+    time: Float[Array, "n b"],
+) -> Float[Array, "n b h a"]:
+    """The same, given the prefix's cache and which of its tokens are real."""
     draws, batch = time.shape
     x_t, target = interpolate(jnp.broadcast_to(actions, noise.shape), noise, time)
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
-    body = (
-        None
-        if observation.body is None
-        else jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), observation.body)
-    )
+    if body is not None:
+        body = jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), body)
     found = _apply(
         config,
         params,
@@ -294,7 +319,7 @@ def sample_actions(
     `modulations` are `modulations(config, params, steps)`, where they were computed before: the same actions
     to rounding, without the adaRMS projections of every call.
     """
-    cache, mask = _apply(config, params, Pi05.prefix, observation)
+    cache, mask = _apply(config, params, Pi05.prefix, observation, True)
     dt = -1.0 / steps
 
     def step(x: Array, now: tuple[Array, Modulations | None]) -> tuple[Array, None]:

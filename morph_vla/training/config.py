@@ -10,9 +10,10 @@ from morph_vla.data.actions import Kind
 from morph_vla.data.frames import Mode
 from morph_vla.data.mixture import By
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
-from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.pi05.tokenizer import BytesTokenizer, check_vocab
 from morph_vla.robots import dropin
+from morph_vla.training import ablations
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
 PACE_KEYS = frozenset(
@@ -136,7 +137,9 @@ class Training:
 
     steps: int
     batch: int = 32
-    kind: Literal["full", "expert"] = "full"
+    kind: Literal["full", "expert", "lora"] = "full"
+    lora: Lora | None = None  # of kind lora: which parts, ranks, targets; none takes openpi's
+    accumulate: int = 1  # microbatches that a batch is computed in, one after the other: memory, not result
     flow_samples: int = 1  # noise draws per observation; they share one prefix
     loss_over: Literal["real", "all"] = (
         "real"  # the robot's own action values, or all of the model's (openpi)
@@ -176,6 +179,19 @@ class Recipe:
     evaluation: Evaluation = Evaluation()
     weights: str = ""  # where parameters come from: pi05-base, a path, gs://, hf://; "" for random ones
 
+    def __post_init__(self) -> None:
+        """What learns through low-rank pairs is written once, in `training`; the model has those leaves."""
+        lora = self.training.lora or Lora() if self.training.kind == "lora" else None
+        if lora is None and self.training.lora is not None:
+            raise ConfigError(
+                f"training.lora means nothing to training.kind: {self.training.kind}; "
+                "choose kind: lora, or leave it out"
+            )
+        if self.model.lora is not None and self.model.lora != lora:
+            raise ConfigError("model.lora follows from training.kind and training.lora; write it there")
+        object.__setattr__(self, "training", dataclasses.replace(self.training, lora=lora))
+        object.__setattr__(self, "model", dataclasses.replace(self.model, lora=lora))
+
     def resolved(self) -> dict[str, Any]:
         """The dataset entries that name a preset, by their key, with everything that it fills in."""
         several = bool(self.data.datasets)
@@ -187,12 +203,16 @@ class Recipe:
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Recipe:
-    """Read and check the recipe called `name` (or the file at that path).
+    """Read and check the recipe called `name` (or the file at that path), or a variant of it: `name@variant`.
 
-    Raises ConfigError with every problem, each with the nearest valid key.
+    Raises ConfigError with every problem, each with the nearest valid key or variant.
     """
-    path = dropin.find("recipes", str(name), folders)
+    base, variant = ablations.split(name)
+    path = dropin.find("recipes", base, folders)
     recipe = dropin.read(path, Recipe, overrides)
+    if variant:
+        changes = ablations.overrides_of(base, variant, recipe.training.steps)
+        recipe = dropin.read(path, Recipe, [*changes, *overrides])
     check(recipe, str(path))
     return recipe
 
@@ -226,7 +246,16 @@ def check(recipe: Recipe, where: str) -> None:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
     _check_data(recipe, where)
-    for key in ("steps", "batch", "flow_samples", "log_every", "held_out_every", "checkpoint_every", "keep"):
+    counted = (
+        "steps",
+        "batch",
+        "accumulate",
+        "flow_samples",
+        "log_every",
+        "held_out_every",
+        "checkpoint_every",
+    )
+    for key in (*counted, "keep"):
         if getattr(recipe.training, key) < 1:
             raise ConfigError(
                 f"{where}: training.{key}: must be at least 1, not {getattr(recipe.training, key)}"
@@ -240,6 +269,13 @@ def check(recipe: Recipe, where: str) -> None:
     ):
         if value < least:
             raise ConfigError(f"{where}: {name}: must be at least {least}, not {value}")
+    if recipe.training.batch % recipe.training.accumulate:
+        batch = recipe.training.batch
+        divisors = [n for n in range(1, batch + 1) if batch % n == 0]
+        raise ConfigError(
+            f"{where}: training.accumulate: {recipe.training.accumulate} does not divide the batch {batch}; "
+            f"choose one of {', '.join(map(str, divisors))}"
+        )
     if not 0 <= recipe.training.ema < 1:
         raise ConfigError(f"{where}: training.ema: must lie in [0, 1), not {recipe.training.ema}")
 

@@ -23,10 +23,11 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
 from morph_vla.robots.dropin import to_plain, write_text
-from morph_vla.training import checkpoint, parameters, sharding
+from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
 from morph_vla.training.config import PACE_KEYS, Recipe, Training
 from morph_vla.training.held_out import measurer
+from morph_vla.training.kinds import parts_of
 from morph_vla.training.progress import Curve, Meter, Report
 from morph_vla.training.source import Source
 
@@ -71,9 +72,10 @@ def train(
     source = sharding.first_then_others("data", make)
     # A run that goes on reads all of its parameters from its own checkpoint.
     params = parameters.fresh_params(recipe) if saved else parameters.first_params(recipe, say)
-    parts, size = parameters.parts_of(params, training.kind), pi05.count(params)
+    parts, size = parts_of(params, training), pi05.count(params)
     if on_start and first:
         on_start(parts)
+    say(memory.words(recipe, *mesh.devices.shape))
     optimizer, schedule = steps.make_optimizer(recipe.optimizer, training.steps)
     state = _placed(params, optimizer, training, mesh)
     del params  # the state's now
@@ -118,7 +120,7 @@ def _placed(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> step
     """The state before the first step, over the devices of the mesh."""
 
     def begin(params: Any) -> steps.State:
-        return steps.start(params, optimizer, training.kind)
+        return steps.start(params, optimizer, training)
 
     shapes = jax.eval_shape(begin, params)
     small = int(training.mesh.whole_below_mib * 2**20)

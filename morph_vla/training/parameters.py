@@ -1,4 +1,4 @@
-"""The parameters before the first step: from a checkpoint or at random, and which of them learn."""
+"""The parameters before the first step: from a checkpoint or at random."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, init_params, tokenizer
 from morph_vla.training import checkpoint
-from morph_vla.training import step as steps
 from morph_vla.training.config import Recipe
+from morph_vla.training.kinds import learns
 
 
 def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
@@ -23,20 +23,27 @@ def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
     """
     if not recipe.weights:
         return fresh_params(recipe)
-    opened = weights.open_checkpoint(recipe.weights)
+    opened, new = weights.open_checkpoint(recipe.weights), None
     if opened.format == "morph_vla":
         trained = checkpoint.about(opened.path).get("tokenizer")
         tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
+        # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
+        shapes = weights.leaf_shapes(recipe.model)
+        new = [leaf for leaf in shapes if leaf.startswith("morphology/") and leaf not in opened.entries]
     elif recipe.tokenizer == "bytes" and recipe.model.vocab == Pi05Config().vocab:
         raise MorphVlaError(
             f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: bytes; "
             "its numbers would mean other words. Set tokenizer: paligemma"
         )
-    frozen = recipe.model.dtype if recipe.training.kind == "expert" else "float32"
+
+    def held(leaf: str) -> str:
+        return "float32" if learns(tuple(leaf.split("/")), recipe.training) else recipe.model.dtype
+
     params, report = weights.load(
         recipe.weights,
         recipe.model,
-        dtype={"images": frozen, "vlm": frozen},
+        dtype=held,
+        new=new,
         seed=recipe.training.seed,
         place=lambda _, leaf: jnp.asarray(leaf),
     )
@@ -54,21 +61,3 @@ def fresh_params(recipe: Recipe) -> dict[str, Any]:
         )
         table["input_embedding"] = jnp.asarray(smooth, jnp.float32)
     return params
-
-
-def parts_of(params: dict[str, Any], kind: str) -> dict[str, dict[str, int]]:
-    """Trainable and frozen parameters by part: vision encoder, language model, action expert, morphology."""
-    trainable, _ = steps.partition(params, kind)
-    learnt = {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(trainable)}
-    parts: dict[str, dict[str, int]] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        keys = tuple(str(key.key) for key in path)
-        if keys[0] == "morphology":
-            part = "morphology"
-        elif not steps.is_vlm(keys):
-            part = "action expert"
-        else:
-            part = "vision encoder" if keys[1] == "img" else "language model"
-        row = parts.setdefault(part, {"trainable": 0, "frozen": 0})
-        row["trainable" if jax.tree_util.keystr(path) in learnt else "frozen"] += int(leaf.size)
-    return parts

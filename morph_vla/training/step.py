@@ -13,8 +13,26 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
 from morph_vla.training.config import Optimizer, Training
+from morph_vla.training.kinds import Params, is_vlm, merge, partition, reached
 
-Params = dict[str, Any]
+__all__ = [
+    "Params",
+    "State",
+    "accumulated",
+    "averaged",
+    "draw",
+    "draw_errors",
+    "errors_of",
+    "global_norm",
+    "is_vlm",
+    "make_optimizer",
+    "make_step",
+    "merge",
+    "partition",
+    "row_losses",
+    "start",
+    "updated",
+]
 
 
 class State(NamedTuple):
@@ -24,36 +42,6 @@ class State(NamedTuple):
     ema: Params
     optimizer: Any
     step: Array
-
-
-def is_vlm(path: tuple[str, ...]) -> bool:
-    """Whether a leaf is the vision-language model's, frozen in action-expert fine-tuning (paper, Table 8).
-
-    Within the transformer the action expert's modules carry the suffix `_1`; in the image encoder that suffix
-    only counts (`LayerNorm_1`).
-    """
-    if path[0] != "PaliGemma":
-        return False
-    return path[1] == "img" or not any(part.endswith("_1") for part in path)
-
-
-def partition(params: Params, kind: str) -> tuple[Params, Params]:
-    """(trainable, frozen): two trees of the same form, None where the other one has the leaf.
-
-    `full` trains everything, `expert` everything but the vision-language model.
-    """
-
-    def learns(path: Any) -> bool:
-        return kind == "full" or not is_vlm(tuple(key.key for key in path))
-
-    trainable = jax.tree_util.tree_map_with_path(lambda path, x: x if learns(path) else None, params)
-    frozen = jax.tree_util.tree_map_with_path(lambda path, x: None if learns(path) else x, params)
-    return trainable, frozen
-
-
-def merge(one: Params, other: Params) -> Params:
-    """The tree whose leaves `partition` took apart."""
-    return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
 
 
 def make_optimizer(
@@ -80,25 +68,35 @@ def _decayed(params: Params) -> Params:
     )
 
 
-def start(params: Params, optimizer: optax.GradientTransformation, kind: str) -> State:
+def start(params: Params, optimizer: optax.GradientTransformation, training: Training) -> State:
     """The state before the first step."""
-    trainable, _ = partition(params, kind)
+    trainable, _ = partition(params, training)
     # A copy: donated buffers must not be shared.
     return State(
         params, jax.tree.map(jnp.copy, trainable), optimizer.init(trainable), jnp.zeros((), jnp.int32)
     )
 
 
-def draw_errors(
-    config: Pi05Config,
+class Drawn(NamedTuple):
+    """A batch with everything random about it drawn: what the loss is a function of."""
+
+    observation: Observation
+    actions: Float[Array, "b h a"]
+    mask: Bool[Array, "b a"]
+    """which action values the row's robot has"""
+    noise: Float[Array, "b n h a"]
+    time: Float[Array, "b n"]
+
+
+def draw(
     training: Training,
-    params: Params,
     observation: Observation,
     actions: Float[Array, "b h a"],
+    mask: Bool[Array, "b a"],
     key: Array,
     augment: bool,
-) -> Float[Array, "b a"]:
-    """Squared velocity error of every row and action value, averaged over draws and horizon."""
+) -> Drawn:
+    """Augmented images, noise and times of a whole batch, whatever microbatches it is computed in."""
     shift_key, noise_key, time_key = jax.random.split(key, 3)
     images = {name: to_unit(jnp.asarray(image)) for name, image in observation.images.items()}
     if augment and training.augmentation == "openpi":
@@ -115,7 +113,28 @@ def draw_errors(
     draws = training.flow_samples
     noise = jax.random.normal(noise_key, (draws, *actions.shape))
     time = pi05.sample_time(time_key, (draws, actions.shape[0]))
-    return jnp.mean(pi05.loss(config, params, seen, actions, noise, time), axis=(0, 2))
+    return Drawn(seen, jnp.asarray(actions), jnp.asarray(mask), noise.swapaxes(0, 1), time.T)
+
+
+def errors_of(config: Pi05Config, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:
+    """Squared velocity error of every row and action value, averaged over draws and horizon."""
+    noise, time, frozen = drawn.noise.swapaxes(0, 1), drawn.time.T, not reached(training)["language model"]
+    squares = pi05.loss(config, params, drawn.observation, drawn.actions, noise, time, frozen)
+    return jnp.mean(squares, axis=(0, 2))
+
+
+def draw_errors(
+    config: Pi05Config,
+    training: Training,
+    params: Params,
+    observation: Observation,
+    actions: Float[Array, "b h a"],
+    key: Array,
+    augment: bool,
+) -> Float[Array, "b a"]:
+    """`errors_of` the batch as `draw` draws it."""
+    every = jnp.ones((actions.shape[0], actions.shape[2]), bool)
+    return errors_of(config, training, params, draw(training, observation, actions, every, key, augment))
 
 
 def row_losses(
@@ -151,29 +170,58 @@ def make_step(
         mask: Bool[Array, "b a"],
         key: Array,
     ) -> tuple[State, dict[str, Array]]:
-        trainable, frozen = partition(state.params, training.kind)
+        trainable, frozen = partition(state.params, training)
+        drawn = draw(training, observation, actions, mask, jax.random.fold_in(key, state.step), augment=True)
 
-        def objective(learnt: Params) -> tuple[Float[Array, ""], Float[Array, "b"]]:
-            noise_key = jax.random.fold_in(key, state.step)
-            params = merge(learnt, frozen)
-            errors = draw_errors(config, training, params, observation, actions, noise_key, augment=True)
-            rows = row_losses(errors, mask, training)
+        def objective(learnt: Params, part: Drawn) -> tuple[Float[Array, ""], Float[Array, "b"]]:
+            rows = row_losses(errors_of(config, training, merge(learnt, frozen), part), part.mask, training)
             return jnp.mean(rows), rows
 
-        (value, rows), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes integer counts with floats
-            updates, moments = optimizer.update(gradient, state.optimizer, trainable)
-        learnt: Any = optax.apply_updates(trainable, updates)
-        # Early steps would drown the average in the random start: the decay grows to its value.
-        taken = state.step.astype(jnp.float32)
-        decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))
-        ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
-        metrics = {"loss": value, "rows": rows, "gradient_norm": global_norm(gradient)}
-        return State(merge(learnt, frozen), ema, moments, state.step + 1), metrics
+        rows, gradient = accumulated(objective, trainable, drawn, training.accumulate)
+        metrics = {"loss": jnp.mean(rows), "rows": rows, "gradient_norm": global_norm(gradient)}
+        return updated(state, gradient, training, optimizer), metrics
 
     if shardings is None:
         return jax.jit(step, donate_argnums=0)
     return jax.jit(step, donate_argnums=0, out_shardings=shardings)
+
+
+def updated(
+    state: State, gradient: Params, training: Training, optimizer: optax.GradientTransformation
+) -> State:
+    """The state after one step of the optimizer, and the average that follows it."""
+    trainable, frozen = partition(state.params, training)
+    with jax.numpy_dtype_promotion("standard"):  # optax mixes integer counts with floats
+        updates, moments = optimizer.update(gradient, state.optimizer, trainable)
+    learnt: Any = optax.apply_updates(trainable, updates)
+    # Early steps would drown the average in the random start: the decay grows to its value.
+    taken = state.step.astype(jnp.float32)
+    decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))
+    ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
+    return State(merge(learnt, frozen), ema, moments, state.step + 1)
+
+
+def accumulated(
+    objective: Callable[[Params, Drawn], tuple[Array, Array]], learnt: Params, drawn: Drawn, parts: int
+) -> tuple[Float[Array, "b"], Params]:
+    """Each row's loss and the gradient of their mean, computed in `parts` microbatches one after the other.
+
+    Every `parts`-th row goes into a microbatch, so that rows that lie on several devices stay there.
+    """
+    slope = jax.grad(objective, has_aux=True)
+    if parts == 1:
+        gradient, rows = slope(learnt, drawn)
+        return rows, gradient
+    # As leaves: a stack of observations is none.
+    leaves, form = jax.tree.flatten(drawn)
+    split = [leaf.reshape(-1, parts, *leaf.shape[1:]).swapaxes(0, 1) for leaf in map(jnp.asarray, leaves)]
+
+    def add(total: Params, part: list[Array]) -> tuple[Params, Float[Array, "b"]]:
+        gradient, rows = slope(learnt, jax.tree.unflatten(form, part))
+        return jax.tree.map(lambda old, new: old + new / parts, total, gradient), rows
+
+    gradient, rows = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, learnt), split)
+    return rows.T.reshape(-1), gradient
 
 
 def global_norm(tree: Params) -> Float[Array, ""]:

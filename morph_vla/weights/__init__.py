@@ -3,6 +3,7 @@
 from morph_vla.weights.checkpoint import digest
 from morph_vla.weights.lerobot import save_lerobot
 from morph_vla.weights.load import leaf_shapes, load
+from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
 from morph_vla.weights.openpi import save_morph_vla, save_openpi
 from morph_vla.weights.recognise import open_checkpoint
 from morph_vla.weights.report import Report, Row
@@ -13,8 +14,11 @@ __all__ = [
     "digest",
     "leaf_shapes",
     "load",
+    "lora_of",
+    "merge_lora",
     "open_checkpoint",
     "save_lerobot",
     "save_morph_vla",
     "save_openpi",
+    "with_unit_scale",
 ]

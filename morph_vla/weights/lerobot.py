@@ -58,8 +58,8 @@ class LerobotCheckpoint(Checkpoint):
         return frozenset(heads & self._tensors.keys())
 
     def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
-        """The entries that make up a leaf; the plugin's leaves keep their names."""
-        if leaf.startswith(f"{names.PLUGIN}/"):
+        """The entries that make up a leaf; the plugin's leaves, and low-rank pairs, keep their names."""
+        if leaf.startswith(f"{names.PLUGIN}/") or names.is_lora(leaf):
             return [names.own_piece(leaf, shape)]
         return [
             dataclasses.replace(piece, entry=piece.alias)
@@ -131,6 +131,12 @@ def save_lerobot(
         raise MorphVlaError(
             f"LeRobot's pi0.5 has no place for the plugin's {len(plugin)} leaves and would act without them; "
             f"keep them beside it, for our reader alone, with keep_plugin=True (--keep-plugin)"
+        )
+    pairs = [name for name in leaves if names.is_lora(name)]
+    if pairs:
+        raise MorphVlaError(
+            f"LeRobot's pi0.5 has no place for {len(pairs)} leaves of low-rank pairs; merge them into their "
+            "weights first (weights.merge_lora, or `morph-vla weights convert`, which does)"
         )
     drafts: dict[str, tensors.Draft] = {}
     for name in leaves.keys() - plugin.keys():

@@ -15,11 +15,13 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
 from morph_vla.weights.checkpoint import Checkpoint, flat, nested, regions
+from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
 from morph_vla.weights.memory import returned_at_once
 from morph_vla.weights.names import PARTS, Piece, Shape
 from morph_vla.weights.report import Report, Row, is_under, problems, refuse
 
 Place = Callable[[str, np.ndarray], Any]
+Types = str | Mapping[str, str] | Callable[[str], str]
 SHOWN = 2**24  # values looked at together when they are checked to be finite
 
 
@@ -27,7 +29,7 @@ def load(
     source: str | Path,
     config: Pi05Config | None = None,
     *,
-    dtype: str | Mapping[str, str] = "float32",
+    dtype: Types = "float32",
     kind: recognise.Kind = "averaged",
     new: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
@@ -41,8 +43,8 @@ def load(
         source: `pi05-base`, a path, `gs://...` or `hf://owner/name[/sub][@revision]`.
         config: The model. Without one its sizes are read off the checkpoint and the plugin's leaves are taken
             as they are.
-        dtype: Type in memory: float32, bfloat16 or stored (as it is stored), for all or by part (images, vlm,
-            expert, action, morphology; parts not named are float32).
+        dtype: Type in memory: float32, bfloat16 or stored (as it is stored), for all, by part (images, vlm,
+            expert, action, morphology; parts not named are float32), or a function of a leaf's name.
         kind: Which parameters of our own checkpoints: "averaged" (to act) or "params" (as they were trained).
         new: Leaves, or what they begin with, that the checkpoint need not have; they start as `init_params`
             makes them with `seed`. None allows the plugin's, when the checkpoint has none of them.
@@ -52,9 +54,19 @@ def load(
         place: Called with each leaf's name and array; what it returns stands in the tree, so that leaves can
             go to a device one by one.
 
+    A checkpoint's low-rank pairs that are not `config`'s are merged into their weights; those that only
+    `config` has are new.
+
     Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or kind.
     """
     opened = recognise.open_checkpoint(source, kind)
+    stored = lora_of(opened)
+    if config is not None and stored is not None and not same_pairs(stored, config.lora):
+        own = dataclasses.replace(config, lora=stored)
+        params, report = load(
+            source, own, dtype=dtype, kind=kind, new=new, ignore=ignore, finite=finite, seed=seed
+        )
+        return _merged(merge_lora(params, stored), report, config, seed, place)
     shapes, fresh, plan = plan_of(opened, config, new)
     refuse(opened, problems(opened, plan, ignore), _hint(opened, config))
     types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
@@ -73,6 +85,20 @@ def load(
             values[leaf] = place(leaf, value.astype(types[leaf])) if place else value.astype(types[leaf])
     report = _report(source, opened, shapes, plan, types, ignore)
     return nested({leaf: values[leaf] for leaf in shapes}), report
+
+
+def _merged(
+    params: dict[str, Any], report: Report, config: Pi05Config, seed: int, place: Place | None
+) -> tuple[dict[str, Any], Report]:
+    """Parameters whose pairs went into their weights, with new pairs where `config` has some."""
+    values, rows = flat(params), [row for row in report.rows if not names.is_lora(row.leaf)]
+    fresh = [name for name in leaf_shapes(config) if names.is_lora(name)] if config.lora else []
+    for name, value in (initial(config, fresh, seed) if fresh else {}).items():
+        values[name] = value
+        rows.append(Row(name, value.shape, "", value.dtype.name, value.nbytes))
+    placed = {name: place(name, value) if place else value for name, value in values.items()}
+    merged = tuple(row.leaf for row in report.rows if names.is_lora(row.leaf))
+    return nested(placed), dataclasses.replace(report, rows=tuple(rows), merged=merged)
 
 
 def leaf_shapes(config: Pi05Config) -> dict[str, Shape]:
@@ -102,7 +128,8 @@ def plan_of(
             raise MorphVlaError(
                 f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
             ) from error
-        shapes |= {name: e.shape for name, e in opened.entries.items() if is_under(name, [names.PLUGIN])}
+        own = (n for n in opened.entries if is_under(n, [names.PLUGIN]) or names.is_lora(n))
+        shapes |= {name: opened.entries[name].shape for name in own}
     fresh = _new_leaves(opened, shapes, new)
     return shapes, fresh, {leaf: opened.pieces(leaf, s) for leaf, s in shapes.items() if leaf not in fresh}
 
@@ -166,6 +193,7 @@ def is_finite(values: np.ndarray) -> bool:
 
 def _new_leaves(opened: Checkpoint, shapes: Mapping[str, Shape], new: Sequence[str] | None) -> list[str]:
     """The leaves that are allowed to be missing and are."""
+    pairs = () if any(map(names.is_lora, opened.entries)) else [n for n in shapes if names.is_lora(n)]
     if new is None:
         has_plugin = any(is_under(name, [names.PLUGIN]) for name in opened.entries)
         new = () if has_plugin else (names.PLUGIN,)
@@ -176,21 +204,22 @@ def _new_leaves(opened: Checkpoint, shapes: Mapping[str, Shape], new: Sequence[s
                     "/".join(leaf.split("/")[:n]) for leaf in shapes for n in range(1, leaf.count("/") + 2)
                 }
                 raise MorphVlaError(f"new: the model has no leaf '{prefix}'{nearest(prefix, tops)}")
+    allowed = [*new, *pairs]
     return [
         leaf
         for leaf, shape in shapes.items()
-        if is_under(leaf, new) and not any(p.entry in opened.entries for p in opened.pieces(leaf, shape))
+        if is_under(leaf, allowed) and not any(p.entry in opened.entries for p in opened.pieces(leaf, shape))
     ]
 
 
-def _type(
-    opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: str | Mapping[str, str]
-) -> np.dtype:
+def _type(opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: Types) -> np.dtype:
     """The type a leaf has in memory. Raises MorphVlaError for a part or type that there is not."""
     import ml_dtypes
 
     if isinstance(dtype, str):
         chosen = dtype
+    elif callable(dtype):
+        chosen = dtype(leaf)
     else:
         for part in dtype:
             if part not in PARTS:

@@ -45,6 +45,15 @@ def part_of(leaf: str) -> str:
     return PLUGIN if top == PLUGIN else "action"
 
 
+def is_lora(leaf: str) -> bool:
+    """Whether a leaf is half of a low-rank pair.
+
+    >>> is_lora("PaliGemma/llm/layers/mlp_1/linear_lora_a"), is_lora("PaliGemma/llm/layers/mlp_1/linear")
+    (True, False)
+    """
+    return leaf.endswith(("lora_a", "lora_b"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Piece:
     """One entry of a file and the slice of the leaf that it is."""

@@ -36,6 +36,7 @@ class Report:
     format: str
     rows: tuple[Row, ...]
     unused: tuple[str, ...]  # entries of the checkpoint that no leaf was made of
+    merged: tuple[str, ...] = ()  # low-rank pairs that went into their weights
 
     @property
     def loaded(self) -> tuple[Row, ...]:
@@ -79,6 +80,8 @@ class Report:
         words = [f"{len(self.loaded)} leaves loaded ({count(self.loaded):,} parameters)"]
         if self.new:
             words.append(f"{len(self.new)} new ({count(self.new):,})")
+        if self.merged:
+            words.append(f"{len(self.merged) // 2} low-rank pairs merged into their weights")
         if self.unused:
             words.append(f"{len(self.unused)} stored entries unused")
         return f"{self.source} ({self.format}): {', '.join(words)}; {self.nbytes / 1e6:,.1f} MB"

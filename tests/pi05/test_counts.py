@@ -125,6 +125,7 @@ def test_a_forward_pass_is_counted_to_the_last_product(name):
     Pi05 = pi05.Pi05
     assert part(Pi05.embed_prefix, seen) == counts.vision(config)
     assert part(Pi05.prefix, seen) == counts.vision(config) + counts.prefix(config)
+    assert part(Pi05.prefix, seen, True) == counts.vision(config) + counts.prefix(config, forward_only=True)
     sines = products(jax.make_jaxpr(lambda t: pi05.time_embedding(t, config.expert.width))(time).jaxpr)
     width = config.expert.width
     adaptive = (2 * config.depth + 1) * 6 * width**2  # the norms' own projections of the condition
@@ -162,7 +163,7 @@ def test_a_training_step_is_counted_as_xla_does(name, kind, close):
             params = jax.tree.map(
                 lambda a, b: b if a is None else a, learnt, frozen, is_leaf=lambda x: x is None
             )
-            return loss(config, params, seen, actions, noise, times).mean()
+            return loss(config, params, seen, actions, noise, times, kind == "expert").mean()
 
         return jax.grad(mean)(learnt)
 

@@ -13,8 +13,8 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import init_params
-from morph_vla.training import checkpoint, loop, parameters, progress
-from morph_vla.training.config import Recipe
+from morph_vla.training import checkpoint, kinds, loop, parameters, progress
+from morph_vla.training.config import Recipe, Training
 
 
 def leaves(run: loop.Run, recipe: Recipe) -> list[np.ndarray]:
@@ -69,7 +69,7 @@ def test_parts_add_up_to_all_parameters(tiny_run):
 
 
 def test_expert_tuning_freezes_the_language_model(tiny_recipe):
-    parts = parameters.parts_of(parameters.fresh_params(tiny_recipe), "expert")
+    parts = kinds.parts_of(parameters.fresh_params(tiny_recipe), Training(steps=1, kind="expert"))
     for name in ("vision encoder", "language model"):
         assert parts[name]["trainable"] == 0 < parts[name]["frozen"]
     for name in ("action expert", "morphology"):

@@ -55,7 +55,7 @@ def begin(config: Pi05Config) -> Any:
     params = host if fresh is None else {**host, "morphology": fresh}
     optimizer, _ = training.make_optimizer(OPTIMIZER, SETTINGS.steps)
     step = training.make_step(config, SETTINGS, optimizer)
-    return step, training.start(jax.tree.map(jnp.array, params), optimizer, SETTINGS.kind)
+    return step, training.start(jax.tree.map(jnp.array, params), optimizer, SETTINGS)
 
 
 def training_params(config: Pi05Config) -> Any:
@@ -131,7 +131,7 @@ def test_after_a_few_steps_every_new_parameter_has_moved(name):
     if "auxiliary_0" in state.params["morphology"]:  # encoders that started alike do not stay so
         one, two = (state.params["morphology"][name]["out"]["kernel"] for name in ("encoder", "auxiliary_0"))
         assert np.abs(one - two).max() > 1e-4
-    for path, old in jax.tree_util.tree_leaves_with_path(training.partition(before, "expert")[1]):
+    for path, old in jax.tree_util.tree_leaves_with_path(training.partition(before, SETTINGS)[1]):
         new = state.params
         for key in path:
             new = new[key.key]
@@ -157,8 +157,9 @@ def test_a_frozen_prefix_runs_forward_only_and_once(remat):
     optimizer, _ = training.make_optimizer(OPTIMIZER, SETTINGS.steps)
 
     def written(kind: Any, size: int) -> int:
-        step = training.make_step(config, dataclasses.replace(SETTINGS, kind=kind), optimizer)
-        state = jax.eval_shape(lambda: training.start(training_params(config), optimizer, kind))
+        settings = dataclasses.replace(SETTINGS, kind=kind)
+        step = training.make_step(config, settings, optimizer)
+        state = jax.eval_shape(lambda: training.start(training_params(config), optimizer, settings))
         return products(jax.make_jaxpr(step)(state, *batch_of("panda", "so101", "panda"), KEY).jaxpr, size)
 
     prefix, image, expert = config.prefix.mlp_dim, config.vit.mlp_dim, config.expert.mlp_dim

@@ -91,7 +91,7 @@ def test_held_out_rows_are_never_drawn(source):
 def test_one_compiled_step_serves_every_mixture(source, mixed_recipe):
     optimizer, _ = steps.make_optimizer(mixed_recipe.optimizer, 6)
     advance = steps.make_step(mixed_recipe.model, mixed_recipe.training, optimizer)
-    state = steps.start(parameters.fresh_params(mixed_recipe), optimizer, "full")
+    state = steps.start(parameters.fresh_params(mixed_recipe), optimizer, mixed_recipe.training)
     for dataset in (np.zeros(5, np.int64), np.ones(5, np.int64), np.array([0, 1, 0, 1, 1])):
         rows = np.array([source.parts[d].train_rows[3] for d in dataset])
         batch = source.batch(dataset, rows)

@@ -33,6 +33,7 @@ CONFIG = Pi05Config(
     morphology=MorphologyConfig(max_joints=JOINTS, chunks=1),
 )
 SETTINGS = Training(steps=31, batch=BATCH, flow_samples=2, shift_pixels=1, brightness=0.1, ema=0.9)
+EXPERT = Training(steps=1, kind="expert")
 OPTIMIZER = Optimizer(peak_lr=2e-2, warmup=3, final_lr_share=0.5)
 
 
@@ -69,15 +70,15 @@ def batch():
 class Run:
     """A compiled step and how to begin."""
 
-    def __init__(self, kind, params):
-        self.settings = dataclasses.replace(SETTINGS, kind=kind)
+    def __init__(self, kind, params, **keys):
+        self.settings = dataclasses.replace(SETTINGS, kind=kind, **keys)
         self.optimizer, self.schedule = training.make_optimizer(OPTIMIZER, self.settings.steps)
         self.step = training.make_step(CONFIG, self.settings, self.optimizer)
         self.params = params
 
     def start(self):
         # Copies: the step gives its buffers away.
-        return training.start(jax.tree.map(jnp.array, self.params), self.optimizer, self.settings.kind)
+        return training.start(jax.tree.map(jnp.array, self.params), self.optimizer, self.settings)
 
     def after(self, steps, batch, state=None, key=7):
         state, losses = state or self.start(), []
@@ -103,7 +104,7 @@ def leaves(tree):
 
 @pytest.mark.parametrize("kind", ["full", "expert"])
 def test_partition_and_merge_take_apart_and_put_together(params, kind):
-    trainable, frozen = training.partition(params, kind)
+    trainable, frozen = training.partition(params, Training(steps=1, kind=kind))
     assert not set(leaves(trainable)) & set(leaves(frozen))
     merged = leaves(training.merge(trainable, frozen))
     assert merged.keys() == leaves(params).keys()
@@ -113,7 +114,7 @@ def test_partition_and_merge_take_apart_and_put_together(params, kind):
 
 
 def test_what_the_expert_is(params):
-    trainable, frozen = (leaves(part) for part in training.partition(params, "expert"))
+    trainable, frozen = (leaves(part) for part in training.partition(params, EXPERT))
     names = {"/".join(path) for path in trainable}
     assert {path[0] for path in frozen} == {"PaliGemma"}
     assert "PaliGemma/llm/layers/attn/q_einsum_1/w" in names
@@ -130,7 +131,7 @@ def test_what_the_expert_is(params):
 def test_expert_training_leaves_the_vlm_as_it_is(params, batch):
     run = Run("expert", params)
     before = leaves(params)
-    _, frozen = training.partition(params, "expert")
+    _, frozen = training.partition(params, EXPERT)
     state, _ = run.after(2, batch)
     after = leaves(state.params)
     for path, leaf in before.items():
@@ -150,6 +151,23 @@ def test_the_loss_falls_on_one_batch(full, batch):
     assert all(np.isfinite(losses))
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:3]), losses
     assert int(state.step) == 30
+
+
+@pytest.mark.parametrize("kind", ["full", "expert"])
+def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
+    twice = jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), batch)  # six rows
+    found = {}
+    for parts in (1, 3):
+        run = Run(kind, params, batch=2 * BATCH, accumulate=parts, flow_samples=1)
+        state, metrics = run.step(run.start(), *twice, jax.random.key(7))
+        found[parts] = metrics, jax.tree.leaves(state.optimizer)
+    (one, moments), (three, others) = found[1], found[3]
+    np.testing.assert_allclose(three["loss"], one["loss"], rtol=1e-6)
+    np.testing.assert_allclose(three["rows"], one["rows"], rtol=3e-6)
+    np.testing.assert_allclose(three["gradient_norm"], one["gradient_norm"], rtol=1e-6)
+    largest = max(float(np.abs(leaf).max()) for leaf in moments if leaf.ndim)
+    for old, new in zip(moments, others, strict=True):  # the first moment is a tenth of the gradient
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6 * largest)
 
 
 def test_a_resumed_run_repeats_the_uninterrupted_one(full, batch):

@@ -1,0 +1,110 @@
+"""openpi's own training step at sizes of ours, to be measured beside ours."""
+
+import dataclasses
+import importlib
+import importlib.util
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.pi05.config import Pi05Config
+
+
+def openpi_step(
+    checkout: Path, config: Pi05Config, batch: int, kind: str
+) -> tuple[Callable[[], Any], list[str]]:
+    """(one step on random weights and a batch of zeros, compiled at its first call, what it was given).
+
+    The step is `train_step` of the checkout's scripts/train.py; `kind` is expert, full or lora, frozen as
+    openpi's filters do it. openpi calls its sizes by name: in this process the names mean `config`'s sizes.
+
+    Raises MorphVlaError when there is no checkout, and MissingExtraError when it cannot be imported here.
+    """
+    script = checkout / "scripts" / "train.py"
+    if not script.is_file():
+        raise MorphVlaError(f"{checkout} is no checkout of openpi: scripts/train.py is not there")
+    added = [str(checkout / "src"), str(checkout / "packages" / "openpi-client" / "src")]
+    sys.path[:0] = [path for path in added if path not in sys.path]
+    try:
+        jax = importlib.import_module("jax")
+        jax.config.update("jax_numpy_dtype_promotion", "standard")
+        theirs = runpy.run_path(str(script))
+        model = _resized(config, kind)
+        settings = _settings(model, batch, kind)
+    except (ImportError, AttributeError) as error:
+        raise MissingExtraError(
+            f"openpi cannot be imported here ({str(error).splitlines()[0]}); run this in the environment of "
+            "`make test-openpi`"
+        ) from error
+    mesh = importlib.import_module("openpi.training.sharding").make_mesh(1)
+    state, _ = theirs["init_train_state"](settings, jax.random.key(0), mesh, resume=False)
+    step = jax.jit(
+        lambda key, state, batch: theirs["train_step"](settings, key, state, batch), donate_argnums=1
+    )
+    seen, actions = model.inputs_spec(batch_size=batch)
+    inputs = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), (seen, actions))
+    carried = [state]
+
+    def again() -> None:
+        carried[0], info = step(jax.random.key(1), carried[0], inputs)
+        jax.block_until_ready(info)
+
+    return again, [f"paligemma {model.paligemma_variant}", f"expert {model.action_expert_variant}"]
+
+
+def _resized(config: Pi05Config, kind: str) -> Any:
+    """A configuration of openpi whose names of sizes mean ours, for the rest of this process."""
+    from openpi.models import gemma, model, pi0_config, siglip
+
+    low = gemma.get_config("gemma_2b_lora").lora_configs, gemma.get_config("gemma_300m_lora").lora_configs
+
+    def sized(variant: str) -> Any:
+        expert = "300m" in variant
+        size = config.expert if expert else config.prefix
+        pairs = low[expert] if "lora" in variant else {}
+        return gemma.Config(
+            size.width, config.depth, size.mlp_dim, config.heads, config.kv_heads, config.head_dim, pairs
+        )
+
+    vit, pixels = config.vit, (config.image_size, config.image_size)
+    patch = (vit.patch, vit.patch)
+    sizes = {
+        "width": vit.width,
+        "depth": vit.depth,
+        "mlp_dim": vit.mlp_dim,
+        "num_heads": vit.heads,
+        "patch_size": patch,
+    }
+    changed: Any = (gemma, siglip, model)
+    changed[0].get_config, changed[0].PALIGEMMA_VOCAB_SIZE = sized, config.vocab
+    changed[1].decode_variant = lambda _: sizes
+    changed[2].IMAGE_RESOLUTION = pixels
+    changed[2].preprocess_observation.__kwdefaults__["image_resolution"] = pixels
+    suffix: Any = "_lora" if kind == "lora" else ""
+    return pi0_config.Pi0Config(
+        dtype=config.dtype,
+        pi05=True,
+        action_dim=config.action_dim,
+        action_horizon=config.horizon,
+        max_token_len=config.max_tokens,
+        paligemma_variant=f"gemma_2b{suffix}",  # pyright: ignore[reportArgumentType]
+        action_expert_variant=f"gemma_300m{suffix}",  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _settings(model: Any, batch: int, kind: str) -> Any:
+    """A training configuration of openpi's for a kind of fine-tuning."""
+    from flax import nnx
+    from openpi.shared import nnx_utils
+    from openpi.training import config
+
+    frozen: Any = model.get_freeze_filter()
+    if kind == "expert":
+        frozen = nnx.All(nnx_utils.PathRegex("PaliGemma/.*"), nnx.Not(nnx_utils.PathRegex(".*llm.*_1.*")))
+    plain = config.TrainConfig(
+        name="bench", exp_name="bench", model=model, batch_size=batch, wandb_enabled=False
+    )
+    return dataclasses.replace(plain, freeze_filter=frozen)

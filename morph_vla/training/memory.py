@@ -1,0 +1,191 @@
+"""What a training run needs of a device's memory, by formula: before anything is allocated or compiled.
+
+    parameters   what learns in float32, what is frozen in the model's type (in float32 from random weights)
+    gradients    float32, of what learns; twice while microbatches are added up
+    optimizer    AdamW's two moments, float32, of what learns
+    average      float32, of what learns
+    activations  what the backward pass reads, or what the forward pass of a frozen part holds at once,
+                 whichever is more; with `remat` a layer's input per layer and one layer whole
+
+All but activations are divided by the FSDP axis; rows are divided by both axes. Fused kernels hold less, a
+compiler's copies more: on small models the total is within a factor of two of what XLA reports for the
+compiled step, arguments and temporaries (tests/training/test_memory.py; nine steps on a CPU: 0.65 to 1.19 of
+it). At full size one figure was measured (shared/facts/performance.md: an H200, action expert, batch 32):
+5.1 GB of temporary memory, where gradients and activations here make 5.5.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from morph_vla.pi05 import counts
+from morph_vla.pi05.config import GemmaConfig, Pi05Config
+from morph_vla.pi05.model import init_params
+from morph_vla.training.config import Recipe, Training
+from morph_vla.training.kinds import learns, reached
+
+GB = 1e9
+WIDTHS = {"float32": 4, "bfloat16": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Bytes on one device."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    average: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class Lever:
+    """A change of the recipe, and the bytes that it saves on one device."""
+
+    change: str
+    saves: int
+
+
+def estimate(recipe: Recipe, data: int = 1, fsdp: int = 1) -> Estimate:
+    """What one of `data` x `fsdp` devices holds while `recipe` trains."""
+    training, model = recipe.training, recipe.model
+    held = WIDTHS[model.dtype] if recipe.weights else 4
+    learnt = frozen = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes(model)):
+        if learns(tuple(str(key.key) for key in path), training):
+            learnt += int(leaf.size)
+        else:
+            frozen += int(leaf.size)
+    rows = -(-training.batch // (training.accumulate * data * fsdp))
+    sums = 2 if training.accumulate > 1 else 1
+    return Estimate(
+        (4 * learnt + held * frozen) // fsdp,
+        sums * 4 * learnt // fsdp,
+        8 * learnt // fsdp,
+        4 * learnt // fsdp,
+        activations(model, training, rows) + _images(model, -(-training.batch // (data * fsdp))),
+    )
+
+
+def shapes(model: Pi05Config) -> dict[str, Any]:
+    """The shapes of all parameters."""
+    model = dataclasses.replace(model, dtype="float32", remat=False, unroll=False)  # no shape depends on them
+    return jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+
+
+def activations(model: Pi05Config, training: Training, rows: int) -> int:
+    """Bytes of the activations of `rows` observations with their noise draws."""
+    count, flows = counts.tokens(model), reached(training)
+    seen, own = count["image"] + count["prompt"], count["action"] + count["kinematic"]
+    suffixes = rows * training.flow_samples
+    cache = 2 * model.depth * model.kv_heads * model.head_dim * WIDTHS[model.dtype]
+    cached = cache * seen * (rows + (suffixes if training.flow_samples > 1 else 0))
+    vision = rows * len(model.cameras) * model.patches * _vision(model, flows["vision encoder"])
+    language = rows * seen * _expert(model, model.prefix, seen, flows["language model"])
+    suffix = suffixes * own * _expert(model, model.expert, seen + own, True)
+    kept = [part for part, name in ((vision, "vision encoder"), (language, "language model")) if flows[name]]
+    passing = [
+        part for part, name in ((vision, "vision encoder"), (language, "language model")) if not flows[name]
+    ]
+    return cached + max(sum(kept) + suffix, *passing, 0)
+
+
+def _expert(model: Pi05Config, size: GemmaConfig, keys: int, backward: bool) -> int:
+    """Bytes per token of one expert's layers."""
+    width, heads = WIDTHS[model.dtype], model.heads * model.head_dim
+    own = 8 * size.width + 4 * heads + 2 * model.kv_heads * model.head_dim
+    attention = model.heads * keys * (4 + width)
+    if not backward:  # attention and feed-forward have their turns
+        return size.width * width + max(3 * size.mlp_dim * width, attention + 3 * heads * width)
+    layer = own * width + 4 * size.width + attention + 7 * size.mlp_dim * width
+    return model.depth * size.width * width + layer if model.remat else model.depth * layer
+
+
+def _vision(model: Pi05Config, backward: bool) -> int:
+    """Bytes per patch of SigLIP's layers."""
+    width, vit = WIDTHS[model.dtype], model.vit
+    attention = vit.heads * model.patches * (4 + width)
+    if not backward:
+        return vit.width * width + max(2 * vit.mlp_dim * width, attention + 3 * vit.width * width)
+    layer = 9 * vit.width * width + 4 * vit.width + attention + 4 * vit.mlp_dim * width
+    return vit.depth * vit.width * width + layer if model.remat else vit.depth * layer
+
+
+def _images(model: Pi05Config, rows: int) -> int:
+    """Augmented images, float32."""
+    return rows * len(model.cameras) * 3 * model.image_size**2 * 4
+
+
+def levers(recipe: Recipe, data: int = 1, fsdp: int = 1) -> list[Lever]:
+    """What would save memory, in the order to try, each alone; none that saves nothing."""
+    before = estimate(recipe, data, fsdp).total
+    found = [
+        Lever(change, before - estimate(other, data, more).total)
+        for change, other, more in _changes(recipe, data, fsdp)
+    ]
+    return [lever for lever in found if lever.saves > 0]
+
+
+def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe, int]]:
+    training, model = recipe.training, recipe.model
+    plain = dataclasses.replace(model, lora=None)
+
+    def trained(**keys: Any) -> Recipe:
+        return dataclasses.replace(recipe, training=dataclasses.replace(training, **keys), model=plain)
+
+    if training.kind != "expert":
+        yield "training.kind: expert", trained(kind="expert", lora=None), fsdp
+    if training.kind == "full":
+        yield "training.kind: lora", trained(kind="lora", lora=None), fsdp
+    most = training.batch // (data * fsdp)
+    if most > training.accumulate:
+        yield f"training.accumulate: {most}", trained(accumulate=most), fsdp
+    if not model.remat:
+        yield (
+            "model.remat: true",
+            dataclasses.replace(recipe, model=dataclasses.replace(model, remat=True)),
+            fsdp,
+        )
+    if training.batch > 1:
+        half = training.batch // 2
+        yield f"training.batch: {half}", trained(batch=half, accumulate=1), fsdp
+    yield f"training.mesh.fsdp: {8 * fsdp}", recipe, 8 * fsdp
+    if model.dtype == "float32":
+        smaller = dataclasses.replace(model, dtype="bfloat16")
+        yield "model.dtype: bfloat16", dataclasses.replace(recipe, model=smaller), fsdp
+
+
+def device_memory() -> tuple[str, int] | None:
+    """The name of the device that JAX would use and its bytes, where they are known."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return device.device_kind, int(stats["bytes_limit"])
+    if device.platform == "cpu" and hasattr(os, "sysconf"):
+        return "this machine", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def words(recipe: Recipe, data: int = 1, fsdp: int = 1) -> str:
+    """The estimate in a few lines; where it does not fit, or no device is known, the levers as well."""
+    found, device = estimate(recipe, data, fsdp), device_memory()
+    parts = ", ".join(f"{name} {size / GB:.3g}" for name, size in dataclasses.asdict(found).items())
+    lines = [f"memory: about {found.total / GB:.3g} GB a device ({parts})"]
+    if data * fsdp > 1:
+        lines[0] += f", on {data} x {fsdp} devices (data x fsdp)"
+    if device is not None:
+        fits = "fits" if found.total <= device[1] else "does not fit"
+        lines.append(f"{fits} into the {device[1] / GB:.3g} GB of {device[0]}")
+    if device is None or found.total > device[1]:
+        lines.append("what would save memory, in the order to try:")
+        lines += [f"  {lever.change}: {lever.saves / GB:.3g} GB" for lever in levers(recipe, data, fsdp)]
+    return "\n".join(lines)

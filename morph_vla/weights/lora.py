@@ -1,0 +1,114 @@
+"""Low-rank pairs in a checkpoint: which leaves they are, whose, and what the weights are with them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05.config import Lora, LowRank
+from morph_vla.weights.checkpoint import Checkpoint, flat, nested
+from morph_vla.weights.names import is_lora
+
+TARGETS = {"attention": "attn/", "feed-forward": "mlp"}  # what a target's leaves begin with, in a layer
+_LAYERS = "PaliGemma/llm/layers/"
+
+
+def weight_of(leaf: str) -> str:
+    """The weight that a half stands beside.
+
+    >>> weight_of("PaliGemma/llm/layers/attn/q_einsum/lora_b")
+    'PaliGemma/llm/layers/attn/q_einsum/w'
+    >>> weight_of("PaliGemma/llm/layers/mlp/gating_einsum_lora_a")
+    'PaliGemma/llm/layers/mlp/gating_einsum'
+    """
+    owner, _, half = leaf.rpartition("/")
+    return f"{owner}/w" if half in ("lora_a", "lora_b") else leaf[: -len("_lora_a")]
+
+
+def lora_of(opened: Checkpoint) -> Lora | None:
+    """The pairs that a checkpoint holds: ranks and targets from its shapes, alpha from its recipe.
+
+    One that comes without a recipe has alpha = rank, as openpi's variants have. Which parts learn whole no
+    checkpoint needs to say. Raises MorphVlaError for pairs of several ranks in one expert.
+    """
+    names = [name for name in opened.entries if is_lora(name)]
+    if not names:
+        return None
+    recipes = [opened.path / place for place in ("about/recipe.json", "recipe.json")]  # now, and earlier
+    stored = next((_recorded(path.read_text(encoding="utf-8")) for path in recipes if path.is_file()), {})
+    found: list[LowRank | None] = []
+    for expert, key in enumerate(("language_model", "action_expert")):
+        own = [name for name in names if _expert(name) == expert and name.endswith("lora_a")]
+        ranks = {opened.entries[name].shape[-1] for name in own}
+        if len(ranks) > 1:
+            raise MorphVlaError(
+                f"{opened.path}: the {key.replace('_', ' ')} has low-rank pairs of several ranks "
+                f"({', '.join(map(str, sorted(ranks)))}); a model of ours has one for an expert"
+            )
+        if not ranks:
+            found.append(None)
+            continue
+        rank = ranks.pop()
+        targets: Any = tuple(t for t, start in TARGETS.items() if any(f"layers/{start}" in n for n in own))
+        found.append(LowRank(rank, float(stored.get(key, rank)), targets))
+    return Lora(found[0], found[1])
+
+
+def _recorded(text: str) -> dict[str, float]:
+    """Each expert's alpha in a run's recipe."""
+    lora = (json.loads(text).get("model") or {}).get("lora") or {}
+    return {key: pair["alpha"] for key, pair in lora.items() if isinstance(pair, dict)}
+
+
+def _expert(leaf: str) -> int:
+    return int(any(part.endswith("_1") for part in leaf.split("/")))
+
+
+def same_pairs(one: Lora | None, other: Lora | None) -> bool:
+    """Whether the two have the same leaves under the same factors (order of targets aside)."""
+    return _pairs(one) == _pairs(other)
+
+
+def _pairs(lora: Lora | None) -> list[Any]:
+    if lora is None:
+        return [None, None]
+    found = (lora.language_model, lora.action_expert)
+    return [None if low is None else (low.rank, low.alpha, frozenset(low.targets)) for low in found]
+
+
+def merge_lora(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
+    """The parameters without pairs, whose weights are W + (alpha / rank) A B: the same model to rounding.
+
+    Added up in float32 and rounded to the weight's own type.
+    """
+    leaves = flat(params)
+    found = {name: value for name, value in leaves.items() if not is_lora(name)}
+    for name in leaves:
+        if not name.endswith("lora_a"):
+            continue
+        weight, low = weight_of(name), _setting(name, lora)
+        a, b = (np.asarray(leaves[name[:-1] + half], np.float32) for half in "ab")
+        if weight.split("/")[-2].startswith("attn_vec_einsum"):
+            b = np.sum(b, axis=-3, keepdims=True)  # openpi sums over heads in A and in B
+        old = np.asarray(leaves[weight])
+        found[weight] = (old.astype(np.float32) + np.float32(low.scale) * (a @ b)).astype(old.dtype)
+    return nested(found)
+
+
+def with_unit_scale(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
+    """The same pairs at alpha = rank, the factor in B: as openpi's variants read them."""
+    leaves = flat(params)
+    for name, value in leaves.items():
+        if name.endswith("lora_b"):
+            old = np.asarray(value)
+            leaves[name] = (old.astype(np.float32) * _setting(name, lora).scale).astype(old.dtype)
+    return nested(leaves)
+
+
+def _setting(leaf: str, lora: Lora) -> LowRank:
+    low = lora.action_expert if _expert(leaf) else lora.language_model
+    if low is None:
+        raise MorphVlaError(f"{leaf}: a low-rank pair that the settings do not have")
+    return low

@@ -1,0 +1,87 @@
+"""The paper's tables as variants: every row, on the full recipe and on its small twin."""
+
+import dataclasses
+import json
+
+import jax
+import pytest
+
+from morph_vla.errors import ConfigError
+from morph_vla.pi05 import counts
+from morph_vla.training import ablations, config
+
+ROWS = {1: 7, 2: 6, 3: 5, 4: 6, 5: 4, 11: 12}  # as many as each table has
+
+
+def test_the_grid_is_whole_and_has_no_duplicates():
+    variants = list(ablations.VARIANTS.values())
+    assert {table: sum(v.table == table for v in variants) for table in ROWS} == ROWS
+    settings = [(v.overrides, v.measured_on, v.warm_start) for v in variants if not v.same_as]
+    assert len(settings) == len(set(settings))
+    for variant in variants:
+        if variant.same_as:
+            assert ablations.VARIANTS[variant.same_as].overrides == variant.overrides
+        assert variant.name == f"table{variant.table}.{variant.name.partition('.')[2]}"
+
+
+def test_half_widths_are_those_of_300_trials_of_three_tasks():
+    """Wilson's half-width at n = 300 for the printed average, to the printed digit and rounding."""
+    for variant in ablations.VARIANTS.values():
+        p, n, z = variant.success / 100, 300, 1.959964
+        half = 100 * z * ((p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5) / (1 + z**2 / n)
+        assert variant.half_width == pytest.approx(half, abs=0.11), variant.name
+
+
+@pytest.mark.parametrize("recipe", ["pi05_droid", "panda_demo"])
+def test_every_variant_is_a_recipe(recipe):
+    base, seen = config.load(recipe), {}
+    assert base.model.morphology is not None
+    for name, variant in ablations.VARIANTS.items():
+        found = config.load(f"{recipe}@{name}")
+        body = found.model.morphology
+        assert dataclasses.replace(found, model=base.model, weights=base.weights) == base
+        assert (body is None) == name.endswith("baseline")
+        if body is not None:
+            assert body.max_joints == base.model.morphology.max_joints
+            seen.setdefault(body, found.model)
+        if variant.warm_start:
+            assert found.weights == f"runs/{recipe}@{variant.warm_start}/checkpoints/{base.training.steps}"
+    assert len(seen) == 22
+    for body, model in seen.items():
+        with jax.numpy_dtype_promotion("standard"):
+            leaves = counts.plugin_shapes(model)
+        assert ("film" in str(leaves)) == body.film
+
+
+def test_overrides_come_after_the_variant_and_a_wrong_one_names_the_nearest(run):
+    found = config.load("panda_demo@table3.chunks-4", ["model.morphology.chunks=2", "training.seed=3"])
+    assert found.model.morphology is not None
+    assert (found.model.morphology.chunks, found.training.seed) == (2, 3)
+    with pytest.raises(ConfigError, match=r"no variant 'table3\.chunk-4'; did you mean 'table3\.chunks-4'"):
+        config.load("panda_demo@table3.chunk-4")
+    status, out, _ = run("recipes show panda_demo@table1.baseline")
+    assert status == 0
+    assert "morphology: null" in out
+
+
+def test_the_list_says_what_a_model_refuses(run, tmp_path):
+    status, out, _ = run("recipes variants pi05_droid --json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert status == 0
+    assert rows.keys() == ablations.VARIANTS.keys()
+    assert (rows["table1.tokens-mix-film"]["success"], rows["table1.tokens-mix-film"]["half_width"]) == (
+        47.4,
+        5.6,
+    )
+    odd = tmp_path / "odd.yaml"
+    odd.write_text(
+        "data: {dataset: x, robot: panda}\nmodel: {horizon: 12}\ntraining: {steps: 9}\ntokenizer: paligemma\n"
+    )
+    status, out, _ = run(f"recipes variants {odd} --table 3")
+    assert status == 1
+    assert "table3.chunks-4" in out
+    assert "table3.chunks-8: refused" in out
+    assert "morphology.chunks: 8 does not divide the horizon 12; choose one of 1, 2, 3, 4, 6, 12" in out
+    assert run(f"recipes variants {odd} --table 3 --names")[1].split() == [
+        f"table3.chunks-{g}" for g in (1, 2, 4)
+    ]

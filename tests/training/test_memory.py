@@ -1,0 +1,122 @@
+"""The memory estimate: against XLA's own figures on small models, across devices, and its levers."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, init_params
+from morph_vla.pi05.model import example
+from morph_vla.training import config, memory, step
+from morph_vla.training.config import Data, Recipe, Training
+
+SMALL = Pi05Config(
+    vocab=64,
+    image_size=56,
+    cameras=("base_0_rgb",),
+    vit=VitConfig(64, 2, 160, 4, 7),
+    prefix=GemmaConfig(96, 320),
+    expert=GemmaConfig(64, 192),
+    depth=2,
+    heads=4,
+    head_dim=24,
+    action_dim=7,
+    horizon=16,
+    max_tokens=16,
+    dtype="float32",
+    remat=False,
+)
+
+
+def recipe(kind: Any = "expert", batch=8, weights="", model=SMALL, **keys):
+    return Recipe(
+        Data(dataset="x", robot="panda"),
+        model,
+        Training(steps=9, batch=batch, kind=kind, **keys),
+        weights=weights,
+    )
+
+
+@pytest.mark.parametrize(("kind", "remat"), [("expert", True), ("full", False)])
+def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
+    chosen = recipe(kind, model=dataclasses.replace(SMALL, remat=remat))
+    optimizer, _ = step.make_optimizer(chosen.optimizer, chosen.training.steps)
+    state = jax.eval_shape(
+        lambda: step.start(init_params(chosen.model, jax.random.key(0)), optimizer, chosen.training)
+    )
+    seen, actions, _ = example(chosen.model, chosen.training.batch)
+    mask = jnp.ones((chosen.training.batch, 7), bool)
+    advance = step.make_step(chosen.model, chosen.training, optimizer)
+    leaves, form = jax.tree.flatten(seen)  # lowering may not rebuild an Observation
+
+    def on_leaves(state, leaves, *rest):
+        return advance(state, jax.tree.unflatten(form, leaves), *rest)
+
+    lowered = jax.jit(on_leaves, donate_argnums=0).lower(state, leaves, actions, mask, jax.random.key(0))
+    analysis = lowered.compile().memory_analysis()
+    assert analysis is not None
+    wanted = analysis.argument_size_in_bytes + analysis.temp_size_in_bytes
+    found = memory.estimate(chosen)
+    print(f"{kind}, remat {remat}: {found.total / wanted:.2f} of XLA's {wanted / 1e6:.1f} MB")
+    assert 0.5 < found.total / wanted < 2
+    held = found.parameters + found.optimizer + found.average  # all but the batch itself, in the arguments
+    assert held == pytest.approx(analysis.argument_size_in_bytes, rel=0.07)
+
+
+def test_what_learns_decides_and_devices_divide():
+    full, expert = memory.estimate(recipe("full")), memory.estimate(recipe("expert"))
+    assert full.parameters == expert.parameters
+    assert full.optimizer == 2 * full.average == 2 * full.parameters
+    assert 0 < expert.optimizer < full.optimizer
+    held = memory.estimate(
+        recipe("expert", weights="run", model=dataclasses.replace(SMALL, dtype="bfloat16"))
+    )
+    assert held.parameters == expert.average + (expert.parameters - expert.average) // 2
+    many = memory.estimate(recipe("full"), data=2, fsdp=4)
+    assert many.parameters == full.parameters // 4
+    assert many.activations == pytest.approx(full.activations / 8, rel=1e-6)
+    assert memory.estimate(recipe("full", accumulate=4)).activations < full.activations / 2
+
+
+def test_levers_come_in_order_and_save_what_they_say():
+    found = memory.levers(recipe("full"))
+    names = [lever.change for lever in found]
+    assert names == [
+        "training.kind: expert",
+        "training.kind: lora",
+        "training.accumulate: 8",
+        "model.remat: true",
+        "training.batch: 4",
+        "training.mesh.fsdp: 8",
+        "model.dtype: bfloat16",
+    ]
+    before, saves = memory.estimate(recipe("full")).total, {lever.change: lever.saves for lever in found}
+    assert saves["training.kind: expert"] == before - memory.estimate(recipe("expert")).total
+    assert saves["training.batch: 4"] == before - memory.estimate(recipe("full", batch=4)).total
+    assert "training.kind: expert" not in [lever.change for lever in memory.levers(recipe("expert"))]
+
+
+def test_the_words_say_whether_it_fits(monkeypatch):
+    monkeypatch.setattr(memory, "device_memory", lambda: ("a device", 10**12))
+    assert memory.words(recipe()).endswith("fits into the 1e+03 GB of a device")
+    monkeypatch.setattr(memory, "device_memory", lambda: ("a device", 10**6))
+    lines = memory.words(recipe("full"), data=2).split("\n")
+    assert lines[0].startswith("memory: about 0.0")
+    assert lines[0].endswith("on 2 x 1 devices (data x fsdp)")
+    assert lines[1:3] == [
+        "does not fit into the 0.001 GB of a device",
+        "what would save memory, in the order to try:",
+    ]
+    assert lines[3].startswith("  training.kind: expert: 0.0")
+    monkeypatch.setattr(memory, "device_memory", lambda: None)
+    assert "training.accumulate" in memory.words(recipe())
+
+
+def test_the_one_figure_measured_at_full_size():
+    """5.1 GB of temporary memory on an H200 for the action expert's step, batch 32 (facts/performance.md)."""
+    with jax.numpy_dtype_promotion("standard"):
+        found = memory.estimate(config.load("pi05_droid", ["model.morphology=null"]))
+    assert (found.gradients + found.activations) / 1e9 == pytest.approx(5.1, rel=0.15)
+    assert found.average == 4 * 430_098_464

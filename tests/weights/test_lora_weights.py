@@ -1,0 +1,137 @@
+"""Low-rank pairs in checkpoints: read as they are, merged where the model has none, begun anew."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from morph_vla import weights
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05.config import Lora, LowRank
+from morph_vla.weights.checkpoint import flat, nested
+from morph_vla.weights.names import is_lora
+
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+LORA = Lora(LowRank(3, 7.0), LowRank(5, 5.0, ("attention",)))
+
+
+@pytest.fixture(scope="module")
+def model(host):
+    return dataclasses.replace(host, lora=LORA)
+
+
+@pytest.fixture(scope="module")
+def paired(model, drawn):
+    return drawn(model, 3)
+
+
+@pytest.fixture(scope="module")
+def stored(paired, tmp_path_factory):
+    """A checkpoint as training leaves it: the parameters, and the recipe that says alpha."""
+    folder = tmp_path_factory.mktemp("run") / "7"
+    weights.save_morph_vla(folder, paired)
+    plain = {
+        "language_model": {"rank": 3, "alpha": 7.0},
+        "action_expert": {"rank": 5, "alpha": 5.0},
+        "whole": [],
+    }
+    (folder / "about").mkdir()
+    (folder / "about/recipe.json").write_text(json.dumps({"model": {"lora": plain}}))
+    return folder
+
+
+def without(tree):
+    return nested({name: leaf for name, leaf in flat(tree).items() if not is_lora(name)})
+
+
+def by_hand(paired, name, layer=1):
+    """A few merged weights, written out."""
+    leaves, layers = flat(paired), "PaliGemma/llm/layers/"
+    half = lambda module, end: leaves[f"{layers}{module}{end}"][layer]  # noqa: E731
+    if name == "mlp/linear":
+        return half(name, "") + 7 / 3 * half(name, "_lora_a") @ half(name, "_lora_b")
+    if name == "attn/q_einsum_1/w":
+        a, b = half("attn/q_einsum_1", "/lora_a"), half("attn/q_einsum_1", "/lora_b")
+        return half(name, "") + np.einsum("ndr,nrh->ndh", a, b)
+    a, b = half("attn/attn_vec_einsum", "/lora_a"), half("attn/attn_vec_einsum", "/lora_b")
+    return half(name, "") + 7 / 3 * np.einsum("nhr,mrd->nhd", a, b)
+
+
+def test_a_run_says_its_own_pairs(stored, paired, model, equal):
+    assert weights.lora_of(weights.open_checkpoint(stored)) == LORA
+    equal(weights.load(stored, model)[0], paired)
+    equal(weights.load(stored)[0], paired)
+
+
+@pytest.mark.parametrize("name", ["mlp/linear", "attn/q_einsum_1/w", "attn/attn_vec_einsum/w"])
+def test_a_model_without_pairs_gets_merged_weights(stored, paired, host, name):
+    found, _ = weights.load(stored, host)
+    assert not any(map(is_lora, flat(found)))
+    wanted = by_hand(paired, name)
+    np.testing.assert_allclose(flat(found)[f"PaliGemma/llm/layers/{name}"][1], wanted, atol=1e-5)
+
+
+def test_other_ranks_begin_anew_on_merged_weights(stored, paired, host):
+    other = dataclasses.replace(host, lora=Lora(None, LowRank(2, 2.0, ("feed-forward",))))
+    found, report = weights.load(stored, other)
+    merged = flat(weights.merge_lora(paired, LORA))
+    fresh = {name for name in flat(found) if is_lora(name)}
+    assert fresh == {row.leaf for row in report.new}
+    assert len(fresh) == 4
+    for name, leaf in flat(found).items():
+        if name not in fresh:
+            np.testing.assert_array_equal(leaf, merged[name])
+        elif name.endswith("b"):
+            assert not leaf.any()
+    assert len(report.merged) == 16
+    assert "8 low-rank pairs merged into their weights" in report.summary()
+
+
+def test_a_checkpoint_without_pairs_begins_them(openpi, lerobot, model, params, equal):
+    for source in (openpi, lerobot):
+        found, report = weights.load(source, model)
+        equal(without(found), params)
+        assert len(report.new) == 16
+        assert all(is_lora(row.leaf) for row in report.new)
+
+
+def test_openpis_own_pairs_have_alpha_at_rank(tmp_path, paired, host):
+    weights.save_openpi(tmp_path / "openpi", paired)
+    found = weights.lora_of(weights.open_checkpoint(tmp_path / "openpi"))
+    assert found == Lora(LowRank(3, 3.0), LowRank(5, 5.0, ("attention",)))
+
+
+def test_convert_merges_and_keeps_when_told(run, stored, paired, tmp_path, equal):
+    assert run(f"weights convert {stored} {tmp_path / 'merged'} --to openpi")[0] == 0
+    merged = weights.merge_lora(paired, LORA)
+    equal(weights.load(tmp_path / "merged")[0], merged)
+    assert run(f"weights convert {stored} {tmp_path / 'kept'} --to openpi --keep-lora")[0] == 0
+    kept = weights.load(tmp_path / "kept")[0]
+    again = weights.lora_of(weights.open_checkpoint(tmp_path / "kept"))
+    assert again is not None
+    for name, leaf in flat(weights.merge_lora(kept, again)).items():
+        np.testing.assert_allclose(leaf, flat(merged)[name], atol=2e-5)
+    assert run(f"weights convert {stored} {tmp_path / 'lerobot'} --to lerobot")[0] == 0
+    equal(weights.load(tmp_path / "lerobot")[0], merged)
+    status, _, err = run(f"weights convert {stored} {tmp_path / 'no'} --to lerobot --keep-lora")
+    assert status == 2
+    assert "--keep-lora: LeRobot's pi0.5 has no low-rank pairs; leave it out, they are merged" in err
+
+
+def test_what_cannot_be_said_is_refused(paired, host, tmp_path):
+    with pytest.raises(
+        MorphVlaError, match=r"no place for 16 leaves of low-rank pairs; merge them into their"
+    ):
+        weights.save_lerobot(tmp_path / "refused", paired, host)
+    leaves = flat(paired)
+    name = "PaliGemma/llm/layers/mlp/linear_lora_a"
+    weights.save_openpi(tmp_path / "mixed", nested(leaves | {name: leaves[name][..., :2]}))
+    with pytest.raises(
+        MorphVlaError, match=r"the language model has low-rank pairs of several ranks \(2, 3\)"
+    ):
+        weights.load(tmp_path / "mixed", host)
