@@ -59,7 +59,8 @@ def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
             found = [p for p in container.demux(stream) if p.size and not p.is_discard]
             if any(p.pts is None for p in found):
                 raise MorphVlaError(f"{path}: the video cannot be decoded: its frames have no time stamps")
-            keys = sorted((p.pts, p.dts if p.dts is not None else p.pts) for p in found if p.is_keyframe)
+            begin = [p for p in found if p.is_keyframe] or found[:1]  # none is marked in spoilt files
+            keys = sorted((p.pts, p.dts if p.dts is not None else p.pts) for p in begin)
             return sorted(p.pts for p in found), keys
     except (av.error.FFmpegError, OSError) as error:
         raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error

@@ -113,8 +113,29 @@ def ahead(at: Callable[[int], Any], start: int, steps: int, threads: int) -> Ite
     if start >= steps:
         return iter(())
     grain = require("grain", "lerobot")
+
+    def tried(step: int) -> Any:
+        try:
+            return at(step)
+        except MorphVlaError as error:  # grain would add lines of its own to the sentence
+            return _Failed(error)
+
+    def unwrapped() -> Iterator[Any]:
+        for item in made:
+            if isinstance(item, _Failed):
+                raise item.error
+            yield item
+
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
-    return iter(grain.MapDataset.range(start, steps).map(at).to_iter_dataset(options))
+    made = iter(grain.MapDataset.range(start, steps).map(tried).to_iter_dataset(options))
+    return unwrapped()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Failed:
+    """What a step raised, on its way through grain."""
+
+    error: MorphVlaError
 
 
 def _whole(weights: Sequence[float | int]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morph_vla.data.mixture import _whole, held_out, interleave, mix
+from morph_vla.data.mixture import _whole, ahead, held_out, interleave, mix
 from morph_vla.errors import MorphVlaError
 
 ROWS = np.arange(100, 113)
@@ -120,3 +120,16 @@ def test_a_larger_share_holds_the_smaller_one():
     assert (held_out(503, 0.5) >= held_out(503, 0.1)).all()
     assert not held_out(503, 0.0).any()
     assert (held_out(503, 0.3, "a") != held_out(503, 0.3, "b")).any()
+
+
+def test_an_error_comes_out_of_the_threads_in_its_own_words_and_in_its_place():
+    def at(step):
+        if step == 5:
+            raise MorphVlaError("no such step")
+        return step
+
+    found = ahead(at, 2, 9, 3)
+    assert [next(found) for _ in range(3)] == [2, 3, 4]
+    with pytest.raises(MorphVlaError, match=r"^no such step$"):
+        next(found)
+    assert list(ahead(at, 9, 9, 3)) == []
