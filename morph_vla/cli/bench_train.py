@@ -5,7 +5,7 @@ that what else the machine does falls on all of them; medians. `data` is what ha
 read: to the device, augmentation, noise (reading it is `morph-vla bench data`). `prefix` is the pass over
 images and prompt, with its backward pass where something before the action expert learns; `suffix` the loss
 and its backward pass; `optimizer` AdamW, clip and average. What the parts add up to differs from the whole by
-what a compiler shares between them.
+what a compiler shares between them. The small model mostly shows what it costs to start anything at all.
 """
 
 import argparse

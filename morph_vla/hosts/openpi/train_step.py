@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import runpy
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def openpi_step(
     try:
         jax = importlib.import_module("jax")
         jax.config.update("jax_numpy_dtype_promotion", "standard")
+        _stand_in_for_lerobot()
         theirs = runpy.run_path(str(script))
         model = _resized(config, kind)
         settings = _settings(model, batch, kind)
@@ -53,6 +55,18 @@ def openpi_step(
         jax.block_until_ready(info)
 
     return again, [f"paligemma {model.paligemma_variant}", f"expert {model.action_expert_variant}"]
+
+
+def _stand_in_for_lerobot() -> None:
+    """Empty modules where openpi's loader imports its lerobot, a git commit; the step never asks for it."""
+    if "lerobot" in sys.modules or importlib.util.find_spec("lerobot") is not None:
+        return
+    name = ""
+    for part in ("lerobot", "common", "datasets", "lerobot_dataset"):
+        name = f"{name}.{part}".lstrip(".")
+        sys.modules[name] = types.ModuleType(name)
+        if "." in name:
+            setattr(sys.modules[name.rpartition(".")[0]], part, sys.modules[name])
 
 
 def _resized(config: Pi05Config, kind: str) -> Any:
