@@ -92,10 +92,9 @@ def activations(model: Pi05Config, training: Training, rows: int) -> int:
     vision = rows * len(model.cameras) * model.patches * _vision(model, flows["vision encoder"])
     language = rows * seen * _expert(model, model.prefix, seen, flows["language model"])
     suffix = suffixes * own * _expert(model, model.expert, seen + own, True)
-    kept = [part for part, name in ((vision, "vision encoder"), (language, "language model")) if flows[name]]
-    passing = [
-        part for part, name in ((vision, "vision encoder"), (language, "language model")) if not flows[name]
-    ]
+    sizes = [(vision, flows["vision encoder"]), (language, flows["language model"])]
+    kept = [size for size, flow in sizes if flow]
+    passing = [size for size, flow in sizes if not flow]
     return cached + max(sum(kept) + suffix, *passing, 0)
 
 
