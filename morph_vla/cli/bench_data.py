@@ -97,7 +97,7 @@ class Sides:
             for name, one in footage.items()
         }
         self.decoding_s = time.perf_counter() - begun
-        video = {name: frames.Video(one, self.pool) for name, one in footage.items()}
+        video = {name: frames.opened(one, self.pool) for name, one in footage.items()}
         data = lerobot_loader.dataset(self.recordings.root, horizon)
         theirs = lerobot_loader.Resized(data, size)
         self.loaders: dict[str, Iterator[Any]] = {

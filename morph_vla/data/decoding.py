@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from morph_vla.data.pictures import Tables, UndecodableError
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.pixels import resize_with_pad
 
@@ -37,14 +38,6 @@ class Wanted:
     pts: int
     key_pts: int
     key_dts: int
-
-
-class UndecodableError(Exception):
-    """Frame number `at` of those asked for could not be decoded."""
-
-    def __init__(self, at: int, reason: str):
-        super().__init__(reason)
-        self.at = at
 
 
 def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -127,10 +120,10 @@ class Film:
 
 
 class Films:
-    """The files a worker has open: the `most` that were used last."""
+    """The files a worker has open: the `most` videos that were used last, and as many tables of pictures."""
 
     def __init__(self, most: int = MAX_OPEN):
-        self._most = most
+        self._most, self.tables = most, Tables(most)
         self._open: collections.OrderedDict[str, Film] = collections.OrderedDict()
 
     def __len__(self) -> int:
@@ -158,6 +151,7 @@ class Films:
 
     def close(self) -> None:
         """Close all files."""
+        self.tables.close()
         while self._open:
             self._open.popitem()[1].close()
 
@@ -193,20 +187,29 @@ def serve(pipe: int, memory: int, size: int, parent: int) -> None:
 def answer(request: dict[str, Any], films: Films, pictures: np.ndarray, size: int) -> dict[str, Any]:
     """Answer a request: {"index": path}, or {"frames": [[path, pts, key_pts, key_dts], ...]}.
 
-    With "file" and "rows" the frames go into those rows of that .npy file, else into `pictures`. The answer
-    is {"index": [times, keys]}, {"done": count}, or {"error": reason}, with "at", the place of a frame among
-    those asked for, where it is about one.
+    Of pictures within a table it is {"index": path, "column": name}, answered by the first rows of its row
+    groups, or {"table": path, "column": name, "root": path of the dataset, "at": [rows]}. With "file" and
+    "rows" the frames go into those rows of that .npy file, else into `pictures`. The answer is {"index":
+    [times, keys]}, {"done": count}, or {"error": reason}, with "at", the place of a frame among those asked
+    for, where it is about one.
     """
     try:
+        if "index" in request and "column" in request:
+            return {"index": films.tables.starts(request["index"], request["column"]).tolist()}
         if "index" in request:
             return {"index": index(request["index"])}
-        wanted = [Wanted(*item) for item in request["frames"]]
-        out, rows = pictures, range(len(wanted))
+        if "table" in request:
+            words = (request[key] for key in ("table", "column", "root", "at"))
+            count, found = len(request["at"]), films.tables.pictures(*words)
+        else:
+            wanted = [Wanted(*item) for item in request["frames"]]
+            count, found = len(wanted), films.pictures(wanted)
+        out, rows = pictures, range(count)
         if "file" in request:
             out, rows = np.load(Path(request["file"]), mmap_mode="r+"), request["rows"]
-        for row, picture in zip(rows, films.pictures(wanted), strict=True):
+        for row, picture in zip(rows, found, strict=True):
             out[row] = resize_with_pad(picture, size)
-        return {"done": len(wanted)}
+        return {"done": count}
     except UndecodableError as error:
         return {"error": str(error), "at": error.at}
     except Exception as error:  # whatever it is, the parent must hear of it

@@ -44,6 +44,28 @@ class Entry:
     videos: Mapping[str, Video]  # by camera, without 'observation.images.'
 
 
+def keys_of(features: Mapping[str, Any], *kinds: str) -> list[str]:
+    """The features whose dtype is one of `kinds`."""
+    return [key for key, one in features.items() if isinstance(one, dict) and one.get("dtype") in kinds]
+
+
+def camera_of(key: str, features: Mapping[str, Any]) -> str:
+    """A camera's name: its feature's without 'observation.images.', unless another feature has that name."""
+    short = key.removeprefix(IMAGES)
+    return key if short in features else short
+
+
+def named(camera: str, cameras: Sequence[str]) -> str:
+    """The one of `cameras` that is meant, with or without 'observation.images.'; else `camera` itself."""
+    short = camera.removeprefix(IMAGES)
+    return camera if camera in cameras or short not in cameras else short
+
+
+def nearest_camera(camera: str, cameras: Sequence[str]) -> str:
+    """`nearest` for a camera that is not there, with or without 'observation.images.'."""
+    return nearest(camera.removeprefix(IMAGES), cameras)
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A dataset as its meta files describe it."""
@@ -64,9 +86,12 @@ class Layout:
     @property
     def cameras(self) -> tuple[str, ...]:
         """The cameras' names, without 'observation.images.'."""
-        kinds = ("video", "image")
-        found = [name for name, value in self.features.items() if value.get("dtype") in kinds]
-        return tuple(name.removeprefix(IMAGES) for name in found)
+        return tuple(camera_of(key, self.features) for key in keys_of(self.features, "video", "image"))
+
+    @property
+    def pictures(self) -> dict[str, str]:
+        """Camera -> feature, of those whose pictures are within the table."""
+        return {camera_of(key, self.features): key for key in keys_of(self.features, "image")}
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -75,7 +100,8 @@ class Layout:
 
     def key_of(self, camera: str) -> str:
         """The feature that a camera's name stands for."""
-        return camera if camera in self.info["features"] else f"{IMAGES}{camera}"
+        keys = keys_of(self.features, "video", "image")
+        return next((key for key in keys if camera_of(key, self.features) == camera), f"{IMAGES}{camera}")
 
     def names(self, features: Sequence[str]) -> tuple[str, ...]:
         """The names of the values of several features joined; () where one has none."""
@@ -89,6 +115,9 @@ class Layout:
 class Rows:
     """The rows of one file, or of several; what is not finite is kept."""
 
+    files: tuple[Path, ...]
+    file_of: Int[np.ndarray, "n"]  # the place in `files`
+    number: Int[np.ndarray, "n"]  # of the row in its file
     values: Mapping[str, Float[np.ndarray, "n _"]]
     episode: Int[np.ndarray, "n"]
     frame: Int[np.ndarray, "n"]
@@ -136,6 +165,9 @@ def rows(layout: Layout, features: Sequence[str], path: Path, dtype: Any = np.fl
         lengths = np.diff(np.r_[starts, len(episode)])
         frame = np.arange(len(episode)) - np.repeat(starts, lengths)
     return Rows(
+        (path,),
+        np.zeros(len(episode), np.int64),
+        np.arange(len(episode)),
         {name: tables.matrix(path, table, name).astype(dtype, copy=False) for name in features},
         episode,
         frame,
@@ -149,7 +181,11 @@ def joined(parts: Sequence[Rows]) -> Rows:
     first = parts[0]
     times = [part.timestamp for part in parts if part.timestamp is not None]
     tasks = [part.task for part in parts if part.task is not None]
+    before = np.cumsum([0, *(len(part.files) for part in parts)])
     return Rows(
+        tuple(path for part in parts for path in part.files),
+        np.concatenate([part.file_of + count for part, count in zip(parts, before, strict=False)]),
+        np.concatenate([part.number for part in parts]),
         {name: np.concatenate([part.values[name] for part in parts]) for name in first.values},
         np.concatenate([part.episode for part in parts]),
         np.concatenate([part.frame for part in parts]),
@@ -161,6 +197,9 @@ def joined(parts: Sequence[Rows]) -> Rows:
 def chosen(found: Rows, kept: Bool[np.ndarray, "n"]) -> Rows:
     """Some of the rows."""
     return Rows(
+        found.files,
+        found.file_of[kept],
+        found.number[kept],
         {name: value[kept] for name, value in found.values.items()},
         found.episode[kept],
         found.frame[kept],
@@ -202,7 +241,7 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
         raise MorphVlaError(f"{root}: v3.0 without the table of its episodes (meta/episodes is missing)")
     data = info.get("data_path", "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet")
     video = info.get("video_path") or "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-    keys = _video_keys(info)
+    keys = keys_of(info["features"], "video")
     for path in found:
         needed = ["episode_index", "data/chunk_index", "data/file_index"]
         of_videos = [
@@ -218,7 +257,7 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
                 if isinstance(chunk, int) and isinstance(file, int):
                     place = _video_path(root, video, key, chunk_index=chunk, file_index=file)
                     begin, end = (row.get(f"videos/{key}/{word}_timestamp") for word in ("from", "to"))
-                    videos[key.removeprefix(IMAGES)] = Video(place, begin, end)
+                    videos[camera_of(key, info["features"])] = Video(place, begin, end)
             chunk, file = int(row["data/chunk_index"]), int(row["data/file_index"])
             where = info_file.expand(root, data, {"chunk_index": chunk, "file_index": file})
             tasks = tuple(map(str, row.get("tasks") or ()))
@@ -266,11 +305,11 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
         path = info_file.expand(root, data, fields)
         path = next((p for p in (path, *(c / path.name for c in chunks)) if p.is_file()), path)
         videos = {}
-        for key in _video_keys(info):
+        for key in keys_of(info["features"], "video"):
             place = _video_path(root, video, key, **fields)
             others = (chunk / key / place.name for chunk in of_videos)
             place = next((p for p in (place, *others) if p.is_file()), place)
-            videos[key.removeprefix(IMAGES)] = Video(place, None, None)
+            videos[camera_of(key, info["features"])] = Video(place, None, None)
         tasks = line.get("tasks")
         tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
         yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
@@ -300,14 +339,6 @@ def lines_of(path: Path) -> list[dict[str, Any]] | None:
             raise MorphVlaError(f"{path}:{number}: expected an object")
         found.append(value)
     return found
-
-
-def _video_keys(info: Mapping[str, Any]) -> list[str]:
-    return [
-        name
-        for name, value in info["features"].items()
-        if isinstance(value, dict) and value.get("dtype") == "video"
-    ]
 
 
 def _video_path(root: Path, template: Any, key: str, **fields: int) -> Path:

@@ -5,19 +5,21 @@ Values (state, action, episode bounds) come from the parquet files without decod
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from morph_vla.data import layout as layouts
 from morph_vla.data import versions
-from morph_vla.data.frames import Footage
+from morph_vla.data.footage import Footage
 from morph_vla.data.layout import Entry, Layout, Rows
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import MorphVlaError
 
 STATE, ACTION = "observation.state", "action"
+SAMPLES, SAMPLE = 17, 1 << 16  # parts of a table of pictures that stand for it, and their bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Recordings:
     tasks: tuple[str, ...]
     cameras: tuple[str, ...]  # names without 'observation.images.'
     entries: tuple[Entry, ...] = ()  # of each episode: its number in the dataset, its videos
+    pictures: Mapping[str, str] = MappingProxyType({})  # camera -> column, of those within the tables
+    rows: Rows | None = None  # where in the tables each frame is
 
     @property
     def frames(self) -> int:
@@ -105,6 +109,8 @@ def read(
         tasks=tasks,
         cameras=ready.cameras,
         entries=tuple(by_index[int(index)] for index in rows.episode[starts]),
+        pictures=ready.pictures,
+        rows=dataclasses.replace(rows, values={}),
     )
 
 
@@ -136,20 +142,22 @@ def _check_finite(found: Layout, name: str, value: np.ndarray, rows: Rows) -> No
 
 
 def footage(recordings: Recordings, camera: str) -> Footage:
-    """Where every frame of one camera lies, by what meta/episodes says.
+    """Where every frame of one camera lies: by what meta/episodes says, or within the tables.
 
-    Raises MorphVlaError for a camera that is not there; the nearest is named.
+    `camera` may have its 'observation.images.' or not. Raises MorphVlaError for one that is not there; the
+    nearest is named.
     """
+    camera = layouts.named(camera, recordings.cameras)
     if camera not in recordings.cameras:
-        raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{nearest(camera, recordings.cameras)}")
+        near = layouts.nearest_camera(camera, recordings.cameras)
+        raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{near}")
+    if camera in recordings.pictures and recordings.rows is not None:
+        return _within_tables(recordings, camera, recordings.rows)
     files: dict[Path, int] = {}
     file_of, number = np.empty(recordings.frames, np.int64), np.empty(recordings.frames, np.int64)
     for entry, start, end in zip(recordings.entries, recordings.starts, recordings.ends, strict=True):
         if camera not in entry.videos:
-            raise MorphVlaError(
-                f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}; "
-                "pictures within the table are not read"
-            )
+            raise MorphVlaError(f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}")
         video = entry.videos[camera]
         file_of[start:end] = files.setdefault(video.path, len(files))
         number[start:end] = round((video.begin or 0.0) * recordings.fps) + np.arange(end - start)
@@ -162,13 +170,30 @@ def footage(recordings: Recordings, camera: str) -> Footage:
         number=number,
         starts=recordings.starts,
         ends=recordings.ends,
+        indices=tuple(entry.index for entry in recordings.entries),
+    )
+
+
+def _within_tables(recordings: Recordings, camera: str, rows: Rows) -> Footage:
+    return Footage(
+        root=recordings.root,
+        camera=camera,
+        content=_content_key(recordings, camera),
+        files=rows.files,
+        file_of=rows.file_of,
+        number=rows.number,
+        starts=recordings.starts,
+        ends=recordings.ends,
+        column=recordings.pictures[camera],
+        indices=tuple(entry.index for entry in recordings.entries),
     )
 
 
 def _content_key(recordings: Recordings, camera: str) -> str:
     """A name for the dataset's content: its values, where each episode begins, and the sizes of its videos.
 
-    The sizes tell apart two recordings of the same motion through different cameras.
+    The sizes tell apart two recordings of the same motion through different cameras. Of tables that hold
+    pictures it has samples too: one that was mended may be as large as before.
     """
     digest = hashlib.sha256(recordings.state.tobytes())
     digest.update(recordings.action.tobytes())
@@ -177,4 +202,12 @@ def _content_key(recordings: Recordings, camera: str) -> str:
     for path in dict.fromkeys(videos):
         size = path.stat().st_size if path.is_file() else 0
         digest.update(f"{path.relative_to(recordings.root).as_posix()} {size}\n".encode())
+    tables = recordings.rows.files if camera in recordings.pictures and recordings.rows is not None else ()
+    for path in tables:
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(recordings.root).as_posix()} {size}\n".encode())
+        with path.open("rb") as file:
+            for place in np.linspace(0, max(0, size - SAMPLE), SAMPLES).astype(int).tolist():
+                file.seek(place)
+                digest.update(file.read(SAMPLE))
     return digest.hexdigest()[:16]

@@ -136,7 +136,7 @@ class _Desk:
 
 
 def _ended(how: str, request: dict[str, Any]) -> str:
-    path = request["index"] if "index" in request else request["frames"][0][0]
+    path = request.get("index") or request.get("table") or request["frames"][0][0]
     return (
         f"a worker that decodes video ended ({how}) while it read {path}; a machine out of memory does that: "
         "try fewer data.workers. The same command goes on"

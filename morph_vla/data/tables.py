@@ -11,15 +11,19 @@ from morph_vla.errors import MorphVlaError, nearest, require
 
 MAX_FRAMES = 1_000_000  # of an episode: nine hours at 30 Hz
 MAX_ROWS = 200_000_000  # of a file that holds many
+BUFFER = 1 << 18  # bytes read at once of a file that is streamed
 MAX_BYTES = 2 << 30  # of the chosen columns of a file, unpacked
 
 
-def open_file(path: Path) -> Any:
-    """A pyarrow ParquetFile; raises MorphVlaError for what is none, such as a file that was cut."""
+def open_file(path: Path, stream: bool = False) -> Any:
+    """A pyarrow ParquetFile; raises MorphVlaError for what is none, such as a file that was cut.
+
+    `stream`: its parts are read as they are needed rather than whole columns at once.
+    """
     parquet = require("pyarrow.parquet", "lerobot")
     arrow = require("pyarrow", "lerobot")
     try:
-        return parquet.ParquetFile(path)
+        return parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER if stream else 0)
     except (arrow.ArrowException, OSError) as error:
         reason = "; ".join(str(error).splitlines()[:1])
         raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error

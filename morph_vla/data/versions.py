@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from morph_vla.data import layout as layouts
+from morph_vla.data import pictures
 from morph_vla.data.layout import Entry, Layout
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.pi05.paligemma import cache_folder
@@ -135,6 +136,9 @@ def _convert(found: Layout, chosen: Sequence[Entry], final: Path, say: Say) -> N
         with _quiet():
             converter = require("lerobot.scripts.convert_dataset_v21_to_v30", "lerobot")
             converter.convert_dataset(f"local/{final.name}", root=stage, push_to_hub=False)
+        columns = [found.pictures[camera] for camera in cameras if camera in found.pictures]
+        for path in sorted((stage / "data").rglob("*.parquet")) if columns else ():
+            pictures.regroup(path, columns, found.root)
         if found.fps != int(found.fps):  # the converter cuts a rate to a whole number
             path = stage / "meta" / "info.json"
             path.write_text(json.dumps({**json.loads(path.read_text()), "fps": found.fps}, indent=2))
@@ -176,6 +180,7 @@ def _write_meta(
     for name in NUMBERS:
         features.setdefault(name, {"dtype": "int64", "shape": [1], "names": None})
     lengths = [_length(entry) for entry in chosen]
+    filmed = [camera for camera in cameras if camera not in found.pictures]
     info = {
         **found.info,
         "codebase_version": "v2.1",
@@ -183,11 +188,11 @@ def _write_meta(
         "total_episodes": len(chosen),
         "total_frames": sum(lengths),
         "total_tasks": len(found.tasks),
-        "total_videos": len(chosen) * len(cameras),
+        "total_videos": len(chosen) * len(filmed),
         "total_chunks": 1,
         "chunks_size": max(1000, len(chosen)),
         "splits": {"train": f"0:{len(chosen)}"},
-        "video_path": "videos/chunk-000/{video_key}/episode_{episode_index:06d}.mp4" if cameras else None,
+        "video_path": "videos/chunk-000/{video_key}/episode_{episode_index:06d}.mp4" if filmed else None,
         "data_path": "data/chunk-000/episode_{episode_index:06d}.parquet",
     }
     (meta / "info.json").write_text(json.dumps(info), encoding="utf-8")

@@ -1,4 +1,7 @@
-"""What is wrong with a dataset's videos, by their headers and the last packets of each: none is decoded."""
+"""What is wrong with a dataset's videos, by their headers and the last packets of each: none is decoded.
+
+Of a camera whose pictures are within the tables a few are (`picture_problems`).
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from morph_vla.data.layout import Entry, Layout
+from morph_vla.data import layout as layouts
+from morph_vla.data import picture_problems
+from morph_vla.data.layout import Entry, Layout, Rows
 from morph_vla.data.problems import Problem
-from morph_vla.errors import nearest, require
+from morph_vla.errors import require
 
 THREADS = 8
 
@@ -25,28 +30,34 @@ class Header:
 
 
 def of_cameras(
-    found: Layout, entries: Sequence[Entry], cameras: Sequence[str], lengths: Mapping[int, int]
+    found: Layout,
+    entries: Sequence[Entry],
+    cameras: Sequence[str],
+    lengths: Mapping[int, int],
+    rows: Rows | None = None,
 ) -> Iterator[Problem]:
-    """Problems of these episodes' and cameras' videos; `lengths`: the frames of each in the tables."""
+    """Problems of these episodes' and cameras' videos; `lengths`: the frames of each in the tables.
+
+    `rows`: the tables' rows, as far as they could be read.
+    """
     where = str(found.root)
-    for camera in cameras:
+    for asked in cameras:
+        camera = layouts.named(asked, found.cameras)
         if camera not in found.cameras:
-            near = nearest(camera, found.cameras) or f" (there are {', '.join(found.cameras) or 'none'})"
+            others = f" (there are {', '.join(found.cameras) or 'none'})"
+            near = layouts.nearest_camera(camera, found.cameras) or others
             yield Problem(
                 "error", where, f"no camera '{camera}'{near}", "name the dataset's camera with `cameras`"
             )
+            continue
+        if camera in found.pictures:
+            yield from picture_problems.of_camera(found, camera, rows) if rows is not None else ()
             continue
         videos = {entry.index: entry.videos[camera] for entry in entries if camera in entry.videos}
         without = [entry.index for entry in entries if camera not in entry.videos]
         if without:
             text = f"camera '{camera}' has no video of {len(without)} of {len(entries)} episodes"
-            yield Problem(
-                "error",
-                where,
-                text,
-                "pictures within the table are not read; make videos of them",
-                without[0],
-            )
+            yield Problem("error", where, text, "repair the meta files, or leave the camera out", without[0])
         yield from _missing(found, camera, {index: video.path for index, video in videos.items()})
         files: dict[Path, list[int]] = {}
         for index, video in videos.items():

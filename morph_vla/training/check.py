@@ -1,7 +1,8 @@
 """A recipe held against its data, robots, tokenizer and weights before anything is trained, in seconds.
 
 `check` returns every problem it finds, and raises for none. Values are read, videos are known by their
-headers, parameters by their names: nothing is decoded, converted, downloaded or loaded.
+headers, parameters by their names: no video is decoded, nothing converted, downloaded or loaded. Of
+pictures within tables a few are decoded.
 """
 
 import dataclasses
@@ -90,7 +91,8 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str) -> tuple[Checked, list[Pr
     if judged.rows is not None:
         indices, counts = np.unique(judged.rows.episode, return_counts=True)
         lengths |= dict(zip(indices.tolist(), counts.tolist(), strict=True))
-    said += video_problems.of_cameras(found, judged.entries, tuple(asked.cameras.values()), lengths)
+    cameras = tuple(asked.cameras.values())
+    said += video_problems.of_cameras(found, judged.entries, cameras, lengths, judged.rows)
     if not asked.cameras:
         text = f"no camera of the dataset is used (it has {', '.join(found.cameras) or 'none'})"
         remedy = "name them with `cameras`; without one the policy is blind"

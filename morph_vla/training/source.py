@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, frames, lerobot, mixture, pool, presets, transforms
+from morph_vla.data import actions, frames, layout, lerobot, mixture, pool, presets, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
@@ -111,7 +111,7 @@ class Source:
         if mode == "auto":
             mode = "cache" if frames.fit([one for own in footage for one in own.values()], size) else "video"
         if mode == "video":
-            return [{name: frames.Video(one, self.workers) for name, one in own.items()} for own in footage]
+            return [{name: frames.opened(one, self.workers) for name, one in own.items()} for own in footage]
         found: list[dict[str, frames.Kept | frames.Video]] = []
         for part, own in zip(self.parts, footage, strict=True):
             found.append({})
@@ -219,8 +219,9 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
         )
     held = mixture.held_out(len(found.starts), recipe.data.held_out)[found.episode_of()]
     plugin = recipe.model.morphology
+    cameras = {name: layout.named(own, found.cameras) for name, own in asked.cameras.items()}
     return Part(
-        asked,
+        dataclasses.replace(asked, cameras=cameras),
         robot,
         found,
         np.array([not joint.is_gripper for joint in robot.joints]),

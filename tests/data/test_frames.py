@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph_vla.data import decoding, frames, pool
+from morph_vla.data import footage as footage_module
 from morph_vla.errors import MorphVlaError
 from morph_vla.pixels import resize_with_pad
 
@@ -138,7 +139,7 @@ def test_the_cache_has_those_pixels_whoever_decodes(footage, pixels, workers, tm
 
 
 def test_a_whole_file_is_decoded_in_parts_that_begin_where_decoding_can(footage, monkeypatch):
-    monkeypatch.setattr(frames, "RUN", 5)
+    monkeypatch.setattr(footage_module, "RUN", 5)
     video = frames.Video(footage, pool.Here(SIZE))
     runs = list(video.runs())
     assert sorted(row for run in runs for row in run.tolist()) == list(range(111))

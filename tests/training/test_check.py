@@ -267,15 +267,15 @@ def test_names_in_another_order(write):
     assert "write joints: [shoulder_lift, shoulder_pan, " in found[0]
 
 
-def test_a_camera_whose_pictures_are_in_the_table(write):
+def test_a_camera_whose_pictures_should_be_in_the_table(write):
     root = write()
     features = json.loads((root / "meta/info.json").read_text())["features"]
     key = "observation.images.front"
     edit_info(root, features={**features, key: {**features[key], "dtype": "image"}})
     one(
         said(root),
-        rf"error: {root}: episode 0: camera 'front' has no video of 5 of 5 episodes; pictures within the "
-        "table are not read; make videos of them",
+        rf"error: {root}: camera 'front' in 2 files: {root}/data/chunk-000/file-000\.parquet: no column "
+        rf"'{key}'; did you mean 'observation\.state'\?; write the dataset anew, or leave the camera out",
     )
 
 
