@@ -82,7 +82,8 @@ class Data:
     datasets: tuple[Dataset, ...] = ()
     by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
-    # cache: decode all frames once into the run's folder; video: decode them as they are drawn, in processes;
+    # cache: decode all frames once into the run's folder; video: decode them (videos, or pictures within the
+    # tables) as they are drawn, in processes;
     # auto: cache while they take up to 8 GiB (`frames.CACHE_BYTES`). The pixels are the same.
     frames: Mode = "auto"
     workers: int = 0  # processes that decode video; 0: as many as there are cores, up to 16

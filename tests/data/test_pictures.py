@@ -317,6 +317,17 @@ def test_lerobots_own_loader_takes_the_copy_of_an_older_one(write):
     np.testing.assert_array_equal(found, pixels(9, EXTERIOR))
 
 
+def test_statistics_of_pictures_are_kept_in_a_copy(write):
+    root = write("v2.1")
+    one = {key: [[[0.25]], [[0.5]], [[0.75]]] for key in ("min", "max", "mean", "std")}
+    lines = [
+        {"episode_index": index, "stats": {WRIST: {**one, "count": [n]}}} for index, n in enumerate(LENGTHS)
+    ]
+    (root / "meta/episodes_stats.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    stats = json.loads((lerobot.read(root).root / "meta/stats.json").read_text())
+    assert stats[WRIST]["mean"] == one["mean"]
+
+
 def test_a_copy_has_small_row_groups(write, monkeypatch):
     from pyarrow import parquet
 
