@@ -277,6 +277,17 @@ def test_some_episodes_have_their_own_pictures(write, tmp_path):
         np.testing.assert_array_equal(found, np.delete(wanted(EXTERIOR), range(7, 12), axis=0))
 
 
+@pytest.mark.parametrize("version", ["v3.0", "v2.0"])
+def test_videos_and_pictures_go_together(write, tmp_path, version):
+    found = lerobot.read(write(version, keys=(EXTERIOR,), cameras=("front",)))
+    assert set(found.cameras) == {EXTERIOR, "front"}
+    kept = {
+        one: frames.cached(lerobot.footage(found, one), SIZE, tmp_path / "cache") for one in found.cameras
+    }
+    np.testing.assert_array_equal(kept[EXTERIOR], wanted(EXTERIOR))
+    assert (np.diff(kept["front"][:7].mean(axis=(1, 2, 3))) > 4).all()  # `encode_video` grows brighter
+
+
 def test_what_lerobots_own_writer_leaves(tmp_path, workers):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
