@@ -13,7 +13,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("MPLBACKEND", "Agg")
 CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
-# Tests build the same tiny models over and over: what XLA compiled is kept, for all workers and child processes.
+# Tests build the same tiny models over and over: what XLA compiled is kept, for child processes too.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

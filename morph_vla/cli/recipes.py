@@ -1,9 +1,9 @@
-"""`morph-vla recipes list | show | check | variants | presets`."""
+"""`morph-vla recipes list | show | check | scale | variants | presets`."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from morph_vla.cli import files, variants
+from morph_vla.cli import files, recipes_scale, variants
 from morph_vla.cli.common import print_json
 from morph_vla.cli.robots_check import count
 
@@ -20,6 +20,7 @@ EXAMPLES = """
     morph-vla train panda_demo@$v data.dataset=runs/demo/dataset -o runs/panda_demo@$v; done
   morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   (counts at full size)
   morph-vla recipes check panda_demo data.dataset=runs/demos
+  morph-vla recipes scale pi05_g1_dex1 training.mesh.fsdp=8
   morph-vla recipes presets
 """
 
@@ -33,7 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "recipes",
         "morph_vla.training.config:load",
         "morph_vla.cli.counts",
-        more={"check": (summary, run_check)},
+        more={
+            "check": (summary, run_check),
+            "scale": ("a step's time against the number of devices, on paper", recipes_scale.run),
+        },
         alone={
             "variants": (said, variants.run),
             "presets": ("what a dataset entry's `preset` fills in", run_presets),

@@ -65,7 +65,7 @@ def train(
     say = (on_stage if first else None) or (lambda _: None)
     training, checkpoints = recipe.training, folder / "checkpoints"
     mesh = sharding.make_mesh(training.mesh.data, training.mesh.fsdp)
-    sharding.check_batch(training.batch, mesh)
+    sharding.check_batch(training.batch, mesh.size)
     sharding.first_then_others("claim", lambda: _claim(folder, recipe))
     saved = checkpoint.steps(checkpoints)
     make = partial(Source, recipe, folder / "cache", say, jax.process_index(), jax.process_count())
@@ -83,6 +83,11 @@ def train(
         newest = checkpoints / str(saved[-1])
         tokenizer.check_same(checkpoint.about(newest).get("tokenizer"), source.tokenizer, str(newest))
         state = checkpoint.restore(newest, state)
+    held = sharding.bytes_per_device(state) / 2**20
+    along = " x ".join(str(mesh.shape[axis]) for axis in sharding.AXES)
+    say(
+        f"parameters, average, optimizer: {held:.2f} MiB on each of {mesh.size} devices ({along} data x fsdp)"
+    )
     curve = Curve(folder / "log.jsonl", int(state.step), first)
     with checkpoint.Saver(checkpoints, training.keep, training.keep_every) as saver:
         work = _Work(source, mesh, optimizer, schedule, curve, saver, describe(recipe, source), checkpoints)

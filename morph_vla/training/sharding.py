@@ -105,12 +105,12 @@ def place_key(seed: int, mesh: Mesh) -> jax.Array:
     return jax.jit(lambda: jax.random.key(seed), out_shardings=whole(mesh))()
 
 
-def check_batch(batch: int, mesh: Mesh) -> None:
+def check_batch(batch: int, devices: int) -> None:
     """Raise MorphVlaError when the rows of a batch cannot be split over the devices evenly."""
-    if batch % mesh.size:
-        near = max(1, round(batch / mesh.size)) * mesh.size
+    if batch % devices:
+        near = max(1, round(batch / devices)) * devices
         raise MorphVlaError(
-            f"training.batch: {batch} rows cannot be split over {mesh.size} devices evenly; {near} can"
+            f"training.batch: {batch} rows cannot be split over {devices} devices evenly; {near} can"
         )
 
 

@@ -6,6 +6,7 @@ Both are given the same names: `loss`, `loss/panda`, `held_out/panda/loss`, `hel
 
 import dataclasses
 import json
+import secrets
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,7 +69,7 @@ class Wandb:
         wandb = require("wandb", "trackers")
         known = folder / "wandb" / "run.json"
         known.parent.mkdir(parents=True, exist_ok=True)
-        name = json.loads(known.read_text())["id"] if known.exists() else wandb.util.generate_id()
+        name = json.loads(known.read_text())["id"] if known.exists() else secrets.token_hex(4)
         write_text(known, json.dumps({"id": name}))
         self._run = wandb.init(
             project=project, name=folder.name, id=name, resume="allow", dir=str(folder), config=config

@@ -1,0 +1,87 @@
+"""On paper: a training step's time against the number of devices. An estimate of what nobody here has run.
+
+    computing   operations of the step / devices / rate
+    sending     data:  all-reduce of the gradients,  2 (d - 1) / d * gradient bytes / f
+                fsdp:  parameters gathered twice (forward, and again backward) and gradients scattered,
+                       (f - 1) / f * (2 * parameter bytes + gradient bytes)
+                each over the bandwidth of its slowest link
+
+with d groups of f devices. The true time lies between `least` (all that is sent is hidden behind computing)
+and `most` (nothing is). Rows per device become few as devices become many; that a small batch computes at a
+lower rate is not in it, nor the time of data, of the optimizer's update and of checkpoints.
+"""
+
+import dataclasses
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import Pi05Config, counts
+from morph_vla.training.config import Training
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What one device does, and what joins it to the others."""
+
+    name: str
+    rate: float  # [operation/s] of the whole step, as measured on one device
+    near: float  # [byte/s] between devices of one host
+    far: float  # [byte/s] for each device between hosts
+    per_host: int
+
+
+H200 = Machine(
+    name="H200, eight to a host",
+    # Our step of action-expert tuning at full size, batch 32: 149.5 TFLOP in 309 ms, measured on one H200.
+    rate=149.5e12 / 0.309,
+    near=450e9,  # NVLink 4, one way, by NVIDIA's data sheet
+    far=50e9,  # one 400 Gbit/s adapter per device
+    per_host=8,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Seconds of one step on a number of devices."""
+
+    devices: int
+    data: int
+    fsdp: int
+    computing: float  # [s]
+    sending: float  # [s]
+
+    @property
+    def least(self) -> float:
+        """[s] with everything sent hidden behind computing."""
+        return max(self.computing, self.sending)
+
+    @property
+    def most(self) -> float:
+        """[s] with nothing hidden."""
+        return self.computing + self.sending
+
+
+def step_time(
+    model: Pi05Config,
+    training: Training,
+    learnt: int,
+    parameters: int,
+    devices: int,
+    fsdp: int = 1,
+    machine: Machine = H200,
+) -> Estimate:
+    """A step of `model` on `devices`, of whose `parameters` `learnt` have gradients (float32).
+
+    Raises MorphVlaError when `fsdp` does not divide `devices`, or the batch has fewer rows than devices.
+    """
+    if devices % fsdp:
+        raise MorphVlaError(f"{devices} devices cannot be grouped by fsdp {fsdp}")
+    if training.batch % devices:
+        raise MorphVlaError(f"a batch of {training.batch} cannot be split over {devices} devices evenly")
+    groups = devices // fsdp
+    work = counts.training_step(model, training.batch, training.flow_samples, training.kind)
+    gradients, gathered = 4 * learnt, (2 if model.dtype == "bfloat16" else 4) * parameters
+    within = machine.near if fsdp <= machine.per_host else machine.far
+    across = machine.near if devices <= machine.per_host else machine.far
+    sent = (fsdp - 1) / fsdp * (2 * gathered + gradients) / within
+    sent += 2 * (groups - 1) / groups * gradients / fsdp / across
+    return Estimate(devices, groups, fsdp, work / devices / machine.rate, sent)

@@ -1,0 +1,96 @@
+"""`morph-vla train`: a folder's own recipe, beginning anew, several processes, suites on the way."""
+
+import dataclasses
+import json
+
+import pytest
+
+from morph_vla.cli import train as cli_train
+from morph_vla.robots.dropin import to_plain
+from morph_vla.training import config
+
+
+def test_without_a_recipe_it_says_what_to_name(run):
+    status, _, err = run("train -o nowhere")
+    assert (status, err) == (2, "error: name a recipe, or go on with a run: --resume -o FOLDER\n")
+
+
+def test_resume_wants_a_run(run, folder):
+    status, _, err = run("train --resume -o empty")
+    assert (status, err) == (2, "error: empty: no run to go on with (recipe.json is missing)\n")
+
+
+def test_resume_alone_finds_the_finished_run(run, tiny_run):
+    status, out, _ = run(f"train --resume -o {tiny_run.folder} --json")
+    assert status == 0
+    assert json.loads(out[out.index("{") :])["checkpoint"] == str(tiny_run.checkpoint)
+
+
+def test_resume_and_overwrite_do_not_go_together(run):
+    _, _, err = run("train --resume --overwrite -o here")
+    assert "--resume goes on with a run and --overwrite removes it; give one of them" in err
+
+
+def test_overwrite_removes_a_run_and_nothing_else(tmp_path):
+    for name in ("recipe.json", "log.jsonl", "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    outside = tmp_path.parent / "outside"
+    outside.mkdir()
+    (tmp_path / "cache").symlink_to(outside)
+    cli_train.remove_run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert outside.is_dir()
+
+
+def test_overwrite_leaves_a_folder_that_is_no_run(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(cli_train.MorphVlaError, match=r"holds no run .*; nothing is removed"):
+        cli_train.remove_run(tmp_path)
+
+
+def test_a_part_of_where_processes_meet_is_not_enough(run):
+    _, _, err = run("train panda_demo -o here --processes 2")
+    assert "--coordinator, --processes and --process go together; --coordinator, --process missing" in err
+
+
+def test_a_run_that_goes_on_may_use_other_devices_but_no_other_seed(tiny_recipe, tiny_run):
+    from morph_vla.training import loop
+
+    mesh = dataclasses.replace(tiny_recipe.training, mesh=config.Mesh(1, 1), keep=5)
+    again = loop.train(dataclasses.replace(tiny_recipe, training=mesh), tiny_run.folder)
+    assert again.checkpoint == tiny_run.checkpoint
+
+
+def test_a_runs_own_recipe_comes_back_as_it_was(tiny_recipe, tiny_run):
+    assert to_plain(config.of_run(tiny_run.folder)) == to_plain(tiny_recipe)
+
+
+@pytest.mark.slow
+@pytest.mark.gl
+def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeypatch, capsys):
+    from morph_vla.sim import suite
+
+    small = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
+    load = suite.load
+    monkeypatch.setattr(
+        suite, "load", lambda name, *rest: load(name, [*small, "episode_seconds=1", "settle_seconds=0.1"])
+    )
+    asked = config.Evaluation(("panda_cube_in_bowl",), every=3, episodes=2)
+    recipe = dataclasses.replace(tiny_recipe, evaluation=asked)
+    for _ in range(2):  # the second finds them there
+        cli_train.train(recipe, tmp_path)
+    tried = sorted(path.name for path in (tmp_path / "evaluations").iterdir())
+    assert tried == ["3-panda_cube_in_bowl", "6-panda_cube_in_bowl"]
+    record = json.loads((tmp_path / "evaluations" / "6-panda_cube_in_bowl" / "record.json").read_text())
+    assert record["summary"]["trials"] == 2
+    assert "panda_cube_in_bowl, step 6: " in capsys.readouterr().out
+
+
+def test_recipes_scale_prints_an_estimate_that_says_so(run):
+    status, out, _ = run("recipes scale pi05_droid")
+    assert status == 0
+    assert out.startswith("an estimate, nothing was run: H200, eight to a host, 484 TFLOP/s each\n")
+    rows = json.loads(run("recipes scale pi05_droid --json")[1])
+    assert [row["devices"] for row in rows] == [1, 2, 4, 8, 16, 32]
+    assert all(row["least"] <= row["most"] for row in rows)

@@ -1,0 +1,46 @@
+"""The paper estimate: its limits, and the one step that was measured."""
+
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import Pi05Config
+from morph_vla.training import estimate
+from morph_vla.training.config import Training
+
+MODEL = Pi05Config(horizon=16)
+EXPERT = Training(steps=1, batch=32, kind="expert")
+LEARNT, ALL = 430_098_464, 3_353_433_872
+
+
+def of(devices, fsdp=1, training=EXPERT):
+    return estimate.step_time(MODEL, training, LEARNT, ALL, devices, fsdp)
+
+
+def test_one_device_is_the_measured_step():
+    assert of(1).most == pytest.approx(0.309, rel=1e-3)
+    assert of(1).sending == 0
+
+
+def test_computing_falls_with_the_devices_and_sending_does_not():
+    found = [of(devices) for devices in (1, 2, 4, 8, 16, 32)]
+    assert [one.computing for one in found] == pytest.approx(
+        [0.309 / n for n in (1, 2, 4, 8, 16, 32)], rel=1e-3
+    )
+    sent = [one.sending for one in found]
+    assert sent == sorted(sent)
+    assert all(max(one.computing, one.sending) == one.least <= one.most for one in found)
+
+
+def test_an_all_reduce_by_hand():
+    # 2 (d - 1) / d of 4 bytes a gradient at 450 GB/s within a host
+    assert of(8).sending == pytest.approx(2 * 7 / 8 * 4 * LEARNT / 450e9)
+    # groups of 8 on two hosts: gathered in bfloat16 twice, scattered, then an eighth across hosts
+    both = 7 / 8 * (2 * 2 * ALL + 4 * LEARNT) / 450e9 + 2 * 1 / 2 * 4 * LEARNT / 8 / 50e9
+    assert of(16, 8).sending == pytest.approx(both)
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(MorphVlaError, match="6 devices cannot be grouped by fsdp 4"):
+        of(6, 4)
+    with pytest.raises(MorphVlaError, match="a batch of 32 cannot be split over 64 devices evenly"):
+        of(64)
