@@ -47,22 +47,19 @@ def narrow(found: Stats) -> list[int]:
 
 
 def widened(found: Stats, names: tuple[str, ...] = ()) -> Stats:
-    """A dimension that hardly moves is widened to MIN_SPAN about its middle, and named in a warning.
+    """Dimensions that hardly move are widened to MIN_SPAN about their middle, and named in one warning.
 
-    Divided by its own width, noise in it would outweigh every other joint.
+    Divided by its own width, noise in such a one would outweigh every other joint.
     """
-    low, high = list(found.q01), list(found.q99)
+    low, high, named = list(found.q01), list(found.q99), []
     for d in narrow(found):
         name = names[d] if d < len(names) else f"value {d}"
-        logging.getLogger("morph_vla").warning(
-            "%s hardly moves (q01 %.4g, q99 %.4g): its range is widened to %g",
-            name,
-            low[d],
-            high[d],
-            MIN_SPAN,
-        )
+        named.append(f"{name} (q01 {low[d]:.4g}, q99 {high[d]:.4g})")
         middle = (low[d] + high[d]) / 2
         low[d], high[d] = middle - MIN_SPAN / 2, middle + MIN_SPAN / 2
+    if named:
+        words = "hardly moves: its range is" if len(named) == 1 else "hardly move: their ranges are"
+        logging.getLogger("morph_vla").warning("%s %s widened to %g", ", ".join(named), words, MIN_SPAN)
     return dataclasses.replace(found, q01=tuple(low), q99=tuple(high))
 
 

@@ -236,6 +236,7 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
             "cameras": dict(part.asked.cameras),
             "state_stats": dataclasses.asdict(source.stats[name].state),
             "action_stats": dataclasses.asdict(source.stats[name].action),
+            "statistics": source.stats[name].source,
         }
     return {
         "schema": 3,

@@ -43,7 +43,7 @@ def test_a_dimension_that_hardly_moves_is_widened_and_named(values, names, calle
     still[:, 1] = 5.0
     with caplog.at_level(logging.WARNING, "morph_vla"):
         found = stats.compute(still, names)
-    assert caplog.messages == [f"{called} hardly moves (q01 5, q99 5): its range is widened to 0.01"]
+    assert caplog.messages == [f"{called} (q01 5, q99 5) hardly moves: its range is widened to 0.01"]
     assert found.q01[1] == pytest.approx(4.995)
     assert found.q99[1] == pytest.approx(5.005)
     np.testing.assert_allclose(found.normalise(still)[:, 1], 0, atol=1e-3)

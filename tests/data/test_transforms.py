@@ -35,7 +35,7 @@ def test_a_dimension_that_never_moves_is_named_and_does_not_explode(recorded, ca
     values[:, 2] = 0.5
     values[0, 2] = 0.50001
     found = stats.compute(values, ("shoulder", "elbow", "wrist"))
-    assert caplog.messages == ["wrist hardly moves (q01 0.5, q99 0.5): its range is widened to 0.01"]
+    assert caplog.messages == ["wrist (q01 0.5, q99 0.5) hardly moves: its range is widened to 0.01"]
     assert np.abs(found.normalise(values)[:, 2]).max() < 0.01
 
 

@@ -80,7 +80,7 @@ def test_a_degenerate_dimension_is_widened_or_refused_and_named(caplog):
     part = recorded()
     part.recordings.action[:, 1] = 3.0
     found = of_robot("arm", JOINTS, [part], HORIZON)
-    assert caplog.messages == ["elbow hardly moves (q01 3, q99 3): its range is widened to 0.01"]
+    assert caplog.messages == ["elbow (q01 3, q99 3) hardly moves: its range is widened to 0.01"]
     assert (found.action.q01[1], found.action.q99[1]) == (2.995, 3.005)
     with pytest.raises(
         MorphVlaError,
