@@ -54,6 +54,17 @@ class Mixture:
         return dataset, np.array([self.rows[d][self.passes[d][p]] for d, p in pairs], np.int64)
 
 
+def row_counts(mixture: Mixture, steps: int) -> list[int]:
+    """How many rows of each dataset the first `steps` steps draw."""
+    places = steps if mixture.by == "batch" else steps * mixture.batch
+    counts, left, remaining = [], places, sum(mixture.weights)
+    for weight in mixture.weights:  # as in `interleave`
+        later = left * (remaining - weight) // remaining
+        counts.append(left - later)
+        left, remaining = later, remaining - weight
+    return [count * (mixture.batch if mixture.by == "batch" else 1) for count in counts]
+
+
 def interleave(
     places: Int[np.ndarray, "b"], weights: tuple[int, ...]
 ) -> tuple[Int[np.ndarray, "b"], Int[np.ndarray, "b"]]:

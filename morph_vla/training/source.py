@@ -89,6 +89,18 @@ class Source:
             training.seed,
             recipe.data.by,
         )
+        if len(self.parts) > 1:
+            self._tell_shares(say)
+
+    def _tell_shares(self, say: Callable[[str], None]) -> None:
+        """What the whole run draws of each dataset."""
+        rows = mixture.row_counts(self.mixture, self.recipe.training.steps)
+        for part, count in zip(self.parts, rows, strict=True):
+            passes = count / len(part.train_rows)
+            say(
+                f"mixture by {self.mixture.by}: {count / sum(rows):.2%} of the run's rows are of "
+                f"{part.asked.robot}, {count} rows, {passes:.2f} passes over {part.asked.dataset}"
+            )
 
     @property
     def robots(self) -> dict[str, Robot]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morph_vla.data.mixture import _whole, ahead, held_out, interleave, mix
+from morph_vla.data.mixture import _whole, ahead, held_out, interleave, mix, row_counts
 from morph_vla.errors import MorphVlaError
 
 ROWS = np.arange(100, 113)
@@ -55,6 +55,14 @@ def test_weights_are_met_all_along(weights):
     share = weights[0] / sum(weights)
     for end in (1, 10, 1000, 100_000):
         assert abs((dataset[:end] == 0).sum() - share * end) <= 1
+
+
+@pytest.mark.parametrize("by", ["row", "batch"])
+@given(weights=st.lists(st.integers(1, 7), min_size=1, max_size=4), steps=st.integers(0, 23))
+def test_what_a_run_draws_of_each_dataset_is_known_beforehand(by, weights, steps):
+    found = mix([ROWS] * len(weights), weights, 5, 0, by)
+    seen = [dataset for step in range(steps) for dataset in found.at(step)[0].tolist()]
+    assert row_counts(found, steps) == [seen.count(dataset) for dataset in range(len(weights))]
 
 
 def test_by_batch_every_batch_is_of_one_dataset():
