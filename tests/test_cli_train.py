@@ -87,6 +87,18 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
     assert "panda_cube_in_bowl, step 6: " in capsys.readouterr().out
 
 
+def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
+    def asked(name):
+        return dataclasses.replace(tiny_recipe, evaluation=config.Evaluation((name,)))
+
+    words = "evaluation.suites: 'so101_pick_orange' is of robot 'so101'; this recipe trains panda"
+    with pytest.raises(cli_train.MorphVlaError, match=words):
+        cli_train.check_suites(asked("so101_pick_orange"), ())
+    with pytest.raises(cli_train.MorphVlaError, match="did you mean 'panda_cube_in_bowl'"):
+        cli_train.check_suites(asked("panda_cube_in_bow"), ())
+    cli_train.check_suites(asked("panda_cube_in_bowl"), ())
+
+
 def test_recipes_scale_prints_an_estimate_that_says_so(run):
     status, out, _ = run("recipes scale pi05_droid")
     assert status == 0

@@ -147,6 +147,7 @@ def train(
     """
     from morph_vla.training import loop, sharding, trackers
 
+    check_suites(recipe, folders)
     say: Callable[..., None] = (lambda *_: None) if quiet else print
     with ExitStack() as stack:
         told: list[Tracker] = []
@@ -200,6 +201,20 @@ def _beside(report: "Report") -> dict[str, str]:
     if report.held_out_loss is not None:
         facts["held out"] = f"{report.held_out_loss:.4f}"
     return facts
+
+
+def check_suites(recipe: "Recipe", folders: "list[str] | tuple[str, ...]") -> None:
+    """Raise MorphVlaError for a suite that is not there, or of a robot that is not trained on."""
+    from morph_vla.sim import suite
+
+    trained = {source.robot for source in recipe.data.sources}
+    for name in recipe.evaluation.suites:
+        robot = suite.load(name, (), folders).robot
+        if robot not in trained:
+            raise MorphVlaError(
+                f"evaluation.suites: '{name}' is of robot '{robot}'; "
+                f"this recipe trains {', '.join(sorted(trained))}"
+            )
 
 
 def try_out(
