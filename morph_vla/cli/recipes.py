@@ -16,8 +16,7 @@ EXAMPLES = """
   morph-vla recipes show demo training.steps=200 --json
   morph-vla recipes variants pi05_droid
   morph-vla recipes show panda_demo@table1.tokens-mix-film
-  for v in $(morph-vla recipes variants panda_demo --names); do   # the twins of the whole grid, small
-    morph-vla train panda_demo@$v data.dataset=runs/demo/dataset -o runs/panda_demo@$v; done
+  morph-vla recipes variants panda_demo --names   # one a line; configs/README.md trains the whole grid
   morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   (counts at full size)
   morph-vla recipes check panda_demo data.dataset=runs/demos
   morph-vla recipes scale pi05_g1_dex1 training.mesh.fsdp=8

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first
   morph-vla train panda_demo data.dataset=runs/demos training.steps=200 -o runs/short
-  morph-vla train --resume -o runs/first        (as the same command does)
+  morph-vla train --resume -o runs/first   # as the same command does
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first --tensorboard --wandb my-project
-  morph-vla train pi05_g1_dex1 -o runs/g1 --distributed        (under SLURM or on a TPU pod: docs/scale.md)
+  morph-vla train pi05_g1_dex1 -o runs/g1 --distributed   # under SLURM or on a TPU pod: docs/scale.md
 """
 
 

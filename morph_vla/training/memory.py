@@ -9,9 +9,9 @@
 
 All but activations are divided by the FSDP axis; rows are divided by both axes. Fused kernels hold less, a
 compiler's copies more: on small models the total is within a factor of two of what XLA reports for the
-compiled step, arguments and temporaries (tests/training/test_memory.py; nine steps on a CPU: 0.65 to 1.19 of
-it). At full size one figure was measured (shared/facts/performance.md: an H200, action expert, batch 32):
-5.1 GB of temporary memory, where gradients and activations here make 5.5.
+compiled step, arguments and temporaries (tests/training/test_memory_estimate.py; nine steps on a CPU: 0.65 to
+1.19 of it). At full size one figure was measured (shared/facts/performance.md: an H200, action expert, batch
+32): 5.1 GB of temporary memory, where gradients and activations here make 5.5.
 """
 
 import dataclasses
