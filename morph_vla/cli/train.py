@@ -2,7 +2,7 @@
 
 import argparse
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,7 @@ def train(
     quiet: bool = False,
     tensorboard: bool = False,
     wandb: str | None = None,
-    folders: "list[str] | tuple[str, ...]" = (),
+    folders: Sequence[str] = (),
 ) -> "Run":
     """Train with a bar, the stages before it, and the table of what learns.
 
@@ -203,7 +203,7 @@ def _beside(report: "Report") -> dict[str, str]:
     return facts
 
 
-def check_suites(recipe: "Recipe", folders: "list[str] | tuple[str, ...]") -> None:
+def check_suites(recipe: "Recipe", folders: Sequence[str]) -> None:
     """Raise MorphVlaError for a suite that is not there, or of a robot that is not trained on."""
     from morph_vla.sim import suite
 
@@ -221,7 +221,7 @@ def try_out(
     recipe: "Recipe",
     checkpoint: Path,
     folder: Path,
-    folders: "list[str] | tuple[str, ...]",
+    folders: Sequence[str],
     say: Callable[..., None],
 ) -> dict[str, float]:
     """Try a checkpoint in the recipe's suites: a record each in FOLDER/STEP-SUITE, and the rates by suite.

@@ -6,12 +6,11 @@ all from where decoding can begin to it: one or two for what LeRobot writes, up 
 A picture within a table costs the reading of its row group up to it.
 """
 
-import contextlib
 import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,8 @@ from jaxtyping import Int, UInt8
 
 from morph_vla.data import pool
 from morph_vla.data.footage import Footage, Video, opened
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import dropin
 
 Mode = Literal["auto", "cache", "video"]
 CACHE_BYTES = 8 << 30  # of decoded frames that `auto` keeps; 57,000 of 224 x 224 pixels
@@ -63,22 +63,14 @@ def cached(
     path = cache / f"{footage.content}-{footage.camera.replace('/', '_')}-{size}.npy"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        with _own(path.with_suffix(".unfinished")) as unfinished:
+        unfinished = path.with_suffix(".unfinished")
+        with dropin.locked(unfinished):
             if not path.exists():
                 _fill(footage, size, unfinished, progress or (lambda *_: None), workers)
                 unfinished.replace(path)
             elif unfinished.exists():  # made by us while another's was being renamed
                 unfinished.unlink()
     return np.load(path, mmap_mode="r")
-
-
-@contextlib.contextmanager
-def _own(path: Path) -> Iterator[Path]:
-    """A file that no other process of this machine works on; the lock goes with the process that has it."""
-    fcntl = require("fcntl", "lerobot")
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield path
 
 
 def _fill(

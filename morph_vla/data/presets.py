@@ -117,8 +117,7 @@ def targets(
     if state.shape != action.shape or action.shape[1] != len(robot.joints):
         raise MorphVlaError(
             f"steps are added to the state, which has {state.shape[1]} values, an action has "
-            f"{action.shape[1]} and "
-            f"robot '{robot.name}' {len(robot.joints)} joints"
+            f"{action.shape[1]} and robot '{robot.name}' {len(robot.joints)} joints"
         )
     moving = np.array([not joint.is_gripper for joint in robot.joints])
     return np.where(moving, state + action.dtype.type(step) * action, action)

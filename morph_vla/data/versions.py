@@ -26,6 +26,7 @@ from morph_vla.data import pictures
 from morph_vla.data.layout import Entry, Layout
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.pi05.paligemma import cache_folder
+from morph_vla.robots import dropin
 
 Say = Callable[[str], None]
 REVISIONS = ("v3.0", "v2.1", "v2.0", "main")  # of a dataset of the Hub, the first that it has
@@ -95,7 +96,7 @@ def ready(found: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -
     final = cache_folder() / "datasets" / f"{found.root.resolve().name}-{content_key(found, chosen)}"
     if not final.is_dir():
         final.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(final.with_name(f".{final.name}.lock")):
+        with dropin.locked(final.with_name(f".{final.name}.lock")):
             if not final.is_dir():
                 say(f"converting {found.root} from LeRobot {found.version} to v3.0 into {final}")
                 _convert(found, chosen, final, say)
@@ -299,14 +300,3 @@ def _quiet() -> Iterator[None]:
         finally:
             logging.disable(level)
             datasets.enable_progress_bars()
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One process at a time, on systems that have such locks; it ends with the process."""
-    with path.open("a") as file:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -34,7 +34,11 @@ def plugin_shapes(config: Pi05Config) -> Shapes:
 
 
 def part_of(path: tuple[str, ...]) -> str:
-    """The part a parameter belongs to, by its openpi name."""
+    """The part a parameter belongs to, by its openpi name.
+
+    Within the transformer the action expert's modules carry the suffix `_1`; in the image encoder that suffix
+    only counts (`LayerNorm_1`).
+    """
     if path[0] == "morphology":
         return "plugin"
     if path[0] != "PaliGemma":

@@ -6,10 +6,11 @@ those of the environment variable MORPH_VLA_PATH, the current directory's, and t
 package.
 """
 
+import contextlib
 import dataclasses
 import enum
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "PATH_VARIABLE",
     "available",
     "find",
+    "locked",
     "read",
     "search_path",
     "to_plain",
@@ -147,3 +149,14 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time, on systems that have such locks; a lock ends with its process."""
+    with path.open("a") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -48,7 +48,7 @@ class Saver:
                 cleanup_tmp_directories=True,
             ),
             item_names=ITEMS,
-            item_handlers={"about": _texts()[0]()},
+            item_handlers={"about": _texts().handler()},
         )
 
     def save(self, state: State, about: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Saver:
             params=args.PyTreeSave({"params": state.params}),
             averaged=args.PyTreeSave({"params": averaged(state)}),
             state=args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
-            about=_texts()[1](texts),
+            about=_texts().files(texts),
         )
         self._step = step
         self._guarded(lambda: self._manager.save(step, args=items, force=True))
@@ -79,14 +79,17 @@ class Saver:
         """Until what was begun is written. Raises MorphVlaError as `save` does."""
         self._guarded(self._manager.wait_until_finished)
 
+    def newest(self) -> Path | None:
+        """The newest checkpoint, once what was begun is written. Raises MorphVlaError as `save` does."""
+        self.wait()
+        found = steps(self._folder)
+        return self._folder / str(found[-1]) if found else None
+
     def _guarded(self, work: Callable[[], Any]) -> None:
         try:
             work()
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # tensorstore words a failed write as a ValueError
+        # tensorstore words a failed write as a ValueError
+        except (OSError, ValueError, RuntimeError) as error:
             kept = [str(found) for found in steps(self._folder)]
             raise MorphVlaError(
                 f"{self._folder / str(self._step)}: the checkpoint cannot be written "
@@ -105,12 +108,19 @@ class Saver:
             self._manager.close()
 
 
+class _Texts(NamedTuple):
+    """An orbax handler for a few text files, and the arguments it saves."""
+
+    handler: type
+    files: type
+
+
 @cache
-def _texts() -> tuple[type, type, type]:
-    """An orbax handler for a few text files, with its arguments of saving and restoring; made when used."""
+def _texts() -> _Texts:
+    """Made when used: its classes are orbax's."""
     ocp = require("orbax.checkpoint", "model")
 
-    class Texts(ocp.args.CheckpointArgs):
+    class Files(ocp.args.CheckpointArgs):
         def __init__(self, files: dict[str, str]):
             self.files = files
 
@@ -118,7 +128,7 @@ def _texts() -> tuple[type, type, type]:
         pass
 
     class Handler(ocp.CheckpointHandler):
-        def save(self, directory: Any, args: Texts) -> None:
+        def save(self, directory: Any, args: Files) -> None:
             if jax.process_index() == 0:
                 for name, text in args.files.items():
                     (Path(directory) / name).write_text(text, encoding="utf-8")
@@ -126,9 +136,9 @@ def _texts() -> tuple[type, type, type]:
         def restore(self, directory: Any, args: Any = None) -> None:
             """Not needed: they are read as what they are."""
 
-    ocp.args.register_with_handler(Handler, for_save=True)(Texts)
+    ocp.args.register_with_handler(Handler, for_save=True)(Files)
     ocp.args.register_with_handler(Handler, for_restore=True)(Nothing)
-    return Handler, Texts, Nothing
+    return _Texts(Handler, Files)
 
 
 def steps(folder: Path) -> list[int]:

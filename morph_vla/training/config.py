@@ -82,9 +82,9 @@ class Data:
     datasets: tuple[Dataset, ...] = ()
     by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
-    # cache: decode all frames once into the run's folder; video: decode them (videos, or pictures within the
-    # tables) as they are drawn, in processes;
-    # auto: cache while they take up to 8 GiB (`frames.CACHE_BYTES`). The pixels are the same.
+    # cache: decode all frames once into the run's folder; video: decode them as they are drawn, in processes
+    # (videos, or pictures within the tables); auto: cache while they take up to 8 GiB (`frames.CACHE_BYTES`).
+    # The pixels are the same.
     frames: Mode = "auto"
     workers: int = 0  # processes that decode video; 0: as many as there are cores, up to 16
     statistics: str = "own"  # own: measured; dataset: its meta/stats.json; else a checkpoint or a file
@@ -129,7 +129,7 @@ class Mesh:
 
     data: int = 0  # groups of devices that hold the parameters; 0 is what fsdp leaves
     fsdp: int = 1  # devices that hold the parameters between them
-    whole_below_mib: float = 4.0  # a smaller leaf is on every device in full
+    whole_below_mib: float = 4.0  # a smaller leaf is on every device in full (openpi's bound)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ import dataclasses
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
 from morph_vla.training.config import Training
+from morph_vla.training.sharding import check_batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +73,11 @@ def step_time(
 ) -> Estimate:
     """A step of `model` on `devices`, of whose `parameters` `learnt` have gradients (float32).
 
-    Raises MorphVlaError when `fsdp` does not divide `devices`, or the batch has fewer rows than devices.
+    Raises MorphVlaError when `fsdp` does not divide `devices`, or the batch cannot be split over them.
     """
     if devices % fsdp:
         raise MorphVlaError(f"{devices} devices cannot be grouped by fsdp {fsdp}")
-    if training.batch % devices:
-        raise MorphVlaError(f"a batch of {training.batch} cannot be split over {devices} devices evenly")
+    check_batch(training.batch, devices)
     groups = devices // fsdp
     work = counts.training_step(model, training.batch, training.flow_samples, training.kind)
     gradients, gathered = 4 * learnt, (2 if model.dtype == "bfloat16" else 4) * parameters

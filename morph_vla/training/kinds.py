@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import jax
 
+from morph_vla.pi05 import counts
 from morph_vla.pi05.config import Lora
 from morph_vla.training.config import Training
 
@@ -13,26 +14,17 @@ Part = Literal["vision encoder", "language model", "action expert", "projections
 PARTS: tuple[Part, ...] = ("vision encoder", "language model", "action expert", "projections", "morphology")
 
 
-def is_vlm(path: tuple[str, ...]) -> bool:
-    """Whether a leaf is the vision-language model's, frozen in action-expert fine-tuning (paper, Table 8).
-
-    Within the transformer the action expert's modules carry the suffix `_1`; in the image encoder that suffix
-    only counts (`LayerNorm_1`).
-    """
-    if path[0] != "PaliGemma":
-        return False
-    return path[1] == "img" or not any(part.endswith("_1") for part in path)
+_NAMES: dict[str, Part] = dict(zip(counts.PARTS, PARTS, strict=True))
 
 
 def part_of(path: tuple[str, ...]) -> Part:
-    """The part a leaf belongs to; `projections` are those of actions and time."""
-    if path[0] == "morphology":
-        return "morphology"
-    if path[0] != "PaliGemma":
-        return "projections"
-    if path[1] == "img":
-        return "vision encoder"
-    return "language model" if is_vlm(path) else "action expert"
+    """The part a leaf belongs to, by its openpi name; `projections` are those of actions and time."""
+    return _NAMES[counts.part_of(path)]
+
+
+def is_vlm(path: tuple[str, ...]) -> bool:
+    """Whether a leaf is the vision-language model's, frozen in action-expert fine-tuning (paper, Table 8)."""
+    return part_of(path) in ("vision encoder", "language model")
 
 
 def learns(path: tuple[str, ...], training: Training) -> bool:

@@ -20,8 +20,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import counts, tokenizer
 from morph_vla.pi05 import model as pi05
-from morph_vla.pi05 import tokenizer
 from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
@@ -70,19 +70,21 @@ def train(
     saved = checkpoint.steps(checkpoints)
     make = partial(Source, recipe, folder / "cache", say, jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", make)
-    # A run that goes on reads all of its parameters from its own checkpoint.
-    params = parameters.fresh_params(recipe) if saved else parameters.first_params(recipe, say)
+    # A run that goes on reads everything from its own checkpoint: shapes are all it needs here.
+    params = counts.shapes(recipe.model) if saved else parameters.first_params(recipe, say)
     parts, size = parts_of(params, training), pi05.count(params)
     if on_start and first:
         on_start(parts)
     say(memory.words(recipe, *mesh.devices.shape))
     optimizer, schedule = steps.make_optimizer(recipe.optimizer, training.steps)
-    state = _placed(params, optimizer, training, mesh)
-    del params  # the state's now
+    shapes = _shapes(params, optimizer, training, mesh)
     if saved:
         newest = checkpoints / str(saved[-1])
         tokenizer.check_same(checkpoint.about(newest).get("tokenizer"), source.tokenizer, str(newest))
-        state = checkpoint.restore(newest, state)
+        state = checkpoint.restore(newest, shapes)
+    else:
+        state = _begun(params, optimizer, training, shapes)
+    del params  # the state's now
     held = sharding.bytes_per_device(state) / 2**20
     along = " x ".join(str(mesh.shape[axis]) for axis in sharding.AXES)
     say(
@@ -90,14 +92,14 @@ def train(
     )
     curve = Curve(folder / "log.jsonl", int(state.step), first)
     with checkpoint.Saver(checkpoints, training.keep, training.keep_every) as saver:
-        work = _Work(source, mesh, optimizer, schedule, curve, saver, describe(recipe, source), checkpoints)
+        work = _Work(source, mesh, optimizer, schedule, curve, saver, describe(recipe, source))
         if not saved:
             saver.save(state, work.about)
         if int(state.step) < training.steps:
             say("compiling the training step")
         calls = _Calls(on_report if first else None, evaluate)
         stopped = _loop(work, state, calls)
-    last = checkpoints / str(checkpoint.steps(checkpoints)[-1])
+        last = saver.newest() or checkpoints
     return Run(folder, last, size, parts, curve.lines, time.monotonic() - began, stopped)
 
 
@@ -111,7 +113,6 @@ class _Work(NamedTuple):
     curve: Curve
     saver: checkpoint.Saver
     about: dict[str, Any]
-    checkpoints: Path
 
 
 class _Calls(NamedTuple):
@@ -121,17 +122,20 @@ class _Calls(NamedTuple):
     evaluate: Callable[[Path], None] | None
 
 
-def _placed(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> steps.State:
+def _shapes(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> steps.State:
+    """The state's shapes and types, each with where it lies on the mesh; for parameters or their shapes."""
+    shapes = jax.eval_shape(lambda params: steps.start(params, optimizer, training), params)
+    places = sharding.of_tree(mesh, shapes, int(training.mesh.whole_below_mib * 2**20))
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), shapes, places
+    )
+
+
+def _begun(params: Any, optimizer: Any, training: Training, shapes: steps.State) -> steps.State:
     """The state before the first step, over the devices of the mesh."""
-
-    def begin(params: Any) -> steps.State:
-        return steps.start(params, optimizer, training)
-
-    shapes = jax.eval_shape(begin, params)
-    small = int(training.mesh.whole_below_mib * 2**20)
-    shardings = sharding.of_tree(mesh, shapes, small)
-    placed = sharding.place(params, shardings.params)
-    return jax.jit(begin, out_shardings=shardings)(placed)
+    lies = jax.tree.map(lambda leaf: leaf.sharding, shapes)
+    placed = sharding.place(params, lies.params)
+    return jax.jit(lambda params: steps.start(params, optimizer, training), out_shardings=lies)(placed)
 
 
 def _loop(work: _Work, state: steps.State, calls: _Calls) -> bool:
@@ -143,7 +147,7 @@ def _loop(work: _Work, state: steps.State, calls: _Calls) -> bool:
     held_out = measurer(source, mesh)
     key = sharding.place_key(training.seed, mesh)
     first = int(state.step)
-    meter = Meter(source, work.checkpoints, first)
+    meter = Meter(source, first, work.saver.newest)
     batches = sharding.ahead(source.batches(first, training.steps), mesh)
     _try_out(work, calls, first, training.steps)
     with _termination() as terminated:
@@ -197,9 +201,9 @@ def _is_tried(recipe: Recipe, step: int) -> bool:
 def _try_out(work: _Work, calls: _Calls, step: int, steps: int) -> None:
     """Let the policy of a step be tried when that is due; called again for a run that goes on from there."""
     if calls.evaluate and _is_tried(work.source.recipe, step):
-        work.saver.wait()
-        if sharding.is_first():
-            calls.evaluate(work.checkpoints / str(step))
+        tried = work.saver.newest()
+        if sharding.is_first() and tried is not None:
+            calls.evaluate(tried)
         sharding.together(f"tried {step} of {steps}")
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.dropin import write_text
-from morph_vla.training import checkpoint
 from morph_vla.training.source import Source
 
 
@@ -37,8 +36,9 @@ class Report:
 class Meter:
     """Losses since the last line, by robot; the pace since the first step; whether a loss is a number."""
 
-    def __init__(self, source: Source, checkpoints: Path, step: int):
-        self._source, self._checkpoints, self._first = source, checkpoints, step
+    def __init__(self, source: Source, step: int, last_good: Callable[[], Path | None]):
+        """From `step` on; `last_good` is asked for the newest checkpoint when a loss is no number."""
+        self._source, self._first, self._last_good = source, step, last_good
         self._pending: list[tuple[int, dict[str, Any]]] = []
         self._steps, self._began, self._waited = 0, 0.0, 0.0
 
@@ -71,9 +71,8 @@ class Meter:
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 raise MorphVlaError(
                     f"the loss is {loss}, its gradient's norm {norm}, at step {number + 1}, on "
-                    f"{self._episodes(number)}; the last good "
-                    f"checkpoint is {self._last_good()}. Lower optimizer.peak_lr or look at the statistics "
-                    "(`morph-vla stats`)"
+                    f"{self._episodes(number)}; the last good checkpoint is {self._last_good() or 'none'}. "
+                    "Lower optimizer.peak_lr or look at the statistics (`morph-vla stats`)"
                 )
 
     def read(self) -> dict[str, Any]:
@@ -104,10 +103,6 @@ class Meter:
             episodes = np.unique(part.recordings.episode_of()[row[dataset == index]])
             named.append(f"episodes {', '.join(map(str, episodes))} of {part.asked.dataset}")
         return " and ".join(named)
-
-    def _last_good(self) -> str:
-        found = checkpoint.steps(self._checkpoints)
-        return str(self._checkpoints / str(found[-1])) if found else "none"
 
 
 class Curve:

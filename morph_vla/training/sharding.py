@@ -25,7 +25,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from morph_vla.errors import MorphVlaError
 
 AXES = ("data", "fsdp")
-SMALL = 1 << 22  # [bytes] a leaf below it is held in full on every device (openpi: 4 MiB)
 
 
 def make_mesh(data: int = 0, fsdp: int = 1) -> Mesh:
@@ -53,19 +52,22 @@ def whole(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def of_leaf(mesh: Mesh, shape: tuple[int, ...], itemsize: int = 4, small: int = SMALL) -> NamedSharding:
-    """How a parameter lies: along its longest axis that `fsdp` divides, the later one of two alike."""
-    fsdp = mesh.shape["fsdp"]
-    fitting = [axis for axis, size in enumerate(shape) if size % fsdp == 0 and size]
-    if fsdp == 1 or not fitting or int(np.prod(shape)) * itemsize < small:
-        return whole(mesh)
-    longest = max(fitting, key=lambda axis: (shape[axis], axis))
-    return NamedSharding(mesh, PartitionSpec(*(None,) * longest, "fsdp"))
+def split_axis(shape: tuple[int, ...], fsdp: int) -> int | None:
+    """The axis along which a leaf is split: the longest that `fsdp` divides, the later one of two alike."""
+    fitting = [axis for axis, size in enumerate(shape) if size and size % fsdp == 0]
+    return max(fitting, key=lambda axis: (shape[axis], axis)) if fsdp > 1 and fitting else None
 
 
-def of_tree(mesh: Mesh, tree: Any, small: int = SMALL) -> Any:
-    """`of_leaf` of every leaf of a tree of arrays or shapes."""
-    return jax.tree.map(lambda leaf: of_leaf(mesh, tuple(leaf.shape), leaf.dtype.itemsize, small), tree)
+def of_tree(mesh: Mesh, tree: Any, small: int) -> Any:
+    """How the leaves of a tree of arrays or shapes lie; below `small` bytes in full on every device."""
+
+    def of_leaf(leaf: Any) -> NamedSharding:
+        axis = split_axis(tuple(leaf.shape), mesh.shape["fsdp"])
+        if axis is None or leaf.size * leaf.dtype.itemsize < small:
+            return whole(mesh)
+        return NamedSharding(mesh, PartitionSpec(*(None,) * axis, "fsdp"))
+
+    return jax.tree.map(of_leaf, tree)
 
 
 def place(tree: Any, shardings: Any) -> Any:

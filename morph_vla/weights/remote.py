@@ -21,6 +21,7 @@ from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.pi05.paligemma import cache_folder
+from morph_vla.robots import dropin
 
 # What may be said instead of an address. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
 NAMES = {
@@ -70,7 +71,7 @@ def from_bucket(source: str) -> Path:
     if final.is_dir():
         return final
     final.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(final.with_name(f".{final.name}.lock")):
+    with dropin.locked(final.with_name(f".{final.name}.lock")):
         if final.is_dir():  # another process was quicker
             return final
         unfinished = final.with_name(f".{final.name}.unfinished")
@@ -143,17 +144,6 @@ def _fetch(bucket: str, entry: dict[str, Any], path: Path) -> None:
         part.unlink()
         raise OSError(f"{path.name} came with another checksum than the bucket gives")
     part.rename(path)
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One process at a time, on systems that have such locks; it ends with the process."""
-    with path.open("a") as file:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 # ------------------------------------------------------------------------------------------------- the Hub

@@ -41,5 +41,5 @@ def test_an_all_reduce_by_hand():
 def test_what_cannot_be_is_said():
     with pytest.raises(MorphVlaError, match="6 devices cannot be grouped by fsdp 4"):
         of(6, 4)
-    with pytest.raises(MorphVlaError, match="a batch of 32 cannot be split over 64 devices evenly"):
+    with pytest.raises(MorphVlaError, match="32 rows cannot be split over 64 devices evenly; 64 can"):
         of(64)

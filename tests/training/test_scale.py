@@ -14,7 +14,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import init_params
@@ -140,9 +139,21 @@ def test_two_processes_end_together_on_sigterm_and_one_goes_on(blind_recipe, who
     np.testing.assert_allclose(losses(logged(tmp_path)), losses(whole_run.curve), rtol=1e-4)
 
 
-def test_a_leaf_lies_along_its_longest_axis_that_can_be_divided():
-    mesh = sharding.Mesh(np.asarray([jax.devices()[0]] * 1).reshape(1, 1), sharding.AXES)
-    assert sharding.of_leaf(mesh, (6, 4), small=0).spec == PartitionSpec()  # nothing to share with
+@pytest.mark.parametrize(
+    ("shape", "fsdp", "axis"),
+    [
+        ((6, 4), 2, 0),  # the drawn one
+        ((4, 6), 2, 1),
+        ((4, 4), 2, 1),  # the later of two alike
+        ((7, 4), 4, 1),  # the longest cannot be divided
+        ((3, 5), 2, None),
+        ((), 2, None),
+        ((0, 4), 4, 1),
+        ((6, 4), 1, None),  # nothing to share with
+    ],
+)
+def test_a_leaf_is_split_along_its_longest_axis_that_can_be_divided(shape, fsdp, axis):
+    assert sharding.split_axis(shape, fsdp) == axis
 
 
 def test_a_mesh_of_other_devices_than_there_are_is_refused():
