@@ -4,9 +4,34 @@ The criterion is the paper's (Appendix C.3): an axis-aligned box, a minimum dwel
 stationary; ours adds that the gripper is open and clear of the object. It is stated over *consecutive*
 control steps: leaving the box, moving or touching starts the dwell anew. Pure functions over readings, so
 that tests can move objects by script and any engine can use them.
+
+An episode with a dwell of 5 steps: picked up, carried, let go above the box; a jolt in step 12 starts the
+dwell anew (`high`: more than LIFTED above where the object first lay):
+
+    control step   1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17
+    touching       .  x  x  x  x  x  .  .  .  .  .  .  .  .  .  .  .
+    high           .  .  .  x  x  x  x  .  .  .  .  .  .  .  .  .  .
+    inside         .  .  .  .  .  .  .  x  x  x  x  x  x  x  x  x  x
+    at_rest        x  .  .  .  .  .  .  .  x  x  x  .  x  x  x  x  x
+    released       x  .  .  .  .  .  x  x  x  x  x  x  x  x  x  x  x
+    all three      .  .  .  .  .  .  .  .  x  x  x  .  x  x  x  x  x
+    noted             touched                                      |
+                            lifted                                 success
+
+What is noted besides, of the object that the suite names and of no other:
+
+touched    the gripper touched it.
+lifted     the gripper touched it while its centre was more than LIFTED above where it first lay.
+dropped    it had been lifted, and then was out of the gripper and out of the box for LOST seconds without a
+           break: it lies, rolls or flies elsewhere. One let go above the box falls in sooner: LOST seconds
+           of free fall are 1.2 m. It stays noted when the object is picked up again; what is let go in the
+           last LOST seconds of an episode is not decided and not noted.
+pushed_in  in the box at the end, or succeeded, without ever having been lifted: pushed or flung in, or
+           the target was slid under it. The criterion is fulfilled all the same; this says how.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +41,7 @@ from morph_vla.sim.suite import Success, target_box
 
 CLAUSES = ("reached", "grasped", "lifted", "inside", "at_rest", "released", "dwell")
 LIFTED = 0.03  # [m] above where the object first lay: clear of the table, below any carry
+LOST = 0.5  # [s] out of the gripper and out of the box after which a lifted object was dropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +67,8 @@ class Progress:
     reached: bool = False
     grasped: bool = False
     lifted: bool = False
+    dropped: bool = False
+    lost_steps: int = 0  # since it was lifted, running: out of the gripper and out of the box
     ever: frozenset[str] = frozenset()
     longest: tuple[int, int, int, int] = (0, 0, 0, 0)  # inside, at_rest, released, all three [steps]
     running: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -72,6 +100,7 @@ def update(progress: Progress, reading: Reading, success: Success, control_rate:
     done = progress.success_step
     if done is None and running[3] >= dwell:
         done = steps
+    lost = progress.lost_steps + 1 if progress.lifted and not (reading.touching or now["inside"]) else 0
     return dataclasses.replace(
         progress,
         steps=steps,
@@ -79,6 +108,8 @@ def update(progress: Progress, reading: Reading, success: Success, control_rate:
         grasped=progress.grasped or reading.grasping,
         lifted=progress.lifted
         or (reading.touching and float(reading.object_position[2]) > progress.start_height + LIFTED),
+        dropped=progress.dropped or lost >= lost_steps(control_rate),
+        lost_steps=lost,
         ever=progress.ever | {name for name, holds in now.items() if holds},
         running=running,
         longest=longest,
@@ -90,6 +121,17 @@ def update(progress: Progress, reading: Reading, success: Success, control_rate:
 def dwell_steps(success: Success, control_rate: float) -> int:
     """Consecutive control steps that make up the dwell time (at least one)."""
     return max(1, round(success.dwell_seconds * control_rate))
+
+
+def lost_steps(control_rate: float) -> int:
+    """Consecutive control steps out of gripper and box after which a lifted object was dropped."""
+    return max(1, math.ceil(LOST * control_rate))
+
+
+def pushed_in(progress: Progress, reading: Reading, success: Success) -> bool:
+    """Whether the object is in the box (or the task was done) though it was never lifted."""
+    there = progress.success_step is not None or clauses(reading, success)["inside"]
+    return there and not progress.lifted
 
 
 def failed_clause(progress: Progress, reading: Reading, success: Success) -> str | None:

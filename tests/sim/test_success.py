@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from morph_vla.sim import success as criterion
 from morph_vla.sim.success import (
     CLAUSES,
     LIFTED,
+    LOST,
     Progress,
     Reading,
     begin,
     clauses,
     dwell_steps,
     failed_clause,
+    lost_steps,
+    pushed_in,
     times,
     update,
 )
@@ -226,3 +230,89 @@ def test_what_ever_held_is_kept():
     assert run([]).ever == frozenset()
     assert run([CARRIED, MOVING]).ever == {"inside", "released"}
     assert run([CARRIED, MOVING, TABLE]).ever == {"inside", "released", "at_rest"}
+
+
+# -------------------------------------------------------------------------------------- dropped and pushed in
+
+LOST_STEPS = 6  # 0.5 s at 11 Hz, rounded up
+AWAY = reading((0.2, 0.1, 0.02))  # out of the gripper, out of the box
+FLYING = reading((0.2, 0.1, 0.4), speed=2.0)
+SLIDING = reading((0.2, 0.1, 0.02), speed=0.3, spin=4.0)
+
+
+def test_lost_in_steps_is_rounded_up():
+    assert [lost_steps(rate) for rate in (11.0, 15.0, 30.0, 1.0)] == [6, 8, 15, 1]
+
+
+@pytest.mark.parametrize("where", [AWAY, FLYING, SLIDING, TABLE])
+def test_a_lifted_object_that_stays_away_was_dropped(where):
+    assert not run([CARRIED, *[where] * (LOST_STEPS - 1)]).dropped
+    assert run([CARRIED, *[where] * LOST_STEPS]).dropped
+
+
+@pytest.mark.parametrize("break_", [GOOD, PASSED := reading(speed=1.0), TOUCHED, HELD, CARRIED])
+def test_what_comes_back_to_gripper_or_box_in_time_was_not_dropped(break_):
+    almost = [AWAY] * (LOST_STEPS - 1)
+    assert not run([CARRIED, *almost, break_, *almost]).dropped
+    assert run([CARRIED, *almost, break_, *almost, AWAY]).dropped
+
+
+def test_an_object_that_was_never_lifted_is_not_dropped():
+    assert not run([TABLE] * 31).dropped
+    assert not run([reading((0.2, 0.1, 0.02), touching=True), *[FLYING] * 31]).dropped  # flung, not carried
+
+
+def test_let_go_above_the_box_is_not_dropped():
+    """Free fall from any height a gripper carries to takes less than LOST, and then it is in the box."""
+    heights = [0.3 - 9.81 / 2 * (step / RATE) ** 2 for step in range(1, LOST_STEPS + 1)]
+    falling = [reading((0.0, 0.0, max(z, 0.03)), speed=1.0) for z in heights]
+    assert 9.81 / 2 * LOST**2 > 1.2
+    assert not run([CARRIED, *falling, *[GOOD] * DWELL]).dropped
+
+
+def test_dropped_stays_noted_when_it_is_put_in_after_all():
+    progress = run([CARRIED, *[AWAY] * LOST_STEPS, CARRIED, *[GOOD] * DWELL])
+    assert progress.dropped
+    assert progress.success_step is not None
+    assert not pushed_in(progress, GOOD, SUCCESS)
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ([TABLE, *[GOOD] * DWELL], True),
+        ([reading((0.1, 0.0, 0.02), touching=True), GOOD], True),  # in, though not for the dwell
+        ([reading((0.1, 0.0, 0.02), touching=True), MOVING], True),
+        ([TABLE, GOOD, OUT], False),  # pushed through and out again
+        ([*[GOOD] * DWELL, OUT], True),  # succeeded that way
+        ([CARRIED, *[GOOD] * DWELL], False),
+        ([CARRIED, AWAY], False),
+        ([TABLE], False),
+    ],
+)
+def test_pushed_in_is_in_the_box_without_having_been_lifted(readings, expected):
+    assert pushed_in(run(readings), readings[-1], SUCCESS) is expected
+
+
+def test_the_docstrings_timeline_is_what_happens():
+    rows = {}
+    for line in (criterion.__doc__ or "").splitlines():
+        marks = line.split()
+        if len(marks) >= 17 and set(marks[-17:]) <= {".", "x"}:
+            rows[" ".join(marks[:-17])] = [mark == "x" for mark in marks[-17:]]
+    columns = zip(rows["touching"], rows["high"], rows["inside"], rows["at_rest"], strict=True)
+    script = []
+    for touching, high, inside, at_rest in columns:
+        height = 0.03 if inside else 0.02 + high * 2 * LIFTED
+        speed = 0.0 if at_rest else 0.5
+        place = (0.0 if inside else 0.3, 0.0, height)
+        script.append(reading(place, speed=speed, touching=touching, opening=0.2 if touching else 1.0))
+    found = [clauses(one, SUCCESS) for one in script]
+    for name in ("inside", "at_rest", "released"):
+        assert [now[name] for now in found] == rows[name], name
+    assert [all(now.values()) for now in found] == rows["all three"]
+    noted = [run(script[:step]) for step in range(1, 18)]
+    assert [one.reached for one in noted].index(True) + 1 == 2
+    assert [one.lifted for one in noted].index(True) + 1 == 4
+    assert noted[-1].success_step == 17
+    assert not noted[-1].dropped
