@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pytest
 
-from morph_vla.sim import statistics
-from morph_vla.sim.success import Reading, begin, clauses, update
+from morph_vla.errors import MorphVlaError
+from morph_vla.sim import rollout, statistics
+from morph_vla.sim.rollout import Settings
+from morph_vla.sim.success import Progress, Reading, begin, clauses, update
 from morph_vla.sim.suite import InitialState, Success, initial_state, initial_states
+from morph_vla.sim.workers import Advance
 
 RATE = 11.0  # [Hz]
 DWELL = 5  # control steps
@@ -141,3 +144,106 @@ def test_an_unmeasured_success_is_not_0_percent():
     assert (nothing["trials"], nothing["rate"], nothing["low"], nothing["high"]) == (0, None, None, None)
     failed = {"episode": 0, "success": False, "time_s": None, "ended": "time", "failed_clause": "reached"}
     assert statistics.summarise([failed])["rate"] == 0.0
+
+
+class ScriptedPool:
+    """Worlds without physics: episode n takes 2 + 3 (n % 4) control steps; those of 2 and 5 succeed."""
+
+    def __init__(self, _suite=None, slots: int = 1, _workers=None):
+        self.slots, self.width, self.spent = slots, 1, {}
+        self._episode: dict[int, list[int]] = {}
+        self._answers: dict[int, Advance] = {}
+        self.finished: list[tuple[int, bool]] = []  # in the order in which they end
+        self.began: dict[int, InitialState] = {}
+
+    def usable(self, slot: int) -> bool:
+        return slot >= 0
+
+    def send(self, messages) -> None:
+        for slot, (kind, payload, *_) in messages.items():
+            if kind == "begin":
+                self._episode[slot] = [payload.episode, 0]
+                self.began[payload.episode] = payload
+            else:
+                self._episode[slot][1] += len(payload)
+            number, steps = self._episode[slot]
+            short, over = number % 4 < 2, steps >= 2 + 3 * (number % 4)
+            progress = Progress(0.0, steps=steps, success_step=steps if over and short else None)
+            if over:
+                self.finished.append((number, short))
+            self._answers[slot] = Advance(None if over else {"state": np.zeros(2)}, progress, TABLE, [])
+
+    def receive(self, slots):
+        return {slot: self._answers.pop(slot) for slot in slots}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Still:
+    def infer(self, observation):
+        assert observation["step"] >= 0
+        return {"actions": np.zeros((1, 8), np.float32)}
+
+
+@pytest.fixture
+def evaluate(tiny_suite, monkeypatch):
+    """Evaluate 24 episodes in worlds without physics: (record, the pool)."""
+    pools = []
+
+    def made(*arguments):
+        pools.append(ScriptedPool(*arguments))
+        return pools[-1]
+
+    monkeypatch.setattr(rollout, "Pool", made)
+
+    def call(parallel: int, episodes: int = 24):
+        settings = Settings(episodes, parallel=parallel, videos=0)
+        return rollout.evaluate(tiny_suite, Still(), settings), pools[-1] if pools else None
+
+    return call
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 5, 24])
+def test_counting_only_the_first_that_finish(evaluate, parallel):
+    """Half of these episodes succeed, and those that do are short: whoever stops early counts too many."""
+    record, _ = evaluate(parallel)
+    assert [trial["episode"] for trial in record["trials"]] == list(range(24))
+    assert record["summary"]["rate"] == 0.5
+    assert record["summary"]["trials"] == 24
+    _, pool = evaluate(24)
+    first = pool.finished[:12]  # the mistake: of twice as many started, the first 12 that end
+    assert sum(won for _, won in first) / len(first) > 0.9
+
+
+@pytest.mark.parametrize("parallel", [2, 5, 24])
+def test_initial_states_that_depend_on_when_other_episodes_ended(evaluate, parallel, tiny_suite):
+    table = {state.episode: state for state in initial_states(tiny_suite, 24, 8)}
+    alone, one_by_one = evaluate(1)
+    together, side_by_side = evaluate(parallel)
+    assert one_by_one.began == side_by_side.began == table
+    assert together["trials"] == alone["trials"]
+
+    # The mistake: whoever resets draws from one generator, in the order in which episodes end.
+    def drawn(pool):
+        rng = np.random.default_rng(0)
+        return {episode: rng.uniform() for episode, _ in pool.finished}
+
+    assert drawn(one_by_one) != drawn(side_by_side)
+
+
+def test_the_generator_of_the_moment_reaches_no_initial_state(evaluate):
+    np.random.seed(7)  # noqa: NPY002
+    first, _ = evaluate(5)
+    np.random.seed(8)  # noqa: NPY002
+    second, _ = evaluate(5)
+    assert first["trials"] == second["trials"]
+
+
+@pytest.mark.parametrize("episodes", [0, -3])
+def test_no_episodes_are_not_a_measurement(evaluate, episodes):
+    with pytest.raises(MorphVlaError, match=f"^episodes must be at least 1, not {episodes}$"):
+        evaluate(2, episodes)

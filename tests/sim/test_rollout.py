@@ -8,9 +8,10 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import rollout, statistics
+from morph_vla.sim import statistics
 from morph_vla.sim.engine import actions_of
 from morph_vla.sim.rollout import Settings, evaluate
+from morph_vla.sim.video import write_video
 
 JOINTS = 8
 
@@ -60,7 +61,7 @@ def test_results_do_not_depend_on_the_number_of_environments(tiny_suite, alone):
 
 
 def test_the_record_says_what_was_run(tiny_suite, alone):
-    assert alone["schema"] == 1
+    assert alone["schema"] == 2
     assert alone["kind"] == "evaluation"
     assert alone["suite"]["initial_states_sha256"]
     assert alone["engine"]["name"] == "mujoco"
@@ -119,7 +120,7 @@ def test_a_video_plays_back_frame_by_frame(tmp_path):
     import av
 
     frames = [np.full((25, 31, 3), value, np.uint8) for value in (0, 80, 160, 240)]
-    rollout.write_video(tmp_path / "clip.mp4", frames, 15.0)
+    write_video(tmp_path / "clip.mp4", frames, 15.0)
     with av.open(str(tmp_path / "clip.mp4")) as container:
         shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     assert [frame.shape for frame in shown] == [(24, 30, 3)] * 4
