@@ -75,7 +75,7 @@ def tiny_suite():
     """The demo's suite with small frames and short episodes."""
     from morph_vla.sim import suite
 
-    return suite.load("panda_cube_in_bowl", [*TINY_CAMERAS, "episode_seconds=2", "settle_seconds=0.1"])
+    return suite.load("droid_panda:cube_in_bowl", [*TINY_CAMERAS, "episode_seconds=2", "settle_seconds=0.1"])
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +84,7 @@ def tiny_dataset(tmp_path_factory) -> Path:
     from morph_vla.sim import record, suite
 
     folder = tmp_path_factory.mktemp("recorded") / "dataset"
-    chosen = suite.load("panda_cube_in_bowl", TINY_CAMERAS)
+    chosen = suite.load("droid_panda:cube_in_bowl", TINY_CAMERAS)
     record.record(chosen, folder, 3, workers=1)
     return folder
 

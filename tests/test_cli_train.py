@@ -72,19 +72,21 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
     from morph_vla.sim import suite
 
     small = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
-    load = suite.load
+    load = suite.load_tasks
     monkeypatch.setattr(
-        suite, "load", lambda name, *rest: load(name, [*small, "episode_seconds=1", "settle_seconds=0.1"])
+        suite,
+        "load_tasks",
+        lambda name, *rest: load(name, [*small, "episode_seconds=1", "settle_seconds=0.1"]),
     )
-    asked = config.Evaluation(("panda_cube_in_bowl",), every=3, episodes=2)
+    asked = config.Evaluation(("droid_panda:cube_in_bowl",), every=3, episodes=2)
     recipe = dataclasses.replace(tiny_recipe, evaluation=asked)
     for _ in range(2):  # the second finds them there
         cli_train.train(recipe, tmp_path)
     tried = sorted(path.name for path in (tmp_path / "evaluations").iterdir())
-    assert tried == ["3-panda_cube_in_bowl", "6-panda_cube_in_bowl"]
-    record = json.loads((tmp_path / "evaluations" / "6-panda_cube_in_bowl" / "record.json").read_text())
+    assert tried == ["3-droid_panda-cube_in_bowl", "6-droid_panda-cube_in_bowl"]
+    record = json.loads((tmp_path / "evaluations" / "6-droid_panda-cube_in_bowl" / "record.json").read_text())
     assert record["summary"]["trials"] == 2
-    assert "panda_cube_in_bowl, step 6: " in capsys.readouterr().out
+    assert "droid_panda:cube_in_bowl, step 6: " in capsys.readouterr().out
 
 
 def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
@@ -94,9 +96,9 @@ def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
     words = "evaluation.suites: 'so101_pick_orange' is of robot 'so101'; this recipe trains panda"
     with pytest.raises(cli_train.MorphVlaError, match=words):
         cli_train.check_suites(asked("so101_pick_orange"), ())
-    with pytest.raises(cli_train.MorphVlaError, match="did you mean 'panda_cube_in_bowl'"):
-        cli_train.check_suites(asked("panda_cube_in_bow"), ())
-    cli_train.check_suites(asked("panda_cube_in_bowl"), ())
+    with pytest.raises(cli_train.MorphVlaError, match="did you mean 'droid_panda'"):
+        cli_train.check_suites(asked("droid_pandas"), ())
+    cli_train.check_suites(asked("droid_panda:cube_in_bowl"), ())
 
 
 def test_recipes_scale_prints_an_estimate_that_says_so(run):

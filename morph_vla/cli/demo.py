@@ -21,7 +21,7 @@ EXAMPLES = """
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
 """
 
-SUITE, RECIPE = "panda_cube_in_bowl", "panda_demo"
+SUITE, RECIPE = "droid_panda:cube_in_bowl", "panda_demo"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from morph_vla.sim.suite import Suite
 
 EXAMPLES = """
-  morph-vla eval runs/first/checkpoints/1500 --suite panda_cube_in_bowl -o runs/first/eval
-  morph-vla eval runs/first/checkpoints/1500 --suite panda_cube_in_bowl --episodes 300 -o runs/first/eval300
+  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
+  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda:can_in_mug --episodes 50 -o runs/first/can
 """
 
 
@@ -76,7 +76,7 @@ def evaluate(
     policy = CheckpointPolicy(checkpoint, robot=suite.robot, batch=settings.parallel)
     problems = mismatches(policy, suite)
     if problems:
-        raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.name}': " + "; ".join(problems))
+        raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.label}': " + "; ".join(problems))
     about = {
         "name": name,
         "checkpoint": _shown(checkpoint),
@@ -86,7 +86,7 @@ def evaluate(
     episodes = settings.episodes or suite.episodes
     earlier = rollout.finished(folder)
     command = (
-        f"morph-vla eval {_shown(checkpoint)} --suite {suite.name} --episodes {episodes} -o {_shown(folder)}"
+        f"morph-vla eval {_shown(checkpoint)} --suite {suite.label} --episodes {episodes} -o {_shown(folder)}"
     )
     with Bar(f"evaluating {name}", episodes, "episode") as bar:
         record = rollout.evaluate(

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -70,7 +71,8 @@ def run_show(kind: str, loader: str, counts: str, arguments: argparse.Namespace)
     if arguments.json:
         print_json({**dropin.to_plain(loaded), **({"counts": more} if counts else {})})
         return
-    base, *variant = [arguments.name] if Path(arguments.name).is_file() else arguments.name.split("@")
+    # RECIPE@TABLE.ROW is a variant of a recipe, SUITE:TASK a task of a suite.
+    base, *variant = [arguments.name] if Path(arguments.name).is_file() else re.split("[@:]", arguments.name)
     if arguments.overrides or variant:
         import yaml
 

@@ -7,8 +7,9 @@ from morph_vla.cli.common import add_folders, add_json, print_json
 from morph_vla.cli.progress import Bar, counting
 
 EXAMPLES = """
-  morph-vla record panda_cube_in_bowl -o runs/demos --attempts 100
-  morph-vla record panda_cube_in_bowl expert.noise=0 -o runs/clean --attempts 50
+  morph-vla record droid_panda -o runs/droid --attempts 300
+  morph-vla record droid_panda:cube_in_bowl -o runs/cube --attempts 100
+  morph-vla record droid_panda:cube_in_bowl expert.noise=0 -o runs/clean --attempts 50
 """
 
 
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.sim import record, suite
 
     require_gl()
-    chosen = suite.load(arguments.suite, arguments.overrides, arguments.folders)
+    chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     with Bar("recording", arguments.attempts, "episode") as bar:
         done = record.record(
             chosen, arguments.output, arguments.attempts, workers=arguments.workers, progress=counting(bar)

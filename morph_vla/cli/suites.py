@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   morph-vla suites list
-  morph-vla suites show panda_cube_in_bowl
-  morph-vla suites show panda_cube_in_bowl episodes=20 --json
-  morph-vla suites check panda_cube_in_bowl --episodes 50
+  morph-vla suites show droid_panda
+  morph-vla suites show droid_panda:can_in_mug episodes=20 --json
+  morph-vla suites check droid_panda --episodes 50
 """
 
 ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
     summary = "how often a suite's scripted expert succeeds from the states that are evaluated"
     verbs = files.configure(
-        parser, "suites", "morph_vla.sim.suite:load", more={"check": (summary, run_check)}
+        parser, "suites", "morph_vla.sim.suite:load_file", more={"check": (summary, run_check)}
     )
     check = verbs["check"]
     check.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
@@ -31,19 +31,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Print the expert's success rate, its interval and what failed; the status is 1 below 95%."""
+    """Print the expert's success rate in each task, its interval and what failed; status 1 below 95%."""
     from morph_vla.cli.progress import Bar, counting
     from morph_vla.sim import check, suite
 
-    chosen = suite.load(arguments.name, arguments.overrides, arguments.folders)
-    count = chosen.episodes if arguments.episodes is None else arguments.episodes
-    with Bar("the expert", count, "episode") as bar:
-        done = check.check(chosen, count, workers=arguments.workers, progress=counting(bar))
+    found = []
+    for chosen in suite.load_tasks(arguments.name, arguments.overrides, arguments.folders):
+        count = chosen.episodes if arguments.episodes is None else arguments.episodes
+        with Bar("the expert", count, "episode") as bar:
+            done = check.check(chosen, count, workers=arguments.workers, progress=counting(bar))
+        found.append(done)
+        if not arguments.json:
+            print(sentence(done))
     if arguments.json:
-        print_json(as_dict(done))
-    else:
-        print(sentence(done))
-    return 0 if done.successes >= ENOUGH * len(done.outcomes) else 1
+        print_json(as_dict(found[0]) if len(found) == 1 else [as_dict(done) for done in found])
+    return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in found) else 1
 
 
 def as_dict(done: "Check") -> dict[str, Any]:

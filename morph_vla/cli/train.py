@@ -209,7 +209,7 @@ def check_suites(recipe: "Recipe", folders: Sequence[str]) -> None:
 
     trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
-        robot = suite.load(name, (), folders).robot
+        robot = suite.load_tasks(name, (), folders)[0].robot
         if robot not in trained:
             raise MorphVlaError(
                 f"evaluation.suites: '{name}' is of robot '{robot}'; "
@@ -233,19 +233,18 @@ def try_out(
     from morph_vla.sim.rollout import Settings
 
     asked, rates = recipe.evaluation, {}
-    for name in asked.suites:
-        chosen = suite.load(name, (), folders)
+    for chosen in (task for name in asked.suites for task in suite.load_tasks(name, (), folders)):
         settings = Settings(episodes=asked.episodes, parallel=min(20, asked.episodes), videos=0)
         record = evaluate(
             checkpoint,
             chosen,
             settings,
-            folder / f"{checkpoint.name}-{chosen.name}",
+            folder / f"{checkpoint.name}-{chosen.label.replace(':', '-')}",
             f"step {checkpoint.name}",
         )
-        say(f"{chosen.name}, {sentence(record)}")
+        say(f"{chosen.label}, {sentence(record)}")
         if record["summary"]["rate"] is not None:
-            rates[f"success/{chosen.name}"] = float(record["summary"]["rate"])
+            rates[f"success/{chosen.label}"] = float(record["summary"]["rate"])
     return rates
 
 

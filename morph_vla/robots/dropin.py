@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.robots.typed_yaml import read
+from morph_vla.robots.typed_yaml import layers, read
 
 __all__ = [
     "KINDS",
     "PATH_VARIABLE",
     "available",
     "find",
+    "layers",
     "locked",
     "read",
     "search_path",

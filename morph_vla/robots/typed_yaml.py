@@ -135,19 +135,57 @@ def _key(value: Any, part: str, where: str) -> str | int:
     return part
 
 
-def read(path: Path, schema: type[T], overrides: Sequence[str] = ()) -> T:
+def read(
+    path: Path, schema: type[T], overrides: Sequence[str] = (), layer: tuple[str, str] | None = None
+) -> T:
     """Read a YAML file into `schema`, a (frozen) dataclass of the standard library, nested as you like.
 
     `overrides` are applied before the file is judged: `"training.steps=200"`, the value parsed as YAML.
+    `layer`, (key, name), first lays the mapping at `key: name:` over the rest of the file and takes `key`
+    away: mappings are merged, everything else is replaced.
     Types are strict (`"3"` is not an integer), except that a whole number is a float and a list is a tuple.
 
     Raises ConfigError listing every problem, one line each:
     `recipe.yaml:12: training.stpes: no such key; did you mean 'steps'?`
     """
     document = _Document(_text(path), str(path))
+    if layer is not None:
+        _lay_over(document, *layer)
     value = {} if document.value is None else document.value
     overridden = {_override(value, assignment, str(path)): assignment for assignment in overrides}
     return _judge(value, schema, document, overridden)
+
+
+def layers(path: Path, key: str) -> tuple[str, ...]:
+    """The names under `key` of a YAML file, in its order, each of a mapping; none where it has no such key.
+
+    Raises ConfigError for anything else under `key`.
+    """
+    document = _Document(_text(path), str(path))
+    given = document.value.get(key) if isinstance(document.value, dict) else None
+    if given is None:
+        return ()
+    if not isinstance(given, dict) or not given or not all(isinstance(v, dict) for v in given.values()):
+        line = document.lines[key,]
+        raise ConfigError(f"{path}:{line}: {key}: expected names, each with the keys it changes")
+    return tuple(given)
+
+
+def _lay_over(document: _Document, key: str, name: str) -> None:
+    """Merge the mapping at `key: name:` into the rest of the document; lines follow the values."""
+    value = document.value.pop(key)[name]
+    for place, line in list(document.lines.items()):
+        if place[:2] == (key, name) and len(place) > 2:
+            document.lines[place[2:]] = line
+    _merge(document.value, value)
+
+
+def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(under.get(key), dict):
+            _merge(under[key], value)
+        else:
+            under[key] = value
 
 
 def _text(path: Path) -> str:

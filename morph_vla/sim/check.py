@@ -83,11 +83,11 @@ def check(
     chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
     processes = min(workers or os.cpu_count() or 1, len(chunks))
     if processes == 1:
-        return Check(suite.name, tuple(_gathered((run(suite, chunk) for chunk in chunks), count, progress)))
+        return Check(suite.label, tuple(_gathered((run(suite, chunk) for chunk in chunks), count, progress)))
     context = multiprocessing.get_context("spawn")  # MuJoCo's renderers and threads do not survive a fork
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
         parts = pool.map(run, [suite] * len(chunks), chunks)
-        return Check(suite.name, tuple(_gathered(parts, count, progress)))
+        return Check(suite.label, tuple(_gathered(parts, count, progress)))
 
 
 def _gathered(parts: Any, count: int, progress: Callable[[int, int], None] | None) -> list[Outcome]:

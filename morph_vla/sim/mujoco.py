@@ -14,11 +14,12 @@ from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
-from morph_vla.sim.scene import EGL_REMEDY, build_spec, look_at, mujoco, resting_height
+from morph_vla.sim.scene import EGL_REMEDY, build_spec, look_at, mujoco
+from morph_vla.sim.shapes import resting_height
 from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import InitialState, Suite
 
-__all__ = ["EGL_REMEDY", "MujocoEngine", "build_spec", "look_at", "resting_height"]
+__all__ = ["EGL_REMEDY", "MujocoEngine", "build_spec", "look_at"]
 
 
 class MujocoEngine:

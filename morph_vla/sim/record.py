@@ -2,8 +2,9 @@
 
 Attempts are numbered; attempt i begins in row i of the suite's *demonstration* table (never a state that is
 evaluated) and draws its disturbance from the same number, so a dataset does not depend on how many processes
-recorded it. Attempts are recorded in parts, each a complete small dataset; finished parts survive an
-interruption, and the last step merges them. Only successful attempts are kept, and the dropped are counted.
+recorded it. Several tasks of one suite share the attempts evenly, each with a numbering of its own. Attempts
+are recorded in parts, each a complete small dataset; finished parts survive an interruption, the last step
+merges them. Only successful attempts are kept, and the dropped are counted.
 """
 
 import concurrent.futures
@@ -15,7 +16,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,25 +52,24 @@ class Recording:
 
 
 def record(
-    suite: Suite,
+    suite: Suite | Sequence[Suite],
     folder: Path,
     attempts: int,
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Record `attempts` demonstrations of `suite` into the dataset at `folder`.
+    """Record `attempts` demonstrations of `suite`, or in all of several tasks, into the dataset at `folder`.
 
     A complete dataset of the same suite and number is left as it is; a partial one is continued. `progress`
     is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` or its `.parts` hold
-    something else, when no attempt succeeds, and where a camera's size is odd.
+    something else, when no attempt succeeds, where a camera's size is odd, and for tasks that do not go
+    into one dataset.
     """
-    for name, camera in suite.cameras.items():
-        if camera.width % 2 or camera.height % 2:
-            size = f"{camera.width} x {camera.height}"
-            raise MorphVlaError(f"camera '{name}' has {size} pixels; a recording's video needs even numbers")
+    tasks = (suite,) if isinstance(suite, Suite) else tuple(suite)
+    _check(tasks, attempts)
     done = completed(folder)
-    identity = _identity(suite, attempts)
+    identity = _identity(tasks, attempts)
     if done is not None:
         if done.fingerprint == identity:
             return done
@@ -87,10 +87,27 @@ def record(
     if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
         shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
     write_text(parts / "identity", identity)
-    summaries = _record_parts(suite, parts, attempts, workers or os.cpu_count() or 1, progress)
-    result = _merge(suite, identity, parts, folder, summaries)
+    summaries = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
+    result = _merge(tasks[0], identity, attempts, parts, folder, summaries)
     shutil.rmtree(parts)
     return result
+
+
+def _check(tasks: Sequence[Suite], attempts: int) -> None:
+    """Raise MorphVlaError where the tasks cannot be recorded, or not into one dataset."""
+    first = tasks[0]
+    for name, camera in first.cameras.items():
+        if camera.width % 2 or camera.height % 2:
+            size = f"{camera.width} x {camera.height}"
+            raise MorphVlaError(f"camera '{name}' has {size} pixels; a recording's video needs even numbers")
+    for key in ("robot", "control_rate", "cameras"):
+        for other in tasks[1:]:
+            if getattr(other, key) != getattr(first, key):
+                raise MorphVlaError(
+                    f"{first.label} and {other.label} differ in '{key}': record them into two datasets"
+                )
+    if attempts < len(tasks):
+        raise MorphVlaError(f"{attempts} attempts cannot be shared by {len(tasks)} tasks")
 
 
 def completed(folder: Path) -> Recording | None:
@@ -99,23 +116,39 @@ def completed(folder: Path) -> Recording | None:
     return Recording(**json.loads(path.read_text())) if path.exists() else None
 
 
-def _identity(suite: Suite, attempts: int) -> str:
+def _identity(tasks: Sequence[Suite], attempts: int) -> str:
     """Everything the recorded frames depend on, as text."""
-    plain = to_plain(suite)
-    for key in ("path", "episodes"):  # where the file lies and how many states are evaluated change no frame
-        plain.pop(key, None)
+    plain = [to_plain(task) for task in tasks]
+    for one in plain:
+        for key in (
+            "path",
+            "episodes",
+        ):  # where the file lies and how many states are evaluated change no frame
+            one.pop(key, None)
     return json.dumps([plain, attempts], sort_keys=True)
 
 
+def shares(tasks: int, attempts: int, size: int = PART) -> list[tuple[int, range]]:
+    """Which attempts make up each part: (task, numbers), at most `size` of them; tasks share evenly."""
+    counts = [attempts // tasks + (task < attempts % tasks) for task in range(tasks)]
+    return [
+        (task, range(first, min(first + size, count)))
+        for task, count in enumerate(counts)
+        for first in range(0, count, size)
+    ]
+
+
 def _record_parts(
-    suite: Suite, parts: Path, attempts: int, workers: int, progress: Callable[[int, int], None] | None
+    tasks: Sequence[Suite],
+    parts: Path,
+    attempts: int,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
 ) -> list[dict[str, Any]]:
     """Record the missing parts in worker processes; the summaries of all parts in order."""
-    ranges = [
-        (i, range(start, min(start + PART, attempts))) for i, start in enumerate(range(0, attempts, PART))
-    ]
-    missing = [(i, numbers) for i, numbers in ranges if not (parts / f"{i:04d}" / SUMMARY).exists()]
-    done = attempts - sum(len(numbers) for _, numbers in missing)
+    every = list(enumerate(shares(len(tasks), attempts, PART)))
+    missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
+    done = attempts - sum(len(numbers) for _, _, numbers in missing)
     if progress:
         progress(done, attempts)
     context = multiprocessing.get_context("spawn")  # renderers and threads do not survive a fork
@@ -129,14 +162,16 @@ def _record_parts(
         )
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
         stack.callback(stop.set)  # before that: on the way out of an interruption nobody waits for a part
-        waiting = {pool.submit(record_part, suite, parts / f"{i:04d}", numbers) for i, numbers in missing}
+        waiting = {
+            pool.submit(record_part, tasks[task], parts / f"{i:04d}", numbers) for i, task, numbers in missing
+        }
         while waiting:
             finished, waiting = concurrent.futures.wait(waiting, timeout=0.5)
             for future in finished:
                 future.result()
             if progress:
                 progress(counter.value, attempts)
-    return [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in ranges]
+    return [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in every]
 
 
 _COUNTER: Any = None  # attempts done, by all workers; one per worker process, set by `_start`
@@ -229,14 +264,13 @@ def attempt(
 
 
 def _merge(
-    suite: Suite, identity: str, parts: Path, folder: Path, summaries: list[dict[str, Any]]
+    suite: Suite, identity: str, attempted: int, parts: Path, folder: Path, summaries: list[dict[str, Any]]
 ) -> Recording:
     """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
     kept = [part for i, s in enumerate(summaries) if s["episodes"] for part in [parts / f"{i:04d}"]]
-    attempted = json.loads(identity)[1]
     if not kept:
         raise MorphVlaError(
-            f"the expert of suite '{suite.name}' failed in all {attempted} attempts: nothing to keep"
+            f"the expert of suite '{suite.label}' failed in all {attempted} attempts: nothing to keep"
         )
     merged = folder.with_name(folder.name + ".merging")
     shutil.rmtree(merged, ignore_errors=True)

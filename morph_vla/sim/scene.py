@@ -5,7 +5,6 @@ Settings that decided whether grasps hold (measured for this project): arm armat
 taken out of the model, as `Robot.forward_kinematics` has them at 0.
 """
 
-import math
 import os
 from types import ModuleType
 from typing import Any
@@ -14,11 +13,10 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot
+from morph_vla.sim.shapes import Part, parts
 from morph_vla.sim.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
 TOOL_SITE, HIDDEN = "expert/tool", 5  # groups above 2 are not rendered
-DISH_SIDES = 12
-PLATE_LEAN = math.pi / 4  # [rad] of a plate's rim, outwards
 EGL_REMEDY = (
     "MuJoCo could not open an off-screen renderer through EGL; install Mesa's EGL: "
     "apt-get install libegl1 libgl1-mesa-dri "
@@ -88,7 +86,7 @@ def _prepare_robot(mj: ModuleType, spec: Any, robot: Robot, suite: Suite) -> Non
             spec.delete(joint)
             continue
         action = robot.joints[drive[1]]
-        servo = suite.actuators.gripper if action.is_gripper else suite.actuators.arm
+        servo = suite.actuators.of(action.name, action.is_gripper)
         joint.armature = servo.armature
         # 300 N m on the arm would be no Panda: the URDF's effort limits hold.
         limit = float(action.effort) if action.effort else 0.0
@@ -115,72 +113,28 @@ def _add_world(mj: ModuleType, spec: Any, table: Table) -> None:
 def _add_object(mj: ModuleType, spec: Any, name: str, thing: ObjectSpec) -> None:
     body = spec.worldbody.add_body(name=name)
     body.add_freejoint(name=f"{name}/free")
-    common: dict[str, Any] = {
-        "rgba": [*thing.color, 1.0],
-        "contype": 2,
-        "conaffinity": 3,
-        "friction": [thing.friction, 0.02, 0.001],
-        "condim": 4,
+    kinds = {
+        "box": mj.mjtGeom.mjGEOM_BOX,
+        "cylinder": mj.mjtGeom.mjGEOM_CYLINDER,
+        "sphere": mj.mjtGeom.mjGEOM_SPHERE,
+        "capsule": mj.mjtGeom.mjGEOM_CAPSULE,
     }
-    if thing.shape == "box":
-        half = [edge / 2 for edge in thing.size]
-        body.add_geom(name=name, type=mj.mjtGeom.mjGEOM_BOX, size=half, mass=thing.mass, **common)
-    elif thing.shape == "cylinder":
-        radius, height, _ = thing.size
-        size = [radius, height / 2, 0]
-        body.add_geom(name=name, type=mj.mjtGeom.mjGEOM_CYLINDER, size=size, mass=thing.mass, **common)
-    elif thing.shape == "sphere":
-        # Rolling friction (condim 6), without which a ball that was let go of never comes to rest.
-        common |= {"condim": 6, "friction": [thing.friction, 0.02, thing.rolling_friction]}
-        size = [thing.size[0], 0, 0]
-        body.add_geom(name=name, type=mj.mjtGeom.mjGEOM_SPHERE, size=size, mass=thing.mass, **common)
-    elif thing.shape == "open_box":
-        _add_open_box(mj, body, name, thing, common)
-    else:
-        lean = PLATE_LEAN if thing.shape == "plate" else 0.0
-        _add_dish(mj, body, name, thing, common, lean)
-
-
-def _add_dish(
-    mj: ModuleType, body: Any, name: str, thing: ObjectSpec, common: dict[str, Any], lean: float
-) -> None:
-    """A round floor and a ring of boxes that lean outwards; the origin is the middle of its underside."""
-    radius, height, wall = thing.size
-    share = thing.mass / (DISH_SIDES + 2)
-    body.add_geom(
-        name=f"{name}/floor", type=mj.mjtGeom.mjGEOM_CYLINDER, size=[radius, wall / 2, 0],
-        pos=[0, 0, wall / 2], mass=2 * share, **common,
-    )  # fmt: skip
-    slant = height / math.cos(lean)  # the rim's height is what the suite says, however it leans
-    middle = radius + height / 2 * math.tan(lean)
-    width = middle * math.tan(math.pi / DISH_SIDES) + wall / 2
-    for side in range(DISH_SIDES):
-        angle = 2 * math.pi * side / DISH_SIDES
-        turn, tip = (math.cos(angle / 2), math.sin(angle / 2)), (math.cos(lean / 2), math.sin(lean / 2))
+    # Rolling friction (condim 6), without which a ball that was let go of never comes to rest.
+    rolls = thing.shape == "sphere"
+    for part in parts(thing):
         body.add_geom(
-            name=f"{name}/wall{side}", type=mj.mjtGeom.mjGEOM_BOX, size=[wall / 2, width, slant / 2],
-            pos=[middle * math.cos(angle), middle * math.sin(angle), height / 2],
-            quat=[turn[0] * tip[0], -turn[1] * tip[1], turn[0] * tip[1], turn[1] * tip[0]],
-            mass=share, **common,
+            name=f"{name}/{part.name}" if part.name else name,
+            type=kinds[part.kind], size=_half(part), pos=list(part.position), quat=list(part.quaternion),
+            mass=part.mass, rgba=[*thing.color, 1.0], contype=2, conaffinity=3,
+            condim=6 if rolls else 4,
+            friction=[thing.friction, 0.02, thing.rolling_friction if rolls else 0.001],
         )  # fmt: skip
 
 
-def _add_open_box(mj: ModuleType, body: Any, name: str, thing: ObjectSpec, common: dict[str, Any]) -> None:
-    """A floor and four walls, five plates; the body's origin is the middle of its underside."""
-    (length, width, height), wall = thing.size, thing.wall
-    plates = {  # name -> full size, middle
-        "floor": ((length, width, wall), (0, 0, wall / 2)),
-        "front": ((wall, width, height), ((length - wall) / 2, 0, height / 2)),
-        "back": ((wall, width, height), (-(length - wall) / 2, 0, height / 2)),
-        "left": ((length, wall, height), (0, (width - wall) / 2, height / 2)),
-        "right": ((length, wall, height), (0, -(width - wall) / 2, height / 2)),
-    }
-    volume = sum(math.prod(size) for size, _ in plates.values())
-    for plate, (size, middle) in plates.items():
-        body.add_geom(
-            name=f"{name}/{plate}", type=mj.mjtGeom.mjGEOM_BOX, size=[edge / 2 for edge in size],
-            pos=list(middle), mass=thing.mass * math.prod(size) / volume, **common,
-        )  # fmt: skip
+def _half(part: Part) -> list[float]:
+    """A part's size as MuJoCo has it: half of every length but radii."""
+    a, b, c = part.size
+    return [a / 2, b / 2, c / 2] if part.kind == "box" else [a, b / 2, 0.0]
 
 
 def _add_camera(mj: ModuleType, spec: Any, name: str, camera: Camera) -> None:
@@ -243,13 +197,3 @@ def tool_axes(expert: ExpertSpec, path: str) -> list[float]:
     quaternion = np.zeros(4)
     mujoco().mju_mat2Quat(quaternion, matrix.flatten())
     return [float(v) for v in quaternion]
-
-
-def resting_height(thing: ObjectSpec) -> float:
-    """Height of an object's origin above what it stands on [m]; a hair more, so that nothing overlaps."""
-    gap = 0.0005
-    if thing.shape == "box":
-        return thing.size[2] / 2 + gap
-    if thing.shape == "cylinder":
-        return thing.size[1] / 2 + gap
-    return thing.size[0] + gap if thing.shape == "sphere" else gap

@@ -1,7 +1,9 @@
 """A suite: what is simulated, how often, and what counts as success.
 
-A suite is a YAML file in `eval/`. It is read into the frozen records below; nothing in it is code.
-The table episode -> initial state is a pure function of the suite's name, version and seed, so that
+A suite is a YAML file in `eval/`. It is read into the frozen records below; nothing in it is code. A file
+with `tasks:` holds several: what a task says is laid over the rest of the file, and `droid_panda:can_in_mug`
+names one.
+The table episode -> initial state is a pure function of the task's name, the version and the seed, so that
 every engine, every order and every number of parallel environments meets the same states.
 """
 
@@ -21,6 +23,7 @@ from morph_vla.robots import dropin
 Vector3 = tuple[float, float, float]
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
+TASKS = "tasks"  # the key of a file that holds several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +31,11 @@ class ObjectSpec:
     """One movable object.
 
     `size` [m]: a box's edge lengths (x, y, z); an open box's outer ones, its five plates `wall` thick; a
-    bowl's (radius, height, wall), and a plate's, whose rim leans outwards from that radius; a cylinder's
-    (radius, height, 0); a sphere's (radius, 0, 0).
+    bowl's and a mug's (radius, height, wall), and a plate's, whose rim leans outwards from that radius; a
+    cylinder's (radius, height, 0); a sphere's (radius, 0, 0); a banana's (length, thickness, its arc's rise).
     """
 
-    shape: Literal["box", "open_box", "bowl", "plate", "cylinder", "sphere"]
+    shape: Literal["box", "open_box", "bowl", "plate", "mug", "cylinder", "sphere", "banana"]
     size: Vector3
     mass: float  # [kg]
     color: Vector3 = (0.5, 0.5, 0.5)
@@ -97,10 +100,15 @@ class Actuator:
 
 @dataclasses.dataclass(frozen=True)
 class Actuators:
-    """The servos of the arm's joints and of the gripper's."""
+    """The servos of the arm's joints and of the gripper's, and of single joints by name."""
 
     arm: Actuator
     gripper: Actuator
+    joints: dict[str, Actuator] = dataclasses.field(default_factory=dict)
+
+    def of(self, joint: str, is_gripper: bool) -> Actuator:
+        """The servo of an action joint."""
+        return self.joints.get(joint, self.gripper if is_gripper else self.arm)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,10 +176,16 @@ class SuiteFile:
 
 @dataclasses.dataclass(frozen=True)
 class Suite(SuiteFile):
-    """A suite with its name (the file's) and its path."""
+    """One task, ready to be simulated, with its file's name and path, and its own name among several."""
 
     name: str = ""
     path: Path = Path()
+    task_name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What `load` is asked for: `so101_pick_orange`, or `droid_panda:can_in_mug`."""
+        return f"{self.name}:{self.task_name}" if self.task_name else self.name
 
     @property
     def physics_steps(self) -> int:
@@ -194,17 +208,50 @@ class InitialState:
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Suite:
-    """Read and check the suite called `name` (or the file at that path).
+    """Read and check one task: the suite called `name`, `name:task` where a file holds several, or a path.
 
-    Raises ConfigError with every problem found, one line each.
+    Raises ConfigError with every problem found, one line each, and where `name` holds several tasks.
     """
-    path = dropin.find("suites", str(name), folders)
-    read = dropin.read(path, SuiteFile, overrides)
+    found = load_tasks(name, overrides, folders)
+    if len(found) > 1:
+        names = ", ".join(task.label for task in found)
+        raise ConfigError(f"suite '{name}' has {len(found)} tasks; say which: {names}")
+    return found[0]
+
+
+def load_tasks(
+    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
+) -> tuple[Suite, ...]:
+    """Every task of a suite, in the file's order; of `name:task` that one alone.
+
+    `overrides` change every task. Raises ConfigError with every problem found, one line each.
+    """
+    file, _, wanted = str(name).partition(":")
+    path = dropin.find("suites", file, folders)
+    names = dropin.layers(path, TASKS)
+    if wanted and wanted not in names:
+        known = f"its tasks are {', '.join(names)}" if names else "it holds a single one, without a name"
+        raise ConfigError(f"{path}: no task '{wanted}'{nearest(wanted, names)} ({known})")
+    chosen = [wanted] if wanted else list(names) or [""]
+    return tuple(_read(path, task, overrides) for task in chosen)
+
+
+def load_file(
+    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
+) -> Suite | dict[str, Suite]:
+    """What a file holds: its one task, or each of several by name. Raises as `load_tasks` does."""
+    found = load_tasks(name, overrides, folders)
+    return {task.task_name: task for task in found} if found[0].task_name else found[0]
+
+
+def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
+    read = dropin.read(path, SuiteFile, overrides, (TASKS, task) if task else None)
     problems = _problems(read)
     if problems:
-        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+        where = f"{path}: {TASKS}.{task}" if task else str(path)
+        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
-    return Suite(**fields, name=path.stem, path=path)
+    return Suite(**fields, name=path.stem, path=path, task_name=task)
 
 
 def _problems(suite: SuiteFile) -> list[str]:
@@ -250,12 +297,12 @@ def _problems(suite: SuiteFile) -> list[str]:
 
 
 def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:
-    """The state in which `episode` begins: a pure function of (suite name, version, seed, stream, episode).
+    """The state in which `episode` begins: a pure function of (task's label, version, seed, stream, episode).
 
     `stream` separates demonstrations from evaluation: an evaluated state is never one that was recorded.
     Objects are drawn uniformly until their centres are `min_distance` apart.
     """
-    label = f"{suite.name}/{suite.version}/{suite.seed}/{stream}/{episode}"
+    label = f"{suite.label}/{suite.version}/{suite.seed}/{stream}/{episode}"
     rng = np.random.default_rng(np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype=np.uint32))
     for _ in range(10_000):
         poses = {name: _draw(rng, place) for name, place in suite.placement.items()}

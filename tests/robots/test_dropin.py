@@ -391,3 +391,37 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         dropin.write_text(path, "second\n")
     assert path.read_text() == "first\n"
     assert [found.name for found in path.parent.iterdir()] == ["record.json"]
+
+
+# --------------------------------------------------------------------------------------------------- layers
+
+LAYERED = """name: base
+training: {steps: 13, rate: 0.5}
+tasks:
+  one: {name: first}
+  two:
+    training:
+      stpes: 17
+"""
+
+
+def test_a_layer_is_merged_over_the_rest_and_its_problems_keep_their_lines(recipe):
+    path = recipe(LAYERED.replace("stpes", "steps"))
+    assert dropin.layers(path, "tasks") == ("one", "two")
+    assert dropin.read(path, Recipe, (), ("tasks", "one")) == Recipe("first", Training(13, 0.5))
+    assert dropin.read(path, Recipe, (), ("tasks", "two")) == Recipe("base", Training(17, 0.5))
+    overridden = dropin.read(path, Recipe, ["training.steps=19"], ("tasks", "two"))
+    assert overridden.training == Training(19, 0.5)
+    with pytest.raises(ConfigError, match=r":7: training\.stpes: no such key; did you mean 'steps'\?$"):
+        dropin.read(recipe(LAYERED), Recipe, (), ("tasks", "two"))
+
+
+@pytest.mark.parametrize("text", ["tasks: 3", "tasks: {}", "tasks: {one: 3}", "tasks: [one]"])
+def test_layers_are_names_with_keys(recipe, text):
+    with pytest.raises(ConfigError, match=r":2: tasks: expected names, each with the keys it changes$"):
+        dropin.layers(recipe(f"name: base\n{text}\n"), "tasks")
+
+
+def test_a_file_without_layers_has_none(recipe):
+    assert dropin.layers(recipe("name: base"), "tasks") == ()
+    assert dropin.layers(recipe("- 1"), "tasks") == ()

@@ -34,7 +34,7 @@ ARM = np.array([1.0] * 7 + [0.0])
 
 @pytest.fixture(scope="module")
 def engine():
-    suite = load("panda_cube_in_bowl", ["cameras.exterior.width=32", "cameras.wrist.width=32"])
+    suite = load("droid_panda:cube_in_bowl", ["cameras.exterior.width=32", "cameras.wrist.width=32"])
     engine = MujocoEngine(robots.load("panda"), suite)
     yield engine
     engine.close()
@@ -187,7 +187,7 @@ def test_an_unknown_tool_is_refused(engine):
     other = dataclasses.replace(engine.suite, expert=spec)
     with pytest.raises(
         MorphVlaError,
-        match=r"panda_cube_in_bowl\.yaml: expert\.tool: the robot has no link 'panda_grasp' in simulation",
+        match=r"droid_panda\.yaml: expert\.tool: the robot has no link 'panda_grasp' in simulation",
     ):
         PickAndPlace(MujocoEngine(engine.robot, other))
 

@@ -21,7 +21,8 @@ from morph_vla.sim.suite import Camera, InitialState, ObjectSpec, Placement, Sui
 if importlib.util.find_spec("mujoco") is None:  # not importorskip: mujoco reads MUJOCO_GL when it is imported
     pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)
 
-from morph_vla.sim.mujoco import EGL_REMEDY, MujocoEngine, build_spec, look_at, resting_height
+from morph_vla.sim.mujoco import EGL_REMEDY, MujocoEngine, build_spec, look_at
+from morph_vla.sim.shapes import resting_height
 
 SMALL = [
     "cameras.exterior.width=34",
@@ -33,7 +34,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def suite() -> Suite:
-    return load("panda_cube_in_bowl", SMALL)
+    return load("droid_panda:cube_in_bowl", SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +360,7 @@ NOT_CLOSED = """
 from morph_vla import robots
 from morph_vla.sim.mujoco import MujocoEngine
 from morph_vla.sim.suite import load
-engine = MujocoEngine(robots.load("panda"), load("panda_cube_in_bowl"))
+engine = MujocoEngine(robots.load("panda"), load("droid_panda:cube_in_bowl"))
 print(engine.render(0, "wrist").shape)
 """
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import record as recording
-from morph_vla.sim.suite import Suite, load
+from morph_vla.sim.suite import Suite, load, load_tasks
 
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp", "lerobot", "av")):
     pytest.skip("recording needs the extras 'sim' and 'lerobot'", allow_module_level=True)
@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def suite() -> Suite:
-    return load("panda_cube_in_bowl", TINY)
+    return load("droid_panda:cube_in_bowl", TINY)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_an_interrupted_recording_goes_on_to_the_same_result(whole, suite, tmp_p
     folder, done, _ = whole
     again, parts = tmp_path / "demos", tmp_path / "demos.parts"
     parts.mkdir()
-    (parts / "identity").write_text(recording._identity(suite, ATTEMPTS))
+    (parts / "identity").write_text(recording._identity([suite], ATTEMPTS))
     recording.record_part(suite, parts / "0000", range(PART))
     first = parts / "0000" / recording.SUMMARY
     kept = first.stat().st_mtime_ns
@@ -212,7 +212,7 @@ def test_another_recording_in_the_folder_is_kept(whole, suite, change):
     with pytest.raises(
         MorphVlaError,
         match=re.escape(
-            f"{folder} holds another recording (suite 'panda_cube_in_bowl', 3 attempts); "
+            f"{folder} holds another recording (suite 'droid_panda', 3 attempts); "
             "give another folder or remove it"
         ),
     ):
@@ -220,9 +220,7 @@ def test_another_recording_in_the_folder_is_kept(whole, suite, change):
 
 
 def test_more_attempts_are_another_recording(whole, suite):
-    with pytest.raises(
-        MorphVlaError, match=r"holds another recording \(suite 'panda_cube_in_bowl', 3 attempts"
-    ):
+    with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts"):
         recording.record(suite, whole[0], ATTEMPTS + 2)
 
 
@@ -287,7 +285,7 @@ def test_nothing_kept_is_said(suite, tmp_path, monkeypatch, here):
     monkeypatch.setattr(recording, "demonstrate", attempts(dict.fromkeys(range(3), "lifted"), suite))
     with pytest.raises(
         MorphVlaError,
-        match=r"^the expert of suite 'panda_cube_in_bowl' failed in all 3 attempts: nothing to keep$",
+        match=r"^the expert of suite 'droid_panda:cube_in_bowl' failed in all 3 attempts: nothing to keep$",
     ):
         recording.record(suite, tmp_path / "demos", 3)
     assert not (tmp_path / "demos").exists()
@@ -401,3 +399,38 @@ def test_the_progress_line():
     line = recording.rate_text(120, 400, time.monotonic() - 20)
     assert re.fullmatch(r"120/400, [56]\.\d per second, 4[67] s left", line)
     assert recording.rate_text(0, 400, time.monotonic() - 1) == "0/400, 0.0 per second, inf s left"
+
+
+# ---------------------------------------------------------------------------------------------- several tasks
+
+
+@pytest.mark.parametrize(("tasks", "attempts", "size"), [(1, 7, 3), (3, 11, 2), (2, 5, 50), (3, 3, 1)])
+def test_tasks_share_the_attempts_evenly(tasks, attempts, size):
+    found = recording.shares(tasks, attempts, size)
+    numbers = {task: [n for t, part in found if t == task for n in part] for task in range(tasks)}
+    assert all(own == list(range(len(own))) for own in numbers.values())
+    assert sum(map(len, numbers.values())) == attempts
+    assert max(map(len, numbers.values())) - min(map(len, numbers.values())) <= 1
+    assert all(1 <= len(part) <= size for _, part in found)
+
+
+def test_two_tasks_become_one_dataset(here, tmp_path):
+    tasks = load_tasks("droid_panda", TINY)[:2]
+    done = recording.record(tasks, tmp_path / "both", 3)
+    assert (done.suite, done.attempted, done.episodes) == ("droid_panda", 3, 3)
+    texts = (tmp_path / "both" / "meta" / "tasks.parquet").read_bytes()
+    assert all(task.task.encode() in texts for task in tasks)
+    [index] = table(tmp_path / "both", "task_index")
+    assert set(index) == {0, 1}
+    assert recording.record(tasks, tmp_path / "both", 3) == done
+    with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts\)"):
+        recording.record(tasks[0], tmp_path / "both", 3)
+
+
+def test_what_goes_into_no_single_dataset_is_said(suite, tmp_path):
+    other = dataclasses.replace(suite, task_name="other", control_rate=10.0)
+    words = "droid_panda:cube_in_bowl and droid_panda:other differ in 'control_rate': record them into two"
+    with pytest.raises(MorphVlaError, match=words):
+        recording.record([suite, other], tmp_path / "both", 3)
+    with pytest.raises(MorphVlaError, match="1 attempts cannot be shared by 2 tasks"):
+        recording.record([suite, suite], tmp_path / "both", 1)

@@ -81,7 +81,7 @@ def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) 
         "schema": 1,
         "kind": "evaluation",
         "suite": {
-            "name": "panda_cube_in_bowl",
+            "name": "droid_panda",
             "robot": "panda",
             "task": "put the cube in the bowl",
             "seed": 7,
@@ -89,7 +89,7 @@ def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) 
         "policy": {"name": name, "checkpoint": "checkpoints/7", "step": 7},
         "trials": own,
         "summary": statistics.summarise(own),
-        "command": "morph-vla eval panda_cube_in_bowl",
+        "command": "morph-vla eval droid_panda",
         "versions": {"python": "3.12.1"},
         "time": "2026-11-20T21:00:00Z",
     }

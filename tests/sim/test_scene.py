@@ -16,7 +16,8 @@ if importlib.util.find_spec("mujoco") is None:
     pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)
 
 from morph_vla.sim.mujoco import MujocoEngine
-from morph_vla.sim.scene import DISH_SIDES, PLATE_LEAN, TOOL_SITE, resting_height, tool_axes
+from morph_vla.sim.scene import TOOL_SITE, tool_axes
+from morph_vla.sim.shapes import DISH_SIDES, PLATE_LEAN, resting_height
 
 THINGS = {
     "ball": ObjectSpec("sphere", (0.023, 0.0, 0.0), 0.07),
@@ -27,7 +28,7 @@ PLACES = {"ball": (0.5, -0.4), "dish": (0.3, -0.4), "tray": (0.7, -0.4)}
 
 
 def furnished(**changes) -> Suite:
-    suite = load("panda_cube_in_bowl")
+    suite = load("droid_panda:cube_in_bowl")
     places = {name: Placement((x, x), (y, y)) for name, (x, y) in PLACES.items()}
     objects, placement = {**suite.objects, **THINGS}, {**suite.placement, **places}
     return dataclasses.replace(suite, objects=objects, placement=placement, **changes)

@@ -32,7 +32,7 @@ def trial(episode: int, success: bool = False, **fields) -> dict:
     return {**plain, "failed_clause": clause, "initial": place, **fields}
 
 
-def record(outcomes: list[bool], name: str = "trained", suite: str = "panda_cube_in_bowl") -> dict:
+def record(outcomes: list[bool], name: str = "trained", suite: str = "droid_panda") -> dict:
     trials = [trial(episode, success) for episode, success in enumerate(outcomes)]
     about = {"suite": {"name": suite}, "policy": {"name": name}}
     return {"schema": 1, "kind": "evaluation", **about, "trials": trials}
@@ -326,7 +326,7 @@ def test_a_comparison_that_cannot_be_paired_says_why():
     assert compare(before, other)["reason"] == "episode 1 does not say from which initial state it started"
     assert compare(before, record([True] * 5))["reason"] == "the episodes differ: 0 only in a, 2 only in b"
     elsewhere = compare(before, record([True] * 3, suite="g1_red_block"))
-    assert elsewhere["reason"] == "the suites differ: panda_cube_in_bowl and g1_red_block"
+    assert elsewhere["reason"] == "the suites differ: droid_panda and g1_red_block"
     assert elsewhere["paired"] is None
     assert elsewhere["difference"] == pytest.approx(1 / 3)
 

@@ -15,10 +15,11 @@ from morph_vla.sim.suite import (
     initial_state,
     initial_states,
     load,
+    load_tasks,
     target_box,
 )
 
-NAME = "panda_cube_in_bowl"
+NAME = "droid_panda:cube_in_bowl"
 JOINTS = 7  # a prime; the table is the same whatever the robot
 
 
@@ -30,7 +31,7 @@ def suite() -> Suite:
 def problems(*overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(NAME, overrides)
-    prefix = r"^(.*panda_cube_in_bowl\.yaml|override '[^']*'): "
+    prefix = r"^(.*droid_panda\.yaml: tasks\.cube_in_bowl|override '[^']*'): "
     return [re.sub(prefix, "", line) for line in str(caught.value).split("\n")]
 
 
@@ -38,11 +39,11 @@ def problems(*overrides: str) -> list[str]:
 
 
 def test_the_shipped_suite_is_the_papers_task(suite):
-    assert suite.name == NAME
-    assert suite.path.name == f"{NAME}.yaml"
+    assert (suite.name, suite.task_name, suite.label) == ("droid_panda", "cube_in_bowl", NAME)
+    assert suite.path.name == "droid_panda.yaml"
     assert suite.task == "put the cube in the bowl"
     assert suite.robot in robots.available()
-    assert (suite.control_rate, suite.physics_steps, suite.max_steps) == (15.0, 10, 150)
+    assert (suite.control_rate, suite.physics_steps, suite.max_steps) == (15.0, 8, 450)
     assert set(suite.cameras) == {"exterior", "wrist"}
 
 
@@ -50,14 +51,16 @@ def test_an_override_changes_one_setting_and_no_other():
     changed = load(NAME, ["success.dwell_seconds=0.7", "physics_rate=165"])
     assert (changed.success.dwell_seconds, changed.physics_steps) == (0.7, 11)
     back = dataclasses.replace(
-        changed, physics_rate=150.0, success=dataclasses.replace(changed.success, dwell_seconds=0.5)
+        changed, physics_rate=120.0, success=dataclasses.replace(changed.success, dwell_seconds=0.5)
     )
     assert back == load(NAME)
 
 
 def test_an_unknown_suite_names_the_nearest():
-    with pytest.raises(MorphVlaError, match="did you mean 'panda_cube_in_bowl'"):
-        load("panda_cube_in_bowel")
+    with pytest.raises(MorphVlaError, match="did you mean 'droid_panda'"):
+        load("droid_pandas")
+    with pytest.raises(ConfigError, match=r"no task 'cube_in_bowel'; did you mean 'cube_in_bowl'\? \(its"):
+        load("droid_panda:cube_in_bowel")
 
 
 def test_an_unknown_key_names_the_nearest():
@@ -87,7 +90,7 @@ def test_an_unknown_key_names_the_nearest():
             "expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, "
             "not 1.0 and 1.0",
         ),
-        ("success.dwell_seconds=10", "success.dwell_seconds: must be shorter than episode_seconds"),
+        ("success.dwell_seconds=30", "success.dwell_seconds: must be shorter than episode_seconds"),
         (
             "success.low=[-0.06, 0.06, 0.0]",
             "success: low (-0.06, 0.06, 0.0) must be below high (0.06, 0.06, 0.06) on every axis",
@@ -108,7 +111,7 @@ def test_placements_and_objects_must_match():
 
 def test_every_problem_is_named_at_once():
     assert problems("control_rate=0", "episode_seconds=-1") == [
-        "physics_rate: 150.0 is not a multiple of control_rate 0.0",
+        "physics_rate: 120.0 is not a multiple of control_rate 0.0",
         "episode_seconds: must be above 0, not -1.0",
         "control_rate: must be above 0, not 0.0",
         "success.dwell_seconds: must be shorter than episode_seconds",
@@ -199,6 +202,7 @@ def test_the_draw_itself_does_not_change(suite):
     fixed = dataclasses.replace(
         suite,
         name="fixed",
+        task_name="",
         version=3,
         seed=11,
         min_distance=0.15,
@@ -219,3 +223,33 @@ def test_the_box_moves_with_its_target(suite):
     low, high = target_box(suite.success, np.array([0.5, 0.2, 0.01]))
     np.testing.assert_allclose(low, [0.44, 0.14, 0.01])
     np.testing.assert_allclose(high, [0.56, 0.26, 0.07])
+
+
+# ------------------------------------------------------------------------------------------------- the tasks
+
+
+def test_a_file_of_several_tasks_is_asked_for_one():
+    tasks = load_tasks("droid_panda")
+    assert [task.label for task in tasks] == [
+        "droid_panda:cube_in_bowl", "droid_panda:can_in_mug", "droid_panda:banana_in_bin"
+    ]  # fmt: skip
+    assert [load(task.label) for task in tasks] == list(tasks)
+    assert load_tasks("droid_panda:can_in_mug") == (tasks[1],)
+    assert len({initial_state(task, 3, JOINTS).arm for task in tasks}) == len(tasks)
+    with pytest.raises(
+        ConfigError, match=r"'droid_panda' has 3 tasks; say which: droid_panda:cube_in_bowl, dro"
+    ):
+        load("droid_panda")
+    with pytest.raises(ConfigError, match=r"no task 'x' \(it holds a single one, without a name\)"):
+        load("so101_pick_orange:x")
+
+
+def test_an_override_reaches_every_task():
+    assert {task.expert.noise for task in load_tasks("droid_panda", ["expert.noise=0.5"])} == {0.5}
+
+
+def test_a_single_joint_may_have_a_servo_of_its_own(suite):
+    servos = suite.actuators
+    assert servos.of("panda_joint6", False) == servos.joints["panda_joint6"] != servos.arm
+    assert servos.of("panda_joint1", False) == servos.arm
+    assert servos.of("panda_finger_joint1", True) == servos.gripper
