@@ -94,6 +94,13 @@ class Layout:
         return {camera_of(key, self.features): key for key in keys_of(self.features, "image")}
 
     @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Camera -> (height, width) [pixels] of its frames as they were recorded, where info.json says."""
+        keys = keys_of(self.features, "video", "image")
+        found = {camera_of(key, self.features): _size_of(self.features[key]) for key in keys}
+        return {camera: size for camera, size in found.items() if size is not None}
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """The parquet files that hold values, in the order of the episodes."""
         return tuple(dict.fromkeys(entry.data for entry in self.episodes))
@@ -230,6 +237,17 @@ def width_of(feature: Mapping[str, Any]) -> int | None:
     if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
         return None
     return int(np.prod(shape)) if shape else 1
+
+
+def _size_of(feature: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(height, width) of a camera's feature, by the names of its axes, or by where its 3 channels stand."""
+    shape, names = feature.get("shape"), feature.get("names")
+    if not isinstance(shape, list | tuple) or len(shape) != 3:
+        return None
+    sides = [int(size) for size in shape]
+    if isinstance(names, list | tuple) and {"height", "width"} <= set(names) and len(names) == 3:
+        return sides[list(names).index("height")], sides[list(names).index("width")]
+    return (sides[1], sides[2]) if sides[0] == 3 else (sides[0], sides[1])
 
 
 # ---------------------------------------------------------------------------------------------------- v3.0

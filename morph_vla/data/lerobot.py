@@ -39,6 +39,7 @@ class Recordings:
     cameras: tuple[str, ...]  # names without 'observation.images.'
     entries: tuple[Entry, ...] = ()  # of each episode: its number in the dataset, its videos
     pictures: Mapping[str, str] = MappingProxyType({})  # camera -> column, of those within the tables
+    sizes: Mapping[str, tuple[int, int]] = MappingProxyType({})  # camera -> (height, width) [pixels] recorded
     rows: Rows | None = None  # where in the tables each frame is
 
     @property
@@ -110,6 +111,7 @@ def read(
         cameras=ready.cameras,
         entries=tuple(by_index[int(index)] for index in rows.episode[starts]),
         pictures=ready.pictures,
+        sizes=ready.sizes,
         rows=dataclasses.replace(rows, values={}),
     )
 

@@ -30,6 +30,7 @@ from morph_vla.pi05 import (
 )
 from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.robots import dropin
+from morph_vla.serving.expectations import mismatches as mismatches
 from morph_vla.training import checkpoint
 from morph_vla.training.config import Recipe
 
@@ -62,6 +63,7 @@ class CheckpointPolicy:
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
+        self.image_size = recipe.model.image_size
         self._stats = {
             kind: Stats(**{k: tuple(v) for k, v in self.trained[kind].items()})
             for kind in ("state_stats", "action_stats")
@@ -171,19 +173,3 @@ def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
         return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table)
 
     return sample
-
-
-def mismatches(policy: CheckpointPolicy, suite: Any) -> list[str]:
-    """What a suite gives and the policy was not trained with, one sentence each; empty when they fit."""
-    found = []
-    if suite.robot != policy.robot_name:
-        found.append(f"robot: the suite has '{suite.robot}', the policy drives '{policy.robot_name}'")
-    if suite.control_rate != policy.trained["control_rate"]:
-        found.append(
-            f"control rate: the suite runs at {suite.control_rate:g} Hz, "
-            f"the policy was trained at {policy.trained['control_rate']:g} Hz"
-        )
-    for name in policy.cameras.values():
-        if name not in suite.cameras:
-            found.append(f"camera: the policy needs '{name}', the suite has {', '.join(suite.cameras)}")
-    return found

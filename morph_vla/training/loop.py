@@ -5,6 +5,7 @@ an uninterrupted one would have done: samples and noise are functions of (seed, 
 """
 
 import dataclasses
+import hashlib
 import json
 import signal
 import threading
@@ -22,6 +23,7 @@ from jax.sharding import Mesh
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts, tokenizer
 from morph_vla.pi05 import model as pi05
+from morph_vla.robots import Robot
 from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
@@ -30,6 +32,8 @@ from morph_vla.training.held_out import measurer
 from morph_vla.training.kinds import parts_of
 from morph_vla.training.progress import Curve, Meter, Report
 from morph_vla.training.source import Source
+
+MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +236,11 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
     known = {}
     for name, robot in source.robots.items():
         part = next(part for part in source.parts if part.asked.robot == name)
+        texts = {text for one in source.parts if one.asked.robot == name for text in one.recordings.tasks}
         known[name] = {
+            **_body(robot),
+            "tasks": sorted(texts)[:MAX_TEXTS] if len(texts) <= MAX_TEXTS else [],
+            "sizes": {own: list(size) for own, size in part.recordings.sizes.items()},
             "joints": list(robot.names),
             "control_rate": part.recordings.fps,
             "actions": part.asked.actions,
@@ -247,6 +255,16 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
         "recipe": to_plain(recipe),
         "robots": known,
         "tokenizer": tokenizer.describe(source.tokenizer),
+    }
+
+
+def _body(robot: Robot) -> dict[str, Any]:
+    """What actions mean on this robot: a suite's robot of the same name must still have all of it."""
+    return {
+        "urdf_sha256": hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest(),
+        "limits": [[joint.lower, joint.upper] for joint in robot.joints],
+        "units": [joint.unit for joint in robot.joints],
+        "affine": [[joint.scale, joint.zero] for joint in robot.joints],
     }
 
 
