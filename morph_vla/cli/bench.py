@@ -27,6 +27,10 @@ VERBS = {
         "samples per second of our loader, of memory-mapped frames and of LeRobot's own DataLoader",
         "morph_vla.cli.bench_data",
     ),
+    "sim": (
+        "control steps per second against environments and workers, and where the time goes",
+        "morph_vla.cli.bench_sim",
+    ),
     "train": (
         "a training step's parts, against the joint pass, and openpi's own step",
         "morph_vla.cli.bench_train",
@@ -41,6 +45,7 @@ EXAMPLES = """
   morph-vla bench robots
   morph-vla bench data
   morph-vla bench model
+  morph-vla bench sim
   morph-vla bench --repeats 31 --json
 """
 
