@@ -25,9 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print rate_b - rate_a with Newcombe's interval, and the paired counts where episodes are the same."""
-    from morph_vla.sim import statistics
+    from morph_vla.sim import comparison
 
-    result = statistics.compare(records.evaluation(arguments.a), records.evaluation(arguments.b))
+    result = comparison.compare(records.evaluation(arguments.a), records.evaluation(arguments.b))
     if arguments.json:
         print_json(result)
     else:
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def sentences(result: dict[str, Any], a: str, b: str) -> list[str]:
-    """What `statistics.compare` found, in words."""
+    """What `comparison.compare` found, in words."""
     if result["difference"] is None:
         return ["nothing to compare: one of the two has no trials"]
     confidence = f"{result['confidence']:.0%}"
@@ -43,7 +43,7 @@ def sentences(result: dict[str, Any], a: str, b: str) -> list[str]:
         f"A {result['a']} ({a}): {result['rate_a']:.1%}",
         f"B {result['b']} ({b}): {result['rate_b']:.1%}",
         f"B - A: {100 * result['difference']:+.1f} points, {confidence} interval "
-        f"[{100 * result['low']:+.1f}, {100 * result['high']:+.1f}] (Newcombe)",
+        f"[{100 * result['low']:+.1f}, {100 * result['high']:+.1f}] ({result['interval']})",
     ]
     paired = result["paired"]
     if paired is None:

@@ -1,99 +1,47 @@
-"""What a number of successes says: intervals, time to success, and the comparison of two evaluations.
+"""What the trials of an evaluation say: success rates per task and over all, times, and why the rest failed.
 
-Everything here is a pure function of counts or of an evaluation record's trials (JSON-shaped mappings).
-
-Sources: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) for the interval of one proportion; R. G. Newcombe,
-Statistics in Medicine 17 (1998) 873-890, method 10, for the difference of two; Q. McNemar, Psychometrika 12
-(1947), in its exact binomial form, for paired outcomes.
+Everything here is a pure function of an evaluation record's trials (JSON-shaped mappings); the intervals are
+those of `sim/intervals.py`. A trial belongs to a task, and is one of its task's episodes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from itertools import accumulate, takewhile
-from math import hypot, isfinite, sqrt
-from statistics import NormalDist, fmean, median
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from statistics import fmean, median
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim.intervals import (
+    SQUARE_AND_ADD,
+    Interval,
+    mcnemar,
+    mean_of_rates,
+    median_interval,
+    newcombe,
+    quantile,
+    tango,
+    wilson,
+)
+
+__all__ = [
+    "Interval",
+    "average_of_tasks",
+    "by_task",
+    "check_trials",
+    "is_error",
+    "mcnemar",
+    "median_interval",
+    "newcombe",
+    "policy_label",
+    "summarise",
+    "tango",
+    "task_of",
+    "time_to_success",
+    "trials_of",
+    "wilson",
+]
 
 TIME_INTERVAL = "order statistics of the median"
-DIFFERENCE_INTERVAL = "Newcombe 1998, method 10"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A confidence interval, in the unit of what it bounds (a rate, a difference of rates, seconds)."""
-
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half of high - low."""
-        return (self.high - self.low) / 2
-
-
-def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a success rate, inside [0, 1].
-
-    With p = successes / trials, n = trials and z the two-sided normal quantile:
-    (p + z^2/2n -+ z sqrt(p (1 - p) / n + z^2/4n^2)) / (1 + z^2/n).
-    0/n has low = 0 and n/n has high = 1 exactly. Raises MorphVlaError for zero trials, for counts that cannot
-    be, and for a confidence outside (0, 1).
-    """
-    _check_counts(successes, trials)
-    z = _quantile(confidence)
-    # The upper bound is the mirrored lower bound of the failures, so s -> n - s is an exact symmetry.
-    return Interval(_wilson_low(successes, trials, z), 1.0 - _wilson_low(trials - successes, trials, z))
-
-
-def newcombe(
-    successes_a: int, trials_a: int, successes_b: int, trials_b: int, confidence: float = 0.95
-) -> Interval:
-    """Newcombe's interval (method 10) of rate_b - rate_a for two independent samples, inside [-1, 1].
-
-    With l, u the Wilson bounds of each rate p and d = p_b - p_a:
-    [d - sqrt((p_b - l_b)^2 + (u_a - p_a)^2), d + sqrt((u_b - p_b)^2 + (p_a - l_a)^2)].
-    Raises MorphVlaError as `wilson` does.
-    """
-    a, b = wilson(successes_a, trials_a, confidence), wilson(successes_b, trials_b, confidence)
-    rate_a, rate_b = successes_a / trials_a, successes_b / trials_b
-    difference = rate_b - rate_a
-    return Interval(
-        difference - hypot(rate_b - b.low, a.high - rate_a),
-        difference + hypot(b.high - rate_b, rate_a - a.low),
-    )
-
-
-def mcnemar(only_a: int, only_b: int) -> float:
-    """Exact two-sided p value of McNemar's test.
-
-    Were the success rates equal, an episode that exactly one of the two solved would be a's or b's with the
-    same chance: p = min(1, 2 P[Binomial(only_a + only_b, 1/2) <= min(only_a, only_b)]).
-    Without such an episode p = 1. Raises MorphVlaError for a negative count.
-    """
-    if only_a < 0 or only_b < 0:
-        raise MorphVlaError(f"paired counts cannot be negative: only_a {only_a}, only_b {only_b}")
-    count = only_a + only_b
-    tail = sum(_binomials(count, min(only_a, only_b)))
-    return min(1.0, float(Fraction(2 * tail, 2**count)))
-
-
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Distribution-free interval of the median between two order statistics, in the values' unit.
-
-    [x_(k), x_(n+1-k)] with the largest k for which P[Binomial(n, 1/2) < k] <= (1 - confidence) / 2: it covers
-    with at least `confidence` whatever the distribution, ties included. None when even [min, max] covers less
-    (fewer than 6 values at 95%). Raises MorphVlaError for a confidence outside (0, 1).
-    """
-    _quantile(confidence)
-    ordered, count = sorted(values), len(values)
-    allowed = Fraction(1 - confidence) / 2 * 2**count  # compared with whole numbers, so nothing is rounded
-    tails = accumulate(_binomials(count, count // 2))
-    rank = sum(1 for _ in takewhile(lambda tail: tail <= allowed, tails))
-    return Interval(ordered[rank - 1], ordered[count - rank]) if rank else None
 
 
 def time_to_success(seconds: Sequence[float], confidence: float = 0.95) -> dict[str, Any] | None:
@@ -116,88 +64,57 @@ def time_to_success(seconds: Sequence[float], confidence: float = 0.95) -> dict[
 
 
 def summarise(trials: Sequence[Mapping[str, Any]], confidence: float = 0.95) -> dict[str, Any]:
-    """The `summary` of an evaluation record.
+    """The `summary` of an evaluation record: over all trials, and under `tasks` that of each task.
 
     Every trial counts: one that ended in an error is a trial that did not succeed, and `errors` says how many
     there were. `failed_clauses` counts the clause at which the other failures stopped, most frequent first.
     Without trials nothing was measured, and `rate`, `low`, `high`, `half_width` are None, never 0.
+    `tasks` is empty where no trial names its task, and `average_of_tasks` is None below two tasks.
     Raises MorphVlaError naming the trial that is not well formed.
     """
     check_trials(trials)
-    _quantile(confidence)
-    successes = sum(trial["success"] for trial in trials)
-    bounds = wilson(successes, len(trials), confidence) if trials else None
-    clauses = Counter(
-        str(trial.get("failed_clause") or "unknown")
-        for trial in trials
-        if not trial["success"] and not is_error(trial)
-    )
+    tasks = {task: _summary(own, confidence) for task, own in by_task(trials).items() if task}
     return {
-        "successes": successes,
-        "trials": len(trials),
-        "errors": sum(is_error(trial) for trial in trials),
-        "rate": successes / len(trials) if trials else None,
-        "low": bounds.low if bounds else None,
-        "high": bounds.high if bounds else None,
-        "half_width": bounds.half_width if bounds else None,
-        "confidence": confidence,
-        "time_to_success_s": time_to_success(
-            [float(t["time_s"]) for t in trials if t["success"] and t.get("time_s") is not None], confidence
-        ),
-        "failed_clauses": dict(clauses.most_common()),
+        **_summary(trials, confidence),
+        "tasks": tasks,
+        "average_of_tasks": average_of_tasks(tasks, confidence),
     }
 
 
-def compare(
-    record_a: Mapping[str, Any], record_b: Mapping[str, Any], confidence: float = 0.95
-) -> dict[str, Any]:
-    """How much better b is than a: rate_b - rate_a with Newcombe's interval, and the paired counts.
+def average_of_tasks(
+    tasks: Mapping[str, Mapping[str, Any]], confidence: float = 0.95
+) -> dict[str, Any] | None:
+    """The mean of the tasks' success rates with its interval, or None with fewer than two tasks.
 
-    The Newcombe interval treats the two as independent samples. Where both ran the same episodes from equal
-    initial states, `paired` counts the episodes that both, only a, only b or neither solved, with the exact
-    McNemar p value; otherwise `paired` is None and `reason` says why. `difference`, `low` and `high` are None
-    when either has no trials. Raises MorphVlaError as `summarise` does.
+    The paper's "Avg SR" is this mean. It equals the rate over all trials where the tasks have equally many.
+    The interval here is narrower than the paper's +-: that is the half-width of Wilson's interval at 300
+    trials, the number of one task, while three tasks' trials stand behind the mean (Table 1: 47.4 +- 5.6 is
+    Wilson's 142 of 300; 5.7, 77.7 and 58.7% of 300 each give 47.4 +- 2.6).
     """
-    a, b = summarise(trials_of(record_a), confidence), summarise(trials_of(record_b), confidence)
-    measured = a["trials"] > 0 and b["trials"] > 0
-    bounds = None
-    if measured:
-        bounds = newcombe(a["successes"], a["trials"], b["successes"], b["trials"], confidence)
-    reason = why_not_paired(record_a, record_b)
+    counts = [(one["successes"], one["trials"]) for one in tasks.values()]
+    if len(counts) < 2 or not all(trials for _, trials in counts):
+        return None
+    rate, bounds = mean_of_rates(counts, confidence)
     return {
-        "a": policy_label(record_a),
-        "b": policy_label(record_b),
-        "rate_a": a["rate"],
-        "rate_b": b["rate"],
-        "difference": b["rate"] - a["rate"] if measured else None,
-        "low": bounds.low if bounds else None,
-        "high": bounds.high if bounds else None,
-        "confidence": confidence,
-        "interval": DIFFERENCE_INTERVAL,
-        "paired": None if reason else _paired(trials_of(record_a), trials_of(record_b)),
-        "reason": reason,
+        "rate": rate,
+        "low": bounds.low,
+        "high": bounds.high,
+        "half_width": bounds.half_width,
+        "interval": SQUARE_AND_ADD,
     }
 
 
-def why_not_paired(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> str | None:
-    """None when both records hold the same episodes from equal initial states, else the reason in words."""
-    a = {trial["episode"]: trial for trial in trials_of(record_a)}
-    b = {trial["episode"]: trial for trial in trials_of(record_b)}
-    if not a or not b:
-        return "one of the two has no trials"
-    suites = [str((record.get("suite") or {}).get("name")) for record in (record_a, record_b)]
-    if suites[0] != suites[1]:
-        return f"the suites differ: {suites[0]} and {suites[1]}"
-    if a.keys() != b.keys():
-        only_a, only_b = len(a.keys() - b.keys()), len(b.keys() - a.keys())
-        return f"the episodes differ: {only_a} only in a, {only_b} only in b"
-    for episode in sorted(a):
-        first, second = a[episode].get("initial"), b[episode].get("initial")
-        if first is None or second is None:
-            return f"episode {episode} does not say from which initial state it started"
-        if first != second:
-            return f"the initial states differ, first in episode {episode}"
-    return None
+def by_task(trials: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Task -> its trials, in the order in which the tasks appear; "" where a trial names none."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for trial in trials:
+        found.setdefault(task_of(trial), []).append(trial)
+    return found
+
+
+def task_of(trial: Mapping[str, Any]) -> str:
+    """The task that a trial names, or ""."""
+    return str(trial.get("task") or "")
 
 
 def check_trials(trials: Sequence[Mapping[str, Any]]) -> None:
@@ -209,9 +126,10 @@ def check_trials(trials: Sequence[Mapping[str, Any]]) -> None:
         episode = trial.get("episode")
         if not isinstance(episode, int) or isinstance(episode, bool):
             raise MorphVlaError(f"trial {place} has episode {episode!r}, expected an integer")
-        if episode in seen:
-            raise MorphVlaError(f"episode {episode} appears twice, expected one trial per episode")
-        seen.add(episode)
+        if (task_of(trial), episode) in seen:
+            of = f" of task '{task_of(trial)}'" if task_of(trial) else ""
+            raise MorphVlaError(f"episode {episode}{of} appears twice, expected one trial per episode")
+        seen.add((task_of(trial), episode))
         success, time = trial.get("success"), trial.get("time_s")
         if not isinstance(success, bool):
             raise MorphVlaError(f"episode {episode} has success {success!r}, expected true or false")
@@ -240,48 +158,26 @@ def policy_label(record: Mapping[str, Any]) -> str:
     return str(policy.get("name") or "policy") if isinstance(policy, Mapping) else "policy"
 
 
-def _paired(
-    trials_a: Sequence[Mapping[str, Any]], trials_b: Sequence[Mapping[str, Any]]
-) -> dict[str, int | float]:
-    """Outcome counts over the episodes of both, and McNemar's exact p value."""
-    b = {trial["episode"]: trial["success"] for trial in trials_b}
-    counts = Counter((trial["success"], b[trial["episode"]]) for trial in trials_a)
-    only_a, only_b = counts[True, False], counts[False, True]
+def _summary(trials: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+    quantile(confidence)
+    successes = sum(trial["success"] for trial in trials)
+    bounds = wilson(successes, len(trials), confidence) if trials else None
+    clauses = Counter(
+        str(trial.get("failed_clause") or "unknown")
+        for trial in trials
+        if not trial["success"] and not is_error(trial)
+    )
     return {
-        "both": counts[True, True],
-        "only_a": only_a,
-        "only_b": only_b,
-        "neither": counts[False, False],
-        "p_value": mcnemar(only_a, only_b),
+        "successes": successes,
+        "trials": len(trials),
+        "errors": sum(is_error(trial) for trial in trials),
+        "rate": successes / len(trials) if trials else None,
+        "low": bounds.low if bounds else None,
+        "high": bounds.high if bounds else None,
+        "half_width": bounds.half_width if bounds else None,
+        "confidence": confidence,
+        "time_to_success_s": time_to_success(
+            [float(t["time_s"]) for t in trials if t["success"] and t.get("time_s") is not None], confidence
+        ),
+        "failed_clauses": dict(clauses.most_common()),
     }
-
-
-def _binomials(count: int, last: int) -> Iterator[int]:
-    """C(count, 0), C(count, 1), ... C(count, last)."""
-    term = 1
-    for i in range(last + 1):
-        yield term
-        term = term * (count - i) // (i + 1)
-
-
-def _wilson_low(successes: int, trials: int, z: float) -> float:
-    if successes == 0:
-        return 0.0  # the formula's exact value, free of rounding
-    rate = successes / trials
-    centre = rate + z**2 / (2 * trials)
-    spread = z * sqrt(rate * (1 - rate) / trials + z**2 / (4 * trials**2))
-    return max(0.0, (centre - spread) / (1 + z**2 / trials))
-
-
-def _quantile(confidence: float) -> float:
-    """Quantile z with P[|N(0, 1)| <= z] = confidence."""
-    if not 0 < confidence < 1:
-        raise MorphVlaError(f"a confidence lies between 0 and 1, got {confidence}; 95% is 0.95")
-    return NormalDist().inv_cdf((1 + confidence) / 2)
-
-
-def _check_counts(successes: int, trials: int) -> None:
-    if trials == 0:
-        raise MorphVlaError("0 trials: nothing was measured, so there is no rate and no interval")
-    if not 0 <= successes <= trials:
-        raise MorphVlaError(f"{successes} successes of {trials} trials cannot be")

@@ -10,6 +10,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import report, statistics
+from morph_vla.sim.comparison import compare
 from morph_vla.sim.report.markup import bracket, percent, points
 
 VOID = {"meta", "img", "br", "hr", "col"}
@@ -128,7 +129,7 @@ def demo(folder: Path) -> dict:
             "curve": curve,
         },
         "evaluations": [before, after],
-        "difference": statistics.compare(before, after),
+        "difference": compare(before, after),
         "pictures": {"joint_graph": "joint_graph.png", "attention": "attention.json"},
         "machine": {"cpu": "2 cores"},
         "command": "morph-vla demo",
@@ -191,7 +192,7 @@ def test_the_numbers_are_those_of_statistics(tmp_path: Path):
     record = demo(tmp_path)
     page = written(tmp_path, record)
     before, after = (statistics.summarise(one["trials"]) for one in record["evaluations"])
-    difference = statistics.compare(*record["evaluations"])
+    difference = compare(*record["evaluations"])
     bounds = bracket(after["low"], after["high"])
     assert f"The trained policy succeeds in 9 of 11 trials: 81.8% {bounds}" in page.words
     for summary in (before, after):

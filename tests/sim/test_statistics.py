@@ -11,7 +11,8 @@ from statsmodels.stats.proportion import confint_proportions_2indep, proportion_
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import statistics
-from morph_vla.sim.statistics import Interval, compare, mcnemar, median_interval, newcombe, summarise, wilson
+from morph_vla.sim.intervals import mean_of_rates
+from morph_vla.sim.statistics import Interval, mcnemar, median_interval, newcombe, summarise, wilson
 
 SIZES = (1, 2, 3, 7, 10, 13, 53, 100, 101, 300, 1009)
 
@@ -245,7 +246,7 @@ def test_few_successes_have_a_median_but_no_interval_and_none_has_nothing():
     assert statistics.time_to_success([]) is None
 
 
-# --- summaries and comparisons
+# --- summaries
 
 
 def test_a_summary_counts_every_trial_and_shows_errors_apart():
@@ -267,6 +268,8 @@ def test_a_summary_counts_every_trial_and_shows_errors_apart():
         "half_width": expected.half_width,
         "confidence": 0.95,
         "failed_clauses": {"inside": 2, "grasped": 1},
+        "tasks": {},
+        "average_of_tasks": None,
     }
 
 
@@ -291,53 +294,43 @@ def test_a_trial_that_cannot_be_is_named(broken: dict, sentence: str):
         summarise([trial(0), {**trial(1), **broken}])
 
 
-def test_a_comparison_pairs_equal_initial_states():
-    before = record([True, True, False, False, False, False, False], "untrained")
-    after = record([True, False, True, True, True, False, False])
-    result = compare(before, after)
-    bounds = newcombe(2, 7, 4, 7)
-    assert result == {
-        "a": "untrained",
-        "b": "trained",
-        "rate_a": 2 / 7,
-        "rate_b": 4 / 7,
-        "difference": 4 / 7 - 2 / 7,
-        "low": bounds.low,
-        "high": bounds.high,
-        "confidence": 0.95,
-        "interval": "Newcombe 1998, method 10",
-        "paired": {"both": 1, "only_a": 1, "only_b": 3, "neither": 2, "p_value": mcnemar(1, 3)},
-        "reason": None,
-    }
+def test_several_tasks_have_a_summary_each_and_an_average():
+    trials = [trial(i, i < 3, task="cube") for i in range(7)] + [
+        trial(i, i < 5, task="can") for i in range(11)
+    ]
+    summary = summarise(trials)
+    assert list(summary["tasks"]) == ["cube", "can"]
+    for name, (successes, count) in {"cube": (3, 7), "can": (5, 11)}.items():
+        alone = summarise([t for t in trials if t["task"] == name])
+        assert alone["tasks"].pop(name) == summary["tasks"][name]
+        assert (summary["tasks"][name]["successes"], summary["tasks"][name]["trials"]) == (successes, count)
+    assert summary["rate"] == 8 / 18  # over all trials, which is not the mean of the tasks
+    average = summary["average_of_tasks"]
+    assert average["rate"] == pytest.approx((3 / 7 + 5 / 11) / 2)
+    assert average["low"] < average["rate"] < average["high"]
+    assert summarise(trials[:7])["average_of_tasks"] is None
 
 
-def test_a_comparison_pairs_by_episode_not_by_place():
-    before, after = record([True, False, False]), record([True, False, True])
-    after["trials"].reverse()
-    paired = compare(before, after)["paired"]
-    assert paired == {"both": 1, "only_a": 0, "only_b": 1, "neither": 1, "p_value": 1.0}
+def test_one_number_may_be_an_episode_of_each_task_and_only_once_of_one():
+    assert summarise([trial(3, task="cube"), trial(3, task="can")])["trials"] == 2
+    with pytest.raises(MorphVlaError, match="episode 3 of task 'can' appears twice"):
+        summarise([trial(3, task="can"), trial(3, task="can")])
 
 
-def test_a_comparison_that_cannot_be_paired_says_why():
-    before, other = record([True, False, True]), record([True, False, True])
-    other["trials"][1]["initial"] = {"cube": [0.1, 0.2, 0.3]}
-    assert compare(before, other)["reason"] == "the initial states differ, first in episode 1"
-    other["trials"][1]["initial"] = None
-    assert compare(before, other)["reason"] == "episode 1 does not say from which initial state it started"
-    assert compare(before, record([True] * 5))["reason"] == "the episodes differ: 0 only in a, 2 only in b"
-    elsewhere = compare(before, record([True] * 3, suite="g1_red_block"))
-    assert elsewhere["reason"] == "the suites differ: droid_panda and g1_red_block"
-    assert elsewhere["paired"] is None
-    assert elsewhere["difference"] == pytest.approx(1 / 3)
+@given(st.lists(counts(), min_size=1, max_size=5))
+def test_the_interval_of_a_mean_contains_it_and_is_wilsons_for_one_rate(several: list[tuple[int, int]]):
+    mean, bounds = mean_of_rates(several)
+    assert mean == pytest.approx(sum(s / n for s, n in several) / len(several))
+    assert -1e-12 <= bounds.low <= mean <= bounds.high <= 1 + 1e-12
+    alone = mean_of_rates(several[:1])[1]
+    assert (alone.low, alone.high) == pytest.approx(
+        (wilson(*several[0]).low, wilson(*several[0]).high), abs=1e-12
+    )
 
 
-def test_a_comparison_with_nothing_measured_has_no_difference():
-    result = compare(record([]), record([True, False, True]))
-    assert all(result[key] is None for key in ("difference", "low", "high", "rate_a", "paired"))
-    assert result["rate_b"] == pytest.approx(2 / 3)
-    assert result["reason"] == "one of the two has no trials"
-
-
-def test_what_is_no_evaluation_record_is_refused_in_words():
-    with pytest.raises(MorphVlaError, match="this is no evaluation record: it has no list of trials"):
-        compare({"kind": "demo"}, record([True]))
+@pytest.mark.parametrize(
+    ("successes", "shown"), [(17, 2.7), (233, 4.7), (176, 5.5), (142, 5.6), (59, 4.5), (108, 5.4)]
+)
+def test_half_widths_are_those_of_the_papers_tables(successes: int, shown: float):
+    """Table 1: the tasks 5.7, 77.7 and 58.7, and the averages 47.4, 19.7 and 36.0, all as of 300 trials."""
+    assert round(100 * wilson(successes, 300).half_width, 1) == shown

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from morph_vla.sim import statistics
+from morph_vla.sim import comparison
 from morph_vla.sim.report.charts import difference_bar, success_bars, training_curve
 from morph_vla.sim.report.episodes import FAILED_AT, failed_at
 from morph_vla.sim.report.maps import heat_maps, joint_graph
@@ -70,10 +70,10 @@ def header(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
 def result(evaluations: Sequence[Evaluation]) -> Markup:
     """Success bars, the table, and each later evaluation against the first."""
     measured = [one for one in evaluations if one.trials]
-    comparisons = [statistics.compare(measured[0].record, one.record) for one in measured[1:]]
+    compared = [comparison.compare(measured[0].record, one.record) for one in measured[1:]]
     labelled = [
-        {**comparison, "a": measured[0].label, "b": one.label}
-        for comparison, one in zip(comparisons, measured[1:], strict=True)
+        {**found, "a": measured[0].label, "b": one.label}
+        for found, one in zip(compared, measured[1:], strict=True)
     ]
     bars, differences = el("figure", success_bars(evaluations)), [_difference(one) for one in labelled]
     listed = el("div", _table(evaluations), el("p", _note(evaluations), class_="note"), class_="stack")
@@ -215,6 +215,8 @@ def _in_short(one: Evaluation) -> str:
 def _difference(comparison: Mapping[str, Any]) -> Markup:
     """One comparison in words, with its bar."""
     a, b, low, high = (comparison[key] for key in ("a", "b", "low", "high"))
+    if low is None:
+        return el("p", f"{b} is not compared with {a}: {comparison['reason']}.", class_="note")
     sure = "the interval excludes zero" if low > 0 or high < 0 else "the interval includes zero"
     words = (
         f"{b} minus {a}: {points(comparison['difference'])} percentage points, "
