@@ -277,21 +277,108 @@ def test_compare_prints_the_difference_with_its_interval(run, folder):
         (folder / name / "record.json").write_text(json.dumps(an_evaluation(successes, 13, name)))
     status, out, _ = run("compare a b/record.json")
     assert status == 0
-    assert out.splitlines()[:2] == ["A a (a): 23.1%", "B b (b/record.json): 84.6%"]
-    assert out.splitlines()[2].startswith("B - A: +61.5 points, 95% interval [+")
-    assert out.splitlines()[3] == "same episodes: both 3, only A 0, only B 8, neither 2"
+    lines = out.splitlines()
+    assert lines[0].split() == ["policy", "all", "trials", "95%", "trials", "errors"]
+    assert lines[1].split() == ["A", "a,", "step", "5", "23.1", "±", "21.0", "[8.2,", "50.3]", "13", "0"]
+    assert lines[3:6] == ["A: a", "B: b/record.json", ""]
+    assert lines[6].startswith("B - A: +61.5 points, 95% interval [+")
+    assert lines[6].endswith(
+        "(Tango 1998, paired); same initial states: both 3, only A 0, only B 8, neither 2; exact McNemar "
+        "p = 0.0078"
+    )
     answer = json.loads(run("compare a b --json")[1])
-    assert answer["low"] < answer["difference"] < answer["high"]
+    (difference,) = answer["differences"]
+    assert difference["low"] < difference["difference"] < difference["high"]
+    assert [one["letter"] for one in answer["evaluations"]] == ["A", "B"]
+    assert answer["curves"] == []
+
+
+def test_compare_takes_several_tasks_and_several_records(run, folder):
+    for name, shift in (("a", 0), ("b", 3), ("c", 5)):
+        record = an_evaluation(0, 0, name) | {"engine": {"name": "mujoco", "version": f"4.{shift}.0"}}
+        parts = ((task, an_evaluation(won + shift, 13)) for task, won in (("can", 2), ("cube", 7)))
+        record["trials"] = [{**trial, "task": task} for task, one in parts for trial in one["trials"]]
+        record["policy"] = {"name": name, "checkpoint": f"runs/x/checkpoints/{shift}", "step": shift}
+        (folder / f"{name}.json").write_text(json.dumps(record))
+    status, out, _ = run("compare a.json b.json c.json --plot curve.svg")
+    assert status == 0
+    assert out.splitlines()[0].split()[:3] == ["policy", "can", "cube"]
+    assert "engines: A mujoco 4.0.0, B mujoco 4.3.0, C mujoco 4.5.0" in out
+    assert [line.split(":")[0] for line in out.splitlines() if " points, " in line] == [
+        *("B - A", "  can", "  cube"),
+        *("C - A", "  can", "  cube"),
+    ]
+    assert (folder / "curve.svg").stat().st_size > 3000
+    answer = json.loads(run("compare a.json b.json c.json --json")[1])
+    assert answer["evaluations"][2]["summary"]["tasks"]["cube"]["successes"] == 12
+    (panel,) = answer["curves"]
+    assert [point["step"] for point in panel["runs"][0]["points"]] == [0, 3, 5]
+
+
+def test_compare_refuses_other_suites_and_one_record(run, folder):
+    (folder / "a").write_text(json.dumps(an_evaluation(3, 5)))
+    other = an_evaluation(3, 5)
+    other["suite"]["version"] = 2
+    (folder / "b").write_text(json.dumps(other))
+    assert run("compare a b")[2] == (
+        "error: a and b: the versions of the suite differ: 1 and 2; success rates of different tasks are "
+        "neither compared nor pooled\n"
+    )
+    assert run("compare a")[2].startswith("error: compare takes two evaluations or more")
+    assert run("compare a a a --sequential")[2] == "error: --sequential takes two evaluations, got 3\n"
+
+
+def test_compare_decides_while_evaluations_run(run, folder):
+    for name, episodes in (("a", 19), ("b", 23)):
+        (folder / name).mkdir()
+        trials = an_evaluation(0 if name == "a" else 23, episodes)["trials"]
+        lines = [{"evaluation": "x", "record": {"rows": [0, 53]}}, *trials]
+        (folder / name / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    status, out, _ = run("compare a b --sequential")
+    assert status == 0
+    assert out.splitlines() == [
+        "decided: B (b) is better (from episode 11 on; the chance of a wrong decision is at most 5%, however "
+        "often one looks)",
+        "19 episodes in the table's order: both 0, only A 0, only B 19, neither 0",
+    ]
+    answer = json.loads(run("compare a b --sequential --json")[1])
+    assert (answer["decision"], answer["of"], answer["tasks"]) == ("b", 53, {})
+    assert run("compare a a --sequential --margin 40")[1].startswith("no difference of 40 points can be exp")
+
+
+def test_merge_makes_one_record_of_two_halves(run, folder):
+    whole = an_evaluation(7, 13)
+    for name, rows in (("a", slice(0, 7)), ("b", slice(5, 13))):
+        (folder / name).mkdir()
+        (folder / name / "record.json").write_text(json.dumps(whole | {"trials": whole["trials"][rows]}))
+    status, out, _ = run("merge b a -o c")
+    assert status == 0
+    assert out.splitlines() == [
+        "trained: 7 of 13 succeeded, 53.8% [29.1, 76.8] (95% Wilson), median 2.5 s to success",
+        "c/record.json, from 2 parts, with 0 videos",
+    ]
+    assert json.loads((folder / "c/record.json").read_text())["trials"] == whole["trials"]
+    assert run("merge a b -o c")[2] == (
+        "error: c/record.json is there already; merge into a folder without a record\n"
+    )
+    assert run("merge a a -o d")[2] == "error: a part is named twice\n"
+    (folder / "b/record.json").write_text(json.dumps(whole | {"open_loop": 4}))
+    assert "open_loop: None in a, 4 in b" in run("merge a b -o d")[2]
+    assert not (folder / "d").exists()
 
 
 def test_compare_says_why_episodes_are_not_paired(run, folder):
     for name, trials in (("a", 5), ("b", 7)):
         (folder / name).write_text(json.dumps(an_evaluation(3, trials)))
-    assert run("compare a b")[1].splitlines()[-1] == (
-        "not paired: the episodes differ: 0 only in a, 2 only in b"
+    assert (
+        run("compare a b")[1]
+        .splitlines()[-1]
+        .endswith("(Newcombe 1998, method 10); not paired: the episodes differ: 0 only in a, 2 only in b")
     )
     (folder / "a").write_text(json.dumps(an_evaluation(0, 0)))
-    assert run("compare a b")[1] == "nothing to compare: one of the two has no trials\n"
+    out = run("compare a b")[1].splitlines()
+    assert out[-1] == "B - A: not compared: one of the two has no trials"
+    assert "not measured" in out[1]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("fine-tune by a recipe", "morph_vla.cli.train"),
     "eval": ("a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
     "report": ("one self-contained HTML page from a record", "morph_vla.cli.report"),
-    "compare": ("the difference between two evaluations, with its interval", "morph_vla.cli.compare"),
+    "compare": (
+        "two evaluations or more: rates, differences, intervals, learning curves",
+        "morph_vla.cli.compare",
+    ),
+    "merge": ("parts of one evaluation, made into one record", "morph_vla.cli.merge"),
     "demo": ("the main job, small, real, end to end", "morph_vla.cli.demo"),
     "bench": ("ratios of two ways to do the same, measured side by side", "morph_vla.cli.bench"),
 }

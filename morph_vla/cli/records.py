@@ -27,6 +27,22 @@ def read(given: Path) -> tuple[Path, dict[str, Any]]:
     return path.parent, record
 
 
+def so_far(given: Path) -> tuple[Path, dict[str, Any]]:
+    """An evaluation as far as it has come, and its folder: its record, or else its journal.
+
+    Raises MorphVlaError as `read` does where there is neither.
+    """
+    from morph_vla.sim import journal
+
+    if given.name == journal.FILE_NAME and given.is_file():
+        given = given.parent
+    if given.is_dir() and journal.newer(given):
+        found = journal.read(given)
+        if found is not None:
+            return given, found
+    return given if given.is_dir() else given.parent, evaluation(given)
+
+
 def evaluation(given: Path) -> dict[str, Any]:
     """The record of one evaluation; of a demo, that of its trained policy (the last one)."""
     _, record = read(given)

@@ -32,23 +32,30 @@ CELLS = 0.5  # Dirichlet(1/2, 1/2, 1/2) over only a, only b, and the rest
 FAR = 1_000_000  # episodes: further than this nobody goes on
 
 
-def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> Pairs:
-    """(a succeeded, b succeeded) of each episode in the table's order, up to the first that one lacks.
+def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> dict[str, Pairs]:
+    """Task -> (a succeeded, b succeeded) of each episode in the table's order, up to the first one lacks.
 
-    The records may be unfinished. Raises MorphVlaError where they are not of the same suite and version, or
-    where an episode began in different states.
+    The task is "" where trials name none. The records may be unfinished. Raises MorphVlaError where they are
+    not of the same suite and version, or where an episode began in different states.
     """
     check_comparable({"A": record_a, "B": record_b})
     a, b = by_key(trials_of(record_a)), by_key(trials_of(record_b))
-    found = []
-    for key in _in_order(a, b):
-        if key not in a or key not in b:
-            break
-        words = states_differ(a[key], b[key])
-        if words:
-            raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
-        found.append((a[key]["success"], b[key]["success"]))
-    return found
+    found: dict[str, list[tuple[bool, bool]]] = {task: [] for task, _ in (*a, *b)}
+    for task, pairs in found.items():
+        numbers = [episode for other, episode in (*a, *b) if other == task]
+        for key in ((task, episode) for episode in range(min(numbers), max(numbers) + 1)):
+            if key not in a or key not in b:
+                break
+            words = states_differ(a[key], b[key])
+            if words:
+                raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
+            pairs.append((a[key]["success"], b[key]["success"]))
+    return dict(found)
+
+
+def in_turn(pairs: Mapping[str, Pairs]) -> Pairs:
+    """The tasks' pairs taking turns, as far as every task has come: each counts alike at every look."""
+    return [pair for turn in zip(*pairs.values(), strict=False) for pair in turn]
 
 
 def evidence(only_a: Real, only_b: Real) -> float:
@@ -134,16 +141,6 @@ def sentence(seen: Mapping[str, Any], a: str = "A", b: str = "B") -> str:
 
 def _range(seen: Mapping[str, Any]) -> str:
     return f"B - A between {100 * seen['low']:+.1f} and {100 * seen['high']:+.1f} points"
-
-
-def _in_order(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[tuple[str, int]]:
-    """Every (task, episode) between the first and the last of a task, task by task, gaps included."""
-    tasks = list(dict.fromkeys(task for task, _ in (*a, *b)))
-    order = []
-    for task in tasks:
-        numbers = [episode for other, episode in (*a, *b) if other == task]
-        order += [(task, episode) for episode in range(min(numbers), max(numbers) + 1)]
-    return order
 
 
 def _first_decision(pairs: Pairs, error: Real) -> tuple[str | None, int | None]:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import sequential
-from morph_vla.sim.sequential import bounds, evidence, pairs_so_far, watch
+from morph_vla.sim.sequential import bounds, evidence, in_turn, pairs_so_far, watch
 
 A, B, BOTH, NEITHER = (True, False), (False, True), (True, True), (False, False)
 
@@ -170,17 +170,22 @@ def test_pairs_come_in_the_tables_order_up_to_the_first_gap():
     """Successes end sooner: what lies beyond an episode that still runs must not be counted yet."""
     a = record({4: True, 0: False, 1: True, 2: False, 3: True})
     b = record({0: True, 1: True, 3: False, 4: True})
-    assert pairs_so_far(a, b) == [(False, True), (True, True)]
-    assert pairs_so_far(a, record({})) == []
+    assert pairs_so_far(a, b) == {"": [(False, True), (True, True)]}
+    assert pairs_so_far(a, record({})) == {"": []}
+    assert pairs_so_far(record({}), record({})) == {}
     second_half = record({151: True, 150: False})
-    assert pairs_so_far(second_half, second_half) == [(False, False), (True, True)]
+    assert pairs_so_far(second_half, second_half) == {"": [(False, False), (True, True)]}
 
 
-def test_tasks_come_one_after_another():
+def test_each_task_has_its_pairs_and_together_they_take_turns():
     a = {"trials": [{**t, "task": k} for k in ("can", "cube") for t in record({0: True, 1: False})["trials"]]}
     b = {"trials": [t for t in a["trials"] if (t["task"], t["episode"]) != ("cube", 0)]}
-    assert pairs_so_far(a, a) == [(True, True), (False, False)] * 2
-    assert pairs_so_far(a, b) == [(True, True), (False, False)]
+    own = [(True, True), (False, False)]
+    assert pairs_so_far(a, a) == {"can": own, "cube": own}
+    assert in_turn(pairs_so_far(a, a)) == [(True, True), (True, True), (False, False), (False, False)]
+    # The pooled answer waits until every task has begun: one task must not speak for all.
+    assert pairs_so_far(a, b) == {"can": own, "cube": []}
+    assert in_turn(pairs_so_far(a, b)) == []
 
 
 def test_other_states_and_suites_are_refused_in_words():

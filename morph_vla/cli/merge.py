@@ -1,0 +1,54 @@
+"""`morph-vla merge A B -o FOLDER`."""
+
+import argparse
+from pathlib import Path
+
+from morph_vla.cli import records
+from morph_vla.cli.common import add_json, print_json
+from morph_vla.errors import MorphVlaError
+
+EXAMPLES = """
+  morph-vla merge runs/first/half runs/first/other_half -o runs/first/eval
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla merge`."""
+    parser.add_argument(
+        "parts", nargs="+", type=Path, metavar="PART",
+        help="folders of the same evaluation's parts (`eval --episodes 0:150`), finished or not",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the whole goes"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write the record that one evaluation would have written, and copy the parts' videos."""
+    import json
+
+    from morph_vla.cli.eval import sentence
+    from morph_vla.robots.dropin import write_text
+    from morph_vla.sim import merging
+
+    target = arguments.output / "record.json"
+    if target.exists():
+        raise MorphVlaError(f"{target} is there already; merge into a folder without a record")
+    if len({path.resolve() for path in arguments.parts}) < len(arguments.parts):
+        raise MorphVlaError("a part is named twice")
+    found = {str(path): records.so_far(path) for path in arguments.parts}
+    parts = {name: record for name, (_, record) in found.items()}
+    command = f"morph-vla merge {' '.join(map(str, arguments.parts))} -o {arguments.output}"
+    record = {**merging.merge(parts), "command": command}
+    copied = merging.videos(parts, {name: folder for name, (folder, _) in found.items()}, arguments.output)
+    write_text(target, json.dumps(record, indent=1))
+    gap = merging.missing(record)
+    if arguments.json:
+        print_json({"record": str(target), "videos": copied, "missing": gap, **record["summary"]})
+        return
+    print(sentence(record))
+    if gap:
+        print(gap)
+    print(f"{target}, from {len(parts)} parts, with {copied} videos")

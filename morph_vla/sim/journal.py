@@ -1,0 +1,61 @@
+"""An unfinished evaluation, read from the lines that it has written so far.
+
+`trials.jsonl` begins with a line that says of which evaluation it is (`record` in it holds what the record
+will say of suite, policy and engine), then has a line a finished trial, in the order in which they ended.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from morph_vla.errors import MorphVlaError
+
+FILE_NAME = "trials.jsonl"
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The trials of `folder` so far, as a record with `unfinished`; None when there is no journal in it.
+
+    An evaluation of several tasks keeps a journal a task, in a folder each: they are read as one. The last
+    line of an evaluation that is being written may be cut short, and is left out.
+    """
+    tasks = sorted((path for path in folder.glob(f"*/{FILE_NAME}")), key=lambda p: p.stat().st_mtime)
+    if (folder / FILE_NAME).is_file():
+        return _one(folder / FILE_NAME)
+    found = [_one(path) for path in tasks]
+    if not found:
+        return None
+    trials = [
+        {**trial, "task": trial.get("task") or path.parent.name}
+        for path, one in zip(tasks, found, strict=True)
+        for trial in one["trials"]
+    ]
+    return {**found[0], "trials": trials}
+
+
+def newer(folder: Path) -> bool:
+    """Whether the journal of `folder` has been written to since its record was."""
+    journal, record = folder / FILE_NAME, folder / "record.json"
+    if not record.is_file():
+        return True
+    return journal.is_file() and journal.stat().st_mtime > record.stat().st_mtime
+
+
+def _one(path: Path) -> dict[str, Any]:
+    lines = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if not lines or not isinstance(lines[0], dict) or "evaluation" not in lines[0]:
+        raise MorphVlaError(f"{path}: not the journal of an evaluation: its first line does not name one")
+    trials = {
+        (str(line.get("task") or ""), line["episode"]): line
+        for line in lines[1:]
+        if isinstance(line, dict) and "episode" in line
+    }
+    facts = lines[0].get("record") or {}
+    return {**facts, "kind": "evaluation", "unfinished": True, "trials": list(trials.values())}
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
