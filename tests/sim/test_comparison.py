@@ -31,7 +31,7 @@ def trial(episode: int, success: bool = False, **fields) -> dict:
     return {**plain, "failed_clause": None if success else "inside", "initial": place, **fields}
 
 
-def record(outcomes: list[bool], name: str = "trained", suite: str = "panda_cube_in_bowl", **facts) -> dict:
+def record(outcomes: list[bool], name: str = "trained", suite: str = "droid_panda", **facts) -> dict:
     trials = [trial(episode, success) for episode, success in enumerate(outcomes)]
     about = {"suite": {"name": suite, **facts}, "policy": {"name": name}}
     return {"schema": 2, "kind": "evaluation", **about, "trials": trials}
@@ -182,7 +182,7 @@ def test_a_comparison_that_cannot_be_paired_says_why():
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (record([True] * 3, suite="g1_red_block"), "the suites differ: panda_cube_in_bowl and g1_red_block"),
+        (record([True] * 3, suite="g1_red_block"), "the suites differ: droid_panda and g1_red_block"),
         (record([True] * 3, version=2), "the versions of the suite differ: 1 and 2"),
     ],
 )

@@ -33,12 +33,6 @@ def trial(episode: int, success: bool = False, **fields) -> dict:
     return {**plain, "failed_clause": clause, "initial": place, **fields}
 
 
-def record(outcomes: list[bool], name: str = "trained", suite: str = "droid_panda") -> dict:
-    trials = [trial(episode, success) for episode, success in enumerate(outcomes)]
-    about = {"suite": {"name": suite}, "policy": {"name": name}}
-    return {"schema": 1, "kind": "evaluation", **about, "trials": trials}
-
-
 # --- Wilson
 
 
