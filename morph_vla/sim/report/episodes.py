@@ -1,5 +1,6 @@
 """What happened in each episode: the grid, the maps of initial states, the videos and how many fit."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -8,10 +9,20 @@ from typing import Any
 
 from morph_vla.sim.report.maps import OUTCOMES, outcome, start_maps
 from morph_vla.sim.report.markup import Markup, duration, el, join, number
-from morph_vla.sim.report.reading import Evaluation, data_uri, encoded_size, inside, media_type, the_policy
+from morph_vla.sim.report.reading import (
+    Evaluation,
+    data_uri,
+    encoded_size,
+    inside,
+    media_type,
+    task_text,
+    the_policy,
+)
+from morph_vla.sim.statistics import is_error
 
 SHOWN = 6  # videos of the last evaluation that stand open, half as many of the others; a cell opens the rest
 OVERHEAD = 700  # bytes of markup around a video
+OPEN = 2  # evaluations whose episodes stand open; of more, only the last one's
 NUMBERED = 200  # episodes up to which the cells of the grid carry their number
 
 FAILED_AT = {
@@ -25,29 +36,32 @@ FAILED_AT = {
 }
 
 
+Key = tuple[int, str, int]  # the evaluation's place, the task, the episode
+
+
 @dataclass(frozen=True)
 class Clips:
-    """The videos (or frame strips) of the page: (evaluation, episode) -> file, and how many stay outside."""
+    """The videos (or frame strips) of the page, and how many stay outside."""
 
-    files: Mapping[tuple[int, int], Path]
-    shown: frozenset[tuple[int, int]]
+    files: Mapping[Key, Path]
+    shown: frozenset[Key]
     left_out: int
     missing: int
 
 
-def choose_clips(folder: Path, evaluations: Sequence[Evaluation], budget: int) -> Clips:
+def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
     """Pick videos until `budget` bytes of page are full, the evaluations in turn, failures among successes.
 
-    Raises MorphVlaError for a file outside the folder. One that is not there, or that no browser shows,
-    counts as missing.
+    Raises MorphVlaError for a file outside its record's folder. One that is not there, or that no browser
+    shows, counts as missing.
     """
-    files: dict[tuple[int, int], Path] = {}
-    shown: set[tuple[int, int]] = set()
+    files: dict[Key, Path] = {}
+    shown: set[Key] = set()
     left_out = missing = 0
     queues = [_queue(place, evaluation) for place, evaluation in enumerate(evaluations)]
     turns = chain.from_iterable(zip_longest(*reversed(queues)))
     for key, name in (turn for turn in turns if turn is not None):
-        path = inside(folder, name)
+        path = inside(evaluations[key[0]].folder, name)
         if not path.is_file() or media_type(path) is None:
             missing += 1
         elif (size := encoded_size(path) + OVERHEAD) <= budget:
@@ -73,36 +87,45 @@ def clips_note(clips: Clips) -> str | None:
     return words
 
 
-def section(
-    place: int, evaluation: Evaluation, everyone: Sequence[Evaluation], clips: Clips, folder: Path
-) -> Markup | None:
-    """Every episode of one evaluation; None when it has none."""
+def section(place: int, everyone: Sequence[Evaluation], clips: Clips) -> Markup | None:
+    """Every episode of one evaluation, task by task; None when it has none."""
+    evaluation = everyone[place]
     if not evaluation.trials:
         return None
-    says = f"says-{place}"
-    cells = [_cell(place, trial, clips, says) for trial in _ordered(evaluation)]
-    many = " many" if len(cells) > NUMBERED else ""
+    blocks = [_block(place, nth, task, everyone, clips) for nth, task in enumerate(evaluation.tasks)]
+    title = el("h2", f"{the_policy(evaluation)}, episode by episode")
+    if len(everyone) > OPEN and place != len(everyone) - 1:
+        words = f"{len(evaluation.trials)} episodes"
+        return el("section", title, el("details", el("summary", words), blocks, class_="fold"))
+    return el("section", title, blocks)
+
+
+def _block(place: int, nth: int, task: str, everyone: Sequence[Evaluation], clips: Clips) -> list[Markup]:
+    """One task of an evaluation: the grid of its episodes, the map, the videos."""
+    evaluation = everyone[place]
+    trials = sorted(evaluation.tasks[task], key=lambda trial: trial["episode"])
+    several = len(evaluation.tasks) > 1
+    says = f"says-{place}-{nth}" if several else f"says-{place}"
+    cells = [_cell((place, task, trial["episode"]), nth, trial, clips, says) for trial in trials]
     grid = el(
         "div",
-        el("div", cells, class_=f"cells{many}"),
+        el("div", cells, class_=f"cells{' many' if len(cells) > NUMBERED else ''}"),
         el("p", "Choose an episode to read how it ended.", id=says, class_="says", aria_live="polite"),
-        _legend(evaluation, dots=any(key[0] == place for key in clips.files)),
+        _legend(trials, dots=any(key[:2] == (place, task) for key in clips.files)),
     )
-    maps = start_maps(evaluation, everyone)
+    maps = start_maps(trials, [other.tasks.get(task, []) for other in everyone])
     view = None
     if maps:
         words = (
             "Where the objects began, seen from above in the robot's base frame: dot success, cross failure"
         )
-        words += ", ring error." if evaluation.summary["errors"] else "."
+        words += ", ring error." if any(map(is_error, trials)) else "."
         view = el("figure", el("div", maps, class_="maps"), el("figcaption", words))
-    videos = [_clip(place, trial, clips, folder) for trial in _ordered(evaluation)]
-    return el(
-        "section",
-        el("h2", f"{the_policy(evaluation)}, episode by episode"),
-        el("div", grid, view, class_="two"),
-        el("div", videos, class_="clips") if any(videos) else None,
-    )
+    videos = [_clip((place, task, trial["episode"]), nth, trial, clips) for trial in trials]
+    text = task_text(evaluation, task)
+    title = el("h3", task, el("span", f" “{text}”", class_="quiet") if text else None) if several else None
+    pictures = el("div", videos, class_="clips") if any(videos) else None
+    return [part for part in (title, el("div", grid, view, class_="two"), pictures) if part]
 
 
 def describe(trial: Mapping[str, Any]) -> str:
@@ -120,20 +143,22 @@ def failed_at(clause: object) -> str:
     return FAILED_AT.get(str(clause), str(clause or "clause not recorded"))
 
 
-def _queue(place: int, evaluation: Evaluation) -> list[tuple[tuple[int, int], object]]:
-    """The videos of an evaluation with outcomes taking turns, so that the first few show each of them."""
-    named = [trial for trial in _ordered(evaluation) if trial.get("video") is not None]
-    by_outcome = [[trial for trial in named if outcome(trial) == how] for how in OUTCOMES]
-    turns = chain.from_iterable(zip_longest(*by_outcome))
-    return [((place, trial["episode"]), trial["video"]) for trial in turns if trial is not None]
+def _queue(place: int, evaluation: Evaluation) -> list[tuple[Key, object]]:
+    """The videos of an evaluation with outcomes and tasks taking turns, so that the first show each."""
+    named = [
+        (task, trial)
+        for task, own in evaluation.tasks.items()
+        for trial in sorted(own, key=lambda trial: trial["episode"])
+        if trial.get("video") is not None
+    ]
+    kinds = [(task, how) for how in OUTCOMES for task in evaluation.tasks]
+    groups = [[(t, trial) for t, trial in named if (t, outcome(trial)) == kind] for kind in kinds]
+    turns = (one for one in chain.from_iterable(zip_longest(*groups)) if one is not None)
+    return [((place, task, trial["episode"]), trial["video"]) for task, trial in turns]
 
 
-def _ordered(evaluation: Evaluation) -> list[Mapping[str, Any]]:
-    return sorted(evaluation.trials, key=lambda trial: trial["episode"])
-
-
-def _cell(place: int, trial: Mapping[str, Any], clips: Clips, says: str) -> Markup:
-    words, key = describe(trial), (place, trial["episode"])
+def _cell(key: Key, nth: int, trial: Mapping[str, Any], clips: Clips, says: str) -> Markup:
+    words = describe(trial)
     common = {
         "class_": f"cell {outcome(trial)}",
         "title": words,
@@ -142,14 +167,12 @@ def _cell(place: int, trial: Mapping[str, Any], clips: Clips, says: str) -> Mark
         "data_line": says,
     }
     if key in clips.files:
-        return el("a", trial["episode"], href=f"#{_anchor(key)}", **common)
+        return el("a", trial["episode"], href=f"#{_anchor(key, nth)}", **common)
     return el("button", trial["episode"], type="button", **common)
 
 
-def _legend(evaluation: Evaluation, dots: bool) -> Markup:
-    summary = evaluation.summary
-    failures = summary["trials"] - summary["successes"] - summary["errors"]
-    counts = dict(zip(OUTCOMES, (summary["successes"], failures, summary["errors"]), strict=True))
+def _legend(trials: Sequence[Mapping[str, Any]], dots: bool) -> Markup:
+    counts = Counter(map(outcome, trials))
     keys = [
         join(el("span", class_=f"cell {how}", aria_hidden="true"), el("span", f"{counts[how]} {how}"))
         for how in OUTCOMES
@@ -159,8 +182,7 @@ def _legend(evaluation: Evaluation, dots: bool) -> Markup:
     return el("p", keys, hint, class_="note legend")
 
 
-def _clip(place: int, trial: Mapping[str, Any], clips: Clips, folder: Path) -> Markup | None:
-    key = (place, trial["episode"])
+def _clip(key: Key, nth: int, trial: Mapping[str, Any], clips: Clips) -> Markup | None:
     path = clips.files.get(key)
     if path is None:
         return None
@@ -172,9 +194,14 @@ def _clip(place: int, trial: Mapping[str, Any], clips: Clips, folder: Path) -> M
         picture = el("img", src=address, alt=words, loading="lazy")
     extra = "" if key in clips.shown else " extra"
     return el(
-        "figure", picture, el("figcaption", words), class_=f"clip {outcome(trial)}{extra}", id=_anchor(key)
+        "figure",
+        picture,
+        el("figcaption", words),
+        class_=f"clip {outcome(trial)}{extra}",
+        id=_anchor(key, nth),
     )
 
 
-def _anchor(key: tuple[int, int]) -> str:
-    return f"clip-{key[0]}-{key[1]}"
+def _anchor(key: Key, nth: int) -> str:
+    """The id of a video; the task's number is in it from the second task on."""
+    return f"clip-{key[0]}-{key[2]}" if nth == 0 else f"clip-{key[0]}-{nth}-{key[2]}"

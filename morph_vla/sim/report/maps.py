@@ -1,15 +1,14 @@
-"""The pictures of where: initial states seen from above, and who attends to whom."""
+"""The pictures of where: initial states seen from above, and the joint graph."""
 
 from collections.abc import Mapping, Sequence
 from math import cos, hypot, pi, sin
 from typing import Any
 
-from morph_vla.sim.report.charts import WIDTH, linear_axis
+from morph_vla.sim.report.axes import WIDTH, linear_axis
 from morph_vla.sim.report.markup import Markup, Real, el, line, mapping, numbers, short, svg, text
-from morph_vla.sim.report.reading import Evaluation
 from morph_vla.sim.statistics import is_error
 
-SHADES = 16  # of a heat map: one path each, which keeps a page of 18 layers small
+Trials = Sequence[Mapping[str, Any]]
 OUTCOMES = ("success", "failure", "error")
 
 
@@ -18,7 +17,7 @@ def outcome(trial: Mapping[str, Any]) -> str:
     return "success" if trial["success"] else "error" if is_error(trial) else "failure"
 
 
-def start_maps(evaluation: Evaluation, everyone: Sequence[Evaluation]) -> list[Markup]:
+def start_maps(trials: Trials, everyone: Sequence[Trials]) -> list[Markup]:
     """For each object its initial (x, y) [m] in the robot's base frame, marked by how the episode ended.
 
     All maps of a report share one scale, which spans the initial states of `everyone`.
@@ -27,13 +26,13 @@ def start_maps(evaluation: Evaluation, everyone: Sequence[Evaluation]) -> list[M
     if not all_places:
         return []
     corners = tuple(f(xy[i] for xy in all_places) for i in (0, 1) for f in (min, max))
-    return [_start_map(name, places, corners) for name, places in _places(evaluation).items()]
+    return [_start_map(name, places, corners) for name, places in _places(trials).items()]
 
 
-def _places(evaluation: Evaluation) -> dict[str, list[tuple[list[float], str]]]:
+def _places(trials: Trials) -> dict[str, list[tuple[list[float], str]]]:
     """Object -> ((x, y), outcome) of each trial that says where the object began."""
     found: dict[str, list[tuple[list[float], str]]] = {}
-    for trial in evaluation.trials:
+    for trial in trials:
         for name, state in mapping(trial.get("initial")).items():
             pose = numbers(state)
             if pose and len(pose) >= 2:
@@ -84,61 +83,7 @@ def _mark(x: Real, y: Real, how: str) -> Markup:
     return el("path", d=path, class_="m-failure")
 
 
-def heat_maps(attention: Mapping[str, Any], adjacency: object) -> list[Markup]:
-    """One heat map a layer: row = the joint that asks, column = the joint it reads; one scale for all.
-
-    In a masked layer the pairs that are no neighbours are hatched when `adjacency` (j x j) is known. A layer
-    whose matrix is not square and finite is left out.
-    """
-    layers = [(mapping(layer), _square(mapping(layer).get("matrix"))) for layer in attention["layers"]]
-    largest = max((max(map(max, matrix)) for _, matrix in layers if matrix), default=0.0)
-    neighbours = _square(adjacency)
-    return [_heat_map(layer, matrix, largest or 1.0, neighbours) for layer, matrix in layers if matrix]
-
-
-def _heat_map(
-    layer: Mapping[str, Any], matrix: list[list[float]], largest: Real, neighbours: list[list[float]] | None
-) -> Markup:
-    joints = len(matrix)
-    cell, margin, top = 132 / joints, 16.0, 38.0
-    masked = bool(layer.get("masked"))
-    closed = neighbours if masked and neighbours and len(neighbours) == joints else None
-    shades: dict[int | str, list[str]] = {}
-    for row in range(joints):
-        for column in range(joints):
-            shade = min(SHADES, max(0, round(SHADES * matrix[row][column] / largest)))
-            kind = "closed" if closed and not closed[row][column] and shade == 0 else shade
-            x, y, side = short(margin + cell * column), short(top + cell * row), short(cell)
-            shades.setdefault(kind, []).append(f"M{x} {y}h{side}v{side}h-{side}z")
-    cells = [
-        el("path", d="".join(parts), class_="closed")
-        if isinstance(kind, str)
-        else el("path", d="".join(parts), class_="heat", fill_opacity=kind / SHADES)
-        for kind, parts in shades.items()
-        if kind != 0
-    ]
-    number_of = layer.get("layer")
-    frame = el("rect", x=margin, y=top, width=132, height=132, class_="frame")
-    every = 1 if joints <= 12 else 5
-    ticks = [
-        (
-            text(margin + cell * (i + 0.5), top - 4, str(i + 1), "middle", "tiny"),
-            text(margin - 4, top + cell * (i + 0.5) + 3, str(i + 1), "end", "tiny"),
-        )
-        for i in range(joints)
-        if (i + 1) % every == 0 or i == 0
-    ]
-    head = text(margin, 16, f"layer {number_of}", class_="label")
-    badge = text(margin + 132, 16, "masked" if masked else "free", "end", "badge" if masked else "tick")
-    peak, row, column = max((matrix[r][c], r, c) for r in range(joints) for c in range(joints))
-    title = (
-        f"Attention in layer {number_of} ({'masked' if masked else 'free'}): "
-        f"largest {peak:.2f}, from joint {row + 1} to joint {column + 1}"
-    )
-    return svg(title, 152, top + 136, frame, cells, ticks, head, badge)
-
-
-def _square(matrix: object) -> list[list[float]] | None:
+def square(matrix: object) -> list[list[float]] | None:
     """The matrix as rows of finite numbers when it is square and not empty, else None."""
     if not isinstance(matrix, list | tuple) or not matrix:
         return None
@@ -151,7 +96,7 @@ def _square(matrix: object) -> list[list[float]] | None:
 
 def joint_graph(robot: Mapping[str, Any]) -> Markup | None:
     """The joint graph on a circle, for a record with an adjacency but no picture; None without one."""
-    adjacency, joints = _square(robot.get("adjacency")), robot.get("joints")
+    adjacency, joints = square(robot.get("adjacency")), robot.get("joints")
     if adjacency is None or not isinstance(joints, list) or len(joints) != len(adjacency):
         return None
     names = [str(mapping(joint).get("name")) for joint in joints]

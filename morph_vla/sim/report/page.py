@@ -1,11 +1,11 @@
 """The page: its head, its sections in order, and writing it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from morph_vla.robots.dropin import write_text
-from morph_vla.sim.report import episodes, sections
+from morph_vla.sim.report import attention, episodes, results, sections
 from morph_vla.sim.report.episodes import Clips
 from morph_vla.sim.report.markup import Markup, el, join
 from morph_vla.sim.report.reading import Evaluation, evaluations
@@ -19,20 +19,24 @@ POLICY += "; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 NO_CLIPS = Clips({}, frozenset(), 0, 0)
 
 
-def write(folder: Path, record: Mapping[str, Any]) -> Path:
+def write(
+    folder: Path, record: Mapping[str, Any], folders: Sequence[Path] = (), path: Path | None = None
+) -> Path:
     """Write `folder`/report.html for a record of kind 'evaluation' or 'demo', whole or not at all; its path.
 
     A record of kind 'evaluation' is one evaluation, or has a list `evaluations` of them; each is compared
-    with the first. Files named in the record are read from `folder`; one that is not there is left out. The
-    page stays under MAX_BYTES (12 MB): it counts the videos that do not fit.
+    with the first of its suite. Files named in the record are read from `folder`, or those of the n-th
+    evaluation from `folders`[n]; one that is not there is left out. `path` is another place for the page.
+    The page stays under MAX_BYTES (12 MB): it counts the videos that do not fit.
     Raises MorphVlaError, one sentence, for another schema or kind, for malformed trials, when nothing was
     measured, and for a file that is not inside `folder`.
     """
-    found = evaluations(record)
+    many = len(record.get("evaluations") or [record]) if isinstance(record, Mapping) else 1
+    found = evaluations(record, list(folders) or [folder] * many)
     bare = render(folder, record, found, NO_CLIPS)
-    clips = episodes.choose_clips(folder, found, MAX_BYTES - len(_encoded(bare)) - 2_000)
+    clips = episodes.choose_clips(found, MAX_BYTES - len(_encoded(bare)) - 2_000)
     page = render(folder, record, found, clips)
-    path = folder / FILE_NAME
+    path = path or folder / FILE_NAME
     write_text(path, _encoded(page).decode("utf-8"))
     return path
 
@@ -42,10 +46,9 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
     parts = {
         "the training": sections.training(record),
         "the robot's joints": sections.robot(record, folder),
-        "the attention between joints": sections.attention_maps(record, folder),
+        "the attention between joints": _attention(record, folder, found),
     }
-    numbered = list(enumerate(found))
-    shown = [episodes.section(place, one, found, clips, folder) for place, one in reversed(numbered)]
+    shown = [episodes.section(place, found, clips) for place in reversed(range(len(found)))]
     absent = [name for name, part in parts.items() if part is None] if record["kind"] == "demo" else []
     if not any(trial.get("video") for one in found for trial in one.trials):
         absent.append("episode videos")
@@ -58,8 +61,10 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
         "body",
         el(
             "main",
-            sections.header(record, found),
-            sections.result(found),
+            results.header(record, found),
+            results.result(found),
+            results.curve(found),
+            results.failures(found),
             shown,
             parts.values(),
             sections.making(record, found),
@@ -67,7 +72,14 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
         el("footer", (el("p", note) for note in notes if note)),
         el("script", Markup(_asset("report.js"))),
     )
-    return join(Markup("<!doctype html>\n"), el("html", _head(sections.headline(found)), body, lang="en"))
+    return join(Markup("<!doctype html>\n"), el("html", _head(results.headline(found)), body, lang="en"))
+
+
+def _attention(record: Mapping[str, Any], folder: Path, found: tuple[Evaluation, ...]) -> Markup | None:
+    """That of the whole record, else of the last evaluation that has one."""
+    whole = attention.section(record, [folder])
+    parts = [attention.section(one.record, [one.folder]) for one in reversed(found)] if not whole else []
+    return whole or next((part for part in parts if part), None)
 
 
 def _head(title: str) -> Markup:

@@ -8,10 +8,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.sim import statistics
+from morph_vla.sim import comparison, curves, statistics
 from morph_vla.sim.report.markup import mapping
 
-SCHEMA = 1
+SCHEMAS = (1, 2)
 KINDS = ("demo", "evaluation")
 MEDIA = {
     ".mp4": "video/mp4",
@@ -33,6 +33,12 @@ class Evaluation:
     record: Mapping[str, Any]
     trials: Sequence[Mapping[str, Any]]
     summary: Mapping[str, Any]
+    folder: Path = Path()  # that its record names files in
+
+    @property
+    def tasks(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Task -> its trials; a single "" where trials name none, empty without trials."""
+        return statistics.by_task(self.trials)
 
     @property
     def suite(self) -> Mapping[str, Any]:
@@ -40,14 +46,15 @@ class Evaluation:
         return mapping(self.record.get("suite"))
 
 
-def evaluations(record: Mapping[str, Any]) -> tuple[Evaluation, ...]:
+def evaluations(record: Mapping[str, Any], folders: Sequence[Path] = ()) -> tuple[Evaluation, ...]:
     """Every evaluation in the record, in its order, summarised from its trials.
 
-    Raises MorphVlaError, one sentence, for another schema or kind, for trials that are not well formed, and
-    when no evaluation has a single trial.
+    `folders` are those that each one's files lie in. Raises MorphVlaError, one sentence, for another schema
+    or kind, for trials that are not well formed, and when no evaluation has a single trial.
     """
-    if record.get("schema") != SCHEMA:
-        raise MorphVlaError(f"this record has schema {record.get('schema')!r}, expected {SCHEMA}")
+    if record.get("schema") not in SCHEMAS:
+        known = " or ".join(map(str, SCHEMAS))
+        raise MorphVlaError(f"this record has schema {record.get('schema')!r}, expected {known}")
     kind = record.get("kind")
     if kind not in KINDS:
         hint = nearest(str(kind), KINDS)
@@ -61,11 +68,18 @@ def evaluations(record: Mapping[str, Any]) -> tuple[Evaluation, ...]:
         raise MorphVlaError(
             "this record holds no trials: nothing was measured, so there is nothing to report"
         )
-    labels = _labels(found)
+    places = list(folders) or [Path()] * len(found)
     return tuple(
-        Evaluation(label, item, own, statistics.summarise(own))
-        for label, item, own in zip(labels, found, trials, strict=True)
+        Evaluation(label, item, own, statistics.summarise(own), place)
+        for label, item, own, place in zip(_labels(found), found, trials, places, strict=True)
     )
+
+
+def task_text(evaluation: Evaluation, task: str) -> str | None:
+    """The sentence that the policy is given in a task, where the record says it."""
+    own = mapping(mapping(evaluation.suite.get("tasks")).get(task)).get("task")
+    found = own or (evaluation.suite.get("task") if len(evaluation.tasks) <= 1 else None)
+    return str(found) if found else None
 
 
 def disagreement(evaluation: Evaluation) -> str | None:
@@ -117,9 +131,13 @@ def encoded_size(path: Path) -> int:
     return 4 * ((path.stat().st_size + 2) // 3) + 64
 
 
-def attention(folder: Path, name: object) -> Mapping[str, Any] | None:
+def in_folders(folders: Iterable[Path], name: object) -> Path | None:
+    """The file of that name in the first of the folders that has it; None where none does."""
+    return next((path for folder in folders if (path := inside(folder, name)).is_file()), None)
+
+
+def attention(path: Path) -> Mapping[str, Any] | None:
     """The attention file `{"joints": [...], "layers": [...]}`, or None when it cannot be read."""
-    path = inside(folder, name)
     if not path.is_file() or path.stat().st_size > ATTENTION_BYTES:
         return None
     try:
@@ -130,13 +148,26 @@ def attention(folder: Path, name: object) -> Mapping[str, Any] | None:
 
 
 def _labels(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A name for each evaluation; two of the same name are told apart by their step, else by their number."""
+    """A name for each evaluation; two of the same name are told apart by step, engine, or number.
+
+    A policy that is called like its step is named after its run.
+    """
     found = list(records)
-    names = [statistics.policy_label(item) for item in found]
     steps = [mapping(item.get("policy")).get("step") for item in found]
+    names = [
+        curves.run_of(item).rpartition("/")[2]
+        if statistics.policy_label(item) == str(step)
+        else statistics.policy_label(item)
+        for item, step in zip(found, steps, strict=True)
+    ]
+    engines = [comparison.engine_label(item) for item in found]
     plain = [
         f"{name}, step {step}" if names.count(name) > 1 and step is not None else name
         for name, step in zip(names, steps, strict=True)
+    ]
+    plain = [
+        f"{name}, {engine}" if plain.count(name) > 1 and engine and len(set(engines)) > 1 else name
+        for name, engine in zip(plain, engines, strict=True)
     ]
     return [
         f"{name} ({plain[: place + 1].count(name)})" if plain.count(name) > 1 else name

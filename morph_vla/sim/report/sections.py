@@ -1,17 +1,14 @@
-"""The sections of the page that speak of numbers: result, training, robot, attention, and how it was made."""
+"""The sections of the page that say how it was made: training, robot, suite, machine, versions, commands."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from morph_vla.sim import comparison
-from morph_vla.sim.report.charts import difference_bar, success_bars, training_curve
-from morph_vla.sim.report.episodes import FAILED_AT, failed_at
-from morph_vla.sim.report.maps import heat_maps, joint_graph
+from morph_vla.sim.report.lines import training_curve
+from morph_vla.sim.report.maps import joint_graph
 from morph_vla.sim.report.markup import (
     Markup,
-    bracket,
     count,
     duration,
     el,
@@ -19,77 +16,12 @@ from morph_vla.sim.report.markup import (
     join,
     mapping,
     number,
-    percent,
-    points,
     table,
     value_words,
 )
-from morph_vla.sim.report.reading import (
-    Evaluation,
-    attention,
-    data_uri,
-    disagreement,
-    inside,
-    media_type,
-    the_policy,
-)
+from morph_vla.sim.report.reading import Evaluation, data_uri, inside, media_type
 
 PICTURE_BYTES = 3_000_000  # a larger picture would push the videos out of the page
-
-
-def headline(evaluations: Sequence[Evaluation]) -> str:
-    """The measured result in one sentence: the last evaluation that has trials."""
-    main = [one for one in evaluations if one.trials][-1]
-    s = main.summary
-    return (
-        f"{the_policy(main)} succeeds in {s['successes']} of {s['trials']} trials: "
-        f"{percent(s['rate'])} {bracket(s['low'], s['high'])}"
-    )
-
-
-def header(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Markup:
-    """Title, headline and the sentence below it."""
-    main = [one for one in evaluations if one.trials][-1]
-    suite = main.suite
-    time = str(record.get("time") or main.record.get("time") or "").replace("T", " ").replace("Z", " UTC")
-    words = [record.get("kind"), suite.get("robot"), suite.get("name"), time]
-    others = [one for one in evaluations if one is not main]
-    lead = [f"Task: “{suite['task']}”." if suite.get("task") else None]
-    lead += [_in_short(one) for one in others] if len(others) <= 2 else []
-    lead.append("Brackets hold 95% Wilson intervals, in per cent.")
-    warnings = [words for words in map(disagreement, evaluations) if words]
-    return el(
-        "header",
-        el("p", " · ".join(str(word) for word in words if word), class_="kicker"),
-        el("h1", headline(evaluations)),
-        el("p", " ".join(sentence for sentence in lead if sentence), class_="lead"),
-        (el("p", words, class_="note warn") for words in warnings),
-    )
-
-
-def result(evaluations: Sequence[Evaluation]) -> Markup:
-    """Success bars, the table, and each later evaluation against the first."""
-    measured = [one for one in evaluations if one.trials]
-    compared = [comparison.compare(measured[0].record, one.record) for one in measured[1:]]
-    labelled = [
-        {**found, "a": measured[0].label, "b": one.label}
-        for found, one in zip(compared, measured[1:], strict=True)
-    ]
-    bars, differences = el("figure", success_bars(evaluations)), [_difference(one) for one in labelled]
-    listed = el("div", _table(evaluations), el("p", _note(evaluations), class_="note"), class_="stack")
-    if len(evaluations) <= 2:
-        return el(
-            "section",
-            el("h2", "Success"),
-            el("div", el("div", bars, differences, class_="stack"), listed, class_="two"),
-        )
-    # With more columns the table needs the whole width.
-    return el(
-        "section",
-        el("h2", "Success"),
-        el("div", bars, el("div", differences, class_="stack"), class_="two"),
-        listed,
-    )
 
 
 def training(record: Mapping[str, Any]) -> Markup | None:
@@ -143,57 +75,20 @@ def robot(record: Mapping[str, Any], folder: Path) -> Markup | None:
     )
 
 
-def attention_maps(record: Mapping[str, Any], folder: Path) -> Markup | None:
-    """Attention between joints, layer by layer; None when the record names no readable file."""
-    name = mapping(record.get("pictures")).get("attention")
-    found = attention(folder, name) if name is not None else None
-    maps = heat_maps(found, mapping(record.get("robot")).get("adjacency")) if found else []
-    if not maps or found is None:
-        return None
-    joints = found.get("joints")
-    names = joints if isinstance(joints, list) else []
-    key = ", ".join(f"{place + 1} {name}" for place, name in enumerate(names))
-    lines = (el("line", x1=0, y1=0, x2=0, y2=5, class_="hatch"),)
-    hatch = el(
-        "pattern",
-        *lines,
-        id="hatch",
-        width="4",
-        height="5",
-        patternUnits="userSpaceOnUse",
-        patternTransform="rotate(45)",
-    )
-    return el(
-        "section",
-        el("h2", "Attention between joints"),
-        el(
-            "p",
-            "Mean attention weight between kinematic tokens: a row is the joint that asks, a column the "
-            "joint it reads, stronger is more, one scale for all layers. In masked layers the hatched pairs "
-            "are no neighbours and cannot see each other.",
-            class_="note",
-        ),
-        el("svg", el("defs", hatch), width="0", height="0", aria_hidden="true", style="position:absolute"),
-        el("div", maps, class_="layers"),
-        el("p", f"Joints: {key}.", class_="note") if key else None,
-    )
-
-
 def making(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Markup:
     """How it was made: recording, suite, machine, versions, command, time by stage."""
     recording = facts((name, _fact(name, value)) for name, value in mapping(record.get("recording")).items())
     stages = _stages(mapping(record.get("seconds_by_stage")))
     machine = facts((name, value_words(value)) for name, value in mapping(record.get("machine")).items())
-    first = evaluations[0].record
-    versions = {**mapping(first.get("versions")), **mapping(record.get("versions"))}
-    suite = facts((name, _fact(name, value)) for name, value in evaluations[0].suite.items())
+    versions = _versions(record, evaluations)
+    suites = [mapping(json.loads(one)) for one in dict.fromkeys(json.dumps(e.suite) for e in evaluations)]
     runs = facts((one.label, _run(one)) for one in evaluations)
     commands = [record.get("command"), *(one.record.get("command") for one in evaluations)]
     known = list(dict.fromkeys(value_words(command) for command in commands if command))
     boxes = [
         _box("Recording", recording if record.get("recording") else None),
         _box("Time by stage", stages),
-        _box("Suite", suite if evaluations[0].suite else None),
+        *(_box("Suite", _suite(suite)) for suite in suites if suite),
         _box("Evaluation", runs),
         _box("Machine", machine if record.get("machine") else None),
         _box("Versions", facts((n, value_words(v)) for n, v in versions.items()) if versions else None),
@@ -202,88 +97,28 @@ def making(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
     return el("section", el("h2", "How this was made"), el("div", boxes, class_="two"), command)
 
 
-def _in_short(one: Evaluation) -> str:
-    s = one.summary
-    if not one.trials:
-        return f"{the_policy(one)} was not measured."
-    return (
-        f"{the_policy(one)} in {s['successes']} of {s['trials']}: "
-        f"{percent(s['rate'])} {bracket(s['low'], s['high'])}."
-    )
+def _versions(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> dict[str, str]:
+    """Package -> its version; all of them, where the evaluations had several."""
+    found: dict[str, list[str]] = {}
+    for one in (record, *(evaluation.record for evaluation in evaluations)):
+        for name, version in mapping(one.get("versions")).items():
+            found.setdefault(str(name), []).append(value_words(version))
+    return {name: ", ".join(dict.fromkeys(several)) for name, several in found.items()}
 
 
-def _difference(comparison: Mapping[str, Any]) -> Markup:
-    """One comparison in words, with its bar."""
-    a, b, low, high = (comparison[key] for key in ("a", "b", "low", "high"))
-    if low is None:
-        return el("p", f"{b} is not compared with {a}: {comparison['reason']}.", class_="note")
-    sure = "the interval excludes zero" if low > 0 or high < 0 else "the interval includes zero"
-    words = (
-        f"{b} minus {a}: {points(comparison['difference'])} percentage points, "
-        f"95% interval [{points(low)}, {points(high)}] ({comparison['interval']}); {sure}. "
-    )
-    paired = comparison["paired"]
-    if paired is None:
-        words += f"Not paired: {comparison['reason']}."
-    else:
-        words += (
-            f"On the same {sum(paired[k] for k in ('both', 'only_a', 'only_b', 'neither'))} initial states: "
-            f"both {paired['both']}, only {b} {paired['only_b']}, only {a} {paired['only_a']}, "
-            f"neither {paired['neither']}; exact McNemar p\u00a0{_p_value(paired['p_value'])}."
-        )
-    return el("figure", difference_bar(comparison), el("figcaption", words))
-
-
-def _p_value(p: float) -> str:
-    return "<\u00a00.0001" if p < 0.0001 else f"=\u00a0{p:.4f}"
-
-
-def _table(evaluations: Sequence[Evaluation]) -> Markup:
-    """One column for each evaluation."""
-    summaries = [one.summary for one in evaluations]
-    rows: list[tuple[object, ...]] = [
-        ("successes / trials", *(f"{s['successes']} / {s['trials']}" for s in summaries)),
-        ("success rate", *(percent(s["rate"]) for s in summaries)),
-        ("95% interval", *(bracket(s["low"], s["high"]) for s in summaries)),
+def _suite(suite: Mapping[str, Any]) -> Markup:
+    """The suite's facts, then its tasks'."""
+    tasks = {str(name): mapping(own) for name, own in mapping(suite.get("tasks")).items()}
+    shared = facts((name, _fact(name, value)) for name, value in suite.items() if name != "tasks")
+    rows = [
         (
-            "half-width",
-            *("–" if s["half_width"] is None else f"± {100 * s['half_width']:.1f}" for s in summaries),
-        ),
-        ("errors", *(s["errors"] for s in summaries)),
-        ("time to success, median", *(_seconds(s, "median") for s in summaries)),
-        ("95% interval of it", *(_seconds_interval(s) for s in summaries)),
-        ("time to success, mean", *(_seconds(s, "mean") for s in summaries)),
+            name,
+            str(own.get("task") or ""),
+            el("code", str(own.get("initial_states_sha256") or "–")[:12]),
+        )
+        for name, own in tasks.items()
     ]
-    named = {clause for s in summaries for clause in s["failed_clauses"]}
-    order = [clause for clause in FAILED_AT if clause in named] + sorted(named - FAILED_AT.keys())
-    for clause in order:
-        rows.append(
-            (f"failed: {failed_at(clause)}", *(s["failed_clauses"].get(clause, 0) for s in summaries))
-        )
-    return table(rows, ("", *(one.label for one in evaluations)), "Results")
-
-
-def _note(evaluations: Sequence[Evaluation]) -> str:
-    words = "Every trial counts; one that ended in an error is a trial that did not succeed."
-    if any(one.summary["time_to_success_s"] for one in evaluations):
-        words += " Times are those of successes only; their interval bounds the median, by order statistics."
-    if len(evaluations) > 2:
-        words += (
-            " Each interval and p value stands for itself: none is widened for the number of comparisons."
-        )
-    return words
-
-
-def _seconds(summary: Mapping[str, Any], key: str) -> str:
-    found = summary["time_to_success_s"]
-    return "–" if found is None else f"{found[key]:.2f} s"
-
-
-def _seconds_interval(summary: Mapping[str, Any]) -> str:
-    found = summary["time_to_success_s"]
-    if found is None or found["low"] is None:
-        return "–"
-    return f"[{found['low']:.2f}, {found['high']:.2f}] s"
+    return join(shared, table(rows, ("task", "text", "initial states"), "Tasks") if rows else None)
 
 
 def _curve_key(chart: Markup) -> Markup:
