@@ -422,7 +422,23 @@ def test_report_writes_one_page_and_prints_its_path(run, folder):
     assert (status, err) == (0, "")
     assert out == f"{folder / 'report.html'}\n"
     assert "<html" in (folder / "report.html").read_text()
-    assert json.loads(run(f"report {folder} --json")[1]) == {"report": str(folder / "report.html")}
+    answer = json.loads(run(f"report {folder} --json")[1])
+    assert answer["report"] == str(folder / "report.html")
+    assert answer["evaluations"][0]["summary"]["successes"] == 5
+
+
+def test_report_makes_one_page_of_several_records(run, folder):
+    for name, successes in (("a", 3), ("b", 11)):
+        (folder / name).mkdir()
+        (folder / name / "record.json").write_text(json.dumps(an_evaluation(successes, 13, name)))
+    assert run("report a b -o both.html") == (0, "both.html\n", "")
+    page = (folder / "both.html").read_text()
+    assert "b minus a: +61.5 percentage points" in page
+    assert not (folder / "a/report.html").exists()
+    answer = json.loads(run("report a b -o both.html --json")[1])
+    assert [one["label"] for one in answer["evaluations"]] == ["a", "b"]
+    assert [(one["a"], one["b"]) for one in answer["differences"]] == [("a", "b")]
+    assert answer["differences"][0]["paired"]["only_b"] == 8
 
 
 # ------------------------------------------------------------------------------------------------ bench

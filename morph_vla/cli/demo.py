@@ -216,7 +216,7 @@ def _compose(
 ) -> dict[str, Any]:
     """The demo's record.json, with every path relative to its folder."""
     from morph_vla.robots.dropin import write_text
-    from morph_vla.sim import comparison, rollout
+    from morph_vla.sim import rollout, statistics
 
     placed = []
     for record in records:
@@ -231,7 +231,7 @@ def _compose(
         "recording": recording,
         "training": training,
         "evaluations": placed,
-        "difference": comparison.compare(records[0], records[1]),
+        "difference": statistics.compare(records[0], records[1]),
         "pictures": {"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
         "machine": {
             "platform": platform.platform(),
@@ -263,7 +263,7 @@ def _print_result(record: dict[str, Any], folder: Path, report: Path) -> None:
     gap = record["difference"]
     print(
         f"difference: {100 * gap['difference']:+.1f} points "
-        f"[{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}] (95%, {gap['interval']})"
+        f"[{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}] (95% Newcombe)"
     )
     total = sum(record["seconds_by_stage"].values())
     print(

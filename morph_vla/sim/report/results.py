@@ -86,7 +86,7 @@ def result(evaluations: Sequence[Evaluation]) -> Markup:
         el("h2", "Success"),
         rates,
         el("div", whole, panels, class_="panels"),
-        el("div", compared, class_="two") if compared else None,
+        el("details", el("summary", "Each against the first"), compared) if len(compared) > 2 else compared,
         el("details", el("summary", "Every number"), listed),
     )
 
@@ -183,14 +183,12 @@ def _difference(first: Evaluation, other: Evaluation) -> Markup:
     found = comparison.compare(first.record, other.record)
     name = f"{other.label} minus {first.label}"
     rows = [("all trials" if found["tasks"] else "", found), *found["tasks"].items()]
-    words = [el("figcaption", _in_words(name, found, first.label, other.label))]
+    words: list[Markup] = [el("p", _in_words(name, found, first.label, other.label), class_="note")]
     if found["tasks"]:
-        cells = [
-            (task, percent_points(own), _p(own), _pairs(own, first.label, other.label))
-            for task, own in found["tasks"].items()
-        ]
-        words.append(table(cells, ("task", "difference", "p", "same initial states"), f"{name}, by task"))
-    return el("figure", difference_bars(name, rows), words)
+        cells = [(task, percent_points(own), _p(own), _pairs(own)) for task, own in found["tasks"].items()]
+        head = ("task", "difference", "p", "only later / only first")
+        words.append(table(cells, head, f"{name}, by task"))
+    return el("figure", difference_bars(name, rows), el("div", words), class_="two against")
 
 
 def percent_points(found: Mapping[str, Any]) -> str:
@@ -222,11 +220,9 @@ def _in_words(name: str, found: Mapping[str, Any], a: str, b: str) -> str:
     )
 
 
-def _pairs(found: Mapping[str, Any], a: str, b: str) -> str:
+def _pairs(found: Mapping[str, Any]) -> str:
     paired = found["paired"]
-    if paired is None:
-        return "no"
-    return f"only {b} {paired['only_b']}, only {a} {paired['only_a']}"
+    return "not paired" if paired is None else f"{paired['only_b']} / {paired['only_a']}"
 
 
 def _p(found: Mapping[str, Any]) -> str:
