@@ -21,7 +21,7 @@ EXAMPLES = """
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
 """
 
-SUITE, RECIPE = "droid_panda:cube_in_bowl", "panda_demo"
+SUITE, RECIPE = "droid_panda", "panda_demo"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="where it goes"
     )
-    parser.add_argument("--attempts", type=int, default=700, help="demonstrations to try (default 700)")
-    parser.add_argument("--episodes", type=int, default=100, help="initial states evaluated (default 100)")
+    parser.add_argument(
+        "--suite", default=SUITE, help=f"tasks of a Panda, for example {SUITE}:cube_in_bowl (default {SUITE})"
+    )
+    parser.add_argument("--attempts", type=int, default=750, help="demonstrations to try (default 750)")
+    parser.add_argument(
+        "--episodes", type=int, default=100, help="initial states evaluated of each task (default 100)"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -46,10 +51,10 @@ def run(arguments: argparse.Namespace) -> None:
     folder = arguments.output
     clock = _Clock(folder)
     robot = clock.measure("robot", lambda: _robot(folder))
-    recording = clock.measure("record", lambda: _record(folder, arguments.attempts))
+    recording = clock.measure("record", lambda: _record(folder, arguments.suite, arguments.attempts))
     training = clock.measure("train", lambda: _train(folder, arguments.overrides))
-    records = clock.measure("evaluate", lambda: _evaluate(folder, arguments.episodes))
-    attention = clock.measure("attention", lambda: _attention(folder))
+    records = clock.measure("evaluate", lambda: _evaluate(folder, arguments.suite, arguments.episodes))
+    attention = clock.measure("attention", lambda: _attention(folder, arguments.suite))
     record = _compose(folder, robot, recording, training, records, attention, clock, arguments)
     report = clock.measure("report", lambda: _report(folder, record))
     if arguments.json:
@@ -100,7 +105,7 @@ def _robot(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _record(folder: Path, attempts: int) -> dict[str, Any]:
+def _record(folder: Path, name: str, attempts: int) -> dict[str, Any]:
     """Demonstrations of the scripted expert."""
     from morph_vla.cli.progress import Bar, counting
     from morph_vla.cli.record import sentence
@@ -108,7 +113,7 @@ def _record(folder: Path, attempts: int) -> dict[str, Any]:
     from morph_vla.sim import record, suite
 
     dataset = folder / "dataset"
-    chosen = suite.load(SUITE)
+    chosen = suite.load_tasks(name)
     if record.completed(dataset) is not None:
         done = record.record(chosen, dataset, attempts)  # refuses one of other settings
         print(f"already there: {dataset}")
@@ -155,24 +160,24 @@ def _train(folder: Path, overrides: list[str]) -> dict[str, Any]:
     }
 
 
-def _evaluate(folder: Path, episodes: int) -> list[dict[str, Any]]:
+def _evaluate(folder: Path, suite_name: str, episodes: int) -> list[dict[str, Any]]:
     """The untrained and the trained checkpoint over the same initial states."""
     from morph_vla.cli.eval import evaluate, sentence
     from morph_vla.sim import suite
     from morph_vla.sim.rollout import Settings
     from morph_vla.training import checkpoint
 
-    chosen, checkpoints = suite.load(SUITE), folder / "train" / "checkpoints"
+    tasks, checkpoints = suite.load_tasks(suite_name), folder / "train" / "checkpoints"
     steps = checkpoint.steps(checkpoints)
     records = []
     for name, step in (("untrained", steps[0]), ("trained", steps[-1])):
-        record = evaluate(checkpoints / str(step), chosen, Settings(episodes), folder / "eval" / name, name)
+        record = evaluate(checkpoints / str(step), tasks, Settings(episodes), folder / "eval" / name, name)
         print(sentence(record))
         records.append(record)
     return records
 
 
-def _attention(folder: Path) -> str:
+def _attention(folder: Path, name: str) -> str:
     """Who attends to whom in the trained policy, at the suite's first initial states."""
     from morph_vla.robots.dropin import write_text
     from morph_vla.serving.attention import joint_attention
@@ -192,7 +197,7 @@ def _attention(folder: Path) -> str:
     if policy.config.morphology is None:
         print("no kinematic tokens in this recipe: nothing to show")
         return ""
-    chosen = suite.load(SUITE)
+    chosen = suite.load_tasks(name)[0]
     engine = MujocoEngine(policy.robot, chosen)
     observations = []
     for state in suite.initial_states(chosen, 16, len(policy.robot.joints)):
@@ -223,7 +228,12 @@ def _compose(
         home = f"eval/{record['policy']['name']}"
         trials = [{**t, "video": f"{home}/{t['video']}" if t["video"] else None} for t in record["trials"]]
         placed.append({**record, "trials": trials})
-    words = [*arguments.overrides, f"--attempts {arguments.attempts}", f"--episodes {arguments.episodes}"]
+    words = [
+        *arguments.overrides,
+        f"--suite {arguments.suite}",
+        f"--attempts {arguments.attempts}",
+        f"--episodes {arguments.episodes}",
+    ]
     whole = {
         "schema": 1,
         "kind": "demo",

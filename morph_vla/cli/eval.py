@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise MorphVlaError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    chosen = suite.load(arguments.suite, arguments.overrides, arguments.folders)
+    chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     settings = Settings(
         arguments.episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos
     )
@@ -59,38 +60,56 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def evaluate(
-    checkpoint: Path, suite: "Suite", settings: "Settings", folder: Path, name: str
+    checkpoint: Path, tasks: "Sequence[Suite]", settings: "Settings", folder: Path, name: str
 ) -> dict[str, Any]:
-    """The record of a checkpoint on a suite, written to `folder`; one that is there already is read back.
+    """The record of a checkpoint on a suite's tasks, written to `folder`; one that is there is read back.
 
-    Raises MorphVlaError with both sides when the policy does not fit the suite.
+    Several tasks have a record each in the folder of their name, and one of all. Raises MorphVlaError with
+    both sides when the policy does not fit a task.
     """
     import json
 
     from morph_vla.doctor import require_gl
     from morph_vla.robots.dropin import write_text
     from morph_vla.serving.policy import CheckpointPolicy, mismatches
-    from morph_vla.sim import rollout
+    from morph_vla.sim.rollout import finished
+    from morph_vla.sim.tasks import combine
 
     require_gl()
-    policy = CheckpointPolicy(checkpoint, robot=suite.robot, batch=settings.parallel)
-    problems = mismatches(policy, suite)
-    if problems:
-        raise MorphVlaError(f"{checkpoint} does not fit suite '{suite.label}': " + "; ".join(problems))
+    policy = CheckpointPolicy(checkpoint, robot=tasks[0].robot, batch=settings.parallel)
+    for task in tasks:
+        problems = mismatches(policy, task)
+        if problems:
+            raise MorphVlaError(f"{checkpoint} does not fit suite '{task.label}': " + "; ".join(problems))
     about = {
         "name": name,
         "checkpoint": _shown(checkpoint),
         "step": policy.about["step"],
         "sha256": policy.digest(),  # a checkpoint trained anew in the same place is another policy
     }
-    episodes = settings.episodes or suite.episodes
+    if len(tasks) == 1:
+        return _evaluate_task(policy, tasks[0], settings, folder, about)
+    records = [_evaluate_task(policy, task, settings, folder / task.task_key, about) for task in tasks]
+    whole = combine(records, _command(about, tasks[0].name, tasks[0], settings, folder))
+    if whole != finished(folder):
+        write_text(folder / "record.json", json.dumps(whole, indent=1))
+    return whole
+
+
+def _evaluate_task(
+    policy: Any, task: "Suite", settings: "Settings", folder: Path, about: dict[str, Any]
+) -> dict[str, Any]:
+    import json
+
+    from morph_vla.robots.dropin import write_text
+    from morph_vla.sim import rollout
+
+    episodes = settings.episodes or task.episodes
     earlier = rollout.finished(folder)
-    command = (
-        f"morph-vla eval {_shown(checkpoint)} --suite {suite.label} --episodes {episodes} -o {_shown(folder)}"
-    )
-    with Bar(f"evaluating {name}", episodes, "episode") as bar:
+    command = _command(about, task.label, task, settings, folder)
+    with Bar(f"evaluating {about['name']}, {task.task_key}", episodes, "episode") as bar:
         record = rollout.evaluate(
-            suite, policy, settings, about=about, folder=folder, command=command,
+            task, policy, settings, about=about, folder=folder, command=command,
             progress=lambda done, _total, won: bar.at(done, successes=str(won)),
         )  # fmt: skip
     if record == earlier:
@@ -100,6 +119,11 @@ def evaluate(
     return record
 
 
+def _command(about: dict[str, Any], suite: str, task: "Suite", settings: "Settings", folder: Path) -> str:
+    episodes = settings.episodes or task.episodes
+    return f"morph-vla eval {about['checkpoint']} --suite {suite} --episodes {episodes} -o {_shown(folder)}"
+
+
 def _shown(path: Path) -> str:
     """A path as a person would type it here: relative where it lies below the current folder."""
     absolute, here = path.resolve(), Path.cwd()
@@ -107,12 +131,23 @@ def _shown(path: Path) -> str:
 
 
 def sentence(record: dict[str, Any]) -> str:
-    """'trained: 76 of 100 succeeded, 76.0% [66.8, 83.3] (95% Wilson), median 4.2 s to success'."""
+    """'trained: 76 of 100 succeeded, 76.0% [66.8, 83.3] (95% Wilson), median 4.2 s to success'.
+
+    Of several tasks, the sentence of all and an indented one for each.
+    """
     summary = record["summary"]
+    lines = [_sentence(record["policy"]["name"], summary)]
+    tasks = summary.get("tasks") or {}
+    if len(tasks) > 1:
+        lines += [f"  {_sentence(task, own)}" for task, own in tasks.items()]
+    return "\n".join(lines)
+
+
+def _sentence(name: str, summary: dict[str, Any]) -> str:
     if summary["rate"] is None:
-        return f"{record['policy']['name']}: not measured"
+        return f"{name}: not measured"
     text = (
-        f"{record['policy']['name']}: {summary['successes']} of {summary['trials']} succeeded, "
+        f"{name}: {summary['successes']} of {summary['trials']} succeeded, "
         f"{summary['rate']:.1%} [{100 * summary['low']:.1f}, {100 * summary['high']:.1f}] (95% Wilson)"
     )
     time = summary.get("time_to_success_s")

@@ -237,7 +237,7 @@ def try_out(
         settings = Settings(episodes=asked.episodes, parallel=min(20, asked.episodes), videos=0)
         record = evaluate(
             checkpoint,
-            chosen,
+            [chosen],
             settings,
             folder / f"{checkpoint.name}-{chosen.label.replace(':', '-')}",
             f"step {checkpoint.name}",

@@ -132,13 +132,20 @@ def versions() -> dict[str, str]:
 
 
 def _suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
+    """What the suite's tasks share, and its one task."""
     return {
         "name": suite.name,
         "version": suite.version,
         "seed": suite.seed,
         "robot": suite.robot,
-        "task": suite.task,
         "control_rate": suite.control_rate,
+        "tasks": {suite.task_key: _task_facts(suite, table)},
+    }
+
+
+def _task_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
+    return {
+        "task": suite.task,
         "episode_seconds": suite.episode_seconds,
         "object": suite.success.object,
         "target": {

@@ -188,6 +188,11 @@ class Suite(SuiteFile):
         return f"{self.name}:{self.task_name}" if self.task_name else self.name
 
     @property
+    def task_key(self) -> str:
+        """What a record calls the task: its own name, or the suite's where that has a single one."""
+        return self.task_name or self.name
+
+    @property
     def physics_steps(self) -> int:
         """Physics steps per control step."""
         return round(self.physics_rate / self.control_rate)

@@ -28,6 +28,8 @@ FACTS = {  # name -> text, rate, cameras, where the object lies in the target wh
         "Pick up the red block and place it inside the yellow box.", 30,
         ["cam_left_high", "cam_left_wrist", "cam_right_wrist"], (0.01, -0.005, 0.05),
     ),
+    "droid_panda:can_in_mug": ("put the can in the mug", 15, ["exterior", "wrist"], (0.005, -0.003, 0.056)),
+    "droid_panda:banana_in_bin": ("put banana in the bin", 15, ["exterior", "wrist"], (0.01, -0.005, 0.03)),
 }  # fmt: skip
 NAMES = tuple(FACTS)
 
@@ -62,11 +64,12 @@ def put(engine: MujocoEngine, offset, velocity=(0.0, 0.0, 0.0)) -> None:
 
 def test_a_suite_has_its_papers_text_rate_and_cameras(engine):
     suite, robot = engine.suite, engine.robot
-    text, rate, cameras, _ = FACTS[suite.name]
+    text, rate, cameras, _ = FACTS[suite.label]
     assert (suite.task, suite.control_rate, list(suite.cameras)) == (text, rate, cameras)
     assert suite.control_rate == robot.control_rate
-    assert set(suite.cameras) <= set(robot.side.cameras)
-    assert all(camera.width == camera.height == 96 for camera in load(suite.name).cameras.values())
+    if robot.side.cameras:  # a Panda's are the laboratory's, not the robot's
+        assert set(suite.cameras) <= set(robot.side.cameras)
+    assert all(camera.width == camera.height == 96 for camera in load(suite.label).cameras.values())
 
 
 # ---------------------------------------------------------------------------------------------- the experts
@@ -99,7 +102,7 @@ def test_a_plan_moves_the_limb_alone_within_its_limits(engine):
     assert np.all(native >= robot.lower - 1e-6)
     assert np.all(native <= robot.upper + 1e-6)
     arm = engine.limb & ~np.array([joint.is_gripper for joint in robot.joints])
-    assert np.abs(np.diff(native[:, arm], axis=0)).max() < 0.12  # [rad] a step of 1/30 s: no jump
+    assert np.abs(np.diff(native[:, arm], axis=0)).max() * engine.suite.control_rate < 3.6  # [rad/s] no jump
     assert native[0, arm] == pytest.approx(engine.native(0)[arm], abs=0.05)
     executed = robot.to_native(disturbed(plan, engine, 5))
     assert np.array_equal(executed[:, ~arm], native[:, ~arm])
@@ -127,6 +130,8 @@ def test_commands_and_states_are_in_the_datasets_order_and_units(engine):
         width = ends.dataset_closed - ends.dataset_open
         wanted = [ends.dataset_open + share * width for share in (spec.opened, spec.closed)]
         assert [actions[:, j].min(), actions[:, j].max()] == pytest.approx(sorted(wanted))
+        if not spec.grip_seconds:  # DROID's gripper is told open or closed, and is as quick as it can be
+            continue
         # A command that jumps would ask for more than the joint's velocity limit.
         assert joint.velocity is not None
         native = robot.to_native(actions)[:, j]
@@ -145,7 +150,7 @@ def test_joints_that_no_action_drives_are_not_in_the_model(engine):
 def test_a_resting_object_is_at_rest_by_a_margin(engine, record_property):
     """The suite's thresholds must tell lying from moving: measured here, and named in the YAML file."""
     begin(engine, 2)
-    put(engine, FACTS[engine.suite.name][3])
+    put(engine, FACTS[engine.suite.label][3])
     hold = engine.state(0).astype(np.float64)
     for _ in range(61):  # fall, and lie still
         engine.step(0, hold)
@@ -153,7 +158,7 @@ def test_a_resting_object_is_at_rest_by_a_margin(engine, record_property):
     speed, spin = max(one.speed for one in readings), max(one.spin for one in readings)
     record_property("resting_speed_m_s", speed)
     record_property("resting_spin_rad_s", spin)
-    print(f"{engine.suite.name}: resting at {speed:.2g} m/s, {spin:.2g} rad/s")
+    print(f"{engine.suite.label}: resting at {speed:.2g} m/s, {spin:.2g} rad/s")
     success = engine.suite.success
     assert speed < success.max_speed / 10
     assert spin < success.max_spin / 10
@@ -188,7 +193,7 @@ def lie(
 
 
 def test_an_object_in_the_target_is_a_success_once_it_has_lain_there(engine):
-    where, suite = FACTS[engine.suite.name][3], engine.suite
+    where, suite = FACTS[engine.suite.label][3], engine.suite
     progress, clause = lie(engine, where, gripper=0.0)
     assert clause is None
     assert progress.success_step is not None
@@ -198,7 +203,7 @@ def test_an_object_in_the_target_is_a_success_once_it_has_lain_there(engine):
 
 
 def test_a_gripper_that_is_closed_has_let_go_of_nothing(engine):
-    assert lie(engine, FACTS[engine.suite.name][3], gripper=1.0)[1] == "released"
+    assert lie(engine, FACTS[engine.suite.label][3], gripper=1.0)[1] == "released"
 
 
 @pytest.mark.parametrize("direction", [(1, 0), (-1, 0), (0, 1), (0, -1)])
