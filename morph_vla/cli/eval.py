@@ -30,8 +30,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
     parser.add_argument("--parallel", type=int, default=20, help="environments at once (default 20)")
-    parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+    parser.add_argument("--workers", type=int, default=None, help="processes (default: cores - 1)")
     parser.add_argument("--open-loop", type=int, default=8, help="actions executed per answer (default 8)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="a policy's answer may take (default 60; the first, which may compile, ten times that)",
+    )
     parser.add_argument("--videos", type=int, default=6, help="episodes filmed (default 6)")
     add_folders(parser)
     add_json(parser)
@@ -49,8 +56,9 @@ def run(arguments: argparse.Namespace) -> None:
             raise MorphVlaError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     settings = Settings(
-        arguments.episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos
-    )
+        arguments.episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
+        answer_seconds=arguments.timeout,
+    )  # fmt: skip
     record = evaluate(arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name)
     if arguments.json:
         print_json({"record": str(arguments.output / "record.json"), **record["summary"]})
@@ -71,12 +79,15 @@ def evaluate(
 
     from morph_vla.doctor import require_gl
     from morph_vla.robots.dropin import write_text
-    from morph_vla.serving.policy import CheckpointPolicy, mismatches
+    from morph_vla.serving.expectations import mismatches
+    from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.sim.rollout import finished
     from morph_vla.sim.tasks import combine
 
     require_gl()
-    policy = CheckpointPolicy(checkpoint, robot=tasks[0].robot, batch=settings.parallel)
+    policy = CheckpointPolicy(
+        checkpoint, robot=tasks[0].robot, batch=-(-settings.parallel // settings.groups)
+    )
     for task in tasks:
         problems = mismatches(policy, task)
         if problems:
@@ -102,14 +113,18 @@ def _evaluate_task(
     import json
 
     from morph_vla.robots.dropin import write_text
+    from morph_vla.serving.expectations import doubts
     from morph_vla.sim import rollout
 
+    notes = doubts(policy, task)
+    for note in notes:
+        print(f"warning: {note}", file=sys.stderr)
     episodes = settings.episodes or task.episodes
     earlier = rollout.finished(folder)
     command = _command(about, task.label, task, settings, folder)
     with Bar(f"evaluating {about['name']}, {task.task_key}", episodes, "episode") as bar:
         record = rollout.evaluate(
-            task, policy, settings, about=about, folder=folder, command=command,
+            task, policy, settings, about=about, folder=folder, command=command, notes=notes,
             progress=lambda done, _total, won: bar.at(done, successes=str(won)),
         )  # fmt: skip
     if record == earlier:

@@ -30,7 +30,6 @@ from morph_vla.pi05 import (
 )
 from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.robots import dropin
-from morph_vla.serving.expectations import mismatches as mismatches
 from morph_vla.training import checkpoint
 from morph_vla.training.config import Recipe
 

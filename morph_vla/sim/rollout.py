@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -35,11 +36,11 @@ class Settings:
 
     episodes: int | None = None  # None: as many as the suite says
     parallel: int = 20
-    workers: int | None = None  # None: one per core
+    workers: int | None = None  # None: `default_workers`
     open_loop: int = 8  # actions executed before the policy is asked again
     videos: int = 6  # episodes that are filmed, the first of the table
     answer_seconds: float = 60.0  # a call of the policy may take; ten times that until one has returned
-    groups: int = 1  # of environments, in turn: one moves while the policy thinks about another
+    groups: int = 2  # of environments, in turn: one moves while the policy thinks about another
 
 
 def evaluate(
@@ -50,12 +51,14 @@ def evaluate(
     about: dict[str, Any] | None = None,
     folder: Path | None = None,
     command: str = "",
+    notes: Sequence[str] = (),
     progress: Callable[[int, int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Run `policy` on the suite's table of initial states and return the record (see the README).
 
     `about` describes the policy in the record; with `folder`, finished episodes are kept there as they end
     (an interrupted evaluation of the same policy and table goes on) and videos are written to its `videos/`.
+    `notes` are sentences for the record, to which it adds what went wrong without costing an episode.
     `progress` is called with (episodes done, episodes in all, successes).
     """
     _check(settings)
@@ -65,12 +68,12 @@ def evaluate(
     table = initial_states(suite, count, joints)
     journal = Journal(folder, _identity(suite, table, about, settings))
     trials = dict(journal.trials)
-    began, timing, notes = time.monotonic(), {}, []
+    began, timing, said = time.monotonic(), {}, list(notes)
     waiting = [state for state in table if state.episode not in trials]
     if waiting:
         slots = min(settings.parallel, len(waiting))
         with (
-            Pool(suite, slots, settings.workers) as pool,
+            Pool(suite, slots, settings.workers or default_workers()) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
             filmed = settings.videos if folder is not None else 0
@@ -81,7 +84,7 @@ def evaluate(
                 if progress:
                     progress(len(trials), count, sum(t["success"] for t in trials.values()))
             timing = {key: round(s, 2) for key, s in {**pool.spent, "policy_s": asker.spent}.items()}
-            notes = [*asker.notes, *flights.notes]
+            said += [*asker.notes, *flights.notes]
     ordered = [trials[i] for i in range(count)]
     if not waiting and (earlier := finished(folder)) and earlier["trials"] == ordered:
         return earlier  # with its own time and duration, not those of looking it up
@@ -95,13 +98,18 @@ def evaluate(
         "summary": statistics.summarise(ordered),
         "wall_s": round(time.monotonic() - began, 2),
         "timing": timing,
-        "notes": notes,
+        "notes": said,
         "parallel": settings.parallel,
         "open_loop": settings.open_loop,
         "command": command,
         "versions": versions(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def default_workers() -> int:
+    """Simulator processes: a core each, but for the one that the policy thinks on meanwhile."""
+    return max(1, (os.cpu_count() or 1) - 1)
 
 
 def _check(settings: Settings) -> None:

@@ -10,7 +10,8 @@ import pytest
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import tokenizer
 from morph_vla.serving.attention import between_joints, joint_attention
-from morph_vla.serving.policy import CheckpointPolicy, mismatches
+from morph_vla.serving.expectations import mismatches
+from morph_vla.serving.policy import CheckpointPolicy
 
 
 @pytest.fixture(scope="module")
