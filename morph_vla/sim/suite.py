@@ -218,10 +218,11 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     Raises ConfigError with every problem found, one line each, and where `name` holds several tasks.
     """
     found = load_tasks(name, overrides, folders)
-    if len(found) > 1:
+    first, *others = found
+    if others:
         names = ", ".join(task.label for task in found)
         raise ConfigError(f"suite '{name}' has {len(found)} tasks; say which: {names}")
-    return found[0]
+    return first
 
 
 def load_tasks(
