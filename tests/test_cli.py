@@ -302,7 +302,8 @@ def test_compare_takes_several_tasks_and_several_records(run, folder):
         (folder / f"{name}.json").write_text(json.dumps(record))
     status, out, _ = run("compare a.json b.json c.json --plot curve.svg")
     assert status == 0
-    assert out.splitlines()[0].split()[:3] == ["policy", "can", "cube"]
+    head = ["policy", "all", "trials", "95%", "average", "can", "cube", "trials", "errors"]
+    assert out.splitlines()[0].split() == head
     assert "engines: A mujoco 4.0.0, B mujoco 4.3.0, C mujoco 4.5.0" in out
     assert [line.split(":")[0] for line in out.splitlines() if " points, " in line] == [
         *("B - A", "  can", "  cube"),

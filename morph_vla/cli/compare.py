@@ -128,10 +128,10 @@ def show(answer: Mapping[str, Any]) -> None:
     head = [
         "",
         "policy",
-        *several,
         "all trials",
         "95%",
         *(["average"] if several else []),
+        *several,
         "trials",
         "errors",
     ]
@@ -172,10 +172,10 @@ def _row(row: Mapping[str, Any], tasks: Sequence[str]) -> list[object]:
     return [
         row["letter"],
         f"{row['policy']}{step}" if row["policy"] != str(row["step"]) else f"step {row['step']}",
-        *(rate(summary["tasks"].get(task)) for task in tasks),
         rate(summary),
         bounds,
         *average,
+        *(rate(summary["tasks"].get(task)) for task in tasks),
         summary["trials"],
         summary["errors"],
     ]

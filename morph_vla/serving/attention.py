@@ -1,6 +1,6 @@
 """Who attends to whom: mean attention weights between the joints of a policy's kinematic tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from morph_vla.morphology import bias
 from morph_vla.pi05 import Pi05, sample_actions
 from morph_vla.pi05.model import interpolate
 from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.sim import success as criterion
 
 
 def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -22,15 +23,81 @@ def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, A
     because joints attend to images, prompt and actions too. Raises MorphVlaError for a policy without
     kinematic tokens.
     """
-    config = policy.config
-    if config.morphology is None or config.morphology.control == "tokens":
+    return _described(policy, _maps(policy, observations).mean(axis=0))
+
+
+def episode_attention(
+    policy: CheckpointPolicy, engine: Any, state: Any, open_loop: int = 8
+) -> dict[str, Any]:
+    """Those weights at each time the policy is asked in one episode, under `steps`; their mean as `layers`.
+
+    The episode begins in `state`, in world 0 of `engine`; `open_loop` actions of each answer are executed.
+    `episode` says which it was and how it ended. Raises as `joint_attention` does.
+    """
+    _check(policy)
+    observations, ended = _episode(policy, engine, state, open_loop)
+    maps = _maps(policy, observations)
+    steps = [
+        {
+            "step": observation["step"],
+            "time_s": round(observation["step"] / engine.suite.control_rate, 3),
+            "layers": [_matrix(policy, matrix) for matrix in own],
+        }
+        for observation, own in zip(observations, maps, strict=True)
+    ]
+    about = {"suite": engine.suite.label, "task": engine.suite.task, "episode": state.episode, "ended": ended}
+    return {**_described(policy, maps.mean(axis=0)), "steps": steps, "episode": about}
+
+
+def _episode(
+    policy: CheckpointPolicy, engine: Any, state: Any, open_loop: int
+) -> tuple[list[dict[str, Any]], str]:
+    """The observations at which the policy was asked, and `success` or `time`."""
+    suite, observations = engine.suite, []
+    engine.reset(0, state)
+    progress = criterion.begin(engine.reading(0))
+    while progress.success_step is None and progress.steps < suite.max_steps:
+        observation = {**engine.observe(0), "episode": state.episode, "step": progress.steps}
+        observations.append(observation)
+        for action in policy.infer(observation)["actions"][:open_loop]:
+            reading = engine.step(0, action)
+            progress = criterion.update(progress, reading, suite.success, suite.control_rate)
+            if progress.success_step is not None or progress.steps >= suite.max_steps:
+                break
+    return observations, "time" if progress.success_step is None else "success"
+
+
+def _check(policy: CheckpointPolicy) -> None:
+    morphology = policy.config.morphology
+    if morphology is None or morphology.control == "tokens":
         raise MorphVlaError(f"{policy.folder}: this policy has no kinematic tokens, so joints do not attend")
-    rows = [observations[i % len(observations)] for i in range(policy.batch)]
-    ready = policy.prepare(rows)
+
+
+def _maps(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> Float[np.ndarray, "n l j j"]:
+    """Joint to joint, an observation and a layer each; the policy's batch is filled up by repeating rows."""
+    _check(policy)
+    config = policy.config
+    assert config.morphology is not None
+    weights = _weights_of(policy)
+    found = []
+    for start in range(0, len(observations), policy.batch):
+        part = observations[start : start + policy.batch]
+        rows = [part[i % len(part)] for i in range(policy.batch)]
+        seen = np.asarray(weights(policy.params, policy.prepare(rows)), np.float64)
+        found += [
+            between_joints(seen[:, i : i + 1], config.morphology.max_joints, config.morphology.copies)
+            for i in range(len(part))
+        ]
+    return np.stack(found)
+
+
+def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:
+    """(parameters, observation batch) -> attention weights [l b k g t s], halfway through denoising."""
+    config = policy.config
     noise = jax.random.normal(jax.random.key(0), (policy.batch, config.horizon, config.action_dim))
 
     @jax.jit
-    def weights(params: dict[str, Any]) -> Any:
+    def weights(params: dict[str, Any], ready: Any) -> Any:
         actions = sample_actions(config, params, ready, noise)
         time = jnp.full(policy.batch, 0.5)
         x_t, _ = interpolate(actions, noise, time)
@@ -41,21 +108,27 @@ def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, A
         )
         return seen["intermediates"]["PaliGemma"]["llm"]["layers"]["attn"]["weights"][0]
 
-    found = np.asarray(weights(policy.params), np.float64)
-    joints = [joint.name for joint in policy.robot.joints]
-    maps = between_joints(found, config.morphology.max_joints, config.morphology.copies)
+    return weights
+
+
+def _described(policy: CheckpointPolicy, maps: Float[np.ndarray, "l j j"]) -> dict[str, Any]:
+    """The file that a report reads: the joints' names, and each layer's matrix and whether it is masked."""
+    config = policy.config
+    assert config.morphology is not None
     masked = bias.masked(config.morphology.bias, config.depth).tolist()
     return {
-        "joints": joints,
+        "joints": [joint.name for joint in policy.robot.joints],
         "layers": [
-            {
-                "layer": layer,
-                "masked": masked[layer],
-                "matrix": matrix[: len(joints), : len(joints)].round(5).tolist(),
-            }
+            {"layer": layer, "masked": masked[layer], "matrix": _matrix(policy, matrix)}
             for layer, matrix in enumerate(maps)
         ],
     }
+
+
+def _matrix(policy: CheckpointPolicy, matrix: Float[np.ndarray, "j j"]) -> list[list[float]]:
+    """The rows and columns of the robot's joints, without padding."""
+    joints = len(policy.robot.joints)
+    return matrix[:joints, :joints].round(5).tolist()
 
 
 def between_joints(

@@ -9,7 +9,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import tokenizer
-from morph_vla.serving.attention import between_joints, joint_attention
+from morph_vla.serving.attention import between_joints, episode_attention, joint_attention
 from morph_vla.serving.expectations import mismatches
 from morph_vla.serving.policy import CheckpointPolicy
 
@@ -112,6 +112,28 @@ def test_masked_layers_give_no_weight_to_joints_that_are_not_neighbours(policy):
     assert (masked[far] == 0).all()
     assert (masked[~far] > 0).all()
     assert (free > 0).all()
+
+
+def test_attention_is_recorded_each_time_the_policy_is_asked_in_an_episode(policy, tiny_suite):
+    from morph_vla.sim.mujoco import MujocoEngine
+    from morph_vla.sim.suite import initial_state
+
+    engine = MujocoEngine(policy.robot, tiny_suite)
+    found = episode_attention(policy, engine, initial_state(tiny_suite, 3, 8), open_loop=7)
+    engine.close()
+    assert [step["step"] for step in found["steps"]] == [0, 7, 14, 21, 28]
+    assert found["steps"][1]["time_s"] == pytest.approx(7 / 15, abs=1e-3)
+    assert found["episode"] == {
+        "suite": "droid_panda:cube_in_bowl",
+        "task": "put the cube in the bowl",
+        "episode": 3,
+        "ended": "time",
+    }
+    steps = np.asarray([step["layers"] for step in found["steps"]])
+    assert steps.shape == (5, 2, 8, 8)
+    assert np.ptp(steps, axis=0).max() > 0  # it changes as the arm moves
+    mean = [layer["matrix"] for layer in found["layers"]]
+    np.testing.assert_allclose(steps.mean(axis=0), mean, atol=2e-5)
 
 
 def test_attention_sums_over_key_chunks_and_averages_over_query_chunks():

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from report_records import JOINTS, PNG, attention_over, demo, evaluation, of_tasks, several_of_tasks
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import report, statistics
@@ -14,10 +15,6 @@ from morph_vla.sim.comparison import compare
 from morph_vla.sim.report.markup import bracket, percent, points
 
 VOID = {"meta", "img", "br", "hr", "col"}
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-)
-JOINTS = [f"panda_joint{i}" for i in range(1, 6)]
 
 
 class Page(HTMLParser):
@@ -54,87 +51,6 @@ class Page(HTMLParser):
     def all(self, tag: str, class_: str | None = None) -> list[dict[str, str | None]]:
         found = [attributes for name, attributes in self.tags if name == tag]
         return [a for a in found if class_ is None or class_ in (a.get("class") or "").split()]
-
-
-def trials(outcomes: str, videos: str | None = None) -> list[dict]:
-    """One trial a letter: s success, f failure, e error."""
-    found = []
-    for episode, letter in enumerate(outcomes):
-        success = letter == "s"
-        found.append(
-            {
-                "episode": episode,
-                "success": success,
-                "time_s": 3.1 + 0.17 * episode if success else None,
-                "ended": {"s": "success", "f": "time", "e": "error"}[letter],
-                "error": "the engine's state is not finite" if letter == "e" else None,
-                "failed_clause": ["grasped", "inside"][episode % 2] if letter == "f" else None,
-                "initial": {"cube": [0.5, 0.01 * episode, 0.2], "bowl": [0.4, -0.2, 0.0]},
-                "video": f"{videos}/{episode:03d}.mp4" if videos else None,
-            }
-        )
-    return found
-
-
-def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) -> dict:
-    own = trials(outcomes, videos)
-    return {
-        "schema": 1,
-        "kind": "evaluation",
-        "suite": {
-            "name": "droid_panda",
-            "robot": "panda",
-            "task": "put the cube in the bowl",
-            "seed": 7,
-        },
-        "policy": {"name": name, "checkpoint": "checkpoints/7", "step": 7},
-        "trials": own,
-        "summary": statistics.summarise(own),
-        "command": "morph-vla eval droid_panda",
-        "versions": {"python": "3.12.1"},
-        "time": "2026-11-20T21:00:00Z",
-    }
-
-
-def demo(folder: Path) -> dict:
-    """A whole demo record with every part, its files in `folder`."""
-    (folder / "videos").mkdir()
-    for episode in range(11):
-        (folder / "videos" / f"{episode:03d}.mp4").write_bytes(b"not really a video" * (episode + 1))
-    (folder / "joint_graph.png").write_bytes(PNG)
-    near = [[abs(i - k) <= 1 for k in range(5)] for i in range(5)]
-    weights = [[0.5 if i == k else 0.25 * near[i][k] for k in range(5)] for i in range(5)]
-    layers = [{"layer": layer, "masked": layer % 2 == 0, "matrix": weights} for layer in range(3)]
-    (folder / "attention.json").write_text(json.dumps({"joints": JOINTS, "layers": layers}))
-    curve = [
-        {"step": 10 * i, "loss": 2 / (i + 1), "lr": 1e-3, "held_out_loss": None if i % 7 else 2.1 / (i + 1)}
-        for i in range(43)
-    ]
-    before, after = (
-        evaluation("fffffffsfff", "untrained", "videos"),
-        evaluation("ssssfssesss", videos="videos"),
-    )
-    joint = {"type": "revolute", "axis": [0, 0, 1], "lower": -2.9, "upper": 2.9}
-    return {
-        "schema": 1,
-        "kind": "demo",
-        "robot": {"name": "panda", "joints": [{"name": name, **joint} for name in JOINTS], "adjacency": near},
-        "recording": {"episodes": 750, "attempted": 757, "dropped": 7, "frames": 43007, "fps": 15},
-        "training": {
-            "recipe": {"training": {"steps": 420}},
-            "steps": 420,
-            "parameters": 1013220,
-            "parameters_by_part": {"action expert": {"trainable": 350110, "frozen": 13}},
-            "seconds": 156.2,
-            "curve": curve,
-        },
-        "evaluations": [before, after],
-        "difference": compare(before, after),
-        "pictures": {"joint_graph": "joint_graph.png", "attention": "attention.json"},
-        "machine": {"cpu": "2 cores"},
-        "command": "morph-vla demo",
-        "seconds_by_stage": {"recording": 212.4, "training": 156.2},
-    }
 
 
 def written(folder: Path, record: dict) -> Page:
@@ -263,6 +179,102 @@ def test_several_evaluations_are_each_compared_with_the_first(tmp_path: Path):
     assert "Policy “mix, step 7” succeeds in 5 of 5 trials" in page.words
     assert "mix, step 3 minus host" in page.words
     assert "mix, step 7 minus host" in page.words
+
+
+def test_several_tasks_have_rates_grids_and_maps_each(tmp_path: Path):
+    page = written(tmp_path, of_tasks("host", 300, can="sfsfs", cube="fesfsff"))
+    assert_closed(page)
+    assert "Tasks: “put the can there”, “put the cube there”." in page.words
+    for words in ("60.0\u00a0±\u00a0", "28.6\u00a0±\u00a0", "41.7\u00a0±\u00a0", "44.3\u00a0±\u00a0"):
+        assert words in page.words  # each task, all trials, their average
+    assert list(re.findall(r"<h3>(\w+)", page.source))[:2] == ["can", "cube"]
+    cells = page.all("button", "cell")
+    assert [cell["data-line"] for cell in cells] == ["says-0-0"] * 5 + ["says-0-1"] * 7
+    titles = [attributes.get("aria-label") or "" for attributes in page.all("svg")]
+    assert sum(title.startswith("Initial x and y of cube") for title in titles) == 2
+    assert any(title.startswith("Success rate of can with") for title in titles)
+    assert any("How the trials ended. " in title and "inside 2" in title for title in titles)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_checkpoints_of_runs_make_a_learning_curve_with_bands(tmp_path: Path):
+    page = written(tmp_path, several_of_tasks())
+    assert_closed(page)
+    assert "Learning curve" in re.findall(r"<h2>(.*?)</h2>", page.source)
+    (title,) = [
+        label
+        for svg in page.all("svg")
+        if (label := svg.get("aria-label") or "").startswith("Success rate on")
+    ]
+    assert title.endswith("at each run's last step: runs/host 50.0%, runs/mix 90.0%")
+    assert (len(page.all("polygon", "band")), len(page.all("polyline", "run"))) == (2, 2)
+    assert len(page.all("circle", "point")) == 4
+    for words in ("host, step 300 minus host, step 100", "mix, step 300 minus host, step 100"):
+        assert words in page.words
+    # Of many evaluations, the last one's episodes stand open, the others are folded.
+    assert page.source.count("10 episodes</summary>") == 3
+
+
+def test_videos_of_several_records_come_from_their_own_folders(tmp_path: Path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    records = [of_tasks(folder.name, 1, can="sf", cube="sf") for folder in folders]
+    for folder, record in zip(folders, records, strict=True):
+        for trial in record["trials"]:
+            trial["video"] = f"{trial['task']}/videos/{trial['episode']:03d}.mp4"
+            path = folder / str(trial["video"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(f"{folder.name} {trial['video']}".encode())
+    whole = {"schema": 2, "kind": "evaluation", "evaluations": records}
+    page = Page(report.write(tmp_path, whole, folders, tmp_path / "deep/page.html"))
+    assert_closed(page)
+    held = {base64.b64decode((v["src"] or "").partition("base64,")[2]).decode() for v in page.all("video")}
+    assert held == {
+        f"{folder} {task}/videos/00{i}.mp4" for folder in "ab" for task in ("can", "cube") for i in (0, 1)
+    }
+    assert {a["href"] for a in page.all("a", "cell")} == {f"#{f['id']}" for f in page.all("figure", "clip")}
+    records[1]["trials"][0]["video"] = "../a/can/videos/000.mp4"
+    with pytest.raises(MorphVlaError, match="which is not inside its folder"):
+        report.write(tmp_path, whole, folders)
+
+
+def test_other_suites_on_one_page_are_not_compared(tmp_path: Path):
+    other = of_tasks("host", 100, can="sfs", cube="ffs")
+    other["suite"] = {**other["suite"], "name": "so101"}
+    whole = {"schema": 2, "kind": "evaluation", "evaluations": [of_tasks("host", 100, can="sss"), other]}
+    page = written(tmp_path, whole)
+    assert_closed(page)
+    assert " minus " not in page.words
+
+
+def test_an_evaluation_that_was_stopped_early_says_so(tmp_path: Path):
+    record = evaluation("sfsfs")
+    record["stopped"] = {"episodes": 5, "of": 300, "reason": "trained is better"}
+    words = written(tmp_path, record).words
+    assert "The trained policy was stopped after 5 of 300 episodes: trained is better." in words
+
+
+def test_attention_over_an_episode_has_a_slider(tmp_path: Path):
+    (tmp_path / "attention.json").write_text(json.dumps(attention_over(7)))
+    page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
+    assert_closed(page)
+    (slider,) = page.all("input")
+    assert (slider["type"], slider["min"], slider["max"]) == ("range", "0", "6")
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.source)
+    found = json.loads(data)
+    assert found["words"][:2] == ["step 0, 0.0 s", "step 8, 0.5 s"]
+    assert [len(step) for step in found["shades"]] == [2] * 7
+    assert found["shades"][6][0] == "dgakndagq"  # in sixteenths of the largest, 0.5
+    assert "At each time the policy was asked in one episode (episode 3)" in page.words
+
+
+@pytest.mark.parametrize("steps", [None, [], [3], [{"layers": [[[1.0]]]}], [{"layers": 3}, {"layers": []}]])
+def test_malformed_steps_leave_the_mean(tmp_path: Path, steps: object):
+    (tmp_path / "attention.json").write_text(json.dumps({**attention_over(3), "steps": steps}))
+    page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
+    assert_closed(page)
+    assert "Attention between joints" in page.source
+    assert page.all("input") == []
 
 
 def test_everything_in_a_record_is_escaped(tmp_path: Path):

@@ -238,9 +238,9 @@ def _rates(evaluations: Sequence[Evaluation], tasks: Sequence[str]) -> Markup:
     rows = [
         (
             one.label,
-            *(_rate(one.summary["tasks"].get(task)) for task in tasks),
             _rate(one.summary),
             *([_rate(one.summary["average_of_tasks"])] if tasks else []),
+            *(_rate(one.summary["tasks"].get(task)) for task in tasks),
             f"{one.summary['successes']} / {one.summary['trials']}",
             one.summary["errors"],
         )
@@ -248,9 +248,9 @@ def _rates(evaluations: Sequence[Evaluation], tasks: Sequence[str]) -> Markup:
     ]
     head = (
         "",
-        *tasks,
         "all trials",
         *(["average of tasks"] if tasks else []),
+        *tasks,
         "successes / trials",
         "errors",
     )
