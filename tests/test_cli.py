@@ -442,6 +442,23 @@ def test_report_makes_one_page_of_several_records(run, folder):
     assert answer["differences"][0]["paired"]["only_b"] == 8
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--episodes 0", "--episodes must be at least 1, not 0"),
+        ("--episodes 7:7", "--episodes 7:7 has no rows: A:B are the rows from A up to, without, B"),
+        ("--episodes half", "--episodes wants a number of rows or A:B, for example 150:300, not 'half'"),
+        ("--episodes 1:2:3", "--episodes wants a number of rows or A:B, for example 150:300, not '1:2:3'"),
+        (
+            "--stop-when-decided",
+            "--stop-when-decided wants --against RECORD: the evaluation to be better than",
+        ),
+    ],
+)
+def test_eval_says_which_rows_it_takes_and_what_it_stops_against(run, words, sentence):
+    assert run(f"eval there --suite droid_panda -o out {words}") == (2, "", f"error: {sentence}\n")
+
+
 # ------------------------------------------------------------------------------------------------ bench
 
 

@@ -178,9 +178,9 @@ def _evaluate(folder: Path, suite_name: str, episodes: int) -> list[dict[str, An
 
 
 def _attention(folder: Path, name: str) -> str:
-    """Who attends to whom in the trained policy, at the suite's first initial states."""
+    """Who attends to whom in the trained policy, over the suite's first episode."""
     from morph_vla.robots.dropin import write_text
-    from morph_vla.serving.attention import joint_attention
+    from morph_vla.serving.attention import episode_attention
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.sim import suite
     from morph_vla.sim.mujoco import MujocoEngine
@@ -189,7 +189,7 @@ def _attention(folder: Path, name: str) -> str:
     path = folder / "attention.json"
     checkpoints = folder / "train" / "checkpoints"
     step = checkpoint.steps(checkpoints)[-1]
-    policy = CheckpointPolicy(checkpoints / str(step), batch=16)
+    policy = CheckpointPolicy(checkpoints / str(step), batch=8)
     digest = policy.digest()
     if path.exists() and json.loads(path.read_text()).get("policy_sha256") == digest:
         print(f"already there: {path}")
@@ -199,12 +199,10 @@ def _attention(folder: Path, name: str) -> str:
         return ""
     chosen = suite.load_tasks(name)[0]
     engine = MujocoEngine(policy.robot, chosen)
-    observations = []
-    for state in suite.initial_states(chosen, 16, len(policy.robot.joints)):
-        engine.reset(0, state)
-        observations.append(engine.observe(0))
+    state = suite.initial_state(chosen, 0, len(policy.robot.joints))
+    found = episode_attention(policy, engine, state)
     engine.close()
-    write_text(path, json.dumps({**joint_attention(policy, observations), "policy_sha256": digest}))
+    write_text(path, json.dumps({**found, "policy_sha256": digest}))
     print(path)
     return path.name
 
@@ -221,7 +219,7 @@ def _compose(
 ) -> dict[str, Any]:
     """The demo's record.json, with every path relative to its folder."""
     from morph_vla.robots.dropin import write_text
-    from morph_vla.sim import rollout, statistics
+    from morph_vla.sim import comparison, rollout
 
     placed = []
     for record in records:
@@ -241,7 +239,7 @@ def _compose(
         "recording": recording,
         "training": training,
         "evaluations": placed,
-        "difference": statistics.compare(records[0], records[1]),
+        "difference": comparison.compare(records[0], records[1]),
         "pictures": {"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
         "machine": {
             "platform": platform.platform(),
@@ -273,7 +271,7 @@ def _print_result(record: dict[str, Any], folder: Path, report: Path) -> None:
     gap = record["difference"]
     print(
         f"difference: {100 * gap['difference']:+.1f} points "
-        f"[{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}] (95% Newcombe)"
+        f"[{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}] (95%, {gap['interval']})"
     )
     total = sum(record["seconds_by_stage"].values())
     print(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from morph_vla.cli import records
 from morph_vla.cli.common import add_folders, add_json, print_json
 from morph_vla.cli.progress import Bar
 from morph_vla.errors import MorphVlaError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda:can_in_mug --episodes 50 -o runs/first/can
+  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --episodes 150:300 -o runs/first/other_half
+  morph-vla eval runs/b/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
 """
 
 
@@ -28,7 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the record goes"
     )
-    parser.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
+    parser.add_argument(
+        "--episodes", type=_rows, default=None, metavar="N | A:B",
+        help="the first N rows of the table, or rows A to B - 1 (default: as many as the suite says)",
+    )  # fmt: skip
     parser.add_argument("--parallel", type=int, default=20, help="environments at once (default 20)")
     parser.add_argument("--workers", type=int, default=None, help="processes (default: cores - 1)")
     parser.add_argument("--open-loop", type=int, default=8, help="actions executed per answer (default 8)")
@@ -40,6 +46,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a policy's answer may take (default 60; the first, which may compile, ten times that)",
     )
     parser.add_argument("--videos", type=int, default=6, help="episodes filmed (default 6)")
+    parser.add_argument(
+        "--against", type=Path, metavar="RECORD", help="an evaluation of the same suite to compare with"
+    )
+    parser.add_argument(
+        "--stop-when-decided", action="store_true",
+        help="with --against: begin no further episode of a task once it is decided which of the two is "
+        "better, or that neither is by 10 points; wrong with a chance of at most 5%%",
+    )  # fmt: skip
     add_folders(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -50,30 +64,65 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.sim import suite
     from morph_vla.sim.rollout import Settings
 
-    for name in ("episodes", "parallel", "open_loop"):
-        value = getattr(arguments, name)
+    first, episodes = arguments.episodes or (0, None)
+    for name, value in (
+        ("episodes", episodes), ("parallel", arguments.parallel), ("open-loop", arguments.open_loop)
+    ):  # fmt: skip
         if value is not None and value < 1:
-            raise MorphVlaError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+            raise MorphVlaError(f"--{name} must be at least 1, not {value}")
+    if arguments.stop_when_decided and not arguments.against:
+        raise MorphVlaError("--stop-when-decided wants --against RECORD: the evaluation to be better than")
+    against = records.evaluation(arguments.against) if arguments.against else None
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     settings = Settings(
-        arguments.episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
-        answer_seconds=arguments.timeout,
+        episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
+        answer_seconds=arguments.timeout, first=first,
     )  # fmt: skip
-    record = evaluate(arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name)
+    record = evaluate(
+        arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name,
+        against if arguments.stop_when_decided else None,
+    )  # fmt: skip
     if arguments.json:
         print_json({"record": str(arguments.output / "record.json"), **record["summary"]})
     else:
         print(sentence(record))
+        if record.get("stopped"):
+            stopped = record["stopped"]
+            print(f"stopped after {stopped['episodes']} of {stopped['of']} episodes: {stopped['reason']}")
         print(arguments.output / "record.json")
+        if against:
+            from morph_vla.cli import compare
+
+            print()
+            compare.show(compare.compared([arguments.against, arguments.output], [against, record]))
+
+
+def _rows(words: str) -> tuple[int, int]:
+    """(first row, how many): `100` is rows 0 to 99, `150:300` rows 150 to 299."""
+    numbers = words.split(":")
+    if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+        raise MorphVlaError(f"--episodes wants a number of rows or A:B, for example 150:300, not '{words}'")
+    first, end = (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else (0, int(numbers[0]))
+    if end <= first and len(numbers) == 1:
+        raise MorphVlaError(f"--episodes must be at least 1, not {end}")
+    if end <= first:
+        raise MorphVlaError(f"--episodes {words} has no rows: A:B are the rows from A up to, without, B")
+    return first, end - first
 
 
 def evaluate(
-    checkpoint: Path, tasks: "Sequence[Suite]", settings: "Settings", folder: Path, name: str
+    checkpoint: Path,
+    tasks: "Sequence[Suite]",
+    settings: "Settings",
+    folder: Path,
+    name: str,
+    against: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of a checkpoint on a suite's tasks, written to `folder`; one that is there is read back.
 
-    Several tasks have a record each in the folder of their name, and one of all. Raises MorphVlaError with
-    both sides when the policy does not fit a task.
+    Several tasks have a record each in the folder of their name, and one of all. With the record `against`, a
+    task stops when it is decided which of the two is better. Raises MorphVlaError with both sides when the
+    policy does not fit a task.
     """
     import json
 
@@ -99,23 +148,30 @@ def evaluate(
         "sha256": policy.digest(),  # a checkpoint trained anew in the same place is another policy
     }
     if len(tasks) == 1:
-        return _evaluate_task(policy, tasks[0], settings, folder, about)
-    records = [_evaluate_task(policy, task, settings, folder / task.task_key, about) for task in tasks]
-    whole = combine(records, _command(about, tasks[0].name, tasks[0], settings, folder))
+        return _evaluate_task(policy, tasks[0], settings, folder, about, against)
+    parts = [_evaluate_task(policy, task, settings, folder / task.task_key, about, against) for task in tasks]
+    whole = combine(parts, _command(about, tasks[0].name, tasks[0], settings, folder))
     if whole != finished(folder):
         write_text(folder / "record.json", json.dumps(whole, indent=1))
     return whole
 
 
 def _evaluate_task(
-    policy: Any, task: "Suite", settings: "Settings", folder: Path, about: dict[str, Any]
+    policy: Any,
+    task: "Suite",
+    settings: "Settings",
+    folder: Path,
+    about: dict[str, Any],
+    against: dict[str, Any] | None,
 ) -> dict[str, Any]:
     import json
 
     from morph_vla.robots.dropin import write_text
     from morph_vla.serving.expectations import doubts
-    from morph_vla.sim import rollout
+    from morph_vla.sim import rollout, sequential
 
+    suite = {"name": task.name, "version": task.version, "seed": task.seed}
+    stop = sequential.stopper(against, suite, task.task_key, settings.first) if against else None
     notes = doubts(policy, task)
     for note in notes:
         print(f"warning: {note}", file=sys.stderr)
@@ -124,7 +180,7 @@ def _evaluate_task(
     command = _command(about, task.label, task, settings, folder)
     with Bar(f"evaluating {about['name']}, {task.task_key}", episodes, "episode") as bar:
         record = rollout.evaluate(
-            task, policy, settings, about=about, folder=folder, command=command, notes=notes,
+            task, policy, settings, about=about, folder=folder, command=command, notes=notes, stop=stop,
             progress=lambda done, _total, won: bar.at(done, successes=str(won)),
         )  # fmt: skip
     if record == earlier:
@@ -135,8 +191,10 @@ def _evaluate_task(
 
 
 def _command(about: dict[str, Any], suite: str, task: "Suite", settings: "Settings", folder: Path) -> str:
-    episodes = settings.episodes or task.episodes
-    return f"morph-vla eval {about['checkpoint']} --suite {suite} --episodes {episodes} -o {_shown(folder)}"
+    rows = str(settings.episodes or task.episodes)
+    if settings.first:
+        rows = f"{settings.first}:{settings.first + int(rows)}"
+    return f"morph-vla eval {about['checkpoint']} --suite {suite} --episodes {rows} -o {_shown(folder)}"
 
 
 def _shown(path: Path) -> str:

@@ -56,9 +56,12 @@ def why_not_comparable(record_a: Mapping[str, Any], record_b: Mapping[str, Any])
     return None
 
 
-def suite_difference(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> str | None:
-    """In words, where two records say that they are of other suites, or of other versions of one."""
-    for key, words in (("name", "suites"), ("version", "versions of the suite")):
+def suite_difference(
+    record_a: Mapping[str, Any], record_b: Mapping[str, Any], *, seeds: bool = False
+) -> str | None:
+    """In words, where two records say that they are of other suites, versions of one, or on demand seeds."""
+    keys = [("name", "suites"), ("version", "versions of the suite"), *([("seed", "seeds")] if seeds else [])]
+    for key, words in keys:
         a, b = (_suite(record).get(key) for record in (record_a, record_b))
         if a is not None and b is not None and a != b:
             return f"the {words} differ: {a} and {b}"

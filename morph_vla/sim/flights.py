@@ -76,6 +76,11 @@ class Flights:
                 return
             yield from self._turn(slots)
 
+    def begin_no_more(self) -> None:
+        """Leave out the states that have not begun; the episodes that have are finished."""
+        begun = [episode for episode in self._queue if episode.answer is not None or episode.begun_anew]
+        self._queue = deque(begun)
+
     def _turn(self, slots: Sequence[int]) -> Iterator[dict[str, Any]]:
         """One group's turn: what has come back, what begins, what goes on."""
         mine = [slot for slot in slots if slot in self._flying]

@@ -1,4 +1,4 @@
-"""An unfinished evaluation, read from the lines that it has written so far.
+"""The journal of an evaluation: finished trials as they end, and what can be read of them meanwhile.
 
 `trials.jsonl` begins with a line that says of which evaluation it is (`record` in it holds what the record
 will say of suite, policy and engine), then has a line a finished trial, in the order in which they ended.
@@ -9,8 +9,35 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.robots.dropin import write_text
 
 FILE_NAME = "trials.jsonl"
+
+
+class Journal:
+    """Finished trials in a JSON-lines file, so that an interrupted evaluation goes on where it stopped.
+
+    A journal of another evaluation is set aside by starting anew; a last line cut short is dropped.
+    """
+
+    def __init__(self, folder: Path | None, identity: str, record: dict[str, Any]):
+        """`identity` is what an evaluation must share to go on; `record` is what its record will say."""
+        self._path = None if folder is None else folder / FILE_NAME
+        self.trials: dict[int, dict[str, Any]] = {}
+        if self._path is None:
+            return
+        if self._path.exists():
+            first, *lines = [_parsed(line) for line in self._path.read_text().splitlines()] or [None]
+            if isinstance(first, dict) and first.get("evaluation") == identity:
+                self.trials = {line["episode"]: line for line in lines if isinstance(line, dict)}
+        kept = [{"evaluation": identity, "record": record}, *self.trials.values()]
+        write_text(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def add(self, trial: dict[str, Any]) -> None:
+        """Keep one finished trial."""
+        if self._path is not None:
+            with self._path.open("a") as out:
+                out.write(json.dumps(trial) + "\n")
 
 
 def read(folder: Path) -> dict[str, Any] | None:

@@ -39,8 +39,9 @@ def merge(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             if key not in trials or not trials[key].get("video"):
                 trials[key], owner[key] = trial, name
     records = [parts[name] for name in names]
-    ordered = [trials[key] for key in sorted(trials, key=lambda key: _place(records[0], key))]
-    return {**_shared(records), "trials": ordered, "summary": summarise(ordered), **_made(records)}
+    shared = _shared(records)
+    ordered = [trials[key] for key in sorted(trials, key=lambda key: _place(shared, key))]
+    return {**shared, "trials": ordered, "summary": summarise(ordered), **_made(records)}
 
 
 def owners(parts: Mapping[str, Mapping[str, Any]]) -> dict[Key, str]:
@@ -85,6 +86,9 @@ def missing(record: Mapping[str, Any]) -> str | None:
 
 def _check_same(name_a: str, a: Mapping[str, Any], name_b: str, b: Mapping[str, Any]) -> None:
     left, right = _identity(a), _identity(b)
+    shared = _tasks(a).keys() & _tasks(b).keys()  # parts may also be tasks
+    left |= {f"suite.tasks.{task}": _tasks(a)[task] for task in shared}
+    right |= {f"suite.tasks.{task}": _tasks(b)[task] for task in shared}
     differences = [
         f"{key}: {left.get(key, ABSENT)!r} in {name_a}, {right.get(key, ABSENT)!r} in {name_b}"
         for key in sorted(left.keys() | right.keys())
@@ -104,8 +108,17 @@ def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
     if policy.get("sha256"):
         policy = {key: value for key, value in policy.items() if key not in NAMES}
     groups = {"suite": record.get("suite") or {}, "policy": policy, "engine": record.get("engine") or {}}
-    facts = {f"{group}.{key}": value for group, own in groups.items() for key, value in own.items()}
+    facts = {
+        f"{group}.{key}": value
+        for group, own in groups.items()
+        for key, value in own.items()
+        if (group, key) != ("suite", "tasks")
+    }
     return {**facts, "open_loop": record.get("open_loop")}
+
+
+def _tasks(record: Mapping[str, Any]) -> dict[str, Any]:
+    return dict((record.get("suite") or {}).get("tasks") or {})
 
 
 def _check_equal(key: Key, name_a: str, a: Mapping[str, Any], name_b: str, b: Mapping[str, Any]) -> None:
@@ -126,10 +139,16 @@ def _place(record: Mapping[str, Any], key: Key) -> tuple[int, str, int]:
 def _shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Everything about the evaluation that does not depend on how it was cut up."""
     first = records[0]
+    most = max(records, key=lambda one: len(_tasks(one)))  # its tasks are in the suite's order
+    tasks = _tasks(most) | {task: facts for one in records for task, facts in _tasks(one).items()}
+    suite = {**(first.get("suite") or {}), **({"tasks": tasks} if tasks else {})}
+    rows = [one["rows"] for one in records if one.get("rows")]
     return {
         "schema": first.get("schema"),
         "kind": "evaluation",
-        **{key: first.get(key) for key in ("suite", "policy", "engine", "open_loop")},
+        "suite": suite,
+        **{key: first.get(key) for key in ("policy", "engine", "open_loop")},
+        **({"rows": [min(row[0] for row in rows), max(row[1] for row in rows)]} if rows else {}),
     }
 
 

@@ -18,15 +18,16 @@ from typing import Any
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.dropin import write_text
 from morph_vla.sim import statistics
 from morph_vla.sim.asking import Asker
 from morph_vla.sim.engine import Policy
 from morph_vla.sim.flights import Flights
+from morph_vla.sim.journal import Journal
 from morph_vla.sim.suite import InitialState, Suite, fingerprint, initial_states
 from morph_vla.sim.workers import Pool
 
 SCHEMA = 2
+Stop = Callable[[Sequence[dict[str, Any]]], str | None]  # the trials so far -> why it is enough, or None
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
 
@@ -34,12 +35,13 @@ PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 class Settings:
     """How an evaluation is run; none of it changes what an episode meets but `open_loop`."""
 
-    episodes: int | None = None  # None: as many as the suite says
+    episodes: int | None = None  # rows of the table; None: as many as the suite says
     parallel: int = 20
     workers: int | None = None  # None: `default_workers`
     open_loop: int = 8  # actions executed before the policy is asked again
     videos: int = 6  # episodes that are filmed, the first of the table
     answer_seconds: float = 60.0  # a call of the policy may take; ten times that until one has returned
+    first: int = 0  # row of the table: two machines may take a half each (`morph-vla merge`)
     groups: int = 2  # of environments, in turn: one moves while the policy thinks about another
 
 
@@ -53,58 +55,76 @@ def evaluate(
     command: str = "",
     notes: Sequence[str] = (),
     progress: Callable[[int, int, int], None] | None = None,
+    stop: Stop | None = None,
 ) -> dict[str, Any]:
     """Run `policy` on the suite's table of initial states and return the record (see the README).
 
     `about` describes the policy in the record; with `folder`, finished episodes are kept there as they end
-    (an interrupted evaluation of the same policy and table goes on) and videos are written to its `videos/`.
-    `notes` are sentences for the record, to which it adds what went wrong without costing an episode.
-    `progress` is called with (episodes done, episodes in all, successes).
+    (an interrupted evaluation of the same policy and table goes on, also with more rows) and videos are
+    written to its `videos/`. `notes` are sentences for the record, to which it adds what went wrong without
+    costing an episode. `progress` is called with (episodes done, episodes in all, successes).
+    `stop` is asked after every episode: with a reason, no further one is begun, those that were begun are
+    finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
     about = about or {"name": type(policy).__name__, "checkpoint": None, "step": None}
     joints = len(robots.load(suite.robot).joints)
     count = suite.episodes if settings.episodes is None else settings.episodes
-    table = initial_states(suite, count, joints)
-    journal = Journal(folder, _identity(suite, table, about, settings))
-    trials = dict(journal.trials)
-    began, timing, said = time.monotonic(), {}, list(notes)
-    waiting = [state for state in table if state.episode not in trials]
+    rows = range(settings.first, settings.first + count)
+    table = initial_states(suite, max(rows.stop, suite.episodes), joints)
+    facts = _facts(suite, table, about, settings)
+    journal = Journal(folder, _identity(facts), {**facts, "rows": [rows.start, rows.stop]})
+    trials = {number: trial for number, trial in journal.trials.items() if number in rows}
+    began = time.monotonic()
+    reason = stop(list(trials.values())) if stop and trials else None
+    last = max(trials) if reason else rows.stop  # of those that had begun when it was stopped
+    waiting = [table[row] for row in rows if row not in trials and row < last]
+    timing, said = {}, list(notes)
     if waiting:
-        slots = min(settings.parallel, len(waiting))
         with (
-            Pool(suite, slots, settings.workers or default_workers()) as pool,
+            Pool(suite, min(settings.parallel, len(waiting)), _workers(settings)) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
-            filmed = settings.videos if folder is not None else 0
+            filmed = settings.first + settings.videos if folder is not None else 0
             flights = Flights(pool, asker, suite, settings.open_loop, settings.groups, folder, filmed)
             for trial in flights.run(waiting):
                 trials[trial["episode"]] = trial
                 journal.add(trial)
                 if progress:
                     progress(len(trials), count, sum(t["success"] for t in trials.values()))
+                if stop and not reason and (reason := stop(list(trials.values()))):
+                    flights.begin_no_more()
             timing = {key: round(s, 2) for key, s in {**pool.spent, "policy_s": asker.spent}.items()}
             said += [*asker.notes, *flights.notes]
-    ordered = [trials[i] for i in range(count)]
+    ordered = [trials[row] for row in sorted(trials)]
     if not waiting and (earlier := finished(folder)) and earlier["trials"] == ordered:
         return earlier  # with its own time and duration, not those of looking it up
     return {
-        "schema": SCHEMA,
-        "kind": "evaluation",
-        "suite": _suite_facts(suite, table),
-        "policy": about,
-        "engine": {"name": "mujoco", "version": importlib.metadata.version("mujoco")},
-        "trials": ordered,
-        "summary": statistics.summarise(ordered),
+        **facts,
+        **_came_to(rows, ordered, reason),
         "wall_s": round(time.monotonic() - began, 2),
         "timing": timing,
         "notes": said,
         "parallel": settings.parallel,
-        "open_loop": settings.open_loop,
         "command": command,
         "versions": versions(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _came_to(rows: range, trials: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
+    """The rows that were asked for, why not all of them were run, the trials and their summary."""
+    stopped = {"reason": reason, "episodes": len(trials), "of": len(rows)}
+    return {
+        "rows": [rows.start, rows.stop],
+        **({"stopped": stopped} if len(trials) < len(rows) else {}),
+        "trials": trials,
+        "summary": statistics.summarise(trials),
+    }
+
+
+def _workers(settings: Settings) -> int:
+    return settings.workers or default_workers()
 
 
 def default_workers() -> int:
@@ -118,6 +138,8 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise MorphVlaError(f"{name.replace('_', '-')} must be at least 1, not {value}")
+    if settings.first < 0:
+        raise MorphVlaError(f"the first row of the table is 0, not {settings.first}")
     if not settings.answer_seconds > 0:
         raise MorphVlaError(f"timeout must be above 0 seconds, not {settings.answer_seconds:g}")
 
@@ -137,6 +159,20 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _facts(
+    suite: Suite, table: Sequence[InitialState], about: dict[str, Any], settings: Settings
+) -> dict[str, Any]:
+    """What is known of an evaluation before its first episode."""
+    return {
+        "schema": SCHEMA,
+        "kind": "evaluation",
+        "suite": _suite_facts(suite, table),
+        "policy": about,
+        "engine": {"name": "mujoco", "version": importlib.metadata.version("mujoco")},
+        "open_loop": settings.open_loop,
+    }
 
 
 def _suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
@@ -165,39 +201,6 @@ def _task_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
     }
 
 
-def _identity(suite: Suite, table: Sequence[InitialState], about: dict[str, Any], settings: Settings) -> str:
-    """What two evaluations must share for one to continue the other."""
-    facts = [SCHEMA, _suite_facts(suite, table), about, settings.open_loop]
+def _identity(facts: dict[str, Any]) -> str:
+    """What two evaluations must share for one to continue the other; how many rows they take is not of it."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-class Journal:
-    """Finished trials in a JSON-lines file, so that an interrupted evaluation goes on where it stopped.
-
-    A journal of another evaluation is set aside by starting anew; a last line cut short is dropped.
-    """
-
-    def __init__(self, folder: Path | None, identity: str):
-        self._path = None if folder is None else folder / "trials.jsonl"
-        self.trials: dict[int, dict[str, Any]] = {}
-        if self._path is None:
-            return
-        if self._path.exists():
-            lines = [_parsed(line) for line in self._path.read_text().splitlines()]
-            if lines and lines[0] == {"evaluation": identity}:
-                self.trials = {line["episode"]: line for line in lines[1:] if line}
-        kept = [{"evaluation": identity}, *self.trials.values()]
-        write_text(self._path, "".join(json.dumps(line) + "\n" for line in kept))
-
-    def add(self, trial: dict[str, Any]) -> None:
-        """Keep one finished trial."""
-        if self._path is not None:
-            with self._path.open("a") as out:
-                out.write(json.dumps(trial) + "\n")
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        return None

@@ -19,9 +19,9 @@ from math import exp, lgamma, log
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim.comparison import by_key, check_comparable, paired_counts, states_differ
+from morph_vla.sim.comparison import by_key, check_comparable, paired_counts, states_differ, suite_difference
 from morph_vla.sim.intervals import Interval, Real, constrained, last
-from morph_vla.sim.statistics import trials_of
+from morph_vla.sim.statistics import task_of, trials_of
 
 Pairs = Sequence[tuple[bool, bool]]
 
@@ -56,6 +56,38 @@ def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> di
 def in_turn(pairs: Mapping[str, Pairs]) -> Pairs:
     """The tasks' pairs taking turns, as far as every task has come: each counts alike at every look."""
     return [pair for turn in zip(*pairs.values(), strict=False) for pair in turn]
+
+
+def stopper(
+    against: Mapping[str, Any],
+    suite: Mapping[str, Any],
+    task: str,
+    first: int = 0,
+    error: Real = ERROR,
+    margin: Real = MARGIN,
+) -> Callable[[Sequence[Mapping[str, Any]]], str | None]:
+    """For `rollout.evaluate`: why the trials so far are enough beside the record `against`, or None.
+
+    They are of `task`, from row `first` of the table on; `suite` holds name, version and seed. Raises
+    MorphVlaError where the two are of other suites, versions or seeds, or where `against` has no such trial.
+    """
+    words = suite_difference(against, {"suite": suite}, seeds=True)
+    if words:
+        raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
+    own = [
+        trial for trial in trials_of(against) if task_of(trial) in (task, "") and trial["episode"] >= first
+    ]
+    if not own:
+        raise MorphVlaError(f"the record to decide against has no trial of task '{task}'")
+    whole = {"trials": [{**trial, "task": task} for trial in own]}
+
+    def stop(trials: Sequence[Mapping[str, Any]]) -> str | None:
+        so_far = {"trials": [{**trial, "task": task} for trial in trials]}
+        pairs = pairs_so_far(whole, so_far)[task]
+        seen = watch(pairs, error, margin)
+        return sentence(seen, "the earlier one", "this one") if seen["decision"] else None
+
+    return stop
 
 
 def evidence(only_a: Real, only_b: Real) -> float:

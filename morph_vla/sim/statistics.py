@@ -28,7 +28,6 @@ __all__ = [
     "average_of_tasks",
     "by_task",
     "check_trials",
-    "compare",
     "is_error",
     "mcnemar",
     "median_interval",
@@ -151,13 +150,6 @@ def trials_of(record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     if not isinstance(trials, Sequence) or isinstance(trials, str):
         raise MorphVlaError("this is no evaluation record: it has no list of trials")
     return trials
-
-
-def compare(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> dict[str, Any]:
-    """That of `sim/comparison.py`, which stands above this file."""
-    from morph_vla.sim import comparison
-
-    return comparison.compare(record_a, record_b)
 
 
 def policy_label(record: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ def combine(records: Sequence[Mapping[str, Any]], command: str = "") -> dict[str
     return {
         **first,
         "suite": {**first["suite"], "tasks": tasks},
+        **({"stopped": _stopped(records, tasks)} if any("stopped" in record for record in records) else {}),
         "trials": trials,
         "summary": statistics.summarise(trials),
         "wall_s": round(sum(record["wall_s"] for record in records), 2),
@@ -43,6 +44,23 @@ def combine(records: Sequence[Mapping[str, Any]], command: str = "") -> dict[str
         "notes": [note for record in records for note in record.get("notes", [])],
         "command": command or first["command"],
         "time": max(record["time"] for record in records),
+    }
+
+
+def _stopped(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Any]) -> dict[str, Any]:
+    """How many episodes all tasks together saw of how many, and why each that was stopped was."""
+    reasons = [
+        f"{task}: {record['stopped']['reason']}"
+        for task, record in zip(tasks, records, strict=True)
+        if record.get("stopped")
+    ]
+    of = sum(
+        record["stopped"]["of"] if record.get("stopped") else len(record["trials"]) for record in records
+    )
+    return {
+        "reason": "; ".join(reasons),
+        "episodes": sum(len(record["trials"]) for record in records),
+        "of": of,
     }
 
 
