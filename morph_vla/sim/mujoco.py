@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
+from morph_vla.sim.looks import Looks
 from morph_vla.sim.scene import EGL_REMEDY, build_spec, look_at, mujoco
 from morph_vla.sim.shapes import resting_height
 from morph_vla.sim.success import Reading
@@ -47,6 +48,8 @@ class MujocoEngine:
         self.limb = self._limb()
         self._fingers = self._finger_bodies()
         self._renderers: dict[tuple[int, int], Any] = {}
+        self._looks = Looks(mj, self.model)
+        self._states: list[InitialState | None] = [None] * count
 
     def _ancestors(self, body: int) -> list[int]:
         """A body and what it hangs on, tip first; the world is left out."""
@@ -84,7 +87,7 @@ class MujocoEngine:
 
     def reset(self, index: int, state: InitialState) -> None:
         """Put world `index` into an initial state and let it settle."""
-        data = self._data[index]
+        data, self._states[index] = self._data[index], state
         self._mj.mj_resetData(self.model, data)
         arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
         arm += np.where(self.limb & ~self._is_gripper(), np.asarray(state.arm), 0.0)
@@ -178,6 +181,7 @@ class MujocoEngine:
             # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
             atexit.register(_close, weakref.ref(self._renderers[size]))
         renderer = self._renderers[size]
+        self._looks.put_on(self._data[index], self._states[index])
         renderer.update_scene(self._data[index], camera)
         return renderer.render().copy()
 

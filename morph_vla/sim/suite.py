@@ -10,15 +10,16 @@ every engine, every order and every number of parallel environments meets the sa
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.robots import dropin
+from morph_vla.sim.variation import CameraShift, Light, Variation, draw_cameras, draw_light
 
 Vector3 = tuple[float, float, float]
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
@@ -172,11 +173,16 @@ class SuiteFile:
     start_noise: float = 0.0
     settle_seconds: float = 0.3
     table: Table = Table()
+    distractors: dict[str, ObjectSpec] = dataclasses.field(default_factory=dict)
+    variation: Variation = dataclasses.field(default_factory=Variation)
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite(SuiteFile):
-    """One task, ready to be simulated, with its file's name and path, and its own name among several."""
+    """One task, ready to be simulated, with its file's name and path, and its own name among several.
+
+    `objects` are all that lie on the table: the file's, and the distractors that its `variation` asks for.
+    """
 
     name: str = ""
     path: Path = Path()
@@ -205,11 +211,20 @@ class Suite(SuiteFile):
 
 @dataclasses.dataclass(frozen=True)
 class InitialState:
-    """Where an episode begins: object name -> (x, y, yaw) [m, m, rad]; arm offset [rad] per action joint."""
+    """Where an episode begins: object name -> (x, y, yaw) [m, m, rad]; arm offset [rad] per action joint.
+
+    An engine places every object of `poses` (distractors are objects like the others) and starts the arm at
+    its rest pose plus `arm`. Before it renders this world it multiplies the scene's lights by `light.color`
+    and turns their direction by `light.turn` (`variation.turned`), and moves and turns each camera of
+    `cameras` in the frame it stands in: position + move, `variation.product(quaternion, rotation(turn))`.
+    With None and an empty dictionary it leaves both exactly as they are.
+    """
 
     episode: int
     poses: dict[str, tuple[float, float, float]]
     arm: tuple[float, ...]
+    light: Light | None = None
+    cameras: dict[str, CameraShift] = dataclasses.field(default_factory=dict)
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Suite:
@@ -257,6 +272,8 @@ def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
         where = f"{path}: {TASKS}.{task}" if task else str(path)
         raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
+    chosen = dict(list(read.distractors.items())[: read.variation.distractors])
+    fields["objects"] = {**read.objects, **chosen}
     return Suite(**fields, name=path.stem, path=path, task_name=task)
 
 
@@ -270,12 +287,14 @@ def _problems(suite: SuiteFile) -> list[str]:
     for key, name in (("object", suite.success.object), ("target", suite.success.target)):
         if name not in suite.objects:
             found.append(f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}")
+    known = {**suite.objects, **suite.distractors}
     for name in suite.placement:
-        if name not in suite.objects:
-            found.append(f"placement.{name}: no object is called '{name}'{nearest(name, suite.objects)}")
-    for name in suite.objects:
+        if name not in known:
+            found.append(f"placement.{name}: no object is called '{name}'{nearest(name, known)}")
+    for name in known:
         if name not in suite.placement:
             found.append(f"placement: object '{name}' has no placement")
+    found += _variation_problems(suite)
     for name, place in suite.placement.items():
         for axis in ("x", "y", "yaw"):
             low, high = getattr(place, axis)
@@ -294,7 +313,7 @@ def _problems(suite: SuiteFile) -> list[str]:
         found.append(
             f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
         )
-    for name, thing in suite.objects.items():
+    for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
             found.append(f"objects.{name}: mass and sizes must be above 0")
     if not suite.cameras:
@@ -302,19 +321,55 @@ def _problems(suite: SuiteFile) -> list[str]:
     return found
 
 
+def _variation_problems(suite: SuiteFile) -> list[str]:
+    asked, known = suite.variation, suite.distractors
+    found = [
+        f"variation.{field.name}: must be at least 0, not {getattr(asked, field.name)}"
+        for field in dataclasses.fields(asked)
+        if getattr(asked, field.name) < 0
+    ]
+    if asked.distractors > len(known):
+        listed = f"{len(known)} ({', '.join(known)})" if known else "none"
+        found.append(f"variation.distractors: {asked.distractors} asked for, the suite has {listed}")
+    if asked.light >= 1:
+        found.append(f"variation.light: must be below 1, where a light may go out, not {asked.light:g}")
+    found += [f"distractors.{name}: an object has that name" for name in known if name in suite.objects]
+    return found
+
+
 def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:
     """The state in which `episode` begins: a pure function of (task's label, version, seed, stream, episode).
 
     `stream` separates demonstrations from evaluation: an evaluated state is never one that was recorded.
-    Objects are drawn uniformly until their centres are `min_distance` apart.
+    Objects are drawn uniformly until their centres are `min_distance` apart. What `variation` asks for is
+    drawn from a generator of its own: objects and arm begin where they begin without it.
     """
     label = f"{suite.label}/{suite.version}/{suite.seed}/{stream}/{episode}"
-    rng = np.random.default_rng(np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype=np.uint32))
+    rng, other = _generator(label), _generator(f"{label}/variation")
+    places = {name: place for name, place in suite.placement.items() if name not in suite.distractors}
+    poses = _scattered(suite, rng, places, {})
+    arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
+    light = draw_light(other, suite.variation.light)
+    cameras = draw_cameras(other, suite.variation, suite.cameras)
+    beside = {name: suite.placement[name] for name in suite.distractors if name in suite.objects}
+    return InitialState(episode, _scattered(suite, other, beside, poses), arm, light, cameras)
+
+
+def _generator(label: str) -> np.random.Generator:
+    return np.random.default_rng(np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype=np.uint32))
+
+
+def _scattered(
+    suite: Suite,
+    rng: np.random.Generator,
+    places: Mapping[str, Placement],
+    there: Mapping[str, tuple[float, float, float]],
+) -> dict[str, tuple[float, float, float]]:
+    """What is `there`, and poses for `places` clear of it and of each other by the suite's `min_distance`."""
     for _ in range(10_000):
-        poses = {name: _draw(rng, place) for name, place in suite.placement.items()}
+        poses = {**there, **{name: _draw(rng, place) for name, place in places.items()}}
         if _spread([pose[:2] for pose in poses.values()]) >= suite.min_distance:
-            arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
-            return InitialState(episode, poses, arm)
+            return poses
     raise ConfigError(
         f"{suite.path}: min_distance {suite.min_distance} leaves no room: 10,000 draws in the ranges of "
         "`placement` all put two objects closer together"
@@ -336,8 +391,16 @@ def initial_states(
 
 def fingerprint(states: Sequence[InitialState]) -> str:
     """SHA-256 of a table of initial states: two records with the same one met the same states."""
-    rows = [[s.episode, sorted(s.poses.items()), list(s.arm)] for s in states]
+    rows = [[s.episode, sorted(s.poses.items()), list(s.arm), *_varied(s)] for s in states]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _varied(state: InitialState) -> list[Any]:
+    """What an episode's light and cameras add to the table's digest: nothing where they do not differ."""
+    if state.light is None and not state.cameras:
+        return []
+    plain = dataclasses.asdict(state)
+    return [plain["light"], sorted(plain["cameras"].items())]
 
 
 def _spread(points: Sequence[Sequence[float]]) -> float:

@@ -1,0 +1,107 @@
+"""What may differ between the episodes of a suite besides where things lie: distractors, light, cameras.
+
+All of it is off by default, and is drawn per episode into the table of initial states, from a generator of
+its own: objects and arm begin where they begin without it, and a suite with everything off has the table, the
+states and the pixels of a suite that never heard of it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclasses.dataclass(frozen=True)
+class Variation:
+    """How much differs; 0 is nothing.
+
+    `distractors`: so many of the suite's, the first ones, lie on the table, drawn in their `placement` clear
+    of everything else by `min_distance`. `light`: a share s; brightness and each colour's share of it are
+    drawn in 1 - s .. 1 + s, and the light's direction is turned by up to s [rad] about x and about y.
+    `camera_position`: [m] by which a camera is moved along each axis of the frame it stands in, at most;
+    `camera_angle`: [rad] by which it is turned about each of its own axes, at most.
+    """
+
+    distractors: int = 0
+    light: float = 0.0
+    camera_position: float = 0.0
+    camera_angle: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Light:
+    """An episode's light: factors on red, green and blue; turns of its direction about x, then y [rad]."""
+
+    color: tuple[float, float, float]
+    turn: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class CameraShift:
+    """An episode's camera: moved [m] in the frame it stands in; a rotation vector [rad] in its own axes."""
+
+    move: tuple[float, float, float]
+    turn: tuple[float, float, float]
+
+
+def draw_light(rng: np.random.Generator, share: float) -> Light | None:
+    """An episode's light; None where it does not differ, though the same numbers are drawn."""
+    brightness, *colors = 1 + rng.uniform(-1, 1, 4) * share
+    turn = rng.uniform(-1, 1, 2) * share
+    if not share:
+        return None
+    red, green, blue = (float(brightness * color) for color in colors)
+    return Light((red, green, blue), (float(turn[0]), float(turn[1])))
+
+
+def draw_cameras(
+    rng: np.random.Generator, variation: Variation, names: Iterable[str]
+) -> dict[str, CameraShift]:
+    """An episode's cameras by name, in the suite's order; none where they do not differ."""
+    found = {}
+    for name in names:
+        move = rng.uniform(-1, 1, 3) * variation.camera_position
+        turn = rng.uniform(-1, 1, 3) * variation.camera_angle
+        found[name] = CameraShift(_three(move), _three(turn))
+    return found if variation.camera_position or variation.camera_angle else {}
+
+
+def _three(values: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
+    x, y, z = (float(value) for value in values)
+    return x, y, z
+
+
+def turned(direction: tuple[float, float, float], turn: tuple[float, float]) -> tuple[float, float, float]:
+    """A direction turned about x by turn[0] and then about y by turn[1] [rad].
+
+         | 1  0    0   |         |  cos b  0  sin b |
+    Rx = | 0 cos a -sin a |   Ry = |  0      1  0     |    Ry Rx direction
+         | 0 sin a  cos a |        | -sin b  0  cos b |
+    """
+    (x, y, z), (a, b) = direction, turn
+    y, z = y * math.cos(a) - z * math.sin(a), y * math.sin(a) + z * math.cos(a)
+    return x * math.cos(b) + z * math.sin(b), y, -x * math.sin(b) + z * math.cos(b)
+
+
+def rotation(turn: tuple[float, float, float]) -> tuple[float, float, float, float]:
+    """The quaternion (w, x, y, z) of a rotation vector: its direction is the axis, its length the angle."""
+    angle = math.sqrt(sum(value * value for value in turn))
+    if angle == 0.0:
+        return 1.0, 0.0, 0.0, 0.0
+    x, y, z = (value / angle * math.sin(angle / 2) for value in turn)
+    return math.cos(angle / 2), x, y, z
+
+
+def product(
+    a: tuple[float, float, float, float], b: tuple[float, float, float, float]
+) -> tuple[float, float, float, float]:
+    """The quaternion (w, x, y, z) of turning by b and then by a."""
+    (aw, ax, ay, az), (bw, bx, by, bz) = a, b
+    return (
+        aw * bw - ax * bx - ay * by - az * bz,
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+    )
