@@ -1,6 +1,7 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
     record = evaluate(
         arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name,
-        against if arguments.stop_when_decided else None,
+        against if arguments.stop_when_decided else None, arguments.overrides,
     )  # fmt: skip
     if arguments.json:
         print_json({"record": str(arguments.output / "record.json"), **record["summary"]})
@@ -117,6 +118,7 @@ def evaluate(
     folder: Path,
     name: str,
     against: dict[str, Any] | None = None,
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The record of a checkpoint on a suite's tasks, written to `folder`; one that is there is read back.
 
@@ -147,10 +149,14 @@ def evaluate(
         "step": policy.about["step"],
         "sha256": policy.digest(),  # a checkpoint trained anew in the same place is another policy
     }
+    words = shlex.join([_shown(checkpoint), *overrides])
     if len(tasks) == 1:
-        return _evaluate_task(policy, tasks[0], settings, folder, about, against)
-    parts = [_evaluate_task(policy, task, settings, folder / task.task_key, about, against) for task in tasks]
-    whole = combine(parts, _command(about, tasks[0].name, tasks[0], settings, folder))
+        return _evaluate_task(policy, tasks[0], settings, folder, about, against, words)
+    parts = [
+        _evaluate_task(policy, task, settings, folder / task.task_key, about, against, words)
+        for task in tasks
+    ]
+    whole = combine(parts, _command(words, tasks[0].name, tasks[0], settings, folder))
     if whole != finished(folder):
         write_text(folder / "record.json", json.dumps(whole, indent=1))
     return whole
@@ -163,6 +169,7 @@ def _evaluate_task(
     folder: Path,
     about: dict[str, Any],
     against: dict[str, Any] | None,
+    words: str,
 ) -> dict[str, Any]:
     import json
 
@@ -177,7 +184,7 @@ def _evaluate_task(
         print(f"warning: {note}", file=sys.stderr)
     episodes = settings.episodes or task.episodes
     earlier = rollout.finished(folder)
-    command = _command(about, task.label, task, settings, folder)
+    command = _command(words, task.label, task, settings, folder)
     with Bar(f"evaluating {about['name']}, {task.task_key}", episodes, "episode") as bar:
         record = rollout.evaluate(
             task, policy, settings, about=about, folder=folder, command=command, notes=notes, stop=stop,
@@ -190,11 +197,11 @@ def _evaluate_task(
     return record
 
 
-def _command(about: dict[str, Any], suite: str, task: "Suite", settings: "Settings", folder: Path) -> str:
+def _command(words: str, suite: str, task: "Suite", settings: "Settings", folder: Path) -> str:
     rows = str(settings.episodes or task.episodes)
     if settings.first:
         rows = f"{settings.first}:{settings.first + int(rows)}"
-    return f"morph-vla eval {about['checkpoint']} --suite {suite} --episodes {rows} -o {_shown(folder)}"
+    return f"morph-vla eval {words} --suite {suite} --episodes {rows} -o {_shown(folder)}"
 
 
 def _shown(path: Path) -> str:

@@ -183,6 +183,7 @@ def _suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
         "seed": suite.seed,
         "robot": suite.robot,
         "control_rate": suite.control_rate,
+        "variation": dataclasses.asdict(suite.variation),
         "tasks": {suite.task_key: _task_facts(suite, table)},
     }
 

@@ -64,6 +64,7 @@ def test_the_record_says_what_was_run(tiny_suite, alone):
     assert alone["schema"] == 2
     assert alone["kind"] == "evaluation"
     assert alone["suite"]["tasks"]["cube_in_bowl"]["initial_states_sha256"]
+    assert set(alone["suite"]["variation"].values()) == {0}
     assert alone["engine"]["name"] == "mujoco"
     assert alone["summary"] == statistics.summarise(alone["trials"])
     assert [t["episode"] for t in alone["trials"]] == [0, 1, 2]
