@@ -181,7 +181,8 @@ class SuiteFile:
 class Suite(SuiteFile):
     """One task, ready to be simulated, with its file's name and path, and its own name among several.
 
-    `objects` are all that lie on the table: the file's, and the distractors that its `variation` asks for.
+    `objects` are all that lie on the table: the file's, and those of its distractors that `variation` asks
+    for; `distractors` and `placement` speak of no others.
     """
 
     name: str = ""
@@ -272,8 +273,10 @@ def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
         where = f"{path}: {TASKS}.{task}" if task else str(path)
         raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
-    chosen = dict(list(read.distractors.items())[: read.variation.distractors])
-    fields["objects"] = {**read.objects, **chosen}
+    beside = _asked_for(read)
+    objects = {**read.objects, **beside}
+    places = {name: place for name, place in read.placement.items() if name in objects}
+    fields |= {"objects": objects, "distractors": beside, "placement": places}
     return Suite(**fields, name=path.stem, path=path, task_name=task)
 
 
@@ -291,7 +294,7 @@ def _problems(suite: SuiteFile) -> list[str]:
     for name in suite.placement:
         if name not in known:
             found.append(f"placement.{name}: no object is called '{name}'{nearest(name, known)}")
-    for name in known:
+    for name in (*suite.objects, *_asked_for(suite)):
         if name not in suite.placement:
             found.append(f"placement: object '{name}' has no placement")
     found += _variation_problems(suite)
@@ -319,6 +322,11 @@ def _problems(suite: SuiteFile) -> list[str]:
     if not suite.cameras:
         found.append("cameras: a suite needs at least one")
     return found
+
+
+def _asked_for(suite: SuiteFile) -> dict[str, ObjectSpec]:
+    """The distractors that lie on the table: the first so many."""
+    return dict(list(suite.distractors.items())[: max(0, suite.variation.distractors)])
 
 
 def _variation_problems(suite: SuiteFile) -> list[str]:
@@ -351,7 +359,7 @@ def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "eva
     arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
     light = draw_light(other, suite.variation.light)
     cameras = draw_cameras(other, suite.variation, suite.cameras)
-    beside = {name: suite.placement[name] for name in suite.distractors if name in suite.objects}
+    beside = {name: suite.placement[name] for name in suite.distractors}
     return InitialState(episode, _scattered(suite, other, beside, poses), arm, light, cameras)
 
 
