@@ -181,8 +181,8 @@ class SuiteFile:
 class Suite(SuiteFile):
     """One task, ready to be simulated, with its file's name and path, and its own name among several.
 
-    `objects` are all that lie on the table: the file's, and those of its distractors that `variation` asks
-    for; `distractors` and `placement` speak of no others.
+    `objects` are all that lie on the table: the file's, and those of its `distractors` that `variation` asks
+    for; `placement` speaks of the other distractors as well.
     """
 
     name: str = ""
@@ -273,10 +273,7 @@ def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
         where = f"{path}: {TASKS}.{task}" if task else str(path)
         raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
-    beside = _asked_for(read)
-    objects = {**read.objects, **beside}
-    places = {name: place for name, place in read.placement.items() if name in objects}
-    fields |= {"objects": objects, "distractors": beside, "placement": places}
+    fields["objects"] = {**read.objects, **_asked_for(read)}
     return Suite(**fields, name=path.stem, path=path, task_name=task)
 
 
@@ -359,7 +356,7 @@ def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "eva
     arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
     light = draw_light(other, suite.variation.light)
     cameras = draw_cameras(other, suite.variation, suite.cameras)
-    beside = {name: suite.placement[name] for name in suite.distractors}
+    beside = {name: suite.placement[name] for name in suite.distractors if name in suite.objects}
     return InitialState(episode, _scattered(suite, other, beside, poses), arm, light, cameras)
 
 

@@ -18,8 +18,9 @@ class Variation:
     """How much differs; 0 is nothing.
 
     `distractors`: so many of the suite's, the first ones, lie on the table, drawn in their `placement` clear
-    of everything else by `min_distance`. `light`: a share s; brightness and each colour's share of it are
-    drawn in 1 - s .. 1 + s, and the light's direction is turned by up to s [rad] about x and about y.
+    of everything else by `min_distance`. `light`: a share s; brightness is drawn in 1 - s .. 1 + s, red,
+    green and blue on top of it in 1 - s/2 .. 1 + s/2, and the light's direction is turned by up to s [rad]
+    about x and about y.
     `camera_position`: [m] by which a camera is moved along each axis of the frame it stands in, at most;
     `camera_angle`: [rad] by which it is turned about each of its own axes, at most.
     """
@@ -48,7 +49,7 @@ class CameraShift:
 
 def draw_light(rng: np.random.Generator, share: float) -> Light | None:
     """An episode's light; None where it does not differ, though the same numbers are drawn."""
-    brightness, *colors = 1 + rng.uniform(-1, 1, 4) * share
+    brightness, *colors = 1 + rng.uniform(-1, 1, 4) * share * np.array([1.0, 0.5, 0.5, 0.5])
     turn = rng.uniform(-1, 1, 2) * share
     if not share:
         return None

@@ -60,6 +60,25 @@ def test_results_do_not_depend_on_the_number_of_environments(tiny_suite, alone):
     assert together["trials"] == alone["trials"]
 
 
+@pytest.mark.parametrize(("workers", "groups"), [(1, 1), (2, 2), (2, 3)])
+def test_results_do_not_depend_on_workers_or_on_who_takes_turns(tiny_suite, alone, workers, groups):
+    settings = Settings(3, parallel=3, workers=workers, groups=groups, videos=0)
+    assert evaluate(tiny_suite, Wave(), settings)["trials"] == alone["trials"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"answer_seconds": 0.0}, "timeout must be above 0 seconds, not 0"),
+        ({"parallel": 0}, "parallel must be at least 1, not 0"),
+        ({"open_loop": 0}, "open-loop must be at least 1, not 0"),
+    ],
+)
+def test_settings_that_measure_nothing_are_refused(tiny_suite, change, words):
+    with pytest.raises(MorphVlaError, match=f"^{words}$"):
+        evaluate(tiny_suite, Wave(), Settings(1, **change))
+
+
 def test_the_record_says_what_was_run(tiny_suite, alone):
     assert alone["schema"] == 2
     assert alone["kind"] == "evaluation"

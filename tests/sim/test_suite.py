@@ -161,8 +161,10 @@ def test_no_recorded_state_is_ever_evaluated(suite):
 def test_objects_lie_in_their_ranges_and_apart(episode, distance, seed):
     suite = dataclasses.replace(load(NAME), min_distance=distance, seed=seed)
     state = initial_state(suite, episode, JOINTS)
-    for name, place in suite.placement.items():
-        for value, (low, high) in zip(state.poses[name], (place.x, place.y, place.yaw), strict=True):
+    assert list(state.poses) == ["cube", "bowl"]
+    for name, pose in state.poses.items():
+        place = suite.placement[name]
+        for value, (low, high) in zip(pose, (place.x, place.y, place.yaw), strict=True):
             assert low <= value <= high
     cube, bowl = (np.array(state.poses[name][:2]) for name in ("cube", "bowl"))
     assert np.linalg.norm(cube - bowl) >= distance
