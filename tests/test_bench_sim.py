@@ -33,6 +33,7 @@ def test_a_row_per_number_of_environments_with_frames_and_without(capsys):
         assert sum(row[share] for share in SHARES) == pytest.approx(1)
         assert all(0 <= row[share] < 1 for share in (*SHARES, "policy"))
         assert row["processor_s_per_simulated_s"] > 0
+        assert row["processor_s_here_per_simulated_s"] > 0
     without, with_frames = found["rows"][1], found["rows"][3]
     assert with_frames["rendering"] > 5 * without["rendering"]
 
@@ -42,6 +43,7 @@ def test_the_table_names_its_shares(capsys, monkeypatch):
     row = {
         "frames": True, "environments": 20, "workers": 2, "groups": 1, "steps_per_s": 900.0,
         "times_real_time": 60.0, "ratio": 1.5, "processor_s_per_simulated_s": 0.0123,
+        "processor_s_here_per_simulated_s": 0.0045,
         "minutes_for_300_episodes": 2.5, **numbers,
     }  # fmt: skip
     monkeypatch.setattr(bench_sim, "_row", lambda *_: row)
@@ -51,9 +53,9 @@ def test_the_table_names_its_shares(capsys, monkeypatch):
     header, line = shown.splitlines()[2:4]
     assert " ".join(header.split()) == (
         "frames environments workers groups steps/s x real time of one here processor s per s "
-        "physics rendering pipe waiting policy 300 episodes"
+        "and here physics rendering pipe waiting policy 300 episodes"
     )
-    assert " ".join(line.split()) == "yes 20 2 1 900 60.0 1.50 0.0123 25% 25% 25% 25% 25% 2.5 min"
+    assert " ".join(line.split()) == "yes 20 2 1 900 60.0 1.50 0.0123 0.0045 25% 25% 25% 25% 25% 2.5 min"
 
 
 @pytest.mark.parametrize("option", ["environments", "workers", "groups"])
