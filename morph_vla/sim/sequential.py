@@ -78,7 +78,8 @@ def stopper(
         trial for trial in trials_of(against) if task_of(trial) in (task, "") and trial["episode"] >= first
     ]
     if not own:
-        raise MorphVlaError(f"the record to decide against has no trial of task '{task}'")
+        from_row = f" from row {first} on" if first else ""
+        raise MorphVlaError(f"the record to decide against has no episode of task '{task}'{from_row}")
     whole = {"trials": [{**trial, "task": task} for trial in own]}
 
     def stop(trials: Sequence[Mapping[str, Any]]) -> str | None:

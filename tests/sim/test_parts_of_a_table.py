@@ -132,7 +132,7 @@ def test_what_cannot_be_decided_against_is_refused_before_the_first_episode(shor
     facts = {"name": short.name, "version": short.version, "seed": short.seed}
     with pytest.raises(MorphVlaError, match="the same initial states, and the seeds differ: 20264 and 5"):
         stopper(beaten(short, 3), {**facts, "seed": 5}, "cube_in_bowl")
-    with pytest.raises(MorphVlaError, match="has no trial of task 'can_in_mug'"):
+    with pytest.raises(MorphVlaError, match="has no episode of task 'can_in_mug'"):
         stopper(beaten(short, 3), facts, "can_in_mug")
 
 
