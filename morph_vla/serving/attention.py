@@ -118,6 +118,7 @@ def _described(policy: CheckpointPolicy, maps: Float[np.ndarray, "l j j"]) -> di
     masked = bias.masked(config.morphology.bias, config.depth).tolist()
     return {
         "joints": [joint.name for joint in policy.robot.joints],
+        "adjacency": policy.robot.adjacency.astype(int).tolist(),
         "layers": [
             {"layer": layer, "masked": masked[layer], "matrix": _matrix(policy, matrix)}
             for layer, matrix in enumerate(maps)

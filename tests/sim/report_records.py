@@ -124,4 +124,11 @@ def attention_over(steps: int) -> dict:
     layers = [{"layer": i, "masked": i == 0, "matrix": matrix} for i in range(2)]
     own = [[[value * (k + 1) / steps for value in row] for row in matrix] for k in range(steps)]
     listed = [{"step": 8 * k, "time_s": 0.5 * k, "layers": [own[k], own[k]]} for k in range(steps)]
-    return {"joints": ["a", "b", "c"], "layers": layers, "steps": listed, "episode": {"episode": 3}}
+    near = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+    return {
+        "joints": ["a", "b", "c"],
+        "adjacency": near,
+        "layers": layers,
+        "steps": listed,
+        "episode": {"episode": 3},
+    }

@@ -250,7 +250,9 @@ def test_other_suites_on_one_page_are_not_compared(tmp_path: Path):
 def test_an_evaluation_that_was_stopped_early_says_so(tmp_path: Path):
     record = evaluation("sfsfs")
     record["stopped"] = {"episodes": 5, "of": 300, "reason": "trained is better"}
+    record["notes"] = ["a worker died & was replaced"]
     words = written(tmp_path, record).words
+    assert "trained: a worker died & was replaced" in words
     assert "The trained policy was stopped after 5 of 300 episodes: trained is better." in words
 
 
@@ -258,6 +260,7 @@ def test_attention_over_an_episode_has_a_slider(tmp_path: Path):
     (tmp_path / "attention.json").write_text(json.dumps(attention_over(7)))
     page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
     assert_closed(page)
+    assert len(page.all("path", "closed")) == 1  # hatched where the masked layer's joints are no neighbours
     (slider,) = page.all("input")
     assert (slider["type"], slider["min"], slider["max"]) == ("range", "0", "6")
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.source)

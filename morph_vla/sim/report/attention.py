@@ -32,7 +32,7 @@ def section(record: Mapping[str, Any], folders: Sequence[Any]) -> Markup | None:
         matrices = list(steps[0][1])
     known = [matrix for matrix in (*matrices, *(m for _, own in steps for m in own)) if matrix]
     largest = max((max(map(max, matrix)) for matrix in known), default=0.0) or 1.0
-    neighbours = square(mapping(record.get("robot")).get("adjacency"))
+    neighbours = square(mapping(record.get("robot")).get("adjacency") or found.get("adjacency"))
     maps = [
         _heat_map(layer, matrix, largest, neighbours)
         for layer, matrix in zip(layers, matrices, strict=False)
@@ -57,7 +57,7 @@ def _words(steps: bool, found: Mapping[str, Any]) -> str:
     when = "At each time the policy was asked in one episode" if steps else "At the suite's initial states"
     if steps and episode:
         task = f"{episode['task']}, " if episode.get("task") else ""
-        ended = f": {episode['ended']}" if episode.get("ended") else ""
+        ended = {"success": ": success", "time": ": out of time"}.get(str(episode.get("ended")), "")
         when += f" ({task}episode {episode.get('episode')}{ended})"
     return (
         f"{when}: mean attention weight between kinematic tokens. A row is the joint that asks, a column the "

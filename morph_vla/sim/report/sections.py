@@ -82,6 +82,7 @@ def making(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
     machine = facts((name, value_words(value)) for name, value in mapping(record.get("machine")).items())
     versions = _versions(record, evaluations)
     suites = [mapping(json.loads(one)) for one in dict.fromkeys(json.dumps(e.suite) for e in evaluations)]
+    notes = [f"{one.label}: {note}" for one in evaluations for note in _notes(one)]
     runs = facts((one.label, _run(one)) for one in evaluations)
     commands = [record.get("command"), *(one.record.get("command") for one in evaluations)]
     known = list(dict.fromkeys(value_words(command) for command in commands if command))
@@ -89,12 +90,18 @@ def making(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
         _box("Recording", recording if record.get("recording") else None),
         _box("Time by stage", stages),
         *(_box("Suite", _suite(suite)) for suite in suites if suite),
-        _box("Evaluation", runs),
+        _box("Evaluation", join(runs, (el("p", note, class_="note") for note in notes))),
         _box("Machine", machine if record.get("machine") else None),
         _box("Versions", facts((n, value_words(v)) for n, v in versions.items()) if versions else None),
     ]
     command = _box("Command", el("pre", "\n".join(known))) if known else None
-    return el("section", el("h2", "How this was made"), el("div", boxes, class_="two"), command)
+    return el("section", el("h2", "How this was made"), el("div", boxes, class_="boxes"), command)
+
+
+def _notes(one: Evaluation) -> list[str]:
+    """What its record notes of it."""
+    found = one.record.get("notes")
+    return [str(note) for note in found] if isinstance(found, list) else []
 
 
 def _versions(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> dict[str, str]:
