@@ -12,7 +12,7 @@ from morph_vla.sim.asking import FIRST, Asker
 
 JOINTS = 3
 GOOD = {"actions": np.ones((2, JOINTS))}
-SECONDS = 0.2
+SECONDS = 0.5
 
 
 class Scripted:
@@ -134,7 +134,7 @@ def test_a_policy_that_is_stuck_ends_it_in_one_sentence(policy):
             assert answers[1] is None  # it was never asked
         with pytest.raises(
             MorphVlaError,
-            match=r"^the policy is stuck: it does not come back from a call \(limit 0.2 s, --timeout\); "
+            match=r"^the policy is stuck: it does not come back from a call \(limit 0.5 s, --timeout\); "
             "finished episodes are kept, and the same command goes on with the others$",
         ):
             ask(asker, "good")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -134,6 +135,31 @@ def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path):
     another = Wave()
     evaluate(tiny_suite, another, settings, about={**about, "step": 2}, folder=tmp_path)
     assert {episode for episode, _ in another.asked} == {0, 1, 2}
+
+
+def test_a_policy_that_hangs_costs_its_episode_and_the_same_command_goes_on(tiny_suite, alone, tmp_path):
+    gate = threading.Event()
+
+    class Hangs(Wave):
+        def infer(self, observation):
+            if observation["episode"] == 1:
+                gate.wait(30)
+            return super().infer(observation)
+
+    about = {"name": "wave", "checkpoint": None, "step": 1}
+    settings = Settings(3, parallel=1, workers=1, videos=0, answer_seconds=1.0)
+    try:
+        with pytest.raises(MorphVlaError, match=r"^the policy is stuck: .* the same command goes on"):
+            evaluate(tiny_suite, Hangs(), settings, about=about, folder=tmp_path)
+    finally:
+        gate.set()
+    policy = Wave()
+    record = evaluate(tiny_suite, policy, settings, about=about, folder=tmp_path)
+    assert {episode for episode, _ in policy.asked} == {2}
+    assert [trial["ended"] for trial in record["trials"]] == ["time", "error", "time"]
+    assert record["trials"][1]["error"] == "policy: no answer within 1 s"
+    assert record["trials"][0] == alone["trials"][0]
+    assert record["trials"][2] == alone["trials"][2]
 
 
 def test_a_video_plays_back_frame_by_frame(tmp_path):
