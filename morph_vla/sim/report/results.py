@@ -186,7 +186,7 @@ def _difference(first: Evaluation, other: Evaluation) -> Markup:
     words: list[Markup] = [el("p", _in_words(name, found, first.label, other.label), class_="note")]
     if found["tasks"]:
         cells = [(task, percent_points(own), _p(own), _pairs(own)) for task, own in found["tasks"].items()]
-        head = ("task", "difference", "p", "only later / only first")
+        head = ("task", "difference", "p", "gained / lost")
         words.append(table(cells, head, f"{name}, by task"))
     return el("figure", difference_bars(name, rows), el("div", words), class_="two against")
 
