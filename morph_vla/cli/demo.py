@@ -33,9 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite", default=SUITE, help=f"tasks of a Panda, for example {SUITE}:cube_in_bowl (default {SUITE})"
     )
-    parser.add_argument("--attempts", type=int, default=750, help="demonstrations to try (default 750)")
+    parser.add_argument("--attempts", type=int, default=900, help="demonstrations to try (default 900)")
     parser.add_argument(
-        "--episodes", type=int, default=100, help="initial states evaluated of each task (default 100)"
+        "--episodes", type=int, default=50, help="initial states evaluated of each task (default 50)"
     )
     add_json(parser)
     parser.set_defaults(run=run)
