@@ -216,6 +216,13 @@ def test_checkpoints_of_runs_make_a_learning_curve_with_bands(tmp_path: Path):
     assert page.source.count("10 episodes</summary>") == 3
 
 
+def test_a_demos_two_policies_are_no_learning_curve(tmp_path: Path):
+    before, after = evaluation("fff", "untrained"), evaluation("ssf")
+    before["policy"]["step"] = 0
+    page = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": [before, after]})
+    assert "Learning curve" not in page.source
+
+
 def test_videos_of_several_records_come_from_their_own_folders(tmp_path: Path):
     folders = [tmp_path / "a", tmp_path / "b"]
     records = [of_tasks(folder.name, 1, can="sf", cube="sf") for folder in folders]
