@@ -1,0 +1,59 @@
+"""Which joints do a suite's task, and which links close on an object: from the robot alone, for every engine."""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from morph_vla.robots import Robot
+
+
+def grippers(robot: Robot) -> Bool[np.ndarray, "j"]:
+    """Which action joints are grippers."""
+    return np.asarray([joint.is_gripper for joint in robot.joints])
+
+
+def _ancestors(robot: Robot, link: str) -> list[str]:
+    """A link and what it hangs on, tip first; the root is left out: no joint moves it."""
+    above = {joint.child: joint.parent for joint in robot.urdf.joints}
+    chain = []
+    while link in above:
+        chain.append(link)
+        link = above[link]
+    return chain
+
+
+def limb(robot: Robot, tool: str) -> Bool[np.ndarray, "j"]:
+    """The action joints that do the task: those that carry the expert's tool, and their grippers.
+
+    All of them where the robot has no such link: `experts` says so.
+    """
+    if tool not in {link for joint in robot.urdf.joints for link in (joint.parent, joint.child)}:
+        return np.ones(len(robot.joints), dtype=bool)
+    moved = {joint.name: joint.child for joint in robot.urdf.joints}
+    links = [moved[name] for name in robot.names]
+    carried, closing = set(_ancestors(robot, tool)), grippers(robot)
+    arm = np.array([link in carried for link in links]) & ~closing
+    holders = {link for link, of_arm in zip(links, arm, strict=True) if of_arm}
+    hands = np.array([holders <= set(_ancestors(robot, link)) for link in links])
+    return arm | (hands & closing)
+
+
+def fingers(robot: Robot) -> list[frozenset[str]]:
+    """The links that close on an object, per gripper; where one jaw moves, what carries it is the other jaw."""
+    joints = {joint.name: joint for joint in robot.urdf.joints}
+    found: dict[int, set[str]] = {}
+    for name, action, _, _ in robot.drives():
+        if robot.joints[action].is_gripper:
+            found.setdefault(action, set()).add(joints[name].child)
+    for action, links in found.items():
+        if len(links) == 1:
+            links.add(joints[robot.joints[action].name].parent)
+    return [frozenset(links) for links in found.values()]
+
+
+def opening(robot: Robot, native: Float[np.ndarray, "j"], chosen: Bool[np.ndarray, "j"]) -> float:
+    """Share of their range by which the `chosen` grippers are open, the least of them; 1 where there is none."""
+    shares = [1.0]
+    for value, joint, wanted in zip(native, robot.joints, chosen, strict=True):
+        if wanted and joint.opened is not None and joint.closed is not None and joint.opened != joint.closed:
+            shares.append(float((value - joint.closed) / (joint.opened - joint.closed)))
+    return float(np.clip(min(shares), 0.0, 1.0))
