@@ -33,6 +33,18 @@ def quaternion(matrix: Float[np.ndarray, "3 3"]) -> Quaternion:
     return w, x, y, z
 
 
+def multiplied(one: Quaternion, other: Quaternion) -> Quaternion:
+    """The turn `other`, then `one`."""
+    a, b, c, d = one
+    w, x, y, z = other
+    return (
+        a * w - b * x - c * y - d * z,
+        a * x + b * w + c * z - d * y,
+        a * y - b * z + c * w + d * x,
+        a * z + b * y - c * x + d * w,
+    )
+
+
 def inertia(part: Part) -> Float[np.ndarray, "3"]:
     """Principal moments [kg m^2] of a solid primitive about its centre, in its own axes."""
     a, b, c = part.size

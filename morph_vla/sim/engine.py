@@ -15,7 +15,8 @@ The observation is a plain dictionary, so that it can cross a socket:
 Actions are absolute joint-position targets in the same order and units, one row per control step.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -26,6 +27,17 @@ from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import InitialState
 
 Observation = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sight:
+    """What a scripted expert sees of a world, whichever engine holds it. Positions in the base frame."""
+
+    native: Float[np.ndarray, "j"]  # measured joint values [rad | m], action order
+    opening: float  # of the gripper: 0 closed .. 1 open
+    object_position: Float[np.ndarray, "3"]  # [m] of the object's origin
+    object_quaternion: Float[np.ndarray, "4"]  # (w, x, y, z)
+    target_position: Float[np.ndarray, "3"]  # [m]
 
 
 @runtime_checkable
@@ -73,6 +85,24 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give renderers and memory back."""
+        ...
+
+
+class Worlds(Protocol):
+    """`count` worlds of one suite that step together, as a simulator on a GPU has them.
+
+    What is told is told of several at once; worlds that are not named hold their last targets meanwhile. What is
+    asked (`reading`, `state`, `observe`, `render`, `native`, `sight`) is asked of one, as of an `Engine`.
+    """
+
+    count: int
+
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states and let all settle."""
+        ...
+
+    def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
+        """Advance by one control step; an error in place of a reading where a world's physics diverged."""
         ...
 
 

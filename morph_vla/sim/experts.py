@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.sim.engine import Sight
 from morph_vla.sim.mujoco import MujocoEngine
 from morph_vla.sim.scene import TOOL_SITE
 from morph_vla.sim.suite import ExpertSpec
@@ -106,7 +107,7 @@ def walk(
 
 
 class PickAndPlace:
-    """Plans demonstrations for worlds of one engine.
+    """Plans demonstrations from what it is told of a world; `engine`'s model gives it the robot's kinematics.
 
     Raises MorphVlaError when the suite's tool frame does not exist.
     """
@@ -133,18 +134,20 @@ class PickAndPlace:
                 (self._gripper if joint.is_gripper else self._arm).append(action)
 
     def plan(self, index: int) -> Plan:
-        """The whole demonstration for world `index` as it stands now."""
-        data, spec, rate = self.engine.data(index), self.suite.expert, self.suite.control_rate
-        success = self.suite.success
-        thing, target = data.body(success.object), data.body(success.target)
-        self._configuration.update(data.qpos.copy())
+        """The whole demonstration for world `index` of its engine as it stands now."""
+        return self.plan_for(self.engine.sight(index))
+
+    def plan_for(self, seen: Sight) -> Plan:
+        """The whole demonstration for a world of any engine, from what is seen of it."""
+        spec, rate = self.suite.expert, self.suite.control_rate
+        self._configuration.update(self.engine.posture(seen.native))
         self._posture.set_target_from_configuration(self._configuration)
-        tool = data.body(spec.tool)
-        start = tool.xpos.copy() if spec.drives_the_link else data.site(TOOL_SITE).xpos.copy()
+        pose = self._configuration.get_transform_frame_to_world(*self._frame)
+        link = self._configuration.get_transform_frame_to_world(spec.tool, "body").rotation()
         stations = waypoints(
-            thing.xpos.copy(),
-            0.0 if spec.free_spin else _yaw(thing.xquat),
-            target.xpos.copy(),
+            seen.object_position,
+            0.0 if spec.free_spin else _yaw(seen.object_quaternion),
+            seen.target_position,
             hover=spec.hover,
             release_height=spec.release_height,
             clearance=spec.clearance,
@@ -153,12 +156,12 @@ class PickAndPlace:
             grasp_steps=round(spec.grasp_seconds * rate),
             turn_seconds=spec.turn_seconds,
         )
-        poses = walk(start, self._first_yaw(tool.xquat), stations, spec.speed, rate)
-        first = self._configuration.get_transform_frame_to_world(*self._frame).rotation()
+        poses = walk(pose.translation(), self._first_yaw(link.wxyz), stations, spec.speed, rate)
+        first = pose.rotation()
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]
         if spec.grip_seconds:
-            grip = slewed(self._first_grip(index), grip, 1 / (spec.grip_seconds * rate))
+            grip = slewed(self._first_grip(seen.opening), grip, 1 / (spec.grip_seconds * rate))
         rows = [
             self._joints(position, self._towards(first, self._rotation(yaw), step + 1, turning), grip[step])
             for step, (position, yaw, _, _) in enumerate(poses)
@@ -170,10 +173,9 @@ class PickAndPlace:
         spec = self.suite.expert
         return 0.0 if spec.free_spin or spec.turn_seconds else _tool_yaw(quaternion)
 
-    def _first_grip(self, index: int) -> float:
+    def _first_grip(self, opening: float) -> float:
         """Where the gripper stands now, 0 let go .. 1 holding; it may lie outside."""
         spec = self.suite.expert
-        opening = self.engine.reading(index).opening
         return (1.0 - opening - spec.opened) / (spec.closed - spec.opened)
 
     def _rotation(self, yaw: float) -> Any:
@@ -262,7 +264,7 @@ def disturb(
     return plan.actions + scale * smooth * fade[:, None] * arm
 
 
-def disturbed(plan: Plan, engine: MujocoEngine, number: int) -> Float[np.ndarray, "t j"]:
+def disturbed(plan: Plan, engine: Any, number: int) -> Float[np.ndarray, "t j"]:
     """What is executed of demonstration `number`: disturbed as the engine's suite says, in its limb alone."""
     suite = engine.suite
     radian = np.asarray([0.0 if joint.is_gripper else abs(joint.scale) for joint in engine.robot.joints])

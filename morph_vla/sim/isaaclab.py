@@ -19,6 +19,7 @@ from morph_vla.robots import Robot
 from morph_vla.sim import hands
 from morph_vla.sim import isaaclab_assets as assets
 from morph_vla.sim import isaaclab_scene as scenes
+from morph_vla.sim.engine import Sight
 from morph_vla.sim.shapes import resting_height
 from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import InitialState, Suite
@@ -205,6 +206,12 @@ class IsaacLabEngine:
             touching=any(touched & fingers for fingers in self._fingers),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
         )
+
+    def sight(self, index: int) -> Sight:
+        """What a scripted expert sees of world `index`."""
+        position, orientation = self.pose(index, self.suite.success.object)
+        reading = self.reading(index)
+        return Sight(self.native(index), reading.opening, position, orientation, reading.target_position)
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
         """Position [m] and orientation (w, x, y, z) of an object in world `index`."""

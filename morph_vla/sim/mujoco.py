@@ -10,10 +10,12 @@ import weakref
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, UInt8
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
+from morph_vla.sim import hands
+from morph_vla.sim.engine import Sight
 from morph_vla.sim.looks import Looks
 from morph_vla.sim.scene import EGL_REMEDY, build_spec, look_at, mujoco
 from morph_vla.sim.shapes import resting_height
@@ -45,52 +47,18 @@ class MujocoEngine:
         self._object, self._target = (
             self.model.body(name).id for name in (suite.success.object, suite.success.target)
         )
-        self.limb = self._limb()
-        self._fingers = self._finger_bodies()
+        self.limb = hands.limb(robot, suite.expert.tool)
+        self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
         self._renderers: dict[tuple[int, int], Any] = {}
         self._looks = Looks(mj, self.model)
         self._states: list[InitialState | None] = [None] * count
-
-    def _ancestors(self, body: int) -> list[int]:
-        """A body and what it hangs on, tip first; the world is left out."""
-        chain = []
-        while body:
-            chain.append(body)
-            body = int(self.model.body_parentid[body])
-        return chain
-
-    def _limb(self) -> Bool[np.ndarray, "j"]:
-        """The action joints that do the task: those that carry the expert's tool, and their grippers.
-
-        All of them where the robot has no such link: `experts` says so.
-        """
-        names = [self.model.body(i).name for i in range(self.model.nbody)]
-        if self.suite.expert.tool not in names:
-            return np.ones(len(self.robot.joints), dtype=bool)
-        carried = set(self._ancestors(names.index(self.suite.expert.tool)))
-        bodies = [int(self.model.joint(joint.name).bodyid[0]) for joint in self.robot.joints]
-        arm = np.array([body in carried for body in bodies]) & ~self._is_gripper()
-        holders = {body for body, of_arm in zip(bodies, arm, strict=True) if of_arm}
-        hands = [holders <= set(self._ancestors(body)) for body in bodies]
-        return arm | (np.array(hands) & self._is_gripper())
-
-    def _finger_bodies(self) -> list[set[int]]:
-        """The bodies that close on an object, per gripper; where one jaw moves, its link is the other jaw."""
-        hands: dict[int, set[int]] = {}
-        for name, action, _, _ in self.robot.drives():
-            if self.robot.joints[action].is_gripper:
-                hands.setdefault(action, set()).add(int(self.model.joint(name).bodyid[0]))
-        for fingers in hands.values():
-            if len(fingers) == 1:
-                fingers.add(int(self.model.body_parentid[next(iter(fingers))]))
-        return list(hands.values())
 
     def reset(self, index: int, state: InitialState) -> None:
         """Put world `index` into an initial state and let it settle."""
         data, self._states[index] = self._data[index], state
         self._mj.mj_resetData(self.model, data)
         arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
-        arm += np.where(self.limb & ~self._is_gripper(), np.asarray(state.arm), 0.0)
+        arm += np.where(self.limb & ~hands.grippers(self.robot), np.asarray(state.arm), 0.0)
         self._drive(data, arm, jump=True)
         for name, (x, y, yaw) in state.poses.items():
             address = self.model.joint(f"{name}/free").qposadr[0]
@@ -113,13 +81,8 @@ class MujocoEngine:
             raise MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
         return self.reading(index)
 
-    def _is_gripper(self) -> Bool[np.ndarray, "j"]:
-        return np.asarray([joint.is_gripper for joint in self.robot.joints])
-
     def _drive(self, data: Any, native: Float[np.ndarray, "j"], jump: bool = False) -> None:
-        limited = np.clip(
-            native, [joint.lower for joint in self.robot.joints], [joint.upper for joint in self.robot.joints]
-        )
+        limited = np.clip(native, self.robot.lower, self.robot.upper)
         for actuator, address, action, multiplier, offset in self._drives:
             value = multiplier * limited[action] + offset
             data.ctrl[actuator] = value
@@ -129,6 +92,13 @@ class MujocoEngine:
     def native(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values of world `index` [rad | m]."""
         return self._data[index].qpos[self.state_addresses].copy()
+
+    def posture(self, native: Float[np.ndarray, "j"]) -> Float[np.ndarray, "q"]:
+        """The model's coordinates with the robot's joints at `native` [rad | m], all else where it began."""
+        coordinates = self.model.qpos0.copy()
+        for _, address, action, multiplier, offset in self._drives:
+            coordinates[address] = multiplier * native[action] + offset
+        return coordinates
 
     def state(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values, action order, dataset units."""
@@ -143,25 +113,22 @@ class MujocoEngine:
         data = self._data[index]
         touched = self._touching(data)
         twist = data.cvel[self._object]  # rotational part first; linear part about the subtree's centre
-        native = self.native(index)
-        grippers = [self._opening(native, int(j)) for j in np.flatnonzero(self.limb & self._is_gripper())]
         address = self.model.joint(f"{self.suite.success.object}/free").dofadr[0]
         return Reading(
             object_position=data.xipos[self._object].copy(),
             target_position=data.xpos[self._target].copy(),
             speed=float(np.linalg.norm(data.qvel[address : address + 3])),
             spin=float(np.linalg.norm(twist[:3])),
-            opening=float(np.clip(min(grippers, default=1.0), 0.0, 1.0)),
+            opening=hands.opening(self.robot, self.native(index), self.limb & hands.grippers(self.robot)),
             touching=any(touched & fingers for fingers in self._fingers),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
         )
 
-    def _opening(self, native: Float[np.ndarray, "j"], j: int) -> float:
-        """Share of the gripper's range that is open, from the robot's own convention."""
-        joint = self.robot.joints[j]
-        if joint.opened is None or joint.closed is None or joint.opened == joint.closed:
-            return 1.0
-        return float((native[j] - joint.closed) / (joint.opened - joint.closed))
+    def sight(self, index: int) -> Sight:
+        """What a scripted expert sees of world `index`."""
+        held, target = (self._data[index].body(i) for i in (self._object, self._target))
+        opening = self.reading(index).opening
+        return Sight(self.native(index), opening, held.xpos.copy(), held.xquat.copy(), target.xpos.copy())
 
     def _touching(self, data: Any) -> set[int]:
         """The bodies that touch the object."""
