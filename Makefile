@@ -5,11 +5,12 @@ BIN := .venv/bin
 LANE311 := .venv-openpi
 ORACLE := .venv-oracle
 LIVE_OPENPI := .venv-live-openpi
+ISAACLAB := .venv-isaaclab
 DEMO := runs/demo
 ARGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-py311 test-oracle test-openpi lint format types bench clean clean-all
+.PHONY: help setup demo demo-clean test test-py311 test-oracle test-openpi test-isaaclab lint format types bench clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,6 +37,11 @@ test-py311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11, 
 test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot[pi]
 	@sh scripts/setup.sh $(ORACLE) 3.12 model,dev 'lerobot[pi]>=0.6.1,<0.7'
 	@MORPH_VLA_ORACLE=1 $(ORACLE)/bin/python -m pytest -q -s -W ignore tests/oracle $(ARGS)
+
+# Its wheel pins torch, numpy, MuJoCo 3.12 and Newton: an environment of its own, with the model beside it.
+test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of about 9 GB
+	@sh scripts/setup.sh $(ISAACLAB) 3.12 model,isaaclab,dev
+	@$(ISAACLAB)/bin/python -m pytest -q -W ignore tests/isaaclab tests/sim/test_contract.py tests/sim/test_engines.py $(ARGS)
 
 # openpi cannot be installed from a package registry: give a checkout. Its lerobot is a git commit, whose import
 # tests/live_openpi/stub satisfies. Its trainer does not run at current releases; there, the models are compared.
@@ -71,4 +77,4 @@ clean: ## caches and builds
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 clean-all: clean demo-clean ## and the environments
-	rm -rf .venv $(LANE311) $(ORACLE) $(LIVE_OPENPI) $(LIVE_OPENPI)-now .tools
+	rm -rf .venv $(LANE311) $(ORACLE) $(LIVE_OPENPI) $(LIVE_OPENPI)-now $(ISAACLAB) .tools

@@ -43,6 +43,14 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """`--engine`: who simulates."""
+    parser.add_argument(
+        "--engine", default="mujoco", metavar="NAME[,KEY=VALUE...]",
+        help="mujoco (the default), or isaaclab with physics=newton|physx, renderer=newton|rtx, device=cuda",
+    )  # fmt: skip
+
+
 def add_folders(parser: argparse.ArgumentParser) -> None:
     """`--folder`: more places for files dropped in, searched first."""
     parser.add_argument(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import records
-from morph_vla.cli.common import add_folders, add_json, print_json
+from morph_vla.cli.common import add_engine, add_folders, add_json, print_json
 from morph_vla.cli.progress import Bar
 from morph_vla.errors import MorphVlaError
 
@@ -20,6 +20,7 @@ EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda:can_in_mug --episodes 50 -o runs/first/can
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --episodes 150:300 -o runs/first/other_half
+  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --engine isaaclab -o runs/first/isaac
   morph-vla eval runs/b/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
 """
 
@@ -38,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--parallel", type=int, default=20, help="environments at once (default 20)")
     parser.add_argument("--workers", type=int, default=None, help="processes (default: cores - 1)")
+    add_engine(parser)
     parser.add_argument("--open-loop", type=int, default=8, help="actions executed per answer (default 8)")
     parser.add_argument(
         "--timeout",
@@ -77,7 +79,8 @@ def run(arguments: argparse.Namespace) -> None:
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     settings = Settings(
         episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
-        answer_seconds=arguments.timeout, first=first,
+        answer_seconds=arguments.timeout, first=first, engine=arguments.engine,
+        groups=2 if arguments.engine == "mujoco" else 1,
     )  # fmt: skip
     record = evaluate(
         arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name,
@@ -132,10 +135,13 @@ def evaluate(
     from morph_vla.robots.dropin import write_text
     from morph_vla.serving.expectations import mismatches
     from morph_vla.serving.policy import CheckpointPolicy
+    from morph_vla.sim import engines
     from morph_vla.sim.rollout import finished
     from morph_vla.sim.tasks import combine
 
-    require_gl()
+    engines.check(settings.engine)
+    if engines.split(settings.engine)[0] == "mujoco":
+        require_gl()
     policy = CheckpointPolicy(
         checkpoint, robot=tasks[0].robot, batch=-(-settings.parallel // settings.groups)
     )
@@ -201,7 +207,8 @@ def _command(words: str, suite: str, task: "Suite", settings: "Settings", folder
     rows = str(settings.episodes or task.episodes)
     if settings.first:
         rows = f"{settings.first}:{settings.first + int(rows)}"
-    return f"morph-vla eval {words} --suite {suite} --episodes {rows} -o {_shown(folder)}"
+    engine = "" if settings.engine == "mujoco" else f" --engine {shlex.quote(settings.engine)}"
+    return f"morph-vla eval {words} --suite {suite} --episodes {rows}{engine} -o {_shown(folder)}"
 
 
 def _shown(path: Path) -> str:

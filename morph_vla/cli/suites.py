@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import files
-from morph_vla.cli.common import print_json
+from morph_vla.cli.common import add_engine, print_json
 
 if TYPE_CHECKING:
     from morph_vla.sim.check import Check
@@ -14,6 +14,7 @@ EXAMPLES = """
   morph-vla suites show droid_panda
   morph-vla suites show droid_panda:can_in_mug episodes=20 --json
   morph-vla suites check droid_panda --episodes 50
+  morph-vla suites check so101_pick_orange --episodes 64 --engine isaaclab
 """
 
 ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
@@ -28,6 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check = verbs["check"]
     check.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
     check.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+    add_engine(check)
+    check.add_argument("--parallel", type=int, default=64, help="worlds at once in isaaclab (default 64)")
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -39,7 +42,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     for chosen in suite.load_tasks(arguments.name, arguments.overrides, arguments.folders):
         count = chosen.episodes if arguments.episodes is None else arguments.episodes
         with Bar("the expert", count, "episode") as bar:
-            done = check.check(chosen, count, workers=arguments.workers, progress=counting(bar))
+            done = check.check(
+                chosen, count, workers=arguments.workers, progress=counting(bar), engine=arguments.engine,
+                parallel=arguments.parallel,
+            )  # fmt: skip
         found.append(done)
         if not arguments.json:
             print(sentence(done))

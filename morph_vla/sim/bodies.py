@@ -1,4 +1,4 @@
-"""Mass, centre of mass and inertia of an object made of primitives, for engines that want them written out."""
+"""Mass, centre of mass and inertia of an object made of primitives, for engines that ask for them."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def rotation(quaternion: Quaternion) -> Float[np.ndarray, "3 3"]:
 
 
 def quaternion(matrix: Float[np.ndarray, "3 3"]) -> Quaternion:
-    """The unit quaternion (w, x, y, z), w >= 0, of a rotation matrix: the eigenvector of Bar-Itzhack (2000)."""
+    """The unit quaternion (w, x, y, z), w >= 0, of a rotation matrix: Bar-Itzhack's (2000) eigenvector."""
     m = matrix
     k = np.array(
         [
@@ -31,18 +31,6 @@ def quaternion(matrix: Float[np.ndarray, "3 3"]) -> Quaternion:
     vector = np.linalg.eigh(k, UPLO="U")[1][:, -1]
     w, x, y, z = (float(v) for v in (vector if vector[0] >= 0 else -vector))
     return w, x, y, z
-
-
-def multiplied(one: Quaternion, other: Quaternion) -> Quaternion:
-    """The turn `other`, then `one`."""
-    a, b, c, d = one
-    w, x, y, z = other
-    return (
-        a * w - b * x - c * y - d * z,
-        a * x + b * w + c * z - d * y,
-        a * y - b * z + c * w + d * x,
-        a * z + b * y - c * x + d * w,
-    )
 
 
 def inertia(part: Part) -> Float[np.ndarray, "3"]:

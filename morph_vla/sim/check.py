@@ -13,8 +13,9 @@ from typing import Any
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import statistics
+from morph_vla.sim import engines, statistics
 from morph_vla.sim import success as criterion
+from morph_vla.sim.attempts import attempt, attempts
 from morph_vla.sim.suite import Suite
 
 CHUNK = 25  # episodes a worker takes at once
@@ -70,16 +71,22 @@ def check(
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    engine: str = engines.DEFAULT,
+    parallel: int = 64,
 ) -> Check:
     """Run the expert on the first `episodes` rows of the suite's table (default: as many as it says).
 
     The outcomes do not depend on the number of `workers` (processes; default: one per core). `progress` is
-    called with (episodes done, episodes in all). Raises MorphVlaError for fewer than one episode, and where
+    called with (episodes done, episodes in all). Engines whose worlds step together hold `parallel` of them,
+    in this process. Raises MorphVlaError for fewer than one episode, and where
     the scene cannot be built.
     """
     count = suite.episodes if episodes is None else episodes
     if count < 1:
         raise MorphVlaError(f"--episodes must be at least 1, not {count}")
+    engines.check(engine)
+    if engines.split(engine)[0] != "mujoco":
+        return Check(suite.label, tuple(_together(suite, count, min(parallel, count), engine, progress)))
     chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
     processes = min(workers or os.cpu_count() or 1, len(chunks))
     if processes == 1:
@@ -88,6 +95,31 @@ def check(
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
         parts = pool.map(run, [suite] * len(chunks), chunks)
         return Check(suite.label, tuple(_gathered(parts, count, progress)))
+
+
+def _together(
+    suite: Suite, count: int, parallel: int, engine: str, progress: Callable[[int, int], None] | None
+) -> list[Outcome]:
+    """The expert in worlds that step together, in waves."""
+    worlds = engines.worlds(suite, parallel, engine)
+    try:
+        waves = [range(first, min(first + parallel, count)) for first in range(0, count, parallel)]
+        parts = (
+            [_judged(suite, *one) for one in zip(wave, attempts(worlds, wave, "evaluation"), strict=True)]
+            for wave in waves
+        )
+        return _gathered(parts, count, progress)
+    finally:
+        worlds.close()
+
+
+def _judged(suite: Suite, number: int, ended: Any) -> Outcome:
+    """An attempt's outcome: how it ended, or the error it ended in."""
+    if isinstance(ended, MorphVlaError):  # physics that diverged is that episode's failure
+        return Outcome(number, ERROR, 0.0, str(ended))
+    progress, reading = ended
+    clause = criterion.failed_clause(progress, reading, suite.success)
+    return Outcome(number, clause, progress.steps / suite.control_rate)
 
 
 def _gathered(parts: Any, count: int, progress: Callable[[int, int], None] | None) -> list[Outcome]:
@@ -108,12 +140,8 @@ def run(suite: Suite, numbers: Sequence[int]) -> list[Outcome]:
 
 
 def _outcome(engine: Any, number: int) -> Outcome:
-    from morph_vla.sim.record import attempt
-
-    suite = engine.suite
     try:
-        progress, reading = attempt(engine, number, "evaluation")
-    except MorphVlaError as error:  # physics that diverged is that episode's failure
-        return Outcome(number, ERROR, 0.0, str(error))
-    clause = criterion.failed_clause(progress, reading, suite.success)
-    return Outcome(number, clause, progress.steps / suite.control_rate)
+        ended: Any = attempt(engine, number, "evaluation")
+    except MorphVlaError as error:
+        ended = error
+    return _judged(engine.suite, number, ended)

@@ -91,8 +91,8 @@ class Engine(Protocol):
 class Worlds(Protocol):
     """`count` worlds of one suite that step together, as a simulator on a GPU has them.
 
-    What is told is told of several at once; worlds that are not named hold their last targets meanwhile. What is
-    asked (`reading`, `state`, `observe`, `render`, `native`, `sight`) is asked of one, as of an `Engine`.
+    What is told is told of several at once; worlds that are not named hold their last targets meanwhile. What
+    is asked (`reading`, `state`, `observe`, `render`, `native`, `sight`) is asked of one, as of an `Engine`.
     """
 
     count: int

@@ -1,4 +1,4 @@
-"""The engines by name: `mujoco`, or `isaaclab` with its options, as `isaaclab,physics=physx,device=cuda:0`."""
+"""The engines by name: `mujoco`, or `isaaclab` with options, as in `isaaclab,physics=physx,device=cuda:0`."""
 
 import importlib.metadata
 import importlib.util
@@ -16,12 +16,16 @@ def split(text: str) -> tuple[str, dict[str, str]]:
     """The engine's name and its options. Raises MorphVlaError for a name or a form that is none."""
     name, *rest = (part.strip() for part in text.split(","))
     if name not in ENGINES:
-        raise MorphVlaError(f"no engine is called '{name}'{nearest(name, ENGINES)}; there are {', '.join(ENGINES)}")
+        raise MorphVlaError(
+            f"no engine is called '{name}'{nearest(name, ENGINES)}; there are {', '.join(ENGINES)}"
+        )
     options = {}
     for part in rest:
         key, sign, value = part.partition("=")
         if not sign:
-            raise MorphVlaError(f"engine {name}: '{part}' is no option; options read KEY=VALUE, as device=cuda:0")
+            raise MorphVlaError(
+                f"engine {name}: '{part}' is no option; options read KEY=VALUE, as device=cuda:0"
+            )
         options[key.strip()] = value.strip()
     return name, options
 
@@ -50,8 +54,8 @@ def _isaaclab_options(options: dict[str, str]) -> Any:
     chosen.check()
     if importlib.util.find_spec("isaaclab") is None:
         raise MissingExtraError(
-            "engine isaaclab needs Isaac Lab, which is not installed: `make test-isaaclab` makes an environment with "
-            "it in .venv-isaaclab, or pip install 'morph-vla[isaaclab]' on Python 3.12"
+            "engine isaaclab needs Isaac Lab, which is not installed: `make test-isaaclab` makes an "
+            "environment with it in .venv-isaaclab, or pip install 'morph-vla[isaaclab]' on Python 3.12"
         )
     return chosen
 

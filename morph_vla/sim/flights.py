@@ -115,6 +115,8 @@ class Flights:
                 "parallel environments"
             )
         messages = {}
+        if getattr(self._pool, "waves", False) and self._flying:
+            return  # its worlds settle together: the next ones begin when all of these have ended
         for slot in free:
             if self._queue and self._pool.usable(slot):
                 episode = self._flying[slot] = self._queue.popleft()

@@ -1,4 +1,4 @@
-"""Which joints do a suite's task, and which links close on an object: from the robot alone, for every engine."""
+"""Which joints do a suite's task, and which links close on an object: the same for every engine."""
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -38,7 +38,7 @@ def limb(robot: Robot, tool: str) -> Bool[np.ndarray, "j"]:
 
 
 def fingers(robot: Robot) -> list[frozenset[str]]:
-    """The links that close on an object, per gripper; where one jaw moves, what carries it is the other jaw."""
+    """The links that close on an object, per gripper; where one jaw moves, its carrier is the other."""
     joints = {joint.name: joint for joint in robot.urdf.joints}
     found: dict[int, set[str]] = {}
     for name, action, _, _ in robot.drives():
@@ -51,7 +51,7 @@ def fingers(robot: Robot) -> list[frozenset[str]]:
 
 
 def opening(robot: Robot, native: Float[np.ndarray, "j"], chosen: Bool[np.ndarray, "j"]) -> float:
-    """Share of their range by which the `chosen` grippers are open, the least of them; 1 where there is none."""
+    """Share of its range by which the least open of the `chosen` grippers is open; 1 where there is none."""
     shares = [1.0]
     for value, joint, wanted in zip(native, robot.joints, chosen, strict=True):
         if wanted and joint.opened is not None and joint.closed is not None and joint.opened != joint.closed:

@@ -1,4 +1,4 @@
-"""The engine for scale: Isaac Lab, kit-less on Newton or with PhysX and RTX, all worlds of a suite side by side.
+"""The engine for scale: Isaac Lab, kit-less on Newton or with PhysX and RTX, all worlds side by side.
 
 The worlds step together, and one frame of a camera is rendered for all of them: what is asked of one world is
 read from what was measured for all. Quaternions are (x, y, z, w) in Isaac Lab and (w, x, y, z) here. What the
@@ -16,7 +16,7 @@ from jaxtyping import Float, UInt8
 
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.robots import Robot
-from morph_vla.sim import hands
+from morph_vla.sim import bodies, hands
 from morph_vla.sim import isaaclab_assets as assets
 from morph_vla.sim import isaaclab_scene as scenes
 from morph_vla.sim.engine import Sight
@@ -32,7 +32,7 @@ class IsaacLabEngine:
 
     name = "isaaclab"
 
-    def __init__(self, robot: Robot, suite: Suite, count: int = 1, options: scenes.Options = scenes.Options()):
+    def __init__(self, robot: Robot, suite: Suite, count: int = 1, options: scenes.Options = scenes.KITLESS):
         options.check()
         self.robot, self.suite, self.count, self.options = robot, suite, count, options
         self.limb = hands.limb(robot, suite.expert.tool)
@@ -53,7 +53,9 @@ class IsaacLabEngine:
         scene = require("isaaclab.scene", assets.EXTRA).InteractiveScene
         if context.instance() is not None:
             raise MorphVlaError("Isaac Lab holds one simulation per process: close the other engine first")
-        self._context = context
+        self._context: Any = context
+        self._scene: Any
+        self._body: Any
         self._sim = context(scenes.simulation_cfg(self.suite, self.options))
         self._scene = scene(scenes.scene_cfg(self.robot, self.suite, self.count, self.options))
         self._sim.reset()
@@ -64,10 +66,11 @@ class IsaacLabEngine:
         self._origins = _array(self._scene.env_origins)
 
     def _fold(self) -> int:
-        """Calls per control step: one where the physics runs its steps by itself (in one CUDA graph on a GPU)."""
+        """Calls per control step: one where the physics repeats its steps itself (on a GPU, in one graph)."""
         manager = self._sim.physics_manager
         if self.options.physics == "newton":
-            manager.activate_newton_actuator_path()  # all servos are the solver's own: nothing to do in between
+            # All servos are the solver's own: there is nothing to do between its steps.
+            manager.activate_newton_actuator_path()
             manager.set_decimation(self.suite.physics_steps)
         return 1 if manager.handles_decimation() else self.suite.physics_steps
 
@@ -90,7 +93,7 @@ class IsaacLabEngine:
         if not states:
             return
         ids = list(states)
-        env_ids = self._scene.env_origins.new_tensor(ids).to(dtype=self._scene.env_origins.new_tensor([0]).int().dtype)
+        env_ids = self._scene.env_origins.new_tensor(ids).int()
         self._scene.reset(env_ids)
         still = hands.grippers(self.robot) | ~self.limb
         for index, state in states.items():
@@ -218,6 +221,12 @@ class IsaacLabEngine:
         pose = self._now()["poses"][name][index].astype(np.float64)
         return pose[:3], np.roll(pose[3:], 1)
 
+    def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+        """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
+        data = self._scene[f"camera_{scenes.prim_name(name)}"].data
+        x, y, z, w = (float(v) for v in _array(data.quat_w_opengl)[index])
+        return (_array(data.pos_w) - self._origins)[index].astype(np.float64), bodies.rotation((w, x, y, z))
+
     def render(self, index: int, camera: str) -> UInt8[np.ndarray, "h w 3"]:
         """The frame of one camera, RGB; the other worlds' are made with it."""
         if camera not in self._frames:
@@ -238,8 +247,7 @@ class IsaacLabEngine:
     def close(self) -> None:
         """Give the simulation back; another engine can be made after that."""
         with assets.quiet():
-            self._scene = self._body = None
-            self._things = {}
+            del self._scene, self._body, self._things
             self._context.clear_instance()
 
 

@@ -24,6 +24,7 @@ from morph_vla.robots import Robot
 from morph_vla.sim import bodies
 from morph_vla.sim.shapes import Part, parts
 from morph_vla.sim.suite import ObjectSpec, Vector3
+from morph_vla.sim.variation import product
 
 EXTRA = "isaaclab"
 BOXES = 4  # that stand for a cylinder
@@ -72,14 +73,16 @@ def robot_usd(robot: Robot, cache: Path | None = None) -> Path:
         with _filling(folder) as unfinished, quiet():
             urdf = unfinished / f"{robot.name}.urdf"
             urdf.write_text(text, encoding="utf-8")
-            made = converter.Converter(layer_structure=True, scene=False).convert(str(urdf), str(unfinished / "usd"))
+            made = converter.Converter(layer_structure=True, scene=False).convert(
+                str(urdf), str(unfinished / "usd")
+            )
             (unfinished / "root").write_text(str(Path(made.path).resolve().relative_to(unfinished.resolve())))
     return folder / (folder / "root").read_text()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing on standard output and standard error while building, C and C++ included; said when it fails."""
+    """Nothing on standard output and error while building, C and C++ included; said when it fails."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
@@ -124,7 +127,9 @@ def linear(color: Vector3) -> Vector3:
 
 def object_usd(thing: ObjectSpec, cache: Path | None = None) -> Path:
     """The USD file of an object: one rigid body with a collider per primitive."""
-    key = hashlib.sha256(f"{LAYOUT}\n{json.dumps(dataclasses.asdict(thing), sort_keys=True)}".encode()).hexdigest()
+    key = hashlib.sha256(
+        f"{LAYOUT}\n{json.dumps(dataclasses.asdict(thing), sort_keys=True)}".encode()
+    ).hexdigest()
     folder = (cache or cache_folder()) / f"{thing.shape}-{key[:16]}"
     if not folder.is_dir():
         with _filling(folder) as unfinished:
@@ -160,8 +165,8 @@ def _write_object(path: Path, thing: ObjectSpec) -> None:
 def boxed(made: Sequence[Part]) -> list[Part]:
     """The parts with crossing boxes in place of each cylinder: as many as make a polygon of its area.
 
-    MuJoCo-Warp 3.12 finds one contact between a cylinder and a box or another cylinder, a convex mesh fares no
-    better, and what stands on it wobbles for ever: a cube in a bowl turned on its corner at 2 rad/s.
+    MuJoCo-Warp 3.12 finds one contact between a cylinder and a box or another cylinder, a convex mesh does
+    no better, and what stands on it wobbles for ever: a cube in a bowl turned on its corner at 2 rad/s.
     """
     found = []
     for part in made:
@@ -174,10 +179,15 @@ def boxed(made: Sequence[Part]) -> list[Part]:
         size = (2 * reach, 2 * reach * math.tan(half), height)
         for number in range(BOXES):
             turn = math.pi * number / BOXES
-            turned = bodies.multiplied(part.quaternion, (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)))
+            turned = product(part.quaternion, (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)))
             found.append(
                 dataclasses.replace(
-                    part, kind="box", size=size, mass=part.mass / BOXES, quaternion=turned, name=f"{part.name}/{number}"
+                    part,
+                    kind="box",
+                    size=size,
+                    mass=part.mass / BOXES,
+                    quaternion=turned,
+                    name=f"{part.name}/{number}",
                 )
             )
     return found

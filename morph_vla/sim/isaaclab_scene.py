@@ -1,8 +1,8 @@
-"""The Isaac Lab scene of a suite: configurations for robot, servos, table, objects, cameras, lights and contacts.
+"""The Isaac Lab scene of a suite: configurations of robot, servos, table, objects, cameras, lights, contacts.
 
-One function per kind of thing; nothing is simulated here. `Options` chooses physics, renderer and device. Newton
-with MuJoCo-Warp gets the contact model, the servos and the solver of `scene`; what PhysX has no word for (rolling
-friction, armature in contacts) it ignores.
+One function per kind of thing; nothing is simulated here. `Options` chooses physics, renderer and device.
+Newton with MuJoCo-Warp gets the contact model, the servos and the solver of `scene`; what PhysX has no word
+for (rolling friction) it ignores.
 """
 
 import dataclasses
@@ -31,8 +31,8 @@ APERTURE = 20.955  # [mm] any will do: the field of view is what the focal lengt
 class Options:
     """Who simulates and who renders, and where.
 
-    `physics`: Newton (MuJoCo-Warp, without Isaac Sim) or PhysX. `renderer`: Newton's ray tracer or RTX. PhysX and
-    RTX need an installation of Isaac Sim; Newton's ray tracer needs Newton's physics.
+    `physics`: Newton (MuJoCo-Warp, without Isaac Sim) or PhysX. `renderer`: Newton's ray tracer or RTX.
+    PhysX and RTX need an installation of Isaac Sim.
     """
 
     physics: str = "newton"
@@ -45,29 +45,37 @@ class Options:
             value = getattr(self, key)
             if value not in choices:
                 raise MorphVlaError(
-                    f"engine isaaclab: {key} is '{value}'{nearest(value, choices)}; it can be {' or '.join(choices)}"
+                    f"engine isaaclab: {key} is '{value}'{nearest(value, choices)}; "
+                    f"it can be {' or '.join(choices)}"
                 )
-        wanted = [key for key, value in (("physics", self.physics), ("renderer", self.renderer)) if value != "newton"]
+        wanted = [
+            key
+            for key, value in (("physics", self.physics), ("renderer", self.renderer))
+            if value != "newton"
+        ]
         if wanted and importlib.util.find_spec("isaacsim") is None:
             named = " and ".join(f"{key}={getattr(self, key)}" for key in wanted)
             raise MorphVlaError(
-                f"engine isaaclab: {named} needs Isaac Sim, which is not installed here; install it beside Isaac Lab "
-                "(see docs/isaaclab.md), or use physics=newton and renderer=newton"
+                f"engine isaaclab: {named} needs Isaac Sim, which is not installed here; install it "
+                "beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
             )
+
+
+KITLESS = Options()
 
 
 def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Any:
     """The robot: its converted URDF without self-collision, gravity taken off, a servo per driven joint."""
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     actuators = require("isaaclab.actuators", EXTRA)
-    servos = {}
+    servos: dict[str, Any] = {}
     rest = robot.positions(robot.rest)
     for name, action, _, _ in robot.drives():
         joint = robot.joints[action]
-        servo = suite.actuators.gripper if joint.is_gripper else suite.actuators.arm
+        servo = suite.actuators.of(joint.name, joint.is_gripper)
         servos[name] = actuators.ImplicitActuatorCfg(
-            joint_names_expr=[name], stiffness=servo.stiffness, damping=servo.damping, armature=servo.armature,
-            joint_effort_limit=joint.effort or 1e6,
+            joint_names_expr=[name], stiffness=servo.stiffness, damping=servo.damping,
+            armature=servo.armature, joint_effort_limit=joint.effort or 1e6,
         )  # fmt: skip
     return lab.ArticulationCfg(
         prim_path=ROBOT,
@@ -115,12 +123,16 @@ def object_cfg(suite: Suite, name: str, options: Options) -> Any:
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     thing = suite.objects[name]
     more = {}
-    if options.physics == "newton":  # rolling friction, without which a ball that was let go of never comes to rest
+    if (
+        options.physics == "newton"
+    ):  # rolling friction, without which a ball that was let go of never comes to rest
         more["collision_props"] = _contact_model(6 if thing.shape == "sphere" else 4)
     return lab.RigidObjectCfg(
         prim_path="{ENV_REGEX_NS}/" + prim_name(name),
         spawn=sim.UsdFileCfg(
-            usd_path=str(assets.object_usd(thing)), activate_contact_sensors=name == suite.success.object, **more
+            usd_path=str(assets.object_usd(thing)),
+            activate_contact_sensors=name == suite.success.object,
+            **more,
         ),
     )
 
@@ -188,8 +200,12 @@ def contact_cfg(suite: Suite, fingers: list[str]) -> Any:
 def simulation_cfg(suite: Suite, options: Options) -> Any:
     """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
     sim = require("isaaclab.sim", EXTRA)
-    return sim.SimulationCfg(dt=1.0 / suite.physics_rate, device=options.device,
-        save_logs_to_file=False, physics=_physics_cfg(options))
+    return sim.SimulationCfg(
+        dt=1.0 / suite.physics_rate,
+        device=options.device,
+        save_logs_to_file=False,
+        physics=_physics_cfg(options),
+    )
 
 
 def _physics_cfg(options: Options) -> Any:
@@ -209,6 +225,12 @@ def _physics_cfg(options: Options) -> Any:
 
 def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Any:
     """Everything in the scene, in the order in which it is spawned: bodies before what stands on them."""
+    asked = [key for key in ("light", "camera_position", "camera_angle") if getattr(suite.variation, key)]
+    if asked:
+        raise MorphVlaError(
+            f"{suite.path}: engine isaaclab does not vary variation.{' and variation.'.join(asked)}; "
+            "set it to 0, or use engine mujoco"
+        )
     scene = require("isaaclab.scene", EXTRA)
     links = assets.link_paths(assets.robot_usd(robot))
     # Newton's worlds are separate: without spacing, state and pixels do not depend on how many there are.

@@ -1,7 +1,7 @@
 """Worlds that can only step together, behind the contract that worker processes have (`workers.Pool`).
 
-A world cannot settle while its neighbours stand still, so that episodes begin in waves: the next ones start when
-every one of this wave has ended. Worlds whose episode has ended hold their last target and are not looked at.
+A world cannot settle while its neighbours stand still, so that episodes begin in waves: the next ones start
+when every one of this wave has ended. Worlds whose episode has ended hold their last target; nobody looks.
 What an episode meets does not depend on the wave or on the number of worlds.
 """
 
@@ -47,14 +47,14 @@ class OneByOne:
 class LockstepPool:
     """The slots of a pool as worlds of one engine, in this process; use as a context manager.
 
-    `waves` tells who hands out episodes to begin only when none is under way. `spent` counts seconds by what they
-    were spent on.
+    `waves` tells who hands out episodes to begin only when none is under way. `spent` counts seconds by
+    what they were spent on.
     """
 
     waves = True
 
     def __init__(self, worlds: Any):
-        self._worlds, self.slots, self.workers = worlds, worlds.count, [self]
+        self._worlds, self.slots, self.width = worlds, worlds.count, 1
         self.spent: dict[str, float] = {"physics_s": 0.0, "frames_s": 0.0, "pipe_s": 0.0}
         self._progress: dict[int, criterion.Progress] = {}
         self._readings: dict[int, Reading] = {}
@@ -66,9 +66,10 @@ class LockstepPool:
         return 0 <= slot < self.slots
 
     def send(self, messages: Mapping[int, tuple[Any, ...]]) -> None:
-        """Carry out ("begin", state, film) or ("advance", actions) for each slot; `receive` has the answers.
+        """Carry out ("begin", state, film) or ("advance", actions) for slots; `receive` has the answers.
 
-        Raises MorphVlaError when some slots are to begin while others go on, and for chunks of several lengths.
+        Raises MorphVlaError when some slots are to begin while others go on, and for chunks of several
+        lengths.
         """
         kinds = {message[0] for message in messages.values()}
         if kinds == {"begin"}:
@@ -76,7 +77,9 @@ class LockstepPool:
         elif kinds == {"advance"}:
             self._advance({slot: message[1] for slot, message in messages.items()})
         elif kinds:
-            raise MorphVlaError("worlds that step together begin together: some were to begin, others to go on")
+            raise MorphVlaError(
+                "worlds that step together begin together: some were to begin, others to go on"
+            )
 
     def receive(self, slots: Collection[int]) -> dict[int, Advance]:
         """The answers of these slots, each of which was sent a message."""
@@ -102,8 +105,8 @@ class LockstepPool:
         lengths = sorted({len(rows) for rows in chunks.values()})
         if len(lengths) > 1:
             raise MorphVlaError(
-                f"worlds that step together need answers of one length, not of {lengths} actions: lower --open-loop "
-                f"to {lengths[0]}"
+                f"worlds that step together need answers of one length, not of {lengths} actions: "
+                f"lower --open-loop to {lengths[0]}"
             )
         suite = self._worlds.suite
         frames: dict[int, list[UInt8[np.ndarray, "h w 3"]]] = {slot: [] for slot in chunks}

@@ -135,6 +135,16 @@ class MujocoEngine:
         bodies = self.model.geom_bodyid[data.contact.geom[: data.ncon]]
         return {int(v) for v in bodies[(bodies == self._object).any(axis=1)].flatten()} - {self._object}
 
+    def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
+        """Position [m] and orientation (w, x, y, z) of an object in world `index`."""
+        body = self._data[index].body(name)
+        return body.xpos.copy(), body.xquat.copy()
+
+    def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+        """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
+        camera = self._data[index].camera(name)
+        return camera.xpos.copy(), camera.xmat.reshape(3, 3).copy()
+
     def render(self, index: int, camera: str) -> UInt8[np.ndarray, "h w 3"]:
         """The frame of one camera, RGB."""
         spec = self.suite.cameras[camera]

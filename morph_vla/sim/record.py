@@ -27,7 +27,8 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.sim import record_writer
 from morph_vla.sim import success as criterion
-from morph_vla.sim.suite import Suite, initial_state
+from morph_vla.sim.attempts import attempt
+from morph_vla.sim.suite import Suite
 
 PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
 SUMMARY = "recording.json"
@@ -235,32 +236,6 @@ def demonstrate(engine: Any, number: int) -> tuple[list[dict[str, Any]], str | N
 
     progress, reading = attempt(engine, number, "demonstration", see)
     return frames, criterion.failed_clause(progress, reading, suite.success)
-
-
-def attempt(
-    engine: Any, number: int, stream: str, see: Callable[[np.ndarray], None] = lambda action: None
-) -> tuple[criterion.Progress, criterion.Reading]:
-    """The expert in world 0 of `engine`, from row `number` of the table `stream`: how it ended.
-
-    `see` is called before each control step with the clean plan's action (dataset units).
-    """
-    from morph_vla.sim.experts import PickAndPlace, disturbed
-
-    suite, robot = engine.suite, engine.robot
-    engine.reset(0, initial_state(suite, number, len(robot.joints), stream=stream))
-    plan = PickAndPlace(engine).plan(0)
-    executed = disturbed(plan, engine, number)
-    tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3
-    reading = engine.reading(0)
-    progress = criterion.begin(reading)
-    for step in range(min(len(executed) + tail, suite.max_steps)):
-        row = min(step, len(executed) - 1)
-        see(plan.actions[row])
-        reading = engine.step(0, executed[row])
-        progress = criterion.update(progress, reading, suite.success, suite.control_rate)
-        if progress.success_step is not None:
-            break
-    return progress, reading
 
 
 def _merge(

@@ -18,13 +18,12 @@ from typing import Any
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import statistics
+from morph_vla.sim import engines, statistics
 from morph_vla.sim.asking import Asker
 from morph_vla.sim.engine import Policy
 from morph_vla.sim.flights import Flights
 from morph_vla.sim.journal import Journal
 from morph_vla.sim.suite import InitialState, Suite, fingerprint, initial_states
-from morph_vla.sim.workers import Pool
 
 SCHEMA = 2
 Stop = Callable[[Sequence[dict[str, Any]]], str | None]  # the trials so far -> why it is enough, or None
@@ -43,6 +42,7 @@ class Settings:
     answer_seconds: float = 60.0  # a call of the policy may take; ten times that until one has returned
     first: int = 0  # row of the table: two machines may take a half each (`morph-vla merge`)
     groups: int = 2  # of environments, in turn: one moves while the policy thinks about another
+    engine: str = engines.DEFAULT  # `engines`: its name and options
 
 
 def evaluate(
@@ -67,6 +67,7 @@ def evaluate(
     finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
+    engines.check(settings.engine)
     about = about or {"name": type(policy).__name__, "checkpoint": None, "step": None}
     joints = len(robots.load(suite.robot).joints)
     count = suite.episodes if settings.episodes is None else settings.episodes
@@ -82,11 +83,14 @@ def evaluate(
     timing, said = {}, list(notes)
     if waiting:
         with (
-            Pool(suite, min(settings.parallel, len(waiting)), _workers(settings)) as pool,
+            engines.pool(
+                suite, min(settings.parallel, len(waiting)), _workers(settings), settings.engine
+            ) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
+            groups = 1 if getattr(pool, "waves", False) else settings.groups
             filmed = settings.first + settings.videos if folder is not None else 0
-            flights = Flights(pool, asker, suite, settings.open_loop, settings.groups, folder, filmed)
+            flights = Flights(pool, asker, suite, settings.open_loop, groups, folder, filmed)
             for trial in flights.run(waiting):
                 trials[trial["episode"]] = trial
                 journal.add(trial)
@@ -170,7 +174,7 @@ def _facts(
         "kind": "evaluation",
         "suite": _suite_facts(suite, table),
         "policy": about,
-        "engine": {"name": "mujoco", "version": importlib.metadata.version("mujoco")},
+        "engine": engines.facts(settings.engine),
         "open_loop": settings.open_loop,
     }
 
