@@ -50,6 +50,8 @@ def test_a_pool_in_lockstep_answers_as_worlds_of_their_own(suite, trio):
         world.begin(states[slot], False)
         alone = world.advance(rows[slot])
         assert alone.progress == answer.progress
+        assert alone.observation is not None
+        assert answer.observation is not None
         for key, value in alone.observation.items():
             assert np.array_equal(value, answer.observation[key])
     assert last.observation is None  # 15 control steps are the episode's second
