@@ -173,11 +173,12 @@ def layers(path: Path, key: str) -> tuple[str, ...]:
 
 def _lay_over(document: _Document, key: str, name: str) -> None:
     """Merge the mapping at `key: name:` into the rest of the document; lines follow the values."""
-    value = document.value.pop(key)[name]
+    under: dict[str, Any] = document.value or {}
+    over = under.pop(key)[name]
     for place, line in list(document.lines.items()):
         if place[:2] == (key, name) and len(place) > 2:
             document.lines[place[2:]] = line
-    _merge(document.value, value)
+    _merge(under, over)
 
 
 def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> None:
