@@ -106,6 +106,17 @@ class Worlds(Protocol):
         ...
 
 
+def observation(engine: Any, index: int) -> Observation:
+    """What a policy is shown of world `index` of any engine, without `episode` and `step`."""
+    frames = {f"images/{name}": engine.render(index, name) for name in engine.suite.cameras}
+    return {
+        **frames,
+        "state": engine.state(index),
+        "prompt": engine.suite.task,
+        "robot": engine.robot.name,
+    }
+
+
 def actions_of(answer: Any, joints: int) -> Float[np.ndarray, "h j"]:
     """The actions in a policy's answer, checked.
 

@@ -19,7 +19,7 @@ from morph_vla.robots import Robot
 from morph_vla.sim import bodies, hands
 from morph_vla.sim import isaaclab_assets as assets
 from morph_vla.sim import isaaclab_scene as scenes
-from morph_vla.sim.engine import Sight
+from morph_vla.sim.engine import Observation, Sight, observation
 from morph_vla.sim.shapes import resting_height
 from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import InitialState, Suite
@@ -234,15 +234,9 @@ class IsaacLabEngine:
             self._frames[camera] = _array(output)[..., :3]
         return self._frames[camera][index].copy()
 
-    def observe(self, index: int) -> dict[str, Any]:
+    def observe(self, index: int) -> Observation:
         """The observation of world `index`; see `engine`."""
-        frames = {f"images/{name}": self.render(index, name) for name in self.suite.cameras}
-        return {
-            **frames,
-            "state": self.state(index),
-            "prompt": self.suite.task,
-            "robot": self.robot.name,
-        }
+        return observation(self, index)
 
     def close(self) -> None:
         """Give the simulation back; another engine can be made after that."""

@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
 from morph_vla.sim import hands
-from morph_vla.sim.engine import Sight
+from morph_vla.sim.engine import Observation, Sight, observation
 from morph_vla.sim.looks import Looks
 from morph_vla.sim.scene import EGL_REMEDY, build_spec, look_at, mujoco
 from morph_vla.sim.shapes import resting_height
@@ -162,15 +162,9 @@ class MujocoEngine:
         renderer.update_scene(self._data[index], camera)
         return renderer.render().copy()
 
-    def observe(self, index: int) -> dict[str, Any]:
+    def observe(self, index: int) -> Observation:
         """The observation of world `index`; see `engine`."""
-        frames = {f"images/{name}": self.render(index, name) for name in self.suite.cameras}
-        return {
-            **frames,
-            "state": self.state(index),
-            "prompt": self.suite.task,
-            "robot": self.robot.name,
-        }
+        return observation(self, index)
 
     def close(self) -> None:
         """Give the renderers back."""
