@@ -14,6 +14,7 @@ if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "da
 
 from morph_vla.sim import bodies, check, engines
 from morph_vla.sim.attempts import attempt, attempts
+from morph_vla.sim.isaaclab import exposed
 from morph_vla.sim.isaaclab_assets import boxed, frozen_urdf
 from morph_vla.sim.isaaclab_scene import Options
 from morph_vla.sim.lockstep import LockstepPool, OneByOne
@@ -160,3 +161,11 @@ def test_joints_that_no_action_drives_are_fixed_in_the_urdf_that_is_converted():
     mj = mujoco()
     model = mj.MjSpec.from_string(frozen_urdf(robot)).compile()
     assert {model.joint(i).name for i in range(model.njnt)} == {name for name, *_ in robot.drives()}
+
+
+def test_frames_are_brightened_up_to_white_and_stay_as_they_are_at_one():
+    frames = np.arange(2 * 3 * 5 * 3, dtype=np.uint8).reshape(2, 3, 5, 3) * 2
+    assert np.array_equal(exposed(frames, 1.0), frames)
+    bright = exposed(frames, 1.5)
+    assert bright.dtype == np.uint8
+    assert np.array_equal(bright, np.minimum(frames.astype(int) * 3 // 2, 255))
