@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import rollout, statistics
+from morph_vla.sim import engines, rollout, statistics
 from morph_vla.sim.rollout import Settings
 from morph_vla.sim.success import Progress, Reading, begin, clauses, update
 from morph_vla.sim.suite import InitialState, Success, initial_state, initial_states
@@ -194,11 +194,12 @@ def evaluate(tiny_suite, monkeypatch):
     """Evaluate 24 episodes in worlds without physics: (record, the pool)."""
     pools = []
 
-    def made(*arguments):
-        pools.append(ScriptedPool(*arguments))
+    def made(suite, slots, workers, engine):
+        assert engine == "mujoco"
+        pools.append(ScriptedPool(suite, slots, workers))
         return pools[-1]
 
-    monkeypatch.setattr(rollout, "Pool", made)
+    monkeypatch.setattr(engines, "pool", made)
 
     def call(parallel: int, episodes: int = 24):
         settings = Settings(episodes, parallel=parallel, videos=0)

@@ -259,7 +259,7 @@ def test_physics_that_diverges_is_an_error_of_its_episode(monkeypatch):
     def diverge(engine, number, stream):
         raise MorphVlaError("the physics diverged: here")
 
-    monkeypatch.setattr(record, "attempt", diverge)
+    monkeypatch.setattr(check, "attempt", diverge)
     done = check.check(small("so101_pick_orange"), 2, workers=1)
     assert done.failed == {"error": [0, 1]}
     assert (done.successes, done.seconds) == (0, None)
