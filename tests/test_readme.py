@@ -62,11 +62,16 @@ def test_its_links_lead_to_files(readme, root):
 def test_its_table_is_consistent(readme):
     from morph_vla.sim.statistics import wilson
 
-    rows = re.findall(r"\| (\d+) of (\d+) \| ([\d.]+)% \| \[([\d.]+), ([\d.]+)\]", readme)
-    assert len(rows) == 2
+    rows = re.findall(r"\| (\d+) of (\d+), ([\d.]+)% \| \[([\d.]+), ([\d.]+)\]", readme)
+    assert len(rows) == 4
     for won, trials, rate, low, high in rows:
         interval = wilson(int(won), int(trials))
-        assert int(trials) >= 100
+        assert int(trials) >= 50
         assert f"{100 * int(won) / int(trials):.1f}" == rate
         assert (f"{100 * interval.low:.1f}", f"{100 * interval.high:.1f}") == (low, high)
-    assert float(rows[0][4]) < float(rows[1][3]), "the intervals overlap"
+    *tasks, whole = ([int(row[0]), int(row[1])] for row in rows)
+    assert whole == [sum(column) for column in zip(*tasks, strict=True)]
+    (none, trials, low, high) = re.findall(r"\| (\d+) of (\d+) \[([\d.]+), ([\d.]+)\]", readme)[0]
+    interval = wilson(int(none), int(trials))
+    assert (f"{100 * interval.low:.1f}", f"{100 * interval.high:.1f}") == (low, high)
+    assert float(high) < float(rows[3][3]), "the intervals overlap"
