@@ -71,3 +71,24 @@ def test_what_an_engine_gets_wrong_is_said():
 def test_isaaclab_keeps_the_contract(name):
     suite = small(name)
     assert contract.problems(lambda count: engines.worlds(suite, count, "isaaclab")) == []
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("isaaclab"), reason="isaaclab is not installed: make test-isaaclab"
+)
+@pytest.mark.parametrize(
+    ("options", "physics", "renderer"),
+    [
+        ({"physics": "physx"}, "PhysxCfg", "NewtonWarpRendererCfg"),
+        ({"renderer": "rtx"}, "NewtonCfg", "IsaacRtxRendererCfg"),
+    ],
+)
+def test_isaaclab_configurations_of_isaac_sims_own_engines_are_built(options, physics, renderer):
+    """As far as they can be exercised without Isaac Sim: the installed packages' own classes."""
+    from morph_vla.sim import isaaclab_scene
+
+    suite, chosen = small("droid_panda:cube_in_bowl"), isaaclab_scene.Options(**options)
+    assert type(isaaclab_scene.simulation_cfg(suite, chosen).physics).__name__ == physics
+    scene = isaaclab_scene.scene_cfg(robots.load("panda"), suite, 2, chosen)
+    camera = getattr(scene, f"camera_{isaaclab_scene.prim_name('wrist')}")
+    assert type(camera.renderer_cfg).__name__ == renderer
