@@ -15,6 +15,7 @@ from morph_vla.sim import success as criterion
 from morph_vla.sim.success import Progress, Reading
 from morph_vla.sim.suite import Suite, initial_state
 
+DEMONSTRATION = "demonstration"  # the table of initial states that recordings begin in
 See = Callable[[np.ndarray], None]
 Outcome = tuple[Progress, Reading]
 
@@ -43,11 +44,21 @@ def demonstration(
 
 
 def attempt(engine: Any, number: int, stream: str, see: See = lambda action: None) -> Outcome:
-    """The expert in world 0 of a MuJoCo engine, from row `number` of the table `stream`: how it ended."""
+    """The expert in world 0 of a MuJoCo engine, from row `number` of the table `stream`: how it ended.
+
+    A demonstration begins as the suite's `expert.begin` says (`begins`), every other attempt at rest.
+    """
+    from morph_vla.sim import begins
     from morph_vla.sim.experts import PickAndPlace, disturbed
 
     engine.reset(0, initial_state(engine.suite, number, len(engine.robot.joints), stream=stream))
-    plan = PickAndPlace(engine).plan(0)
+    expert = PickAndPlace(engine)
+    if stream == DEMONSTRATION:
+        kind = begins.kind_of(engine.suite.expert.begin, number)
+        drawn = begins.generator(engine.suite, number)
+        for action in begins.prelude(expert, engine.sight(0), kind, drawn):
+            engine.step(0, action)
+    plan = expert.plan(0)
     executed = disturbed(plan, engine, number)
     going = demonstration(engine.suite, plan.actions, executed, engine.reading(0), see)
     action = next(going)

@@ -139,13 +139,23 @@ class PickAndPlace:
 
     def plan_for(self, seen: Sight) -> Plan:
         """The whole demonstration for a world of any engine, from what is seen of it."""
-        spec, rate = self.suite.expert, self.suite.control_rate
+        return self.follow(seen, self.stations(seen))
+
+    def tool(self, seen: Sight) -> Float[np.ndarray, "3"]:
+        """Where the tool stands [m]."""
         self._configuration.update(self.engine.posture(seen.native))
-        self._posture.set_target_from_configuration(self._configuration)
-        pose = self._configuration.get_transform_frame_to_world(*self._frame)
-        link = self._configuration.get_transform_frame_to_world(spec.tool, "body").rotation()
+        return np.asarray(self._configuration.get_transform_frame_to_world(*self._frame).translation())
+
+    def stations(self, seen: Sight, beside: tuple[float, float] = (0.0, 0.0)) -> list[Waypoint]:
+        """Pick-and-place from where the tool stands, the grasp `beside` the object by so much [m].
+
+        A tool that stands low near the object, where a straight way would sweep it off the table, opens and
+        rises first.
+        """
+        spec = self.suite.expert
+        position = seen.object_position + np.array([*beside, 0.0])
         stations = waypoints(
-            seen.object_position,
+            position,
             0.0 if spec.free_spin else _yaw(seen.object_quaternion),
             seen.target_position,
             hover=spec.hover,
@@ -153,10 +163,24 @@ class PickAndPlace:
             clearance=spec.clearance,
             carry=spec.carry,
             retreat=spec.retreat,
-            grasp_steps=round(spec.grasp_seconds * rate),
+            grasp_steps=round(spec.grasp_seconds * self.suite.control_rate),
             turn_seconds=spec.turn_seconds,
         )
-        poses = walk(pose.translation(), self._first_yaw(link.wxyz), stations, spec.speed, rate)
+        tool = self.tool(seen)
+        apart = float(np.hypot(*(tool - position)[:2]))
+        if tool[2] - position[2] < 0.5 * spec.hover and apart < spec.hover:
+            up = np.array([tool[0], tool[1], position[2] + 0.7 * spec.hover])
+            stations = [Waypoint(up, stations[0].yaw, 0.0), *stations]
+        return stations
+
+    def follow(self, seen: Sight, stations: Sequence[Waypoint]) -> Plan:
+        """Joint targets that take the tool through `stations` from where it stands."""
+        spec, rate = self.suite.expert, self.suite.control_rate
+        self._configuration.update(self.engine.posture(seen.native))
+        self._posture.set_target_from_configuration(self._configuration)
+        pose = self._configuration.get_transform_frame_to_world(*self._frame)
+        link = self._configuration.get_transform_frame_to_world(spec.tool, "body").rotation()
+        poses = walk(pose.translation(), self._first_yaw(link.wxyz), list(stations), spec.speed, rate)
         first = pose.rotation()
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]

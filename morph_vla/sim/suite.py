@@ -113,6 +113,26 @@ class Actuators:
 
 
 @dataclasses.dataclass(frozen=True)
+class Begin:
+    """Where recorded demonstrations begin, as shares of them; see `begins`. Evaluations begin at rest."""
+
+    rest: float = 1.0
+    near: float = 0.0  # the tool beside and above the object
+    target: float = 0.0  # over the target
+    anywhere: float = 0.0  # over the table
+    miss: float = 0.0  # after a grasp beside the object
+    slip: float = 0.0  # after the object was lost on the way
+    shut: float = 0.35  # share of near, target and anywhere with the gripper closed
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Kind -> share, in the order of the keys; they add up to 1."""
+        kinds = [field.name for field in dataclasses.fields(self) if field.name != "shut"]
+        total = sum(getattr(self, kind) for kind in kinds)
+        return {kind: getattr(self, kind) / total for kind in kinds}
+
+
+@dataclasses.dataclass(frozen=True)
 class ExpertSpec:
     """Settings of the scripted expert; see `experts.py`.
 
@@ -143,6 +163,7 @@ class ExpertSpec:
     retreat: float = 0.08  # [m] above it afterwards
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
     grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
+    begin: Begin = Begin()
 
     @property
     def drives_the_link(self) -> bool:

@@ -11,7 +11,7 @@ from morph_vla.data.frames import Mode
 from morph_vla.data.mixture import By
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.pi05.config import Lora, Pi05Config
-from morph_vla.pi05.tokenizer import BytesTokenizer, check_vocab
+from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
 from morph_vla.robots import dropin
 from morph_vla.training import ablations
 
@@ -241,9 +241,9 @@ def check(recipe: Recipe, where: str) -> None:
             f"{where}: training.{given[0]}: {amounts[given[0]]} says how far training.augmentation 'shift' "
             f"goes; it means nothing to '{recipe.training.augmentation}'"
         )
-    if recipe.tokenizer == "bytes":  # another one is a file, which training reads
+    if recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
         try:
-            check_vocab(BytesTokenizer(), recipe.model.vocab)
+            check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
     _check_data(recipe, where)

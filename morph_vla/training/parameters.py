@@ -30,9 +30,9 @@ def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
         # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
         shapes = weights.leaf_shapes(recipe.model)
         new = [leaf for leaf in shapes if leaf.startswith("morphology/") and leaf not in opened.entries]
-    elif recipe.tokenizer == "bytes" and recipe.model.vocab == Pi05Config().vocab:
+    elif recipe.tokenizer in tokenizer.OFFLINE and recipe.model.vocab == Pi05Config().vocab:
         raise MorphVlaError(
-            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: bytes; "
+            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: {recipe.tokenizer}; "
             "its numbers would mean other words. Set tokenizer: paligemma"
         )
 
