@@ -53,3 +53,27 @@ def test_other_actions_an_answer_are_another_evaluation(run, folder, evaluated):
     assert run("merge a b -o c")[2] == (
         "error: a and b are not parts of one evaluation: open_loop: 8 in a, 3 in b\n"
     )
+
+
+def test_the_sampler_is_in_the_record_and_in_its_command(run, folder, tiny_run):
+    begin = f"eval {tiny_run.checkpoint} {SHORT} {QUICK} --episodes 1 --videos 0"
+    assert run(f"{begin} -o a")[0] == 0
+    assert run(f"{begin} --noise 0 --sampler-steps 3 -o b")[0] == 0
+    first, second = (json.loads((folder / name / "record.json").read_text()) for name in "ab")
+    assert first["policy"]["sampler"] == {"steps": 10, "noise": 1.0}
+    assert "--noise" not in first["command"]
+    assert second["policy"]["sampler"] == {"steps": 3, "noise": 0.0}
+    assert " --noise 0 --sampler-steps 3 --suite " in second["command"]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--noise=-1", "--noise must be a finite number of at least 0, not -1"),
+        ("--noise nan", "--noise must be a finite number of at least 0, not nan"),
+        ("--noise inf", "--noise must be a finite number of at least 0, not inf"),
+        ("--sampler-steps 0", "--sampler-steps must be at least 1, not 0"),
+    ],
+)
+def test_a_sampler_that_cannot_be_is_refused(run, folder, option, words):
+    assert run(f"eval nowhere --suite droid_panda -o a {option}")[::2] == (2, f"error: {words}\n")

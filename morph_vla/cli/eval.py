@@ -1,6 +1,7 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -21,8 +22,11 @@ EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda:can_in_mug --episodes 50 -o runs/first/can
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --episodes 150:300 -o runs/first/other_half
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --engine isaaclab -o runs/first/isaac
+  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --noise 0 -o runs/first/mean
   morph-vla eval runs/b/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
 """
+
+STEPS, NOISE = 10, 1.0  # the sampler's defaults
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +45,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=None, help="processes (default: cores - 1)")
     add_engine(parser)
     parser.add_argument("--open-loop", type=int, default=8, help="actions executed per answer (default 8)")
+    parser.add_argument(
+        "--noise", type=float, default=NOISE, metavar="FACTOR",
+        help="times the sampler's initial noise (default 1: as trained; 0: one answer, near the mean)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sampler-steps", type=int, default=STEPS, metavar="N", help="steps of the flow sampler (default 10)"
+    )
     parser.add_argument(
         "--timeout",
         type=float,
@@ -69,10 +80,13 @@ def run(arguments: argparse.Namespace) -> None:
 
     first, episodes = arguments.episodes or (0, None)
     for name, value in (
-        ("episodes", episodes), ("parallel", arguments.parallel), ("open-loop", arguments.open_loop)
+        ("episodes", episodes), ("parallel", arguments.parallel), ("open-loop", arguments.open_loop),
+        ("sampler-steps", arguments.sampler_steps),
     ):  # fmt: skip
         if value is not None and value < 1:
             raise MorphVlaError(f"--{name} must be at least 1, not {value}")
+    if not (math.isfinite(arguments.noise) and arguments.noise >= 0):
+        raise MorphVlaError(f"--noise must be a finite number of at least 0, not {arguments.noise:g}")
     if arguments.stop_when_decided and not arguments.against:
         raise MorphVlaError("--stop-when-decided wants --against RECORD: the evaluation to be better than")
     against = records.evaluation(arguments.against) if arguments.against else None
@@ -85,6 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
     record = evaluate(
         arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name,
         against if arguments.stop_when_decided else None, arguments.overrides,
+        noise=arguments.noise, steps=arguments.sampler_steps,
     )  # fmt: skip
     if arguments.json:
         print_json({"record": str(arguments.output / "record.json"), **record["summary"]})
@@ -122,9 +137,13 @@ def evaluate(
     name: str,
     against: dict[str, Any] | None = None,
     overrides: Sequence[str] = (),
+    *,
+    noise: float = NOISE,
+    steps: int = STEPS,
 ) -> dict[str, Any]:
     """The record of a checkpoint on a suite's tasks, written to `folder`; one that is there is read back.
 
+    `steps` and `noise` are the sampler's (`CheckpointPolicy`).
     Several tasks have a record each in the folder of their name, and one of all. With the record `against`, a
     task stops when it is decided which of the two is better. Raises MorphVlaError with both sides when the
     policy does not fit a task.
@@ -143,7 +162,11 @@ def evaluate(
     if engines.split(settings.engine)[0] == "mujoco":
         require_gl()
     policy = CheckpointPolicy(
-        checkpoint, robot=tasks[0].robot, batch=-(-settings.parallel // settings.groups)
+        checkpoint,
+        robot=tasks[0].robot,
+        batch=-(-settings.parallel // settings.groups),
+        steps=steps,
+        noise=noise,
     )
     for task in tasks:
         problems = mismatches(policy, task)
@@ -154,8 +177,9 @@ def evaluate(
         "checkpoint": _shown(checkpoint),
         "step": policy.about["step"],
         "sha256": policy.digest(),  # a checkpoint trained anew in the same place is another policy
+        "sampler": policy.sampler,
     }
-    words = shlex.join([_shown(checkpoint), *overrides])
+    words = shlex.join([_shown(checkpoint), *overrides, *_sampler_words(policy.sampler)])
     if len(tasks) == 1:
         return _evaluate_task(policy, tasks[0], settings, folder, about, against, words)
     parts = [
@@ -209,6 +233,12 @@ def _command(words: str, suite: str, task: "Suite", settings: "Settings", folder
         rows = f"{settings.first}:{settings.first + int(rows)}"
     engine = "" if settings.engine == "mujoco" else f" --engine {shlex.quote(settings.engine)}"
     return f"morph-vla eval {words} --suite {suite} --episodes {rows}{engine} -o {_shown(folder)}"
+
+
+def _sampler_words(sampler: dict[str, Any]) -> list[str]:
+    """The options that ask for this sampler; none for the default one."""
+    noise = [] if sampler["noise"] == NOISE else ["--noise", f"{sampler['noise']:g}"]
+    return noise + ([] if sampler["steps"] == STEPS else ["--sampler-steps", str(sampler["steps"])])
 
 
 def _shown(path: Path) -> str:

@@ -6,6 +6,7 @@ others it was computed with.
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,24 @@ class CheckpointPolicy:
         robot: str = "",
         batch: int = 20,
         steps: int = 10,
+        noise: float = 1.0,
         seed: int = 0,
         tokenizer_name: str = "",
     ):
         """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation).
 
+        The flow is integrated over `steps` from Gaussian noise times `noise`: 1 samples what was learnt, 0
+        always starts from zeros, so that one observation has one answer, close to the mean of the actions.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
-        Raises MorphVlaError when it is not the one that the checkpoint was trained with, and for a robot that
-        it was not trained on.
+        Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
+        it was not trained on, for less than one step, and for noise that is negative or not finite.
         """
+        if steps < 1:
+            raise MorphVlaError(f"the sampler's steps must be at least 1, not {steps}")
+        if not (math.isfinite(noise) and noise >= 0):
+            raise MorphVlaError(f"the sampler's noise must be a finite number of at least 0, not {noise:g}")
+        self.sampler = {"steps": steps, "noise": float(noise)}
         self.folder, self.about = folder, checkpoint.about(folder)
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
@@ -75,7 +84,7 @@ class CheckpointPolicy:
         if recipe.model.morphology is not None:
             one = body_of(self.robot, recipe.model.morphology.max_joints)
             self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
-        self._sample = jax.jit(_sampler(recipe.model, steps, seed))
+        self._sample = jax.jit(_sampler(recipe.model, steps, noise, seed))
         self._modulations = jax.jit(lambda params: modulations(recipe.model, params, steps))(self.params)
 
     def digest(self) -> str:
@@ -157,17 +166,17 @@ def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
     return robot or known[0]
 
 
-def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
+def _sampler(config: Pi05Config, steps: int, noise: float, seed: int) -> Any:
     """(params, their modulations, observation, [b, 2] episode and step) -> actions [b h a].
 
-    Noise comes from (episode, step).
+    The initial noise is standard normal, from (seed, episode, step), times `noise`.
     """
     key = jax.random.key(seed)
 
     def sample(params: dict[str, Any], table: Modulations, observation: Observation, moments: Any) -> Any:
         def draw(moment: Any) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
-            return jax.random.normal(own, (config.horizon, config.action_dim))
+            return noise * jax.random.normal(own, (config.horizon, config.action_dim))
 
         return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table)
 

@@ -51,6 +51,40 @@ def test_noise_comes_from_episode_and_step(policy):
     assert not np.allclose(one, later)
 
 
+def test_noise_zero_gives_one_answer_and_one_is_the_default(policy, tiny_run):
+    mean = CheckpointPolicy(tiny_run.checkpoint, batch=3, noise=0.0)
+    half = CheckpointPolicy(tiny_run.checkpoint, batch=3, noise=0.5)
+    again = CheckpointPolicy(tiny_run.checkpoint, batch=3, noise=1.0)
+    here, later = ({**observation(2), "step": step} for step in (0, 8))
+    assert np.array_equal(mean.infer(here)["actions"], mean.infer(later)["actions"])
+    assert np.array_equal(again.infer(here)["actions"], policy.infer(here)["actions"])
+    answers = [one.infer(here)["actions"] for one in (mean, half, policy)]
+    distances = [float(np.abs(answers[0] - answer).max()) for answer in answers]
+    assert distances[0] < distances[1] < distances[2]
+    assert (mean.sampler, policy.sampler) == ({"steps": 10, "noise": 0.0}, {"steps": 10, "noise": 1.0})
+
+
+def test_the_number_of_sampler_steps_changes_the_answer(policy, tiny_run):
+    coarse = CheckpointPolicy(tiny_run.checkpoint, batch=3, steps=3)
+    assert coarse.sampler == {"steps": 3, "noise": 1.0}
+    assert not np.array_equal(
+        coarse.infer(observation(1))["actions"], policy.infer(observation(1))["actions"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": 0}, "the sampler's steps must be at least 1, not 0"),
+        ({"noise": -0.5}, r"the sampler's noise must be a finite number of at least 0, not -0\.5"),
+        ({"noise": float("nan")}, "the sampler's noise must be a finite number of at least 0, not nan"),
+    ],
+)
+def test_a_sampler_that_cannot_be_is_refused_in_words(tiny_run, change, words):
+    with pytest.raises(MorphVlaError, match=f"^{words}$"):
+        CheckpointPolicy(tiny_run.checkpoint, **change)
+
+
 def test_a_reloaded_checkpoint_acts_the_same(policy, tiny_run):
     other = CheckpointPolicy(tiny_run.checkpoint, batch=3)
     assert np.array_equal(other.infer(observation(4))["actions"], policy.infer(observation(4))["actions"])
