@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from morph_vla import process
 from morph_vla.cli import records
 from morph_vla.cli.common import add_engine, add_folders, add_json, print_json
 from morph_vla.cli.progress import Bar
@@ -78,6 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.sim import suite
     from morph_vla.sim.rollout import Settings
 
+    process.prepare()
     first, episodes = arguments.episodes or (0, None)
     for name, value in (
         ("episodes", episodes), ("parallel", arguments.parallel), ("open-loop", arguments.open_loop),

@@ -48,9 +48,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 def sentence(done: object) -> str:
     """What was kept and what was dropped, in words."""
+    from morph_vla.sim.begins import tally
     from morph_vla.sim.record import Recording
 
     assert isinstance(done, Recording)
     why = ", ".join(f"{count} {clause}" for clause, count in sorted(done.failed_clauses.items()))
     dropped = f"{done.dropped} dropped" + (f" (failed: {why})" if why else "")
-    return f"kept {done.episodes} of {done.attempted} demonstrations ({done.frames} frames), {dropped}"
+    kept = f"kept {done.episodes} of {done.attempted} demonstrations ({done.frames} frames), {dropped}"
+    return kept if set(done.kinds) <= {"rest"} else f"{kept}; by how they begin: {tally(done.kinds)}"

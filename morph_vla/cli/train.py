@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from morph_vla import process
 from morph_vla.cli.common import add_folders, add_json, print_json
 from morph_vla.cli.progress import Bar
 from morph_vla.errors import MorphVlaError
@@ -52,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Fine-tune by a recipe; a folder with an unfinished run of it goes on from its newest checkpoint."""
+    process.prepare()
     join(arguments)
     recipe = _recipe(arguments)
     if arguments.overwrite:

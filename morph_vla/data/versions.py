@@ -25,7 +25,7 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import pictures
 from morph_vla.data.layout import Entry, Layout
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.pi05.paligemma import cache_folder
+from morph_vla.process import cache_folder
 from morph_vla.robots import dropin
 
 Say = Callable[[str], None]

@@ -15,6 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from morph_vla.errors import ConfigError, require
+from morph_vla.process import cache_folder
 
 BUCKET = "gs://big_vision/paligemma_tokenizer.model"
 HUB = "google/paligemma-3b-pt-224"
@@ -66,14 +67,6 @@ def _find(source: str) -> Path:
         f"tokenizer: no tokenizer at '{source}': no such file; expected a file, a folder with {FILE}, "
         f"'{BUCKET}' or a Hub name such as '{HUB}'"
     )
-
-
-def cache_folder() -> Path:
-    """Where fetched files are kept: `MORPH_VLA_CACHE`, or morph_vla in the user's cache folder."""
-    own = os.environ.get("MORPH_VLA_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "morph_vla"
 
 
 def _from_bucket(source: str) -> Path:

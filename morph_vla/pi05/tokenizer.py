@@ -1,9 +1,9 @@
 """Prompt and state as tokens.
 
 pi0.5 reads the robot's state as text: 256 bins of the normalised values, printed as numbers (openpi:
-`models/tokenizer.py`). Three tokenizers: PaliGemma's own (`paligemma`, from a file, a bucket or the Hub), and two
-that need no file, for small models: `bytes`, one token per byte and one for each number of a state, and `words`,
-one token per word: a third of the tokens, and so much less work.
+`models/tokenizer.py`). Three tokenizers: PaliGemma's own (`paligemma`, from a file, a bucket or the Hub), and
+two that need no file, for small models: `bytes`, one token per byte and one for each number of a state, and
+`words`, one token per word, which makes a prompt half as long.
 """
 
 import hashlib
@@ -106,11 +106,11 @@ class BytesTokenizer:
 
 
 class WordsTokenizer:
-    """`BytesTokenizer`'s numbers and fixed words, and one token for every other word: a row chosen by its SHA-256.
+    """`BytesTokenizer`'s numbers and fixed words, and one token for every other word, chosen by its SHA-256.
 
-    0 pad, 1 end, 2 begin, 3 unknown, 4..1027 the words, then the numbers " -1" to " 255" and the three fixed words
-    of pi0.5's prompt. Letters are lowered and punctuation is left out. Two words may share a row (1 in 1,024): it
-    is no tokenizer for many words, and `decode` gives numbers and fixed words alone.
+    0 pad, 1 end, 2 begin, 3 unknown, 4..1027 the words, then the numbers " -1" to " 255" and the three fixed
+    words of pi0.5's prompt. Case and punctuation are left out. Two words share a token with a chance of 1 in
+    1,024, so it is for few tasks; text cannot be had back from its tokens.
     """
 
     name = "words"
@@ -146,7 +146,7 @@ OFFLINE: Mapping[str, type[BytesTokenizer] | type[WordsTokenizer]] = {
 
 
 def load(name: str) -> Tokenizer:
-    """`bytes`, `words`, `paligemma` (its public bucket), or `paligemma:` and a file, a folder, `gs://...`, a Hub name.
+    """`bytes`, `words`, `paligemma` (its bucket), or `paligemma:` and a file, folder, `gs://...`, Hub name.
 
     Raises ConfigError for another name and for a source that holds no tokenizer.
     """
@@ -191,7 +191,7 @@ def check_same(trained: Mapping[str, Any] | None, tokenizer: Tokenizer, where: s
 
 
 def smooth_numbers(table: Float[np.ndarray, "v d"], tokenizer: Tokenizer) -> Float[np.ndarray, "v d"]:
-    """A start for models trained from scratch with `bytes` or `words`: neighbouring numbers get neighbouring embeddings.
+    """A start from scratch with `bytes` or `words`: neighbouring numbers get neighbouring embeddings.
 
     Rows of the 257 number tokens become sines and cosines of the value at geometrically spaced frequencies
     (a quarter to 64 turns over the range), as large as the other rows. Nothing else changes.

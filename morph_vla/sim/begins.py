@@ -1,9 +1,9 @@
 """Where a demonstration begins: at rest, elsewhere, or after a mistake.
 
-A policy that was only shown the way from rest cannot correct an approach, and never tries a missed grasp again.
-Some demonstrations therefore begin where a policy may end up: what brings the robot there (the *prelude*) is
-executed and not recorded, then the expert is asked what to do from there, and that is recorded. A prelude is a
-sequence of actions, so that every engine executes it.
+A policy that was only shown the way from rest cannot correct an approach, and never tries a missed grasp
+again. Some demonstrations therefore begin where a policy may end up: what brings the robot there (the
+*prelude*) is executed and not recorded; then the expert plans from what it sees, and that is recorded. A
+prelude is a sequence of actions, so that every engine executes it.
 
 | kind | the prelude |
 | --- | --- |
@@ -16,14 +16,15 @@ sequence of actions, so that every engine executes it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.sim.begin import Begin
 from morph_vla.sim.engine import Sight
 from morph_vla.sim.experts import PickAndPlace, Waypoint
-from morph_vla.sim.suite import Begin, Suite
+from morph_vla.sim.suite import Suite
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 SHIFT = (0.12, 0.3)  # how far beside the object a grasp is missed, in shares of `expert.hover`
@@ -65,7 +66,7 @@ def prelude(
 
 
 def _place(suite: Suite, seen: Sight, kind: str, rng: np.random.Generator) -> Float[np.ndarray, "3"]:
-    """A place for the tool [m]; distances are in shares of the expert's `hover`, which grows with the robot."""
+    """A place for the tool [m]; distances are shares of the expert's `hover`, which grows with the robot."""
     spec, hover = suite.expert, suite.expert.hover
     if kind == "near":
         return seen.object_position + hover * rng.uniform([-0.4, -0.4, 0.35], [0.4, 0.4, 1.15])
@@ -108,6 +109,6 @@ def _slip(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> Float[
     return expert.follow(seen, [*stations[: closed + 1], lifted, lost]).actions
 
 
-def tally(kinds: Mapping[str, tuple[int, int]]) -> str:
+def tally(kinds: Mapping[str, Sequence[int]]) -> str:
     """'rest 201 of 202, near 88 of 90': how many attempts of each kind were kept."""
-    return ", ".join(f"{kind} {kept} of {tried}" for kind, (kept, tried) in kinds.items())
+    return ", ".join(f"{kind} {kept} of {attempted}" for kind, (kept, attempted) in kinds.items())

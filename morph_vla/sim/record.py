@@ -25,7 +25,7 @@ import numpy as np
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.dropin import to_plain, write_text
-from morph_vla.sim import record_writer
+from morph_vla.sim import begins, record_writer
 from morph_vla.sim import success as criterion
 from morph_vla.sim.attempts import attempt
 from morph_vla.sim.suite import Suite
@@ -45,6 +45,9 @@ class Recording:
     frames: int
     fps: float
     failed_clauses: dict[str, int]
+    kinds: dict[str, list[int]] = dataclasses.field(
+        default_factory=dict
+    )  # how they begin -> [kept, attempted]
 
     @property
     def dropped(self) -> int:
@@ -194,6 +197,7 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
     unfinished = folder.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     failed: dict[str, int] = {}
+    kinds: dict[str, list[int]] = {}
     frames = kept = 0
     with record_writer.lean():
         dataset = record_writer.create(suite, robot, unfinished)
@@ -201,6 +205,8 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
             if _STOP is not None and _STOP.is_set():
                 raise MorphVlaError("the recording was interrupted")
             episode, clause = demonstrate(engine, number)
+            tally = kinds.setdefault(begins.kind_of(suite.expert.begin, number), [0, 0])
+            tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
             if clause is None:
                 for frame in episode:
                     dataset.add_frame(frame)
@@ -213,7 +219,7 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
                     _COUNTER.value += 1
         dataset.finalize()
     engine.close()
-    summary = {"episodes": kept, "frames": frames, "failed_clauses": failed}
+    summary = {"episodes": kept, "frames": frames, "failed_clauses": failed, "kinds": kinds}
     (unfinished / SUMMARY).write_text(json.dumps(summary))
     unfinished.rename(folder)
     return summary
@@ -254,9 +260,13 @@ def _merge(
     for summary in summaries:
         for clause, count in summary["failed_clauses"].items():
             failed[clause] = failed.get(clause, 0) + count
+    kinds: dict[str, list[int]] = {}
+    for summary in summaries:
+        for kind, counts in summary["kinds"].items():
+            kinds[kind] = [a + b for a, b in zip(kinds.get(kind, [0, 0]), counts, strict=True)]
     result = Recording(
         suite.name, identity, attempted, sum(s["episodes"] for s in summaries),
-        sum(s["frames"] for s in summaries), suite.control_rate, failed,
+        sum(s["frames"] for s in summaries), suite.control_rate, failed, kinds,
     )  # fmt: skip
     (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
     if folder.exists():

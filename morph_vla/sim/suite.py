@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.robots import dropin
+from morph_vla.sim.begin import Begin
 from morph_vla.sim.variation import CameraShift, Light, Variation, draw_cameras, draw_light
 
 Vector3 = tuple[float, float, float]
@@ -113,26 +114,6 @@ class Actuators:
 
 
 @dataclasses.dataclass(frozen=True)
-class Begin:
-    """Where recorded demonstrations begin, as shares of them; see `begins`. Evaluations begin at rest."""
-
-    rest: float = 1.0
-    near: float = 0.0  # the tool beside and above the object
-    target: float = 0.0  # over the target
-    anywhere: float = 0.0  # over the table
-    miss: float = 0.0  # after a grasp beside the object
-    slip: float = 0.0  # after the object was lost on the way
-    shut: float = 0.35  # share of near, target and anywhere with the gripper closed
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Kind -> share, in the order of the keys; they add up to 1."""
-        kinds = [field.name for field in dataclasses.fields(self) if field.name != "shut"]
-        total = sum(getattr(self, kind) for kind in kinds)
-        return {kind: getattr(self, kind) / total for kind in kinds}
-
-
-@dataclasses.dataclass(frozen=True)
 class ExpertSpec:
     """Settings of the scripted expert; see `experts.py`.
 
@@ -163,7 +144,7 @@ class ExpertSpec:
     retreat: float = 0.08  # [m] above it afterwards
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
     grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
-    begin: Begin = Begin()
+    begin: Begin = dataclasses.field(default_factory=Begin)
 
     @property
     def drives_the_link(self) -> bool:
@@ -334,6 +315,7 @@ def _problems(suite: SuiteFile) -> list[str]:
         found.append(
             f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
         )
+    found += suite.expert.begin.problems()
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
             found.append(f"objects.{name}: mass and sizes must be above 0")

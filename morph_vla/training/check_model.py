@@ -12,8 +12,9 @@ from morph_vla.data.layout import Rows
 from morph_vla.data.problems import Problem
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import tokenizer as tokenizers
-from morph_vla.pi05.paligemma import BUCKET, cache_folder
+from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
+from morph_vla.process import cache_folder
 from morph_vla.training.config import Recipe
 from morph_vla.weights import remote
 from morph_vla.weights.inspect import inspect

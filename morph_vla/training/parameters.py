@@ -32,8 +32,8 @@ def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
         new = [leaf for leaf in shapes if leaf.startswith("morphology/") and leaf not in opened.entries]
     elif recipe.tokenizer in tokenizer.OFFLINE and recipe.model.vocab == Pi05Config().vocab:
         raise MorphVlaError(
-            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: {recipe.tokenizer}; "
-            "its numbers would mean other words. Set tokenizer: paligemma"
+            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: "
+            f"{recipe.tokenizer}; its numbers would mean other words. Set tokenizer: paligemma"
         )
 
     def held(leaf: str) -> str:

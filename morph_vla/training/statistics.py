@@ -23,7 +23,7 @@ from morph_vla.data.actions import Kind, to_learn
 from morph_vla.data.lerobot import Recordings
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.pi05.paligemma import cache_folder
+from morph_vla.process import cache_folder
 from morph_vla.robots import dropin
 
 Degenerate = Literal["widen", "refuse"]

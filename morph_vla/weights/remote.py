@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest, require
-from morph_vla.pi05.paligemma import cache_folder
+from morph_vla.process import cache_folder
 from morph_vla.robots import dropin
 
 # What may be said instead of an address. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.

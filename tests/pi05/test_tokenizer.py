@@ -11,6 +11,7 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.pi05 import tokenizer
 
 BYTES = tokenizer.BytesTokenizer()
+BY_WORD = tokenizer.WordsTokenizer()
 WORDS = st.sampled_from(
     ["Task: ", ", State:", ";\nAction: ", " -1", " 0", " 07", " 255", " 256", " 2555", "-1"]
 )
@@ -46,6 +47,40 @@ def test_a_prompt_of_eight_joints_takes_eleven_tokens_and_its_task():
     state = np.linspace(-1, 0.999, 8, dtype=np.float32)
     ids = BYTES.encode(tokenizer.prompt_text("go", state))
     assert len(ids) == 1 + len("go") + 11
+
+
+@given(st.lists(st.text() | WORDS).map("".join))
+def test_any_text_is_tokens_of_the_table(text):
+    ids = BY_WORD.encode(text)
+    assert ids[0] == 2
+    assert all(4 <= i < BY_WORD.vocab for i in ids[1:])
+
+
+def test_a_word_is_one_token_whatever_its_case_and_punctuation():
+    assert BY_WORD.encode("Pick up, the BLOCK.") == BY_WORD.encode("pick up the block")
+    assert len(BY_WORD.encode("pick up the block")) == 5
+
+
+@given(st.integers(-1, 255))
+def test_a_number_of_a_state_is_one_token_beside_words_too(number):
+    assert BY_WORD.encode(f" {number}") == [2, BY_WORD.numbers + number]
+
+
+@pytest.mark.parametrize("text", [" 256", " 007", "7", " 1000"])
+def test_other_numbers_are_words(text):
+    (token,) = BY_WORD.encode(text)[1:]
+    assert 4 <= token < 4 + BY_WORD.rows
+
+
+def test_the_words_of_the_suites_shipped_are_told_apart():
+    from morph_vla.robots import dropin
+    from morph_vla.sim import suite
+
+    names = list(dropin.available("suites"))
+    texts = " ".join(task.task for name in names for task in suite.load_tasks(name))
+    words = set(texts.lower().replace(".", "").split())
+    assert len(words) > 15
+    assert len({BY_WORD.encode(word)[1] for word in words}) == len(words)
 
 
 def test_bins_of_the_state():
@@ -93,7 +128,7 @@ def test_the_tokenizers_names():
     assert tokenizer.load("bytes").name == "bytes"
     with pytest.raises(
         ConfigError,
-        match=r"^tokenizer: 'byte' is not known; choose 'bytes', 'paligemma' or 'paligemma:SOURCE'; "
+        match=r"^tokenizer: 'byte' is not known; choose 'bytes', 'words', 'paligemma' or 'paligemma:SOURCE'; "
         r"did you mean 'bytes'\?$",
     ):
         tokenizer.load("byte")
@@ -133,6 +168,14 @@ def test_numbers_start_smooth_and_other_rows_as_they_were():
     assert one < two < far
     assert len(np.unique(rows.round(4), axis=0)) == 257
     assert not np.shares_memory(found, table)
+
+
+def test_numbers_start_smooth_beside_words_too():
+    table = np.random.default_rng(0).normal(size=(BY_WORD.vocab, 24)).astype(np.float32)
+    found = tokenizer.smooth_numbers(table, BY_WORD)
+    own = slice(BY_WORD.numbers - 1, BY_WORD.numbers + 256)
+    assert not np.array_equal(found[own], table[own])
+    np.testing.assert_array_equal(np.delete(found, own, 0), np.delete(table, own, 0))
 
 
 def test_another_tokenizers_table_is_left_alone():
