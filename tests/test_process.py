@@ -17,7 +17,8 @@ import ctypes, json, resource, sys
 from morph_vla import process
 kept = process.keep_freed_memory() if sys.argv[1] == "kept" else None
 libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
 def use():
     block = libc.malloc(32 << 20)
     ctypes.memset(block, 1, 32 << 20)

@@ -28,8 +28,8 @@ def mujoco() -> ModuleType:
     """The `mujoco` module, set up for a machine without a screen."""
     # Read by mujoco when it is first imported; headless machines have no other renderer.
     os.environ.setdefault("MUJOCO_GL", "egl")
-    # Mesa's software rasteriser starts a thread per core and process; worlds already fill the cores.
-    os.environ.setdefault("LP_NUM_THREADS", "1")
+    # Mesa's software rasteriser starts a thread per core and process; worlds fill the cores already.
+    os.environ.setdefault("LP_NUM_THREADS", "0")
     try:
         return require("mujoco", "sim")
     except (AttributeError, OSError) as error:  # without libEGL the import itself fails

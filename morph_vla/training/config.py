@@ -111,8 +111,10 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """AdamW with linear warm-up and cosine decay."""
+    """AdamW with linear warm-up and cosine decay; or Muon for matrices, with AdamW for everything else."""
 
+    kind: Literal["adamw", "muon"] = "adamw"  # muon: of models from scratch, see `optimizers`
+    matrix_lr: float = 0.02  # of muon: the peak of the rate for matrices; peak_lr is that of all else
     peak_lr: float = 2.5e-5
     warmup: int = 1000
     final_lr_share: float = 0.1

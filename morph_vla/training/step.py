@@ -12,8 +12,9 @@ from morph_vla.pi05 import Observation, Pi05Config
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
-from morph_vla.training.config import Optimizer, Training
+from morph_vla.training.config import Training
 from morph_vla.training.kinds import Params, is_vlm, merge, partition, reached
+from morph_vla.training.optimizers import make_optimizer
 
 __all__ = [
     "Params",
@@ -42,30 +43,6 @@ class State(NamedTuple):
     ema: Params
     optimizer: Any
     step: Array
-
-
-def make_optimizer(
-    config: Optimizer, steps: int
-) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
-    """AdamW behind a global-norm clip, with linear warm-up and cosine decay; and the schedule itself."""
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, config.peak_lr, min(config.warmup, steps - 1), steps, config.peak_lr * config.final_lr_share
-    )
-    adam = optax.adamw(
-        schedule, b1=config.b1, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=_decayed
-    )
-    return optax.chain(optax.clip_by_global_norm(config.clip), adam), schedule
-
-
-UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}
-"""Leaves that weight decay leaves alone, stacked over layers or not."""
-
-
-def _decayed(params: Params) -> Params:
-    """Matrices decay; biases, scales, positions and the plugin's learnt biases and gates do not."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, x: x.ndim > 1 and str(path[-1].key) not in UNDECAYED, params
-    )
 
 
 def start(params: Params, optimizer: optax.GradientTransformation, training: Training) -> State:

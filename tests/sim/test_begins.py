@@ -1,4 +1,4 @@
-"""Where demonstrations begin: shares that are met, preludes that bring the robot there, experts that go on."""
+"""Where demonstrations begin: shares are met, preludes bring the robot there, experts go on from there."""
 
 import dataclasses
 
