@@ -139,6 +139,12 @@ def test_a_comparison_pairs_equal_initial_states():
         "b": "trained",
         "engine_a": None,
         "engine_b": "mujoco 4.0.0",
+        "conditions": [],
+        "unknown": (
+            "a, b do not say the whole criterion, objects, servos and cameras (written before schema 3): "
+            "whether these are the same is unknown"
+        ),
+        "common": None,
         "rate_a": 2 / 7,
         "rate_b": 4 / 7,
         "difference": 4 / 7 - 2 / 7,
