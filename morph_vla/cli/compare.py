@@ -154,11 +154,11 @@ def show(answer: Mapping[str, Any]) -> None:
     for row in rows:
         if row["stopped"]:
             print(f"{row['letter']} was {stopped(row['stopped'])}")
-    if answer["unknown"]:
-        print(f"note: {answer['unknown']}")
     for difference in answer["differences"]:
         print()
         print("\n".join(sentences(difference)))
+    if answer["unknown"] and any(one["difference"] is not None for one in answer["differences"]):
+        print(f"\nnote: {answer['unknown']}")
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
@@ -168,7 +168,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     if found["conditions"]:
         few, more = found["conditions"][:MOST], len(found["conditions"]) - MOST
         rest = f"; and {more} more" if more > 0 else ""
-        lines.append(f"  conditions differ: {'; '.join(few)}{rest}")
+        lines.append(f"  conditions differ (A and {found['letter_b']}): {'; '.join(few)}{rest}")
     if found["common"] is not None:
         lines.append(
             f"  over the {found['common']} episodes that both have, because one was stopped early: "

@@ -60,8 +60,8 @@ def unknown(records: Mapping[str, Mapping[str, Any]]) -> str | None:
         return None
     verb = "does" if len(few) == 1 else "do"
     return (
-        f"{', '.join(few)} {verb} not say the whole criterion, objects, servos and cameras (written before "
-        "schema 3): whether these are the same is unknown"
+        f"{', '.join(few)} {verb} not say the whole criterion, objects, servos, cameras and sampler (written "
+        "before schema 3): whether these are the same is unknown"
     )
 
 
