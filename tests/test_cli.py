@@ -354,6 +354,17 @@ def test_compare_refuses_another_criterion_and_names_other_conditions(run, folde
     assert len(json.loads(run("compare a c --json")[1])["differences"][0]["conditions"]) == 6
 
 
+def test_eval_against_another_criterion_is_refused_before_anything_runs(run, folder):
+    whole_evaluation(folder, "a", 3, 5)
+    begin = "eval nowhere --suite droid_panda:cube_in_bowl --against a -o b"
+    assert run(f"{begin} success.dwell_seconds=0.05")[::2] == (
+        2,
+        "error: a and this evaluation: what is measured differs: success.dwell_seconds: 0.5 and 0.05; "
+        "success rates of different tasks are neither compared nor pooled\n",
+    )
+    assert "nowhere" in run(begin)[2]
+
+
 def test_compare_says_once_what_old_records_do_not_say(run, folder):
     whole_evaluation(folder, "a", 3, 5)
     for name in "bc":
@@ -449,8 +460,8 @@ def test_merge_makes_one_record_of_two_halves(run, folder):
     assert status == 0
     assert out.splitlines() == [
         "trained: 7 of 13 succeeded, 53.8% [29.1, 76.8] (95% Wilson), median 2.5 s to success",
-        "note: b, a do not say the whole criterion, objects, servos, cameras and sampler (written before schema "
-        "3): whether these are the same is unknown",
+        "note: b, a do not say the whole criterion, objects, servos, cameras and sampler (written before "
+        "schema 3): whether these are the same is unknown",
         "c/record.json, from 2 parts, with 0 videos",
     ]
     assert json.loads((folder / "c/record.json").read_text())["trials"] == whole["trials"]

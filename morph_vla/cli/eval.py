@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
-    from morph_vla.sim import suite
+    from morph_vla.sim import comparison, rollout, suite
     from morph_vla.sim.rollout import Settings
 
     process.prepare()
@@ -93,6 +93,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise MorphVlaError("--stop-when-decided wants --against RECORD: the evaluation to be better than")
     against = records.evaluation(arguments.against) if arguments.against else None
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
+    if against:
+        parts = [rollout.suite_facts(task, ()) for task in chosen]
+        tasks = {key: own for part in parts for key, own in part["tasks"].items()}
+        this = {"suite": {**parts[0], "tasks": tasks}}
+        comparison.check_comparable({str(arguments.against): against, "this evaluation": this})
     settings = Settings(
         episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
         answer_seconds=arguments.timeout, first=first, engine=arguments.engine,
