@@ -316,6 +316,110 @@ def test_compare_takes_several_tasks_and_several_records(run, folder):
     assert [point["step"] for point in panel["runs"][0]["points"]] == [0, 3, 5]
 
 
+def whole_evaluation(folder, name: str, successes: int, trials: int, *overrides: str, **changes) -> None:
+    """A record of schema 3 at `folder/name`, with its whole suite and its policy's sampler."""
+    from morph_vla.sim import rollout, suite
+
+    facts = rollout.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ())
+    policy = {"name": name, "step": 5, "sampler": {"steps": 10, "noise": 1.0}}
+    found = {
+        **an_evaluation(successes, trials),
+        "schema": 3,
+        "suite": facts,
+        "policy": policy,
+        "open_loop": 8,
+    }
+    (folder / name).write_text(json.dumps({**found, **changes}))
+
+
+def test_compare_refuses_another_criterion_and_names_other_conditions(run, folder):
+    whole_evaluation(folder, "a", 3, 5)
+    whole_evaluation(folder, "b", 3, 5, "success.dwell_seconds=0.05")
+    assert run("compare a b") == (
+        2,
+        "",
+        "error: a and b: what is measured differs: success.dwell_seconds: 0.5 and 0.05; success rates of "
+        "different tasks are neither compared nor pooled\n",
+    )
+    mean = {"name": "mean", "step": 5, "sampler": {"steps": 10, "noise": 0.0}}
+    lights = [f"cameras.exterior.{key}=64" for key in ("width", "height", "fovy")]
+    whole_evaluation(folder, "c", 4, 5, *lights, "variation.light=0.5", policy=mean, open_loop=16)
+    status, out, _ = run("compare a c")
+    assert (status, out.splitlines()[-1]) == (
+        0,
+        "  conditions differ (A and B): variation.light: 0.0 and 0.5; cameras.exterior.fovy: 48.0 and 64.0; "
+        "cameras.exterior.width: 96 and 64; cameras.exterior.height: 96 and 64; sampler.noise: 1.0 and 0.0; "
+        "and 1 more",
+    )
+    assert len(json.loads(run("compare a c --json")[1])["differences"][0]["conditions"]) == 6
+
+
+def test_eval_against_another_criterion_is_refused_before_anything_runs(run, folder):
+    whole_evaluation(folder, "a", 3, 5)
+    begin = "eval nowhere --suite droid_panda:cube_in_bowl --against a -o b"
+    assert run(f"{begin} success.dwell_seconds=0.05")[::2] == (
+        2,
+        "error: a and this evaluation: what is measured differs: success.dwell_seconds: 0.5 and 0.05; "
+        "success rates of different tasks are neither compared nor pooled\n",
+    )
+    assert "nowhere" in run(begin)[2]
+
+
+def test_compare_says_once_what_old_records_do_not_say(run, folder):
+    whole_evaluation(folder, "a", 3, 5)
+    for name in "bc":
+        suite = {"name": "droid_panda", "version": 1, "seed": 20264, "robot": "panda"}
+        (folder / name).write_text(json.dumps({**an_evaluation(4, 5), "suite": suite}))
+    status, out, _ = run("compare a b c")
+    assert (status, out.count("note: ")) == (0, 1)
+    assert out.splitlines()[-1].startswith("note: B, C do not say the whole criterion, objects, servos, came")
+
+
+STOPPED = {"reason": "decided: the earlier one is better (from episode 3 on)", "episodes": 3, "of": 7}
+
+
+def test_compare_pairs_a_stopped_record_on_the_common_rows_and_says_so(run, folder):
+    whole_evaluation(folder, "a", 5, 7)
+    whole_evaluation(folder, "b", 1, 3, stopped=STOPPED)
+    status, out, _ = run("compare a b")
+    assert status == 0
+    assert f"B was stopped after 3 of 7 episodes: {STOPPED['reason']}" in out.splitlines()
+    assert "; same initial states: both 1, only A 2, only B 0, neither 0;" in out
+    assert out.splitlines()[-1] == (
+        "  over the 3 episodes that both have, because one was stopped early: an interval after an early "
+        "stop is tilted towards its decision"
+    )
+
+
+def test_eval_says_the_decision_of_an_early_stop_and_no_interval(folder, capsys):
+    import argparse
+
+    from morph_vla.cli import eval as command
+    from morph_vla.sim import statistics
+
+    for name, successes, trials, more in (("a", 5, 7, {}), ("b", 1, 3, {"stopped": STOPPED})):
+        whole_evaluation(folder, name, successes, trials, **more)
+    against, record = (json.loads((folder / name).read_text()) for name in "ab")
+    record["summary"] = statistics.summarise(record["trials"])
+    arguments = argparse.Namespace(output=folder / "b", against=folder / "a", json=False)
+    command.show(record, arguments, against)
+    assert capsys.readouterr().out.splitlines() == [
+        f"b: stopped after 3 of 7 episodes: {STOPPED['reason']}",
+        "1 of 3 succeeded until then: after an early stop read the decision, not the rate; the same command "
+        "without --stop-when-decided runs the rest",
+        str(folder / "b/record.json"),
+    ]
+    arguments.json = True
+    command.show(record, arguments, against)
+    assert json.loads(capsys.readouterr().out)["stopped"] == STOPPED
+    del record["stopped"]
+    arguments.json = False
+    command.show(record, arguments, against)
+    out = capsys.readouterr().out
+    assert out.startswith("b: 1 of 3 succeeded, 33.3% [")
+    assert "95% interval [" in out
+
+
 def test_compare_refuses_other_suites_and_one_record(run, folder):
     (folder / "a").write_text(json.dumps(an_evaluation(3, 5)))
     other = an_evaluation(3, 5)
@@ -356,6 +460,8 @@ def test_merge_makes_one_record_of_two_halves(run, folder):
     assert status == 0
     assert out.splitlines() == [
         "trained: 7 of 13 succeeded, 53.8% [29.1, 76.8] (95% Wilson), median 2.5 s to success",
+        "note: b, a do not say the whole criterion, objects, servos, cameras and sampler (written before "
+        "schema 3): whether these are the same is unknown",
         "c/record.json, from 2 parts, with 0 videos",
     ]
     assert json.loads((folder / "c/record.json").read_text())["trials"] == whole["trials"]
@@ -373,7 +479,7 @@ def test_compare_says_why_episodes_are_not_paired(run, folder):
         (folder / name).write_text(json.dumps(an_evaluation(3, trials)))
     assert (
         run("compare a b")[1]
-        .splitlines()[-1]
+        .splitlines()[-3]
         .endswith("(Newcombe 1998, method 10); not paired: the episodes differ: 0 only in a, 2 only in b")
     )
     (folder / "a").write_text(json.dumps(an_evaluation(0, 0)))

@@ -46,6 +46,25 @@ def test_what_has_none_of_the_rows_cannot_be_decided_against(run, folder, tiny_r
     )
 
 
+def test_another_criterion_is_never_already_there(run, folder, tiny_run):
+    begin = f"eval {tiny_run.checkpoint} {SHORT} {QUICK} --episodes 1 --videos 0 -o a"
+    loose = f"{begin} success.dwell_seconds=0.1 success.max_speed=9"
+    assert run(begin)[0] == 0
+    assert "already there: a/record.json" in run(begin)[2]
+    status, _, err = run(loose)
+    assert status == 0
+    assert "already there" not in err
+    assert (
+        "warning: a held another evaluation (success.dwell_seconds: 0.5 there, 0.1 here; success.max_speed: "
+        "0.02 there, 9.0 here); it is kept in a/earlier-1\n"
+    ) in err
+    record = json.loads((folder / "a/record.json").read_text())
+    assert record["overrides"][-2:] == ["success.dwell_seconds=0.1", "success.max_speed=9"]
+    assert record["policy"]["batch"] == 10
+    assert "already there: a/record.json" in run(loose)[2]
+    assert run("compare a a/earlier-1")[0] == 2
+
+
 def test_other_actions_an_answer_are_another_evaluation(run, folder, evaluated):
     other = json.loads((folder / "b/record.json").read_text())
     (folder / "b/record.json").write_text(json.dumps({**other, "open_loop": 3}))

@@ -15,6 +15,7 @@ EXAMPLES = """
   morph-vla compare runs/first/eval500 runs/first/eval1000 runs/first/eval1500 --plot runs/first/curve.svg
   morph-vla compare runs/before runs/after --sequential
 """
+MOST = 5  # conditions named in the line; all are in --json
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -109,6 +110,7 @@ def compared(given: Sequence[Path], found: Sequence[Mapping[str, Any]]) -> dict[
             "record": str(path),
             "suite": (record.get("suite") or {}).get("name"),
             "engine": comparison.engine_label(record),
+            "stopped": record.get("stopped"),
             "summary": statistics.summarise(statistics.trials_of(record)),
         }
         for letter, path, record in zip(LETTERS, given, found, strict=False)
@@ -117,7 +119,13 @@ def compared(given: Sequence[Path], found: Sequence[Mapping[str, Any]]) -> dict[
         {"letter_a": "A", "letter_b": row["letter"], **comparison.compare(found[0], record)}
         for row, record in zip(rows[1:], found[1:], strict=True)
     ]
-    return {"evaluations": rows, "differences": differences, "curves": curves.curves(found)}
+    unknown = comparison.unknown(dict(zip(LETTERS, found, strict=False)))
+    return {
+        "evaluations": rows,
+        "differences": differences,
+        "unknown": unknown,
+        "curves": curves.curves(found),
+    }
 
 
 def show(answer: Mapping[str, Any]) -> None:
@@ -143,18 +151,37 @@ def show(answer: Mapping[str, Any]) -> None:
         print("engines: " + ", ".join(f"{row['letter']} {row['engine'] or 'not said'}" for row in rows))
     for row in rows:
         print(f"{row['letter']}: {row['record']}")
+    for row in rows:
+        if row["stopped"]:
+            print(f"{row['letter']} was {stopped(row['stopped'])}")
     for difference in answer["differences"]:
         print()
         print("\n".join(sentences(difference)))
+    if answer["unknown"] and any(one["difference"] is not None for one in answer["differences"]):
+        print(f"\nnote: {answer['unknown']}")
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
     """What `comparison.compare` found, in words: over all trials, then by task."""
     name = f"{found['letter_b']} - {found['letter_a']}"
     lines = [f"{name}: {_difference(found, found['letter_b'])}"]
+    if found["conditions"]:
+        few, more = found["conditions"][:MOST], len(found["conditions"]) - MOST
+        rest = f"; and {more} more" if more > 0 else ""
+        lines.append(f"  conditions differ (A and {found['letter_b']}): {'; '.join(few)}{rest}")
+    if found["common"] is not None:
+        lines.append(
+            f"  over the {found['common']} episodes that both have, because one was stopped early: "
+            "an interval after an early stop is tilted towards its decision"
+        )
     return lines + [
         f"  {task}: {_difference(own, found['letter_b'])}" for task, own in found["tasks"].items()
     ]
+
+
+def stopped(facts: Mapping[str, Any]) -> str:
+    """'stopped after 20 of 50 episodes: decided: ...'."""
+    return f"stopped after {facts['episodes']} of {facts['of']} episodes: {facts['reason']}"
 
 
 def rate(summary: Mapping[str, Any] | None) -> str:

@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
-    from morph_vla.sim import suite
+    from morph_vla.sim import comparison, rollout, suite
     from morph_vla.sim.rollout import Settings
 
     process.prepare()
@@ -93,6 +93,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise MorphVlaError("--stop-when-decided wants --against RECORD: the evaluation to be better than")
     against = records.evaluation(arguments.against) if arguments.against else None
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
+    if against:
+        parts = [rollout.suite_facts(task, ()) for task in chosen]
+        tasks = {key: own for part in parts for key, own in part["tasks"].items()}
+        this = {"suite": {**parts[0], "tasks": tasks}}
+        comparison.check_comparable({str(arguments.against): against, "this evaluation": this})
     settings = Settings(
         episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
         answer_seconds=arguments.timeout, first=first, engine=arguments.engine,
@@ -103,19 +108,30 @@ def run(arguments: argparse.Namespace) -> None:
         against if arguments.stop_when_decided else None, arguments.overrides,
         noise=arguments.noise, steps=arguments.sampler_steps,
     )  # fmt: skip
+    show(record, arguments, against)
+
+
+def show(record: dict[str, Any], arguments: argparse.Namespace, against: dict[str, Any] | None) -> None:
+    """What an evaluation came to, and beside `against`; if stopped early, its decision and no interval."""
+    from morph_vla.cli import compare
+
+    path, stopped = arguments.output / "record.json", record.get("stopped")
     if arguments.json:
-        print_json({"record": str(arguments.output / "record.json"), **record["summary"]})
+        print_json({"record": str(path), **({"stopped": stopped} if stopped else {}), **record["summary"]})
+        return
+    if stopped:
+        counted = f"{record['summary']['successes']} of {record['summary']['trials']} succeeded"
+        print(f"{record['policy']['name']}: {compare.stopped(stopped)}")
+        print(
+            f"{counted} until then: after an early stop read the decision, not the rate; the same command "
+            "without --stop-when-decided runs the rest"
+        )
     else:
         print(sentence(record))
-        if record.get("stopped"):
-            stopped = record["stopped"]
-            print(f"stopped after {stopped['episodes']} of {stopped['of']} episodes: {stopped['reason']}")
-        print(arguments.output / "record.json")
-        if against:
-            from morph_vla.cli import compare
-
-            print()
-            compare.show(compare.compared([arguments.against, arguments.output], [against, record]))
+    print(path)
+    if against and not stopped:
+        print()
+        compare.show(compare.compared([arguments.against, arguments.output], [against, record]))
 
 
 def _rows(words: str) -> tuple[int, int]:
@@ -163,13 +179,7 @@ def evaluate(
     engines.check(settings.engine)
     if engines.split(settings.engine)[0] == "mujoco":
         require_gl()
-    policy = CheckpointPolicy(
-        checkpoint,
-        robot=tasks[0].robot,
-        batch=-(-settings.parallel // settings.groups),
-        steps=steps,
-        noise=noise,
-    )
+    policy = CheckpointPolicy(checkpoint, robot=tasks[0].robot, steps=steps, noise=noise)
     for task in tasks:
         problems = mismatches(policy, task)
         if problems:
@@ -180,12 +190,13 @@ def evaluate(
         "step": policy.about["step"],
         "sha256": policy.digest(),  # a checkpoint trained anew in the same place is another policy
         "sampler": policy.sampler,
+        "batch": policy.batch,
     }
     words = shlex.join([_shown(checkpoint), *overrides, *_sampler_words(policy.sampler)])
     if len(tasks) == 1:
-        return _evaluate_task(policy, tasks[0], settings, folder, about, against, words)
+        return _evaluate_task(policy, tasks[0], settings, folder, about, against, words, overrides)
     parts = [
-        _evaluate_task(policy, task, settings, folder / task.task_key, about, against, words)
+        _evaluate_task(policy, task, settings, folder / task.task_key, about, against, words, overrides)
         for task in tasks
     ]
     whole = combine(parts, _command(words, tasks[0].name, tasks[0], settings, folder))
@@ -202,6 +213,7 @@ def _evaluate_task(
     about: dict[str, Any],
     against: dict[str, Any] | None,
     words: str,
+    overrides: Sequence[str],
 ) -> dict[str, Any]:
     import json
 
@@ -209,7 +221,7 @@ def _evaluate_task(
     from morph_vla.serving.expectations import doubts
     from morph_vla.sim import rollout, sequential
 
-    suite = {"name": task.name, "version": task.version, "seed": task.seed}
+    suite = rollout.suite_facts(task, ())
     stop = sequential.stopper(against, suite, task.task_key, settings.first) if against else None
     notes = doubts(policy, task)
     for note in notes:
@@ -220,6 +232,7 @@ def _evaluate_task(
     with Bar(f"evaluating {about['name']}, {task.task_key}", episodes, "episode") as bar:
         record = rollout.evaluate(
             task, policy, settings, about=about, folder=folder, command=command, notes=notes, stop=stop,
+            overrides=overrides, say=lambda said: print(f"\nwarning: {said}", file=sys.stderr),
             progress=lambda done, _total, won: bar.at(done, successes=str(won)),
         )  # fmt: skip
     if record == earlier:
@@ -234,7 +247,8 @@ def _command(words: str, suite: str, task: "Suite", settings: "Settings", folder
     if settings.first:
         rows = f"{settings.first}:{settings.first + int(rows)}"
     engine = "" if settings.engine == "mujoco" else f" --engine {shlex.quote(settings.engine)}"
-    return f"morph-vla eval {words} --suite {suite} --episodes {rows}{engine} -o {_shown(folder)}"
+    loop = "" if settings.open_loop == 8 else f" --open-loop {settings.open_loop}"
+    return f"morph-vla eval {words} --suite {suite} --episodes {rows}{loop}{engine} -o {_shown(folder)}"
 
 
 def _sampler_words(sampler: dict[str, Any]) -> list[str]:

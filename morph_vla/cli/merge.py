@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from morph_vla.cli.eval import sentence
     from morph_vla.robots.dropin import write_text
-    from morph_vla.sim import merging
+    from morph_vla.sim import comparison, merging
 
     target = arguments.output / "record.json"
     if target.exists():
@@ -44,11 +44,15 @@ def run(arguments: argparse.Namespace) -> None:
     record = {**merging.merge(parts), "command": command}
     copied = merging.videos(parts, {name: folder for name, (folder, _) in found.items()}, arguments.output)
     write_text(target, json.dumps(record, indent=1))
-    gap = merging.missing(record)
+    gap, unknown = merging.missing(record), comparison.unknown(parts)
     if arguments.json:
-        print_json({"record": str(target), "videos": copied, "missing": gap, **record["summary"]})
+        print_json(
+            {"record": str(target), "videos": copied, "missing": gap, "unknown": unknown, **record["summary"]}
+        )
         return
     print(sentence(record))
     if gap:
         print(gap)
+    if unknown:
+        print(f"note: {unknown}")
     print(f"{target}, from {len(parts)} parts, with {copied} videos")

@@ -1,7 +1,8 @@
 """A checkpoint that answers observations with actions (`sim.engine` has the table of keys, shapes and units).
 
-Random numbers come from (seed, episode, step) of the observation, so that an answer does not depend on which
-others it was computed with.
+Random numbers come from (seed, episode, step) of the observation, and observations are always computed
+`BATCH` at a time, filled up where there are fewer: sums of another size are rounded otherwise. So an answer
+does not depend on which others it was computed with, bit for bit.
 """
 
 import hashlib
@@ -34,6 +35,8 @@ from morph_vla.robots import dropin
 from morph_vla.training import checkpoint
 from morph_vla.training.config import Recipe
 
+BATCH = 10  # what 20 environments in two groups ask at once, the default of an evaluation
+
 
 class CheckpointPolicy:
     """The averaged parameters of a checkpoint, with the recipe's preprocessing, driving one of its robots."""
@@ -43,13 +46,14 @@ class CheckpointPolicy:
         folder: Path,
         *,
         robot: str = "",
-        batch: int = 20,
+        batch: int = BATCH,
         steps: int = 10,
         noise: float = 1.0,
         seed: int = 0,
         tokenizer_name: str = "",
     ):
-        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation).
+        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation);
+        two policies of another `batch` may differ in the last bits.
 
         The flow is integrated over `steps` from Gaussian noise times `noise`: 1 samples what was learnt, 0
         always starts from zeros, so that one observation has one answer, close to the mean of the actions.

@@ -1,6 +1,8 @@
 """The difference of two evaluations: paired where both met the same initial states, else independent.
 
-Pure functions of evaluation records. Trials are paired by (task, episode).
+Pure functions of evaluation records. Trials are paired by (task, episode). Where two records say that what
+they measured is not the same (`identity.MEASURED`), there is no difference of rates; conditions may differ,
+and are named.
 """
 
 from collections import Counter
@@ -8,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import identity
 from morph_vla.sim.intervals import NEWCOMBE, TANGO, mcnemar, newcombe, tango
 from morph_vla.sim.statistics import by_task, policy_label, summarise, task_of, trials_of
 
@@ -23,12 +26,14 @@ def compare(
     and `paired` counts the episodes that both, only a, only b or neither solved, with the exact McNemar p
     value. Otherwise they are Newcombe's interval of independent samples, `paired` is None and `reason` says
     why. `independent` is Newcombe's in either case. What was not measured, or cannot be compared because the
-    suites, their versions or their tasks differ, has the difference None and a reason, never 0.
+    suites, their versions, their tasks or what counts as success differ, has the difference None and a
+    reason, never 0. Where one was stopped early, all speak of the episodes that both have, and `common`
+    counts them. `conditions` names what else differs, and `unknown` what cannot be told.
     Raises MorphVlaError as `summarise` does.
     """
     apart = why_not_comparable(record_a, record_b)
-    a, b = trials_of(record_a), trials_of(record_b)
-    whole = _compare(a, b, apart, why_not_paired(record_a, record_b), confidence)
+    a, b, common = _common(record_a, record_b)
+    whole = _compare(a, b, apart, _unpaired(record_a, record_b, a, b), confidence)
     shared = [task for task in by_task(a) if task and task in by_task(b)]
     suites = suite_difference(record_a, record_b)
     tasks = {}
@@ -40,9 +45,24 @@ def compare(
         "b": policy_label(record_b),
         "engine_a": engine_label(record_a),
         "engine_b": engine_label(record_b),
+        "conditions": [one.words() for one in identity.conditions(record_a, record_b)],
+        "unknown": unknown({"a": record_a, "b": record_b}),
+        "common": common,
         **whole,
         "tasks": tasks,
     }
+
+
+def unknown(records: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """In words, which of the records (by name) do not hold their whole suite; None where all do."""
+    few = [name for name, record in records.items() if not identity.is_whole(record)]
+    if not few:
+        return None
+    verb = "does" if len(few) == 1 else "do"
+    return (
+        f"{', '.join(few)} {verb} not say the whole criterion, objects, servos, cameras and sampler (written "
+        "before schema 3): whether these are the same is unknown"
+    )
 
 
 def why_not_comparable(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> str | None:
@@ -59,17 +79,22 @@ def why_not_comparable(record_a: Mapping[str, Any], record_b: Mapping[str, Any])
 def suite_difference(
     record_a: Mapping[str, Any], record_b: Mapping[str, Any], *, seeds: bool = False
 ) -> str | None:
-    """In words, where two records say that they are of other suites, versions of one, or on demand seeds."""
+    """In words, where two records say that they measure different things; None where they do not.
+
+    These are other suites or versions of one, another robot, control rate, length, criterion, object or text,
+    and on demand seeds.
+    """
     keys = [("name", "suites"), ("version", "versions of the suite"), *([("seed", "seeds")] if seeds else [])]
     for key, words in keys:
         a, b = (_suite(record).get(key) for record in (record_a, record_b))
         if a is not None and b is not None and a != b:
             return f"the {words} differ: {a} and {b}"
-    return None
+    measured = identity.measured(record_a, record_b)
+    return f"what is measured differs: {identity.listed(measured)}" if measured else None
 
 
 def check_comparable(records: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise MorphVlaError where records (by where they are from) are not of one suite and one version."""
+    """Raise MorphVlaError where records (by where they are from) do not measure the same thing."""
     first_name, first = next(iter(records.items()))
     for name, record in records.items():
         difference = suite_difference(first, record)
@@ -149,6 +174,20 @@ def _compare(
         else None,
         "reason": apart or unpaired,
     }
+
+
+def _common(
+    record_a: Mapping[str, Any], record_b: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], int | None]:
+    """The trials of each, and how many both have where one was stopped early: then only those, else None."""
+    a, b = list(trials_of(record_a)), list(trials_of(record_b))
+    if not (record_a.get("stopped") or record_b.get("stopped")):
+        return a, b, None
+    shared = by_key(a).keys() & by_key(b).keys()
+    if not shared:
+        return a, b, None
+    a, b = ([one for one in own if (task_of(one), one["episode"]) in shared] for own in (a, b))
+    return a, b, len(shared)
 
 
 def _paired(trials_a: Sequence[Mapping[str, Any]], trials_b: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -5,15 +5,18 @@ took half of the table, or an evaluation and the rest of it. Pure functions of r
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import identity
 from morph_vla.sim.comparison import Key, by_key
 from morph_vla.sim.statistics import check_trials, summarise, trials_of
 
 ABSENT = "(not said)"
+DIGESTS = ("resolved_sha256",)  # of what is compared itself
+SINCE_3 = (".resolved.", ".sampler.", "policy.batch")  # facts that records before schema 3 do not have
 NAMES = ("name", "checkpoint")  # of a policy: where it lay, which may differ between two machines
 
 
@@ -87,12 +90,14 @@ def missing(record: Mapping[str, Any]) -> str | None:
 def _check_same(name_a: str, a: Mapping[str, Any], name_b: str, b: Mapping[str, Any]) -> None:
     left, right = _identity(a), _identity(b)
     shared = _tasks(a).keys() & _tasks(b).keys()  # parts may also be tasks
-    left |= {f"suite.tasks.{task}": _tasks(a)[task] for task in shared}
-    right |= {f"suite.tasks.{task}": _tasks(b)[task] for task in shared}
+    left |= _task_facts(a, shared)
+    right |= _task_facts(b, shared)
+    unknown = () if identity.is_whole(a) and identity.is_whole(b) else SINCE_3
     differences = [
         f"{key}: {left.get(key, ABSENT)!r} in {name_a}, {right.get(key, ABSENT)!r} in {name_b}"
         for key in sorted(left.keys() | right.keys())
         if left.get(key, ABSENT) != right.get(key, ABSENT)
+        and not ((key not in left or key not in right) and any(part in key for part in unknown))
     ]
     if differences:
         raise MorphVlaError(
@@ -108,13 +113,16 @@ def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
     if policy.get("sha256"):
         policy = {key: value for key, value in policy.items() if key not in NAMES}
     groups = {"suite": record.get("suite") or {}, "policy": policy, "engine": record.get("engine") or {}}
-    facts = {
-        f"{group}.{key}": value
-        for group, own in groups.items()
-        for key, value in own.items()
-        if (group, key) != ("suite", "tasks")
-    }
-    return {**facts, "open_loop": record.get("open_loop")}
+    facts: dict[str, Any] = {"open_loop": record.get("open_loop")}
+    for group, own in groups.items():
+        facts |= identity.flat({key: value for key, value in own.items() if key != "tasks"}, group)
+    return facts
+
+
+def _task_facts(record: Mapping[str, Any], tasks: Collection[str]) -> dict[str, Any]:
+    """What a record says of these tasks, by dotted name, without digests of what is said itself."""
+    own = {task: {k: v for k, v in _tasks(record)[task].items() if k not in DIGESTS} for task in tasks}
+    return identity.flat(own, "suite.tasks") if own else {}
 
 
 def _tasks(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,17 +147,26 @@ def _place(record: Mapping[str, Any], key: Key) -> tuple[int, str, int]:
 def _shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Everything about the evaluation that does not depend on how it was cut up."""
     first = records[0]
+    least = next((one for one in records if not identity.is_whole(one)), first)  # nobody says more for it
     most = max(records, key=lambda one: len(_tasks(one)))  # its tasks are in the suite's order
-    tasks = _tasks(most) | {task: facts for one in records for task, facts in _tasks(one).items()}
+    tasks = {task: _known(task, records) for task in _tasks(most)}
+    tasks |= {task: _known(task, records) for one in records for task in _tasks(one) if task not in tasks}
     suite = {**(first.get("suite") or {}), **({"tasks": tasks} if tasks else {})}
     rows = [one["rows"] for one in records if one.get("rows")]
     return {
-        "schema": first.get("schema"),
+        "schema": min((one["schema"] for one in records if one.get("schema")), default=None),
         "kind": "evaluation",
         "suite": suite,
-        **{key: first.get(key) for key in ("policy", "engine", "open_loop")},
+        **{key: least.get(key) for key in ("policy", "engine", "open_loop")},
+        **({"overrides": least["overrides"]} if "overrides" in least else {}),
         **({"rows": [min(row[0] for row in rows), max(row[1] for row in rows)]} if rows else {}),
     }
+
+
+def _known(task: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What every part that has the task says of it: what one of them leaves out is unknown of the whole."""
+    every = [_tasks(one)[task] for one in records if task in _tasks(one)]
+    return {key: value for key, value in every[0].items() if all(key in one for one in every)}
 
 
 def _made(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ an episode's initial state, and where its policy takes random numbers from, depe
 """
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import time
@@ -18,14 +18,16 @@ from typing import Any
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import engines, statistics
+from morph_vla.robots.dropin import to_plain
+from morph_vla.sim import engines, identity, statistics, workers
 from morph_vla.sim.asking import Asker
 from morph_vla.sim.engine import Policy
 from morph_vla.sim.flights import Flights
 from morph_vla.sim.journal import Journal
 from morph_vla.sim.suite import InitialState, Suite, fingerprint, initial_states
 
-SCHEMA = 2
+SCHEMA = 3
+LOG = logging.getLogger(__name__)
 Stop = Callable[[Sequence[dict[str, Any]]], str | None]  # the trials so far -> why it is enough, or None
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
@@ -56,25 +58,30 @@ def evaluate(
     notes: Sequence[str] = (),
     progress: Callable[[int, int, int], None] | None = None,
     stop: Stop | None = None,
+    overrides: Sequence[str] = (),
+    say: Callable[[str], None] = LOG.warning,
 ) -> dict[str, Any]:
     """Run `policy` on the suite's table of initial states and return the record (see the README).
 
     `about` describes the policy in the record; with `folder`, finished episodes are kept there as they end
-    (an interrupted evaluation of the same policy and table goes on, also with more rows) and videos are
-    written to its `videos/`. `notes` are sentences for the record, to which it adds what went wrong without
-    costing an episode. `progress` is called with (episodes done, episodes in all, successes).
+    (an interrupted evaluation of the same policy and suite goes on, also with more rows) and videos are
+    written to its `videos/`. Another evaluation there, by the whole suite, policy, engine or actions per
+    answer, is moved into `earlier-1` in it, and `say` is told so. `overrides` are those that the suite was
+    loaded with, for the record. `notes` are sentences for the record, to which it adds what went wrong
+    without costing an episode. `progress` is called with (episodes done, episodes in all, successes).
     `stop` is asked after every episode: with a reason, no further one is begun, those that were begun are
     finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
+    workers.check_main()
     engines.check(settings.engine)
     about = about or {"name": type(policy).__name__, "checkpoint": None, "step": None}
     joints = len(robots.load(suite.robot).joints)
     count = suite.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    facts = _facts(suite, table, about, settings)
-    journal = Journal(folder, _identity(facts), {**facts, "rows": [rows.start, rows.stop]})
+    facts = {**_facts(suite, table, about, settings), "overrides": list(overrides)}
+    journal = Journal(folder, {**facts, "rows": [rows.start, rows.stop]}, say)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
     reason = stop(list(trials.values())) if stop and trials else None
@@ -172,27 +179,28 @@ def _facts(
     return {
         "schema": SCHEMA,
         "kind": "evaluation",
-        "suite": _suite_facts(suite, table),
+        "suite": suite_facts(suite, table),
         "policy": about,
         "engine": engines.facts(settings.engine),
         "open_loop": settings.open_loop,
     }
 
 
-def _suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
-    """What the suite's tasks share, and its one task."""
+def suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
+    """What a record says of a suite: what its tasks share, and its one task."""
     return {
         "name": suite.name,
         "version": suite.version,
         "seed": suite.seed,
         "robot": suite.robot,
         "control_rate": suite.control_rate,
-        "variation": dataclasses.asdict(suite.variation),
+        "variation": to_plain(suite.variation),
         "tasks": {suite.task_key: _task_facts(suite, table)},
     }
 
 
 def _task_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
+    whole = identity.resolved(suite)
     return {
         "task": suite.task,
         "episode_seconds": suite.episode_seconds,
@@ -203,9 +211,6 @@ def _task_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
             "high": list(suite.success.high),
         },
         "initial_states_sha256": fingerprint(table),
+        "resolved": whole,
+        "resolved_sha256": identity.digest(whole),
     }
-
-
-def _identity(facts: dict[str, Any]) -> str:
-    """What two evaluations must share for one to continue the other; how many rows they take is not of it."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

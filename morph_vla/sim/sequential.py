@@ -36,7 +36,7 @@ def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> di
     """Task -> (a succeeded, b succeeded) of each episode in the table's order, up to the first one lacks.
 
     The task is "" where trials name none. The records may be unfinished. Raises MorphVlaError where they are
-    not of the same suite and version, or where an episode began in different states.
+    not of the same suite and criterion, or where an episode began in different states.
     """
     check_comparable({"A": record_a, "B": record_b})
     a, b = by_key(trials_of(record_a)), by_key(trials_of(record_b))
@@ -68,8 +68,9 @@ def stopper(
 ) -> Callable[[Sequence[Mapping[str, Any]]], str | None]:
     """For `rollout.evaluate`: why the trials so far are enough beside the record `against`, or None.
 
-    They are of `task`, from row `first` of the table on; `suite` holds name, version and seed. Raises
-    MorphVlaError where the two are of other suites, versions or seeds, or where `against` has no such trial.
+    They are of `task`, from row `first` of the table on; `suite` is what the record will say of it, at least
+    name, version and seed. Raises MorphVlaError where the two measure different things or have other seeds,
+    or where `against` has no such trial.
     """
     words = suite_difference(against, {"suite": suite}, seeds=True)
     if words:

@@ -9,7 +9,15 @@ from typing import Any
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import statistics
 
-SAME = ("schema", "kind", "policy", "engine", "open_loop", "versions")  # what parts of one evaluation share
+SAME = (
+    "schema",
+    "kind",
+    "policy",
+    "engine",
+    "open_loop",
+    "overrides",
+    "versions",
+)  # what parts of one evaluation share
 
 
 def combine(records: Sequence[Mapping[str, Any]], command: str = "") -> dict[str, Any]:

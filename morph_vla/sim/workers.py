@@ -41,6 +41,10 @@ class Advance:
     error: str | None = None
 
 
+GUARD = (
+    "a new process imports the program that started it, so a script evaluates below "
+    '`if __name__ == "__main__":`'
+)
 LOST_BEFORE = "a simulation worker died"
 
 
@@ -178,6 +182,13 @@ def _answer(worlds: list[World], kind: str, slot: int, *arguments: Any) -> Advan
         return Advance(None, progress, reading, [], error=f"simulation: {error}")
 
 
+def check_main() -> None:
+    """Raise MorphVlaError in a process that is only now importing the program which started it."""
+    # `spawn` marks a process so while it imports that program, and refuses to start others meanwhile.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise MorphVlaError(f"an evaluation began in a simulation worker: {GUARD}")
+
+
 class _Worker:
     """One place for a process: the one that runs there now, and what it has yet to answer."""
 
@@ -200,7 +211,13 @@ class _Worker:
         try:
             problem = self.pipe.recv()
         except (EOFError, OSError) as error:
-            raise MorphVlaError(self.died()) from error
+            self.process.join(timeout=5)
+            code = self.process.exitcode
+            if code is None or code < 0:  # killed by a signal
+                raise MorphVlaError(self.died()) from error
+            raise MorphVlaError(
+                f"a simulation worker ended before it began (exit code {code}); its error is above; {GUARD}"
+            ) from error
         if problem is not None:
             raise problem
         # Read in a thread, so that a worker never waits for a parent that is asking the policy.

@@ -1,6 +1,7 @@
 """Differences of evaluations: Tango's paired interval against what others computed, and its coverage."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from scipy import optimize, stats
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import suite
 from morph_vla.sim.comparison import check_comparable, compare
 from morph_vla.sim.intervals import TANGO, constrained, newcombe, paired_score, tango
+from morph_vla.sim.rollout import suite_facts
 from morph_vla.sim.statistics import mcnemar
 
 
@@ -31,10 +34,19 @@ def trial(episode: int, success: bool = False, **fields) -> dict:
     return {**plain, "failed_clause": None if success else "inside", "initial": place, **fields}
 
 
-def record(outcomes: list[bool], name: str = "trained", suite: str = "droid_panda", **facts) -> dict:
+def record(outcomes: list[bool], name: str = "trained", named: str = "droid_panda", **facts) -> dict:
     trials = [trial(episode, success) for episode, success in enumerate(outcomes)]
-    about = {"suite": {"name": suite, **facts}, "policy": {"name": name}}
+    about = {"suite": {"name": named, **facts}, "policy": {"name": name}}
     return {"schema": 2, "kind": "evaluation", **about, "trials": trials}
+
+
+def whole(outcomes: list[bool], *overrides: str) -> dict:
+    """A record of schema 3, which holds its whole suite."""
+    found = record(outcomes)
+    facts = suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ())
+    policy = {"name": "trained", "sampler": {"steps": 10, "noise": 1.0}}
+    engine = {"name": "mujoco", "version": "3.1"}
+    return {**found, "schema": 3, "suite": facts, "policy": policy, "engine": engine, "open_loop": 8}
 
 
 # --- Tango's interval
@@ -139,6 +151,12 @@ def test_a_comparison_pairs_equal_initial_states():
         "b": "trained",
         "engine_a": None,
         "engine_b": "mujoco 4.0.0",
+        "conditions": [],
+        "unknown": (
+            "a, b do not say the whole criterion, objects, servos, cameras and sampler (written before "
+            "schema 3): whether these are the same is unknown"
+        ),
+        "common": None,
         "rate_a": 2 / 7,
         "rate_b": 4 / 7,
         "difference": 4 / 7 - 2 / 7,
@@ -182,7 +200,7 @@ def test_a_comparison_that_cannot_be_paired_says_why():
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        (record([True] * 3, suite="g1_red_block"), "the suites differ: droid_panda and g1_red_block"),
+        (record([True] * 3, named="g1_red_block"), "the suites differ: droid_panda and g1_red_block"),
         (record([True] * 3, version=2), "the versions of the suite differ: 1 and 2"),
     ],
 )
@@ -195,6 +213,77 @@ def test_other_suites_and_versions_have_no_difference(other: dict, words: str):
         MorphVlaError, match=f"x and y: {words}; success rates of different tasks are neither"
     ):
         check_comparable({"x": first, "y": other})
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("success.dwell_seconds=0.05", "success.dwell_seconds: 0.5 and 0.05"),
+        ("success.low=[-0.07, -0.06, 0.0]", "success.low: [-0.06, -0.06, 0.0] and [-0.07, -0.06, 0.0]"),
+        ("control_rate=20", "control_rate: 15.0 and 20.0"),
+        ("episode_seconds=12", "episode_seconds: 30.0 and 12.0"),
+        ("objects.cube.mass=2", "objects.cube.mass: 0.1 and 2.0"),
+        ("task=put it there", "task: put the cube in the bowl and put it there"),
+    ],
+)
+def test_rates_of_different_things_are_refused_with_the_key_and_both_values(override: str, words: str):
+    first, other = whole([True, False, True]), whole([True, False, True], override)
+    with pytest.raises(
+        MorphVlaError,
+        match=f"^x and y: what is measured differs: {re.escape(words)}; success rates of different tasks are",
+    ):
+        check_comparable({"x": first, "y": other})
+    result = compare(first, other)
+    assert (result["difference"], result["reason"]) == (None, f"what is measured differs: {words}")
+    assert (result["rate_a"], result["rate_b"]) == (2 / 3, 2 / 3)
+
+
+def test_another_robot_is_refused_where_records_of_schema_2_say_it():
+    first, other = (record([True], robot=robot) for robot in ("panda", "so101"))
+    with pytest.raises(MorphVlaError, match="what is measured differs: robot: panda and so101;"):
+        check_comparable({"x": first, "y": other})
+
+
+def test_conditions_may_differ_and_are_named():
+    first = whole([True, False, False, True])
+    other = whole([True, True, False, True], "variation.light=0.5", "actuators.gripper.stiffness=10")
+    other["policy"]["sampler"]["noise"] = 0.0
+    other["open_loop"] = 16
+    other["engine"] = {"name": "isaaclab", "version": "2.3"}
+    check_comparable({"x": first, "y": other})
+    result = compare(first, other)
+    assert result["paired"]["only_b"] == 1
+    assert result["unknown"] is None
+    assert result["conditions"] == [
+        "variation.light: 0.0 and 0.5",
+        "actuators.gripper.stiffness: 1000.0 and 10.0",
+        "engine: mujoco 3.1 and isaaclab 2.3",
+        "sampler.noise: 1.0 and 0.0",
+        "open_loop: 8 and 16",
+    ]
+    assert compare(first, whole([True] * 4))["conditions"] == []
+
+
+def test_what_schema_2_leaves_out_is_unknown_and_said():
+    result = compare(record([True, False, True]), whole([True] * 3, "success.dwell_seconds=0.05"))
+    assert result["paired"]["only_b"] == 1
+    assert result["unknown"] == (
+        "a does not say the whole criterion, objects, servos, cameras and sampler (written before schema 3): "
+        "whether these are the same is unknown"
+    )
+
+
+def test_of_a_record_that_was_stopped_the_common_rows_are_paired():
+    first, other = record([True, False, False, True, True, False, True]), record([True, True, False])
+    other["stopped"] = {"reason": "decided: this one is better", "episodes": 3, "of": 7}
+    for result, gained in ((compare(first, other), "only_b"), (compare(other, first), "only_a")):
+        assert (result["common"], result["reason"]) == (3, None)
+        assert result["paired"][gained] == 1
+        assert {result["rate_a"], result["rate_b"]} == {1 / 3, 2 / 3}
+        assert abs(result["difference"]) == pytest.approx(1 / 3)
+    del other["stopped"]
+    assert compare(first, other)["reason"] == "the episodes differ: 4 only in a, 0 only in b"
+    assert compare(first, other)["common"] is None
 
 
 def test_tasks_are_compared_each_and_pooled():

@@ -9,6 +9,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import journal, merging
+from morph_vla.sim.comparison import unknown
 from morph_vla.sim.merging import merge
 from morph_vla.sim.statistics import summarise
 
@@ -92,6 +93,39 @@ def test_parts_of_other_evaluations_are_refused_with_both_sides(changes: dict, w
         MorphVlaError, match=f"^a and b are not parts of one evaluation: .*{re.escape(words)}"
     ):
         merge({"a": part(range(3)), "b": part(range(3, 5), **changes)})
+
+
+def resolved(schema: int = 3, dwell: float = 0.5) -> dict:
+    """Changes to a part: its tasks say their whole suite, and its policy the sampler."""
+    own = {"task": "do it", "resolved": {"success": {"dwell_seconds": dwell}}, "resolved_sha256": str(dwell)}
+    if schema < 3:
+        own = {"task": "do it"}
+    policy = {"name": "1500", "sha256": "abc", **({"sampler": {"steps": 10}} if schema > 2 else {})}
+    suite = {"name": "droid_panda", "version": 1, "seed": 3, "tasks": dict.fromkeys(TASKS, own)}
+    return {"schema": schema, "suite": suite, "policy": policy, "overrides": []}
+
+
+def test_parts_of_another_criterion_are_refused_by_its_name_and_values():
+    merged = merge({"a": part([0], **resolved()), "b": part([1], **resolved())})
+    assert merged["suite"] == resolved()["suite"]
+    assert (merged["schema"], merged["overrides"]) == (3, [])
+    words = (
+        "a and b are not parts of one evaluation: "
+        "suite.tasks.banana.resolved.success.dwell_seconds: 0.5 in a, 0.05 in b; "
+        "suite.tasks.can.resolved.success.dwell_seconds: 0.5 in a, 0.05 in b"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(words)}$"):
+        merge({"a": part([0], **resolved()), "b": part([1], **resolved(dwell=0.05))})
+
+
+def test_a_whole_says_no_more_than_each_of_its_parts():
+    parts = {"a": part([0], **resolved()), "b": part([1], **resolved(schema=2))}
+    for order in (("a", "b"), ("b", "a")):
+        merged = merge({name: parts[name] for name in order})
+        assert merged["schema"] == 2
+        assert merged["suite"]["tasks"] == {"can": {"task": "do it"}, "banana": {"task": "do it"}}
+        assert "sampler" not in merged["policy"]
+    assert (unknown(parts) or "").startswith("b does not say the whole criterion")
 
 
 def test_where_a_checkpoint_lay_does_not_matter_if_its_bytes_are_the_same():

@@ -416,7 +416,7 @@ def test_writing_again_replaces_the_page_whole(tmp_path: Path):
     ("record", "sentence"),
     [
         ({"kind": "evaluation"}, "this record has schema None, expected 1 or 2"),
-        ({"schema": 3, "kind": "demo"}, "this record has schema 3, expected 1 or 2"),
+        ({"schema": 4, "kind": "demo"}, "this record has schema 4, expected 1 or 2 or 3"),
         (
             {"schema": 1, "kind": "evalution"},
             "kind 'demo' or 'evaluation', got 'evalution'; did you mean 'evaluation'?",

@@ -9,7 +9,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import statistics
+from morph_vla.sim import identity, statistics
 from morph_vla.sim.engine import actions_of
 from morph_vla.sim.rollout import Settings, evaluate
 from morph_vla.sim.video import write_video
@@ -81,9 +81,13 @@ def test_settings_that_measure_nothing_are_refused(tiny_suite, change, words):
 
 
 def test_the_record_says_what_was_run(tiny_suite, alone):
-    assert alone["schema"] == 2
+    assert alone["schema"] == 3
     assert alone["kind"] == "evaluation"
     assert alone["suite"]["tasks"]["cube_in_bowl"]["initial_states_sha256"]
+    own = alone["suite"]["tasks"]["cube_in_bowl"]
+    assert own["resolved"] == identity.resolved(tiny_suite)
+    assert own["resolved_sha256"] == identity.digest(own["resolved"])
+    assert alone["overrides"] == []
     assert set(alone["suite"]["variation"].values()) == {0}
     assert alone["engine"]["name"] == "mujoco"
     assert alone["summary"] == statistics.summarise(alone["trials"])
@@ -132,9 +136,31 @@ def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path):
     assert bare == alone["trials"]
     assert (tmp_path / record["trials"][0]["video"]).stat().st_size > 500
 
-    another = Wave()
-    evaluate(tiny_suite, another, settings, about={**about, "step": 2}, folder=tmp_path)
+    another, said = Wave(), []
+    other = {**about, "step": 2}
+    evaluate(tiny_suite, another, settings, about=other, folder=tmp_path, say=said.append)
     assert {episode for episode, _ in another.asked} == {0, 1, 2}
+    assert said == [
+        f"{tmp_path} held another evaluation (policy.step: 1 there, 2 here); it is kept in "
+        f"{tmp_path / 'earlier-1'}"
+    ]
+    assert (tmp_path / "earlier-1" / record["trials"][0]["video"]).stat().st_size > 500
+
+
+def test_the_library_says_through_its_log_that_a_folder_held_another_evaluation(tiny_suite, tmp_path, caplog):
+    looser = dataclasses.replace(
+        tiny_suite, success=dataclasses.replace(tiny_suite.success, dwell_seconds=0.05)
+    )
+    settings = Settings(1, parallel=1, workers=1, videos=0)
+    evaluate(tiny_suite, Wave(), settings, folder=tmp_path)
+    policy = Wave()
+    evaluate(looser, policy, settings, folder=tmp_path, overrides=["success.dwell_seconds=0.05"])
+    assert {episode for episode, _ in policy.asked} == {0}
+    assert "(success.dwell_seconds: 0.5 there, 0.05 here)" in caplog.text
+    again = Wave()
+    record = evaluate(looser, again, settings, folder=tmp_path, overrides=["success.dwell_seconds=0.05"])
+    assert again.asked == []
+    assert record["overrides"] == ["success.dwell_seconds=0.05"]
 
 
 def test_a_policy_that_hangs_costs_its_episode_and_the_same_command_goes_on(tiny_suite, alone, tmp_path):

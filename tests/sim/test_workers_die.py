@@ -3,12 +3,15 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import workers
 from morph_vla.sim.rollout import Settings, evaluate
 
 
@@ -82,3 +85,52 @@ def test_no_worker_left_ends_it_in_one_sentence(tiny_suite):
         r"same command goes on; a machine out of memory does that: try fewer parallel environments$",
     ):
         run(tiny_suite, Killer(1, 2), parallel=1, workers=1, episodes=3)
+
+
+UNGUARDED = """
+from morph_vla.errors import MorphVlaError
+from morph_vla.sim import suite, workers
+try:
+    workers.Pool(suite.load("droid_panda:cube_in_bowl"), 1, 1)
+except MorphVlaError as error:
+    print(error)
+"""
+
+
+def test_a_script_without_the_guard_is_told_of_it(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.stdout == (
+        "a simulation worker ended before it began (exit code 1); its error is above; a new process imports "
+        'the program that started it, so a script evaluates below `if __name__ == "__main__":`\n'
+    )
+
+
+def test_an_evaluation_does_not_begin_in_a_process_that_imports_its_program(
+    monkeypatch, tiny_suite, tmp_path
+):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(
+        MorphVlaError, match=r"^an evaluation began in a simulation worker: a new process imp"
+    ):
+        evaluate(tiny_suite, Killer(), Settings(1), folder=tmp_path)
+    assert not list(tmp_path.iterdir())  # what the parent keeps there is left alone
+
+
+def test_a_worker_that_is_killed_before_it_began_is_not_told_of_the_guard(monkeypatch, tiny_suite):
+    def killed(self):
+        start(self)
+        self.process.kill()
+
+    start = workers._Worker.start
+    monkeypatch.setattr(workers._Worker, "start", killed)
+    with pytest.raises(
+        MorphVlaError, match=r"^a simulation worker died \(exit code -9\); a machine out of mem"
+    ):
+        workers.Pool(tiny_suite, 1, 1)

@@ -11,7 +11,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.sim import comparison, curves, statistics
 from morph_vla.sim.report.markup import mapping
 
-SCHEMAS = (1, 2)
+SCHEMAS = (1, 2, 3)
 KINDS = ("demo", "evaluation")
 MEDIA = {
     ".mp4": "video/mp4",
