@@ -313,22 +313,39 @@ def sample_actions(
     noise: Float[Array, "b h a"],
     steps: int = 10,
     modulations: Modulations | None = None,
+    real: Bool[Array | np.ndarray, "b a"] | None = None,
 ) -> Float[Array, "b h a"]:
     """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps.
 
     `modulations` are `modulations(config, params, steps)`, where they were computed before: the same actions
     to rounding, without the adaRMS projections of every call.
+
+    `real` says which action values a row's robot has; a model with kinematic tokens takes the body's joints
+    where it is left out. The others are padding: 0 in training, so their x_t is t * noise there. They are
+    held on that path, whatever the model says of them (`loss_over: real` never taught it), and end at 0.
+    Without `real` and without a body all values are integrated, as openpi does.
     """
+    if real is None and config.morphology is not None and observation.body is not None:
+        real = joint_values(observation.body, config.action_dim)
     cache, mask = _apply(config, params, Pi05.prefix, observation, True)
     dt = -1.0 / steps
 
+    def held(x: Array, time: Array | float) -> Array:
+        return x if real is None else jnp.where(jnp.asarray(real)[:, None], x, time * noise)
+
     def step(x: Array, now: tuple[Array, Modulations | None]) -> tuple[Array, None]:
-        times = jnp.broadcast_to(now[0], x.shape[:1])
+        x, times = held(x, now[0]), jnp.broadcast_to(now[0], x.shape[:1])
         v = _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body, now[1])
         return x + dt * v, None
 
     x, _ = jax.lax.scan(step, noise, (jnp.asarray(schedule(steps)), modulations), length=steps)
-    return x
+    return held(x, 0.0)
+
+
+def joint_values(body: Body, action_dim: int) -> Bool[Array, "b a"]:
+    """Which of `action_dim` action values belong to a real joint: value j is joint j's."""
+    mask = jnp.asarray(body.joint_mask)
+    return jnp.pad(mask, ((0, 0), (0, action_dim - mask.shape[1])))
 
 
 def _apply(config: Pi05Config, params: Params, method: Any, *inputs: Any) -> Any:

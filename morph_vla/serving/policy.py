@@ -75,7 +75,7 @@ class CheckpointPolicy:
         if recipe.model.morphology is not None:
             one = body_of(self.robot, recipe.model.morphology.max_joints)
             self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
-        self._sample = jax.jit(_sampler(recipe.model, steps, seed))
+        self._sample = jax.jit(_sampler(recipe.model, self._joints, steps, seed))
         self._modulations = jax.jit(lambda params: modulations(recipe.model, params, steps))(self.params)
 
     def digest(self) -> str:
@@ -157,10 +157,11 @@ def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
     return robot or known[0]
 
 
-def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
+def _sampler(config: Pi05Config, joints: int, steps: int, seed: int) -> Any:
     """(params, their modulations, observation, [b, 2] episode and step) -> actions [b h a].
 
-    Noise comes from (episode, step).
+    Noise comes from (episode, step). The first `joints` action values are the robot's, with or without a
+    body; the others stay on the path that training had them on.
     """
     key = jax.random.key(seed)
 
@@ -169,6 +170,7 @@ def _sampler(config: Pi05Config, steps: int, seed: int) -> Any:
             own = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
             return jax.random.normal(own, (config.horizon, config.action_dim))
 
-        return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table)
+        real = jnp.broadcast_to(jnp.arange(config.action_dim) < joints, (len(moments), config.action_dim))
+        return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table, real)
 
     return sample

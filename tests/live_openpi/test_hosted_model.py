@@ -92,7 +92,8 @@ def test_loss_and_actions_are_those_of_the_model_alone(hosted, seen, batch, keys
     wanted = loss(config.host(), params, ours, batch.actions, noise[None], time[None])[0].mean(-1)
     np.testing.assert_allclose(model.compute_loss(key, seen, jnp.asarray(batch.actions)), wanted, atol=1e-6)
 
-    wanted = sample_actions(config.host(), params, ours, batch.noise)
+    every = np.ones((BATCH, config.host().action_dim), bool)  # openpi holds no padded value
+    wanted = sample_actions(config.host(), params, ours, batch.noise, real=every)
     given = {"noise": jnp.asarray(batch.noise)}
     np.testing.assert_allclose(model.sample_actions(key, seen, **given), wanted, atol=1e-5)
     traced = jax.jit(lambda steps: model.sample_actions(key, seen, num_steps=steps, **given))

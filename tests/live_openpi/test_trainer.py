@@ -240,7 +240,9 @@ def expected(config, params, robot, key):
         jax.tree.map(lambda x: np.asarray(x)[None], body),
     )
     noise = jax.random.normal(key, (1, host.horizon, host.action_dim))
-    return np.asarray(jax.jit(lambda p, o, n: sample_actions(host, p, o, n))(params, seen, noise))[0, :, :8]
+    every = np.ones((1, host.action_dim), bool)  # openpi holds no padded value
+    sample = jax.jit(lambda p, o, n: sample_actions(host, p, o, n, real=every))
+    return np.asarray(sample(params, seen, noise))[0, :, :8]
 
 
 def test_served_actions_are_those_of_our_own_model(config, restored, answers):

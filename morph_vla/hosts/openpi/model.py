@@ -133,7 +133,10 @@ class MorphPi0(_model.BaseModel):
     def sample_actions(
         self, rng: Any, observation: Any, *, num_steps: Any = 10, noise: Any | None = None
     ) -> Any:
-        """Actions [b h a] by `num_steps` Euler steps; the number may be traced, as in openpi's server."""
+        """Actions [b h a] by `num_steps` Euler steps; the number may be traced, as in openpi's server.
+
+        All values are integrated, padded ones too, as openpi does: its loss covers all of them.
+        """
         observation = _model.preprocess_observation(None, observation, train=False)
         if noise is None:
             shape = (observation.state.shape[0], self.action_horizon, self.action_dim)
@@ -141,7 +144,8 @@ class MorphPi0(_model.BaseModel):
         seen = self.observe(observation)
         with sharded_blocks():
             if isinstance(num_steps, int):
-                return pi05.sample_actions(self.host, self.params(), seen, noise, num_steps)
+                every = jnp.ones((noise.shape[0], self.action_dim), bool)
+                return pi05.sample_actions(self.host, self.params(), seen, noise, num_steps, real=every)
             return self._sample(seen, noise, num_steps)
 
     def _sample(self, seen: Observation, noise: Any, num_steps: Any) -> Any:
