@@ -13,13 +13,14 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
 from morph_vla.training.config import Optimizer, Training
-from morph_vla.training.kinds import Params, is_vlm, merge, partition, reached
+from morph_vla.training.kinds import Params, Part, is_vlm, merge, norms, part_of, partition, reached
 
 __all__ = [
     "Params",
     "State",
     "accumulated",
     "averaged",
+    "clip_apart",
     "draw",
     "draw_errors",
     "errors_of",
@@ -30,6 +31,7 @@ __all__ = [
     "merge",
     "partition",
     "row_losses",
+    "slowed",
     "start",
     "updated",
 ]
@@ -47,14 +49,50 @@ class State(NamedTuple):
 def make_optimizer(
     config: Optimizer, steps: int
 ) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
-    """AdamW behind a global-norm clip, with linear warm-up and cosine decay; and the schedule itself."""
+    """AdamW behind a clip of the gradient's norm, with linear warm-up and cosine decay; and the schedule."""
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, config.peak_lr, min(config.warmup, steps - 1), steps, config.peak_lr * config.final_lr_share
     )
     adam = optax.adamw(
         schedule, b1=config.b1, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=_decayed
     )
-    return optax.chain(optax.clip_by_global_norm(config.clip), adam), schedule
+    clip = clip_apart if config.clip_parts == "apart" else optax.clip_by_global_norm
+    chain = [clip(config.clip), adam]
+    if config.plugin_lr_share != 1:
+        chain.append(slowed("morphology", config.plugin_lr_share))
+    return optax.chain(*chain), schedule
+
+
+def clip_apart(most: float) -> optax.GradientTransformation:
+    """Each part's gradient (`kinds.PARTS`) scaled to a norm of `most` where it is longer.
+
+    So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
+    """
+
+    def update(gradient: Params, state: Any, params: Params | None = None) -> tuple[Params, Any]:
+        del params
+        shares = {part: jnp.minimum(1.0, most / norm) for part, norm in norms(gradient).items()}
+
+        def scaled(path: Any, leaf: Any) -> Array:
+            return leaf * shares[part_of(tuple(str(key.key) for key in path))].astype(leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(scaled, gradient), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
+    """Steps of one part `share` times as long: a learning rate of its own."""
+
+    def update(steps: Params, state: Any, params: Params | None = None) -> tuple[Params, Any]:
+        del params
+
+        def scaled(path: Any, leaf: Any) -> Any:
+            return share * leaf if part_of(tuple(str(key.key) for key in path)) == part else leaf
+
+        return jax.tree_util.tree_map_with_path(scaled, steps), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}
@@ -154,13 +192,14 @@ def make_step(
     training: Training,
     optimizer: optax.GradientTransformation,
     shardings: Any = None,
-) -> Callable[..., tuple[State, dict[str, Array]]]:
+) -> Callable[..., tuple[State, dict[str, Any]]]:
     """The compiled step: (state, observation, actions, mask of real values, seed key) -> (state, metrics).
 
     `shardings` says how state and metrics lie over several devices; None leaves it to the compiler.
 
-    Metrics are `loss`, `rows` (the loss of each row) and `gradient_norm`. Random numbers come from the seed
-    key and the state's step, so that a resumed run repeats them.
+    Metrics are `loss`, `rows` (the loss of each row), `gradient_norm` and `gradient_norms` (of each part),
+    both before the clip. Random numbers come from the seed key and the state's step, so that a resumed run
+    repeats them.
     """
 
     def step(
@@ -169,7 +208,7 @@ def make_step(
         actions: Float[Array, "b h a"],
         mask: Bool[Array, "b a"],
         key: Array,
-    ) -> tuple[State, dict[str, Array]]:
+    ) -> tuple[State, dict[str, Any]]:
         trainable, frozen = partition(state.params, training)
         drawn = draw(training, observation, actions, mask, jax.random.fold_in(key, state.step), augment=True)
 
@@ -178,7 +217,12 @@ def make_step(
             return jnp.mean(rows), rows
 
         rows, gradient = accumulated(objective, trainable, drawn, training.accumulate)
-        metrics = {"loss": jnp.mean(rows), "rows": rows, "gradient_norm": global_norm(gradient)}
+        metrics: dict[str, Any] = {
+            "loss": jnp.mean(rows),
+            "rows": rows,
+            "gradient_norm": global_norm(gradient),
+        }
+        metrics["gradient_norms"] = norms(gradient)
         return updated(state, gradient, training, optimizer), metrics
 
     if shardings is None:
