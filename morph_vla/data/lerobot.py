@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from morph_vla.data import layout as layouts
-from morph_vla.data import versions
+from morph_vla.data import mixture, versions
 from morph_vla.data.footage import Footage
 from morph_vla.data.layout import Entry, Layout, Rows
 from morph_vla.errors import MorphVlaError
@@ -62,6 +62,7 @@ def read(
     action: Sequence[str] = (ACTION,),
     *,
     episodes: Sequence[int] = (),
+    share: float | int = 1.0,
     say: Callable[[str], None] | None = None,
 ) -> Recordings:
     """Values of a LeRobot dataset of any version; those of several keys are joined in order.
@@ -71,9 +72,11 @@ def read(
         state: The features that hold the state.
         action: Those that hold the action.
         episodes: Read these alone; none means all. They are numbered anew from 0.
+        share: Of them, about so many, chosen by a stable hash of their numbers.
         say: Told the version found and what is done about it.
 
     Raises MorphVlaError when there is no dataset, it lacks a feature (the nearest is named) or an episode,
+    its share is no episode,
     or holds values that are not finite (episode, frame and value are named).
     """
     found = layouts.read(versions.located(name, say))
@@ -84,12 +87,14 @@ def read(
         if index not in known:
             have = f"{min(known)} to {max(known)}" if known else "none"
             raise MorphVlaError(f"{found.root}: no episode {index}; its episodes are {have}")
+    episodes = chosen(found, episodes, share)
     ready = versions.ready(found, say, episodes)
     keys = tuple(dict.fromkeys((*state, *action)))
     rows, entries = layouts.all_rows(ready, keys, np.float32), ready.episodes
     if episodes and ready is found:
         rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
-        entries = tuple(entry for entry in entries if entry.index in episodes)
+        wanted = frozenset(episodes)
+        entries = tuple(entry for entry in entries if entry.index in wanted)
     for key, value in rows.values.items():
         _check_finite(ready, key, value, rows)
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
@@ -114,6 +119,20 @@ def read(
         sizes=ready.sizes,
         rows=dataclasses.replace(rows, values={}),
     )
+
+
+def chosen(found: Layout, episodes: Sequence[int], share: float | int) -> Sequence[int]:
+    """The numbers of the episodes that are read; none means all. Raises MorphVlaError for a share of none."""
+    if share == 1:
+        return episodes
+    given = episodes or [entry.index for entry in found.episodes]
+    kept = mixture.shared(given, share)
+    if given and not kept:
+        raise MorphVlaError(
+            f"{found.root}: a share of {share:g} of {len(given)} episodes is none; raise `share` or name "
+            "`episodes`"
+        )
+    return kept
 
 
 def _tasks(found: Layout, rows: Rows) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:

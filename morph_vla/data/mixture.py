@@ -162,6 +162,14 @@ def _seed(seed: int, dataset: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{dataset}".encode()).digest()[:4], "big")
 
 
+def shared(episodes: Sequence[int], share: float | int) -> tuple[int, ...]:
+    """Of these numbers of episodes about `share`, by a stable hash: a larger share keeps a smaller's."""
+    if share == 1:
+        return tuple(episodes)
+    marks = held_out(max(episodes, default=-1) + 1, share, "share")
+    return tuple(index for index in episodes if marks[index])
+
+
 def held_out(episodes: int, share: float, salt: str = "") -> Bool[np.ndarray, "e"]:
     """Which episodes are held out: by a stable hash of their number, so that growing a dataset moves none."""
     marks = [

@@ -67,8 +67,9 @@ def of_values(
     said: list[Problem] = []
     if not found.episodes:
         said.append(Problem("error", where, "the dataset has no episode", "record some"))
+    wanted, known_indices = frozenset(episodes), {entry.index for entry in found.episodes}
     for index in episodes:
-        if index not in {entry.index for entry in found.episodes}:
+        if index not in known_indices:
             said.append(Problem("error", where, f"there is no episode {index}", "leave it out of `episodes`"))
     known = []
     for name in features:
@@ -78,7 +79,7 @@ def of_values(
         there = nearest(name, found.features) or f" (there are {', '.join(list(found.features)[:12])})"
         remedy = "name the dataset's keys with `state` and `action`"
         said.append(Problem("error", where, f"no feature '{name}'{there}", remedy))
-    entries = tuple(entry for entry in found.episodes if not episodes or entry.index in episodes)
+    entries = tuple(entry for entry in found.episodes if not wanted or entry.index in wanted)
     parts = []
     for path, of_file in _by_file(entries).items():
         try:

@@ -92,7 +92,8 @@ def ready(found: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -
     if found.version.startswith("v3"):
         return found
     say = say or (lambda _: None)
-    chosen = tuple(entry for entry in found.episodes if not episodes or entry.index in episodes)
+    wanted = frozenset(episodes)
+    chosen = tuple(entry for entry in found.episodes if not wanted or entry.index in wanted)
     final = cache_folder() / "datasets" / f"{found.root.resolve().name}-{content_key(found, chosen)}"
     if not final.is_dir():
         final.parent.mkdir(parents=True, exist_ok=True)

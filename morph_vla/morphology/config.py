@@ -13,6 +13,7 @@ BiasInit = Literal["zero", "hard", "mix", "linear"]
 Control = Literal["none", "random", "tokens"]
 Encoder = Literal["linear", "linear-swiglu-linear"]
 Start = Literal["paper", "exact"]
+Descriptors = Literal["raw", "standardised"]
 
 SCALE = 3.0  # how strongly a soft bias starts where it starts strong: logits of -3 (paper, Appendix F)
 
@@ -38,6 +39,7 @@ class MorphologyConfig:
     max_distance: int = 8  # D_max of spd-soft: joints farther apart, or not connected, share its entry
     theta_max: float = 3.0  # cap of theta in adj-soft-v1.0 and v1.1, whose strength is exp(theta)
     film: bool = True
+    descriptors: Descriptors = "raw"  # as FiLM reads them: the paper's values, or `film.standardised` ones
     control: Control = "none"
     control_seed: int = 0  # what is random in a control
     start: Start = "paper"
@@ -62,6 +64,11 @@ class MorphologyConfig:
             raise ConfigError(
                 f"morphology.hidden: {self.hidden} has no effect: the encoder 'linear' has no inner layer; "
                 "leave hidden out or choose encoder: linear-swiglu-linear"
+            )
+        if self.descriptors != "raw" and not self.film and self.control != "tokens":
+            raise ConfigError(
+                f"morphology.descriptors: '{self.descriptors}' has no effect with film: false, which reads "
+                "none; leave it out or choose film: true"
             )
         self._check_bias()
         self._check_control()

@@ -10,7 +10,7 @@ from morph_vla.morphology import controls
 from morph_vla.morphology.arrays import Body
 from morph_vla.morphology.bias import TopologyBias
 from morph_vla.morphology.config import MorphologyConfig
-from morph_vla.morphology.film import Film
+from morph_vla.morphology.film import Film, standardised
 
 
 def split_chunks(actions: Float[Array, "b h a"], joints: int, chunks: int) -> Float[Array, "b t g"]:
@@ -82,7 +82,10 @@ class KinematicTokens(nn.Module):
         chunks = split_chunks(self._values(actions, joint_mask), config.max_joints, config.chunks)
         tokens = jnp.concatenate([encode(chunks) for encode in (self.encoder, *self.auxiliary)], axis=1)
         if config.film:
-            tokens = self.film(tokens, jnp.tile(jnp.asarray(body.descriptors), (1, config.copies, 1)))
+            features = jnp.asarray(body.descriptors)
+            if config.descriptors == "standardised":
+                features = standardised(features, joint_mask)
+            tokens = self.film(tokens, jnp.tile(features, (1, config.copies, 1)))
         mask = jnp.tile(joint_mask, (1, config.copies))
         gate = jnp.asarray(self.gate) if config.start == "exact" else None
         return Tokens(tokens, mask, self.bias(body), gate)

@@ -13,7 +13,7 @@ import numpy as np
 
 from morph_vla import robots
 from morph_vla.data import layout as layouts
-from morph_vla.data import mixture, presets, problems, versions, video_problems
+from morph_vla.data import lerobot, mixture, presets, problems, versions, video_problems
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.data.problems import Problem
 from morph_vla.errors import MorphVlaError
@@ -85,7 +85,11 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str) -> tuple[Checked, list[Pr
         remedy = "name a LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one of the Hub"
         return one, [*said, Problem("error", f"{key}.dataset", str(error), remedy)]
     state, action = _keys(asked, robot)
-    judged = problems.of_values(found, tuple(dict.fromkeys((*state, *action))), episodes=asked.episodes)
+    try:
+        episodes = lerobot.chosen(found, asked.episodes, asked.share)
+    except MorphVlaError as error:
+        return one, [*said, Problem("error", f"{key}.share", str(error), "or record more")]
+    judged = problems.of_values(found, tuple(dict.fromkeys((*state, *action))), episodes=episodes)
     said += judged.problems
     lengths = {entry.index: entry.length for entry in judged.entries if entry.length is not None}
     if judged.rows is not None:

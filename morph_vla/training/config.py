@@ -36,6 +36,7 @@ class Dataset:
     state: tuple[str, ...] = UNSET  # the dataset's keys; none takes those of the robot's side file
     action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()  # these alone, by their numbers; none means all
+    share: float = 1.0  # of them, so many, chosen by a stable hash of their numbers
     preset: str = ""  # `morph-vla recipes presets` lists them
     unit: presets.Unit = UNSET  # of the dataset's values, where it is not the robot's
     gripper: tuple[float, ...] = UNSET  # (open, closed) in the dataset, where it is not the robot's
@@ -74,6 +75,7 @@ class Data:
     state: tuple[str, ...] = UNSET
     action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()
+    share: float = 1.0
     preset: str = ""
     unit: presets.Unit = UNSET
     gripper: tuple[float, ...] = UNSET
@@ -93,7 +95,7 @@ class Data:
     def __post_init__(self) -> None:
         if self.datasets:
             own = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
-            if any(own):
+            if any(own) or self.share != 1:
                 raise ConfigError("has both datasets and a dataset of its own; put it into the list")
         _fill(self)
         for key in () if self.datasets else ("dataset", "robot"):
@@ -119,7 +121,9 @@ class Optimizer:
     warmup: int = 1000
     final_lr_share: float = 0.1
     weight_decay: float = 1e-10
-    clip: float = 1.0
+    clip: float = 1.0  # the gradient's norm above which it is scaled down
+    clip_parts: Literal["together", "apart"] = "together"  # one norm of all, or each part's (`kinds.PARTS`)
+    plugin_lr_share: float = 1.0  # the plugin's rate over the others'; below 1 it leaves its host more slowly
     b1: float = 0.9
     b2: float = 0.95
     eps: float = 1e-8
@@ -279,6 +283,9 @@ def check(recipe: Recipe, where: str) -> None:
             f"{where}: training.accumulate: {recipe.training.accumulate} does not divide the batch {batch}; "
             f"choose one of {', '.join(map(str, divisors))}"
         )
+    if not 0 < recipe.optimizer.plugin_lr_share < float("inf"):
+        share = recipe.optimizer.plugin_lr_share
+        raise ConfigError(f"{where}: optimizer.plugin_lr_share: must be more than 0, not {share:g}")
     if not 0 <= recipe.training.ema < 1:
         raise ConfigError(f"{where}: training.ema: must lie in [0, 1), not {recipe.training.ema}")
 
@@ -295,6 +302,8 @@ def _check_data(recipe: Recipe, where: str) -> None:
                 )
         if not 0 < source.weight < float("inf"):
             raise ConfigError(f"{where}: {place}.weight: must be more than 0, not {source.weight:g}")
+        if not 0 < source.share <= 1:
+            raise ConfigError(f"{where}: {place}.share: must lie in (0, 1], not {source.share:g}")
     if recipe.data.workers < 0:
         raise ConfigError(f"{where}: data.workers: must be at least 0, not {recipe.data.workers}")
     if not 0 <= recipe.data.held_out < 1:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import Lora
@@ -74,6 +76,15 @@ def partition(params: Params, training: Training) -> tuple[Params, Params]:
 def merge(one: Params, other: Params) -> Params:
     """The tree whose leaves `partition` took apart."""
     return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
+
+
+def norms(gradient: Params) -> dict[Part, Float[Array, ""]]:
+    """The norm of each part's gradient, in the order of PARTS; parts that learn nothing are left out."""
+    squares: dict[Part, list[Array]] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        part = part_of(tuple(str(key.key) for key in path))
+        squares.setdefault(part, []).append(jnp.sum(jnp.square(leaf.astype(jnp.float32))))
+    return {part: jnp.sqrt(jnp.sum(jnp.stack(squares[part]))) for part in PARTS if part in squares}
 
 
 def parts_of(params: Mapping[str, Any], training: Training) -> dict[str, dict[str, int]]:

@@ -10,35 +10,70 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
+from jaxtyping import Array
 from optax.contrib import MuonDimensionNumbers, muon
 
 from morph_vla.training.config import Optimizer
-from morph_vla.training.kinds import Params
+from morph_vla.training.kinds import Params, Part, norms, part_of
 
 
 def make_optimizer(
     config: Optimizer, steps: int
 ) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
-    """The optimizer behind a global-norm clip, with linear warm-up and cosine decay; and AdamW's schedule."""
+    """The optimizer behind a clip, with linear warm-up and cosine decay; and the schedule of AdamW."""
     schedule = _schedule(config, config.peak_lr, steps)
-    clip = optax.clip_by_global_norm(config.clip)
+    clip = (clip_apart if config.clip_parts == "apart" else optax.clip_by_global_norm)(config.clip)
+    slow = [] if config.plugin_lr_share == 1 else [slowed("morphology", config.plugin_lr_share)]
     adam = optax.adamw(
         schedule, b1=config.b1, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=_decayed
     )
     if config.kind == "adamw":
-        return optax.chain(clip, adam), schedule
+        return optax.chain(clip, adam, *slow), schedule
     by_matrix = muon(
         _schedule(config, config.matrix_lr, steps),
         weight_decay=config.weight_decay,
         muon_weight_dimension_numbers=lambda params: jax.tree_util.tree_map_with_path(_axes, params),
     )
-    return optax.chain(clip, optax.partition({"matrix": by_matrix, "other": adam}, _labels)), schedule
+    return optax.chain(clip, optax.partition({"matrix": by_matrix, "other": adam}, _labels), *slow), schedule
 
 
 def _schedule(config: Optimizer, peak: float, steps: int) -> Callable[[Any], Any]:
     warmup = min(config.warmup, steps - 1)
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak * config.final_lr_share)
+
+
+def clip_apart(most: float) -> optax.GradientTransformation:
+    """Each part's gradient (`kinds.PARTS`) scaled to a norm of `most` where it is longer.
+
+    So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
+    """
+
+    def update(gradient: Params, state: Any, params: Params | None = None) -> tuple[Params, Any]:
+        del params
+        shares = {part: jnp.minimum(1.0, most / norm) for part, norm in norms(gradient).items()}
+
+        def scaled(path: Any, leaf: Any) -> Array:
+            return leaf * shares[part_of(tuple(str(key.key) for key in path))].astype(leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(scaled, gradient), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
+    """Steps of one part `share` times as long: a learning rate of its own."""
+
+    def update(steps: Params, state: Any, params: Params | None = None) -> tuple[Params, Any]:
+        del params
+
+        def scaled(path: Any, leaf: Any) -> Any:
+            return share * leaf if part_of(tuple(str(key.key) for key in path)) == part else leaf
+
+        return jax.tree_util.tree_map_with_path(scaled, steps), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}

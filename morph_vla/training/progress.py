@@ -30,6 +30,8 @@ class Report:
     samples_per_s: float
     robots: dict[str, float]  # the loss of each robot's rows since the last line
     held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
+    gradient_norm: float  # of the last step, before the clip
+    gradient_norms: dict[str, float]  # of each part (`kinds.PARTS`) that learns
     waiting: float  # share of the time since the first step in which nothing was computed for want of data
 
 
@@ -83,11 +85,13 @@ class Meter:
             datasets, _ = self._source.mixture.at(number)
             for dataset, loss in zip(datasets.tolist(), np.asarray(metrics["rows"]).tolist(), strict=True):
                 rows.setdefault(self._source.parts[dataset].asked.robot, []).append(loss)
-        loss = float(self._pending[-1][1]["loss"])
+        last = self._pending[-1][1]
         self._pending = []
         elapsed = max(time.monotonic() - self._began, 1e-9)
         return {
-            "loss": loss,
+            "loss": float(last["loss"]),
+            "gradient_norm": float(last["gradient_norm"]),
+            "gradient_norms": {part: float(norm) for part, norm in last["gradient_norms"].items()},
             "robots": {name: float(np.mean(losses)) for name, losses in rows.items()},
             "steps_per_s": round(self._steps / elapsed, 3),
             "samples_per_s": round(self._steps * self._source.mixture.batch / elapsed, 2),

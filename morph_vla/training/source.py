@@ -207,7 +207,7 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     robot = robots.load(asked.robot)
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
-    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, say=say)
+    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share, say=say)
     told = presets.as_recorded(robot, asked.unit, asked.gripper)
     recorded = found.action
     meant = presets.targets(robot, asked.recorded, asked.step, found.state, recorded)

@@ -13,14 +13,15 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
 from morph_vla.training.config import Training
-from morph_vla.training.kinds import Params, is_vlm, merge, partition, reached
-from morph_vla.training.optimizers import make_optimizer
+from morph_vla.training.kinds import Params, is_vlm, merge, norms, partition, reached
+from morph_vla.training.optimizers import clip_apart, make_optimizer, slowed
 
 __all__ = [
     "Params",
     "State",
     "accumulated",
     "averaged",
+    "clip_apart",
     "draw",
     "draw_errors",
     "errors_of",
@@ -31,6 +32,7 @@ __all__ = [
     "merge",
     "partition",
     "row_losses",
+    "slowed",
     "start",
     "updated",
 ]
@@ -131,13 +133,14 @@ def make_step(
     training: Training,
     optimizer: optax.GradientTransformation,
     shardings: Any = None,
-) -> Callable[..., tuple[State, dict[str, Array]]]:
+) -> Callable[..., tuple[State, dict[str, Any]]]:
     """The compiled step: (state, observation, actions, mask of real values, seed key) -> (state, metrics).
 
     `shardings` says how state and metrics lie over several devices; None leaves it to the compiler.
 
-    Metrics are `loss`, `rows` (the loss of each row) and `gradient_norm`. Random numbers come from the seed
-    key and the state's step, so that a resumed run repeats them.
+    Metrics are `loss`, `rows` (the loss of each row), `gradient_norm` and `gradient_norms` (of each part),
+    both before the clip. Random numbers come from the seed key and the state's step, so that a resumed run
+    repeats them.
     """
 
     def step(
@@ -146,7 +149,7 @@ def make_step(
         actions: Float[Array, "b h a"],
         mask: Bool[Array, "b a"],
         key: Array,
-    ) -> tuple[State, dict[str, Array]]:
+    ) -> tuple[State, dict[str, Any]]:
         trainable, frozen = partition(state.params, training)
         drawn = draw(training, observation, actions, mask, jax.random.fold_in(key, state.step), augment=True)
 
@@ -155,7 +158,12 @@ def make_step(
             return jnp.mean(rows), rows
 
         rows, gradient = accumulated(objective, trainable, drawn, training.accumulate)
-        metrics = {"loss": jnp.mean(rows), "rows": rows, "gradient_norm": global_norm(gradient)}
+        metrics: dict[str, Any] = {
+            "loss": jnp.mean(rows),
+            "rows": rows,
+            "gradient_norm": global_norm(gradient),
+        }
+        metrics["gradient_norms"] = norms(gradient)
         return updated(state, gradient, training, optimizer), metrics
 
     if shardings is None:

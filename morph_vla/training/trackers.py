@@ -1,7 +1,8 @@
 """The log's numbers for TensorBoard and Weights & Biases, beside the JSON lines that are always written.
 
 Both are given the same names: `loss`, `loss/panda`, `held_out/panda/loss`, `held_out/panda/panda_joint1`,
-`lr`, `samples_per_s`, `waiting`. A run that goes on writes the steps it repeats again.
+`lr`, `gradient_norm`, `gradient_norm/action_expert`, `samples_per_s`, `waiting`. A run that goes on writes
+the steps it repeats again.
 """
 
 import dataclasses
@@ -33,6 +34,8 @@ def numbers(report: Report) -> dict[str, float]:
     for name, value in dataclasses.asdict(report).items():
         if name == "robots":
             found |= {f"loss/{robot}": loss for robot, loss in value.items()}
+        elif name == "gradient_norms":
+            found |= {f"gradient_norm/{part.replace(' ', '_')}": norm for part, norm in value.items()}
         elif name == "held_out":
             for robot, row in (value or {}).items():
                 found |= {f"held_out/{robot}/{joint}": loss for joint, loss in row.items()}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morph_vla.data.mixture import _whole, ahead, held_out, interleave, mix, row_counts
+from morph_vla.data.mixture import _whole, ahead, held_out, interleave, mix, row_counts, shared
 from morph_vla.errors import MorphVlaError
 
 ROWS = np.arange(100, 113)
@@ -128,6 +128,19 @@ def test_a_larger_share_holds_the_smaller_one():
     assert (held_out(503, 0.5) >= held_out(503, 0.1)).all()
     assert not held_out(503, 0.0).any()
     assert (held_out(503, 0.3, "a") != held_out(503, 0.3, "b")).any()
+
+
+def test_a_share_of_episodes_is_stable_and_held_by_a_larger_one():
+    numbers = tuple(range(3, 2003))
+    eighth, half = shared(numbers, 0.125), shared(numbers, 0.5)
+    assert set(eighth) < set(half) < set(numbers)
+    assert abs(len(eighth) / len(numbers) - 0.125) < 0.02
+    assert shared(numbers[:500], 0.125) == tuple(index for index in eighth if index < 503)
+    assert shared(numbers, 1) == shared(numbers, 1.0) == numbers
+    assert shared((), 0.125) == ()
+    # It is not the held-out ones that are kept.
+    held = np.flatnonzero(held_out(2003, 0.125))
+    assert len(set(eighth) & set(held.tolist())) < 0.3 * len(eighth)
 
 
 def test_an_error_comes_out_of_the_threads_in_its_own_words_and_in_its_place():

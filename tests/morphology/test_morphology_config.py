@@ -70,6 +70,11 @@ REFUSED = {
         "morphology.bias: 'mix' makes no sense with control: tokens, whose tokens belong to no joint; choose "
         "bias: none",
     ),
+    "descriptors that nobody reads": (
+        {"film": False, "descriptors": "standardised"},
+        "morphology.descriptors: 'standardised' has no effect with film: false, which reads none; leave it "
+        "out or choose film: true",
+    ),
     "descriptors of no joints": (
         {"control": "tokens", "bias": "none"},
         "morphology.film: true makes no sense with control: tokens, whose tokens belong to no joint; choose "
@@ -93,6 +98,7 @@ def test_what_makes_no_sense_is_refused_by_name(name):
         {"bias": "none"},
         {"bias": "full", "film": False},
         {"bias": "mix", "encoder": "linear"},
+        {"bias": "mix", "descriptors": "standardised"},
         *({"bias": "spd-soft", "bias_init": init} for init in ("zero", "hard", "mix", "linear")),
         *({"bias": f"adj-soft-{v}", "bias_init": "hard"} for v in ("v1.0", "v1.1", "v2.0")),
         {"bias": "mix", "control": "random", "control_seed": 7},

@@ -313,6 +313,11 @@ def test_episodes_without_frames_or_of_another_length(write):
         said(root, "data.episodes=[0, 9]"),
         rf"error: {root}: there is no episode 9; leave it out of `episodes`",
     )
+    one(
+        said(root, "data.share=0.01"),
+        rf"error: data\.share: {root}: a share of 0\.01 of \d episodes is none; raise `share` or name "
+        r"`episodes`; or record more",
+    )
 
 
 def test_frames_and_time_stamps_that_do_not_follow(write):

@@ -129,6 +129,9 @@ def test_every_problem_is_said_at_once(recipe):
             r"training\.brightness: 0\.2 says how far training\.augmentation 'shift' goes; it means nothing "
             r"to 'none'",
         ),
+        ("optimizer.plugin_lr_share=0", r"optimizer\.plugin_lr_share: must be more than 0, not 0"),
+        ("data.share=0", r"data\.share: must lie in \(0, 1\], not 0"),
+        ("data.share=1.5", r"data\.share: must lie in \(0, 1\], not 1\.5"),
         ("model.vocab=519", r"model\.vocab: 519 rows are too few for the 520 tokens of tokenizer 'bytes'"),
         ("training.ema=1.0", r"training\.ema: must lie in \[0, 1\), not 1\.0"),
         *(
@@ -160,6 +163,7 @@ def test_several_datasets_are_a_list(recipe):
     one = config.load(recipe).data
     assert [source.robot for source in one.sources] == ["panda"]
     assert one.sources[0].cameras == one.cameras
+    assert config.load(recipe, ["data.share=0.125"]).data.sources[0].share == 0.125
     data = several(recipe).data
     assert (data.by, [source.weight for source in data.sources]) == ("row", [8, 2])
     assert (data.sources[1].actions, data.sources[1].action) == ("delta", ("left", "right"))
@@ -172,6 +176,7 @@ def test_several_datasets_are_a_list(recipe):
         ("weight: 2", "weight: 0", r"data\.datasets\.1\.weight: must be more than 0, not 0"),
         ("base_0_rgb", "base", r"data\.datasets\.0\.cameras: 'base' is not one of the model's cameras"),
         ("by: row", "by: rows", r"data\.by: expected 'batch' or 'row', got \"rows\"; did you mean 'row'\?"),
+        ("by: row", "share: 0.5", "data: has both datasets and a dataset of its own; put it into the list"),
         ("by: row", "robot: panda", "data: has both datasets and a dataset of its own; put it into the list"),
         ("actions: delta", "actions: deltas", r"actions: expected 'absolute', 'delta' or 'velocity'"),
         (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import resource
 import signal
@@ -56,6 +57,9 @@ def test_the_log_is_json_lines_with_loss_rate_and_held_out_loss(tiny_run):
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert all(np.isfinite(line["loss"]) and line["lr"] >= 0 for line in lines)
     assert [line["held_out_loss"] is not None for line in lines] == [False, True, True]
+    for line in lines:
+        assert set(line["gradient_norms"]) == set(kinds.PARTS)
+        assert line["gradient_norm"] == pytest.approx(math.hypot(*line["gradient_norms"].values()), rel=1e-5)
 
 
 def test_first_and_newest_checkpoints_are_kept(tiny_run):

@@ -7,8 +7,11 @@ import jax
 import numpy as np
 import pytest
 
+from morph_vla import robots
 from morph_vla.data.actions import restore
 from morph_vla.errors import MorphVlaError
+from morph_vla.morphology import body_of
+from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import checkpoint, loop, parameters
 from morph_vla.training import step as steps
@@ -120,6 +123,65 @@ def test_the_log_has_the_loss_of_every_robot_and_joint(run):
                                   "wrist_roll", "gripper"}  # fmt: skip
     mean = np.mean([value for name, value in last["so101"].items() if name != "loss"])
     assert last["so101"]["loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def same_body(one, other) -> bool:
+    """Whether two bodies are one, array by array."""
+    return all(
+        np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+def bodies_are_their_robots(source) -> bool:
+    """Whether every row of a batch has the body of its own robot."""
+    batch = source.at(0)
+    rows = [jax.tree.map(lambda x, row=row: x[row], batch.observation.body) for row in range(5)]
+    wanted = [body_of(robots.load(name), 8) for name in ("panda", "so101")]
+    assert not same_body(*wanted)
+    return all(same_body(row, wanted[index]) for row, index in zip(rows, batch.dataset, strict=True))
+
+
+def test_every_row_has_its_own_robots_body(source, monkeypatch):
+    assert bodies_are_their_robots(source)
+    first = [dataclasses.replace(part, body=source.parts[0].body) for part in source.parts]
+    monkeypatch.setattr(source, "parts", first)
+    assert not bodies_are_their_robots(source)
+
+
+def served_is_trained(run, source, name: str) -> bool:
+    """Whether a served policy has the body that its robot was trained with, in every row."""
+    policy = CheckpointPolicy(run.checkpoint, robot=name, batch=2)
+    (trained,) = [part.body for part in source.parts if part.asked.robot == name]
+    rows = [jax.tree.map(lambda x, row=row: x[row], policy._body) for row in range(2)]
+    return all(same_body(row, trained) for row in rows)
+
+
+def test_a_served_body_is_the_trained_one(run, source, monkeypatch):
+    assert served_is_trained(run, source, "panda")
+    assert served_is_trained(run, source, "so101")
+
+    def blind(robot, places):
+        body = body_of(robot, places)
+        return dataclasses.replace(body, descriptors=np.zeros_like(body.descriptors))
+
+    monkeypatch.setattr(policies, "body_of", blind)
+    assert not served_is_trained(run, source, "so101")
+
+
+def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch):
+    """Six of eight, with a body and without one."""
+    arm = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)
+    state = np.linspace(-3, 3, 6).astype(np.float32)
+    rows = arm.prepare([{"state": state, "prompt": "wave"}] * 2)
+    found = np.asarray(arm._sample(arm.params, arm._modulations, rows, np.zeros((2, 2), np.uint32)))
+    assert found.shape == (2, 16, 8)
+    assert (found[..., 6:] == 0).all()
+    assert np.abs(found[..., :6]).min() > 0
+    told = []
+    monkeypatch.setattr(policies, "sample_actions", lambda *given: told.append(given[-1]))
+    bare = dataclasses.replace(arm.config, morphology=None)
+    policies._sampler(bare, 6, 10, 0)({}, None, rows, np.zeros((2, 2), np.uint32))
+    np.testing.assert_array_equal(told[0], [[True] * 6 + [False] * 2] * 2)
 
 
 def test_a_policy_of_several_robots_drives_the_one_asked_for(run):

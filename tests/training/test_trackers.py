@@ -10,13 +10,14 @@ from morph_vla.training.progress import Report
 REPORT = Report(
     step=7, steps=11, loss=0.5, held_out_loss=0.25, lr=1e-3, steps_per_s=3.0, samples_per_s=15.0,
     robots={"panda": 0.75, "so101": 0.125}, held_out={"panda": {"loss": 0.25, "panda_joint1": 0.0625}},
-    waiting=0.0,
+    gradient_norm=0.5, gradient_norms={"action expert": 0.375, "morphology": 0.25}, waiting=0.0,
 )  # fmt: skip
 
 
 def test_a_line_of_the_log_becomes_flat_numbers():
     assert trackers.numbers(REPORT) == {
         "loss": 0.5, "held_out_loss": 0.25, "lr": 1e-3, "steps_per_s": 3.0, "samples_per_s": 15.0,
+        "gradient_norm": 0.5, "gradient_norm/action_expert": 0.375, "gradient_norm/morphology": 0.25,
         "waiting": 0.0, "loss/panda": 0.75, "loss/so101": 0.125, "held_out/panda/loss": 0.25,
         "held_out/panda/panda_joint1": 0.0625,
     }  # fmt: skip
