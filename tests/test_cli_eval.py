@@ -47,8 +47,8 @@ def test_what_has_none_of_the_rows_cannot_be_decided_against(run, folder, tiny_r
 
 
 def test_another_criterion_is_never_already_there(run, folder, tiny_run):
-    begin = f"eval {tiny_run.checkpoint} {SHORT} {QUICK} --episodes 1 --videos 0 -o a"
-    loose = f"{begin} success.dwell_seconds=0.1 success.max_speed=9"
+    given, rest = f"eval {tiny_run.checkpoint} {SHORT}", f"{QUICK} --episodes 1 --videos 0 -o a"
+    begin, loose = f"{given} {rest}", f"{given} success.dwell_seconds=0.1 success.max_speed=9 {rest}"
     assert run(begin)[0] == 0
     assert "already there: a/record.json" in run(begin)[2]
     status, _, err = run(loose)

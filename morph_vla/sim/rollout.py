@@ -73,14 +73,12 @@ def evaluate(
     finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
-    workers.check_main()
-    engines.check(settings.engine)
     about = about or {"name": type(policy).__name__, "checkpoint": None, "step": None}
     joints = len(robots.load(suite.robot).joints)
     count = suite.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    facts = {**_facts(suite, table, about, settings), "overrides": list(overrides)}
+    facts = _facts(suite, table, about, settings, overrides)
     journal = Journal(folder, {**facts, "rows": [rows.start, rows.stop]}, say)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
@@ -116,11 +114,14 @@ def evaluate(
         "wall_s": round(time.monotonic() - began, 2),
         "timing": timing,
         "notes": said,
-        "parallel": settings.parallel,
-        "command": command,
-        "versions": versions(),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **_circumstances(settings, command),
     }
+
+
+def _circumstances(settings: Settings, command: str) -> dict[str, Any]:
+    """How and when it was run, which changes no episode."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"parallel": settings.parallel, "command": command, "versions": versions(), "time": now}
 
 
 def _came_to(rows: range, trials: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
@@ -144,7 +145,9 @@ def default_workers() -> int:
 
 
 def _check(settings: Settings) -> None:
-    """Raises MorphVlaError for settings under which nothing would be measured."""
+    """Raises MorphVlaError where nothing can be measured: in this process, or under these settings."""
+    workers.check_main()
+    engines.check(settings.engine)
     for name in ("episodes", "parallel", "open_loop", "groups"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -173,7 +176,11 @@ def versions() -> dict[str, str]:
 
 
 def _facts(
-    suite: Suite, table: Sequence[InitialState], about: dict[str, Any], settings: Settings
+    suite: Suite,
+    table: Sequence[InitialState],
+    about: dict[str, Any],
+    settings: Settings,
+    overrides: Sequence[str],
 ) -> dict[str, Any]:
     """What is known of an evaluation before its first episode."""
     return {
@@ -183,6 +190,7 @@ def _facts(
         "policy": about,
         "engine": engines.facts(settings.engine),
         "open_loop": settings.open_loop,
+        "overrides": list(overrides),
     }
 
 
