@@ -52,13 +52,13 @@ def attempt(engine: Any, number: int, stream: str, see: See = lambda action: Non
     from morph_vla.sim.experts import PickAndPlace, disturbed
 
     engine.reset(0, initial_state(engine.suite, number, len(engine.robot.joints), stream=stream))
-    expert = PickAndPlace(engine)
+    expert, kind = PickAndPlace(engine), "rest"
     if stream == DEMONSTRATION:
         kind = begins.kind_of(engine.suite.expert.begin, number)
         drawn = begins.generator(engine.suite, number)
         for action in begins.prelude(expert, engine.sight(0), kind, drawn):
             engine.step(0, action)
-    plan = expert.plan(0)
+    plan = expert.plan(0, from_rest=kind == "rest")
     executed = disturbed(plan, engine, number)
     going = demonstration(engine.suite, plan.actions, executed, engine.reading(0), see)
     action = next(going)

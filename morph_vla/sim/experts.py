@@ -24,6 +24,8 @@ from morph_vla.sim.suite import ExpertSpec
 
 GRASP_STEPS = 6  # control steps for the fingers to close on the object, and to let go of it
 KERNEL = 9  # control steps over which a disturbance is smoothed, at 15 Hz
+ALIGNED = 0.09  # a tool no further to the side than this is above the object, in shares of `hover`
+LEAST_HEIGHT = 0.4  # the height over the object at which the tool may move to the side, likewise
 SETTLE = 0.006  # [m] the tool grasps this much above the object's centre, clear of the table
 
 
@@ -133,12 +135,13 @@ class PickAndPlace:
             if engine.limb[action]:
                 (self._gripper if joint.is_gripper else self._arm).append(action)
 
-    def plan(self, index: int) -> Plan:
+    def plan(self, index: int, from_rest: bool = True) -> Plan:
         """The whole demonstration for world `index` of its engine as it stands now."""
-        return self.plan_for(self.engine.sight(index))
+        seen = self.engine.sight(index)
+        return self.plan_for(seen) if from_rest else self.follow(seen, self.stations_from_here(seen))
 
     def plan_for(self, seen: Sight) -> Plan:
-        """The whole demonstration for a world of any engine, from what is seen of it."""
+        """The whole demonstration for a world of any engine at rest, from what is seen of it."""
         return self.follow(seen, self.stations(seen))
 
     def tool(self, seen: Sight) -> Float[np.ndarray, "3"]:
@@ -147,15 +150,10 @@ class PickAndPlace:
         return np.asarray(self._configuration.get_transform_frame_to_world(*self._frame).translation())
 
     def stations(self, seen: Sight, beside: tuple[float, float] = (0.0, 0.0)) -> list[Waypoint]:
-        """Pick-and-place from where the tool stands, the grasp `beside` the object by so much [m].
-
-        A tool that stands low near the object, where a straight way would sweep it off the table, opens and
-        rises first.
-        """
+        """Pick-and-place from rest, the grasp `beside` the object by so much [m]."""
         spec = self.suite.expert
-        position = seen.object_position + np.array([*beside, 0.0])
-        stations = waypoints(
-            position,
+        return waypoints(
+            seen.object_position + np.array([*beside, 0.0]),
             0.0 if spec.free_spin else _yaw(seen.object_quaternion),
             seen.target_position,
             hover=spec.hover,
@@ -166,12 +164,29 @@ class PickAndPlace:
             grasp_steps=round(spec.grasp_seconds * self.suite.control_rate),
             turn_seconds=spec.turn_seconds,
         )
+
+    def stations_from_here(self, seen: Sight) -> list[Waypoint]:
+        """Pick-and-place from wherever the tool stands, so that what is done depends on what is seen alone.
+
+        A policy sees no past: where one demonstration rises and another one descends through the same place, it
+        learns to do neither. So a tool above the object goes down, one that is off to the side moves over it
+        at the height it has, and only one that is too low for that rises first.
+        """
+        hover = self.suite.expert.hover
+        over, *rest = self.stations(seen)
         tool = self.tool(seen)
-        apart = float(np.hypot(*(tool - position)[:2]))
-        if tool[2] - position[2] < 0.5 * spec.hover and apart < spec.hover:
-            up = np.array([tool[0], tool[1], position[2] + 0.7 * spec.hover])
-            stations = [Waypoint(up, stations[0].yaw, 0.0), *stations]
-        return stations
+        apart = np.hypot(*(tool - over.position)[:2])
+        height = tool[2] - seen.object_position[2]
+        if height >= hover:
+            return [over, *rest]
+        if apart < ALIGNED * hover:
+            return rest[1:] if height < rest[0].position[2] - seen.object_position[2] else rest
+        least = LEAST_HEIGHT * hover
+        beside = dataclasses.replace(over, position=over.position + [0, 0, max(height, least) - hover])
+        if height >= least:
+            return [beside, *rest]
+        up = np.array([*tool[:2], beside.position[2]])
+        return [dataclasses.replace(beside, position=up), beside, *rest]
 
     def follow(self, seen: Sight, stations: Sequence[Waypoint]) -> Plan:
         """Joint targets that take the tool through `stations` from where it stands."""
