@@ -340,9 +340,11 @@ def test_half_precision_frozen_leaves_stay_as_they_are_and_the_expert_learns(par
     with jax.numpy_dtype_promotion("standard"):  # Flax's norms and activations promote by themselves
         for name, rest in (("half", half), ("single", single)):
             run = Run("expert", training.merge(learnt, rest))
-            run.step = training.make_step(
-                dataclasses.replace(CONFIG, dtype="bfloat16"), run.settings, run.optimizer
-            )
+            half_config = dataclasses.replace(CONFIG, dtype="bfloat16")
+            step: Any = training.make_step(half_config, run.settings, run.optimizer)
+            # Compiling is most of this test's time.
+            options = {"xla_backend_optimization_level": 0}
+            run.step = jax.jit(step.__wrapped__, compiler_options=options)
             states[name], losses[name] = run.after(3, batch)
     assert losses["half"] == pytest.approx(losses["single"], rel=2e-2)
     assert len(set(losses["half"])) == 3
