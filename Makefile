@@ -9,7 +9,7 @@ ISAACLAB := .venv-isaaclab
 DEMO := runs/demo
 ARGS :=
 # How many processes share the tests, each with a model of its own in memory; WORKERS=0 is this one alone (pdb, -s).
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
+WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n : 8)))
 # Neighbouring tests stay together, as far as they can: they share fixtures and what was compiled.
 SHARED := -n $(WORKERS) --dist worksteal
 
