@@ -8,9 +8,13 @@ LIVE_OPENPI := .venv-live-openpi
 ISAACLAB := .venv-isaaclab
 DEMO := runs/demo
 ARGS :=
+# How many processes share the tests, each with a model of its own in memory; WORKERS=0 is this one alone (pdb, -s).
+WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n : 8)))
+# Neighbouring tests stay together, as far as they can: they share fixtures and what was compiled.
+SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-py311 test-oracle test-openpi test-isaaclab lint format types bench clean clean-all
+.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-isaaclab lint format types bench clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,14 +28,17 @@ demo: setup ## from a URDF to a success rate with an interval, on 2 CPU cores; A
 demo-clean: ## remove what the demo left
 	rm -rf $(DEMO)
 
-test: setup ## all tests
-	@$(BIN)/python -m pytest -q $(ARGS)
+test: setup ## every test but the slow ones: minutes
+	@$(BIN)/python -m pytest -q $(SHARED) -m 'not slow' $(ARGS)
+
+test-all: setup ## and the slow ones, as .ci/run does
+	@$(BIN)/python -m pytest -q $(SHARED) $(ARGS)
 
 # The same code at openpi's pins, where it must run inside openpi's own trainer: the rooms that go there.
 test-py311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11, JAX 0.5.3)
 	@sh scripts/setup.sh $(LANE311) 3.11 model,draw,dev \
 		'jax==0.5.3' 'flax==0.10.2' 'orbax-checkpoint==0.11.13' 'numpy<2'
-	@$(LANE311)/bin/python -m pytest -q $(wildcard tests/robots tests/morphology tests/pi05 tests/weights tests/hosts) $(ARGS)
+	@$(LANE311)/bin/python -m pytest -q $(SHARED) $(wildcard tests/robots tests/morphology tests/pi05 tests/weights tests/hosts) $(ARGS)
 
 # LeRobot's pi0.5 needs a transformers that the main environment does not have.
 test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot[pi]

@@ -3,6 +3,8 @@
 import itertools
 import os
 import shlex
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -17,6 +19,9 @@ CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Compiling is most of the time, and no test's model is large enough to win back what optimizing costs.
+QUICK = "--xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
 # mujoco reads it when it is first imported, whichever test does that.
 os.environ.setdefault("MUJOCO_GL", "egl")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -67,6 +72,28 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """A function that gives the folder of a name, filled by the first of the processes to ask."""
+    from morph_vla.robots.dropin import locked
+
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # the session's; each process has one of its own below it
+
+    def made(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, whole = base / "shared" / name, base / "shared" / f"{name}.whole"
+        folder.parent.mkdir(exist_ok=True)
+        with locked(folder.with_name(f"{name}.lock")):
+            if not whole.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a process that failed half way
+                fill(folder)
+                whole.touch()
+        return folder
+
+    return made
+
+
 TINY_CAMERAS = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
 
 
@@ -79,14 +106,12 @@ def tiny_suite():
 
 
 @pytest.fixture(scope="session")
-def tiny_dataset(tmp_path_factory) -> Path:
+def tiny_dataset(shared_folder) -> Path:
     """Three real demonstrations of the demo's suite as a LeRobot dataset with small frames."""
     from morph_vla.sim import record, suite
 
-    folder = tmp_path_factory.mktemp("recorded") / "dataset"
     chosen = suite.load("droid_panda:cube_in_bowl", TINY_CAMERAS)
-    record.record(chosen, folder, 3, workers=1)
-    return folder
+    return shared_folder("tiny_dataset", lambda folder: record.record(chosen, folder, 3, workers=1))
 
 
 @pytest.fixture(scope="session")
@@ -107,11 +132,14 @@ def tiny_recipe(tiny_dataset):
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tiny_recipe, tmp_path_factory):
-    """A finished training run of the tiny recipe."""
+def tiny_run(tiny_recipe, tmp_path_factory, shared_folder):
+    """A finished training run of the tiny recipe: trained once, and this process's own copy of it."""
     from morph_vla.training import loop
 
-    return loop.train(tiny_recipe, tmp_path_factory.mktemp("run") / "train")
+    trained = shared_folder("tiny_run", lambda folder: loop.train(tiny_recipe, folder))
+    own = tmp_path_factory.mktemp("run") / "train"
+    shutil.copytree(trained, own)
+    return loop.train(tiny_recipe, own)  # finished: this reads it
 
 
 @pytest.fixture(scope="session")

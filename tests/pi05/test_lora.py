@@ -62,7 +62,8 @@ def velocity(config, params):
 
 
 def test_pairs_have_openpis_names_and_shapes():
-    new = {name: s for name, s in leaf_shapes(PAIRED).items() if name not in leaf_shapes(HOST)}
+    host = leaf_shapes(HOST)
+    new = {name: s for name, s in leaf_shapes(PAIRED).items() if name not in host}
     layers = "PaliGemma/llm/layers"
     assert new == {
         f"{layers}/{module}{end}": shape

@@ -55,7 +55,8 @@ def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
         return advance(state, jax.tree.unflatten(form, leaves), *rest)
 
     lowered = jax.jit(on_leaves, donate_argnums=0).lower(state, leaves, actions, mask, jax.random.key(0))
-    analysis = lowered.compile().memory_analysis()
+    # What users run: tests are compiled with less.
+    analysis = lowered.compile({"xla_backend_optimization_level": 3}).memory_analysis()
     assert analysis is not None
     wanted = analysis.argument_size_in_bytes + analysis.temp_size_in_bytes
     found = memory.estimate(chosen)

@@ -110,7 +110,12 @@ MOVED = {
 }
 
 
-@pytest.mark.parametrize("name", MOVED)
+SLOWLY = [
+    name if name in ("paper", "exact") else pytest.param(name, marks=pytest.mark.slow) for name in MOVED
+]
+
+
+@pytest.mark.parametrize("name", SLOWLY)
 def test_after_a_few_steps_every_new_parameter_has_moved(name):
     """Behind zeros gradients come one step after another: the gate's, the last layers', the rest's."""
     step, state = begin(plugged(**MOVED[name]))

@@ -156,7 +156,7 @@ def test_the_loss_falls_on_one_batch(full, batch):
     assert int(state.step) == 30
 
 
-@pytest.mark.parametrize("kind", ["full", "expert"])
+@pytest.mark.parametrize("kind", ["expert", pytest.param("full", marks=pytest.mark.slow)])
 def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
     twice = jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), batch)  # six rows
     found = {}
