@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import films
 from morph_vla.sim import success as criterion
 from morph_vla.sim.asking import Asker
 from morph_vla.sim.suite import InitialState, Suite
-from morph_vla.sim.video import write_video
+from morph_vla.sim.video import VideoWriter, write_picture
 from morph_vla.sim.workers import Advance, Lost, Worlds
 
 
@@ -31,7 +32,7 @@ class Episode:
     state: InitialState
     begun_anew: bool = False  # its first worker died
     answer: Advance | None = None
-    frames: list[Any] = dataclasses.field(default_factory=list)
+    film: VideoWriter | None = None  # where it is filmed
 
 
 class Flights:
@@ -76,6 +77,11 @@ class Flights:
                 return
             yield from self._turn(slots)
 
+    def film(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+        """Play states again, all of them filmed: a trial for each, as `run` yields them."""
+        self._filmed = max((state.episode for state in states), default=-1) + 1
+        yield from self.run(states)
+
     def begin_no_more(self) -> None:
         """Leave out the states that have not begun; the episodes that have are finished."""
         begun = [episode for episode in self._queue if episode.answer is not None or episode.begun_anew]
@@ -94,6 +100,9 @@ class Flights:
         episode = self._flying[slot]
         if isinstance(answer, Lost):
             del self._flying[slot]
+            if episode.film is not None:
+                episode.film.discard()
+                episode.film = None
             if episode.begun_anew:
                 yield self._trial(episode, f"simulation: {answer.reason}")
             else:
@@ -101,7 +110,7 @@ class Flights:
                 self._queue.appendleft(Episode(episode.state, begun_anew=True))
             return
         episode.answer = answer
-        episode.frames += answer.frames
+        self._show(episode, answer)
         if answer.error or answer.observation is None:
             del self._flying[slot]
             yield self._trial(episode, answer.error)
@@ -172,10 +181,20 @@ class Flights:
             "video": self._video(episode),
         }
 
+    def _show(self, episode: Episode, answer: Advance) -> None:
+        """Put what was seen since the last answer on the episode's film."""
+        for frame in answer.frames if self._folder is not None else ():
+            if episode.film is None:
+                path = self._folder / f"videos/{episode.state.episode:03d}.mp4"
+                episode.film = VideoWriter(path, self._suite.control_rate)
+            episode.film.add(frame)
+
     def _video(self, episode: Episode) -> str | None:
         """Where the episode's film is, relative to the record."""
-        if not episode.frames or self._folder is None:
+        film, episode.film = episode.film, None
+        if film is None or film.last is None or self._folder is None:
             return None
-        name = f"videos/{episode.state.episode:03d}.mp4"
-        write_video(self._folder / name, episode.frames, self._suite.control_rate)
-        return name
+        film.finish()
+        # How it ended, which is the moment of success where there was one.
+        write_picture(films.poster_of(film.path), film.last)
+        return film.path.relative_to(self._folder).as_posix()
