@@ -42,6 +42,7 @@ class Bar:
     """Is told where long work stands: a tqdm bar, or in a log a line every tenth. A context manager."""
 
     def __init__(self, label: str, total: int, unit: str):
+        label = f"     {label}" if PASSING.get() else label  # beside the lines of the stages
         self._bar: Any = None
         self._lines: _Lines | None = None
         if sys.stderr.isatty():

@@ -18,7 +18,7 @@ INSET, BORDER = 64, 2  # height of the policy's frames in the corner, and the li
 # The camera: turned around the table, raised above it [rad], its field of view [deg]; then, in reaches of the
 # robot to its objects: what it looks at (a share of the way to them, a height) and from how far away.
 TURN, RISE, FOVY = np.deg2rad(38.0), np.deg2rad(27.0), 36.0
-NEARER, ABOVE, AWAY = 0.62, 0.34, 2.6
+NEARER, ABOVE, AWAY = 0.62, 0.38, 2.7
 
 Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
 

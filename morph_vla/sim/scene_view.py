@@ -17,7 +17,7 @@ from morph_vla.sim.scene import build_spec, look_at, mujoco
 from morph_vla.sim.suite import Camera, Suite
 
 CAMERA = "film"
-WALL, FLOOR = (0.74, 0.76, 0.78), (0.42, 0.43, 0.44)  # colours of the room, before it is lit
+WALL, FLOOR = (0.93, 0.94, 0.95), (0.55, 0.56, 0.57)  # colours of the room, before it is lit
 
 
 class SceneView:
