@@ -76,8 +76,8 @@ def test_seconds_as_a_person_says_them():
 
 
 def test_a_stage_is_a_line_and_looking_up_costs_no_seconds(folder, clock):
-    out = io.StringIO()
-    stages = demo._Clock(folder, out)
+    said: list[str] = []
+    stages = demo._Clock(folder, said.append)
 
     def work(there):
         def run():
@@ -90,14 +90,14 @@ def test_a_stage_is_a_line_and_looking_up_costs_no_seconds(folder, clock):
     stages.measure("record", work(True))
     with pytest.raises(KeyboardInterrupt):
         stages.measure("train", interrupted(clock))
-    assert out.getvalue().splitlines() == [
+    assert "\n".join(said).splitlines() == [
         "2/6  record     kept 3 of 5  (1 min 07 s)",
         "                and more",
         "2/6  record     already there: kept 3 of 5",
         "                and more",
     ]
     assert json.loads((folder / "seconds.json").read_text()) == {"record": 67.0, "train": 5.0}
-    again = demo._Clock(folder, out)
+    again = demo._Clock(folder, said.append)
     again.measure("train", work(False))
     assert again.seconds["train"] == 72.0  # both parts of an interrupted stage count
 

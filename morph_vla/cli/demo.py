@@ -13,8 +13,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from morph_vla.cli.common import add_json, print_json
 from morph_vla.errors import MorphVlaError
@@ -76,9 +77,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise MorphVlaError("the demo wants at least 10 attempts and 1 episode")
     require_gl()
     folder, suite = arguments.output, arguments.suite
-    out = sys.stderr if arguments.json else sys.stdout
-    print(f"The demo, in {folder}. Ctrl-C stops it, the same command goes on.\n", file=out)
-    clock = _Clock(folder, out)
+    say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    say(f"The demo, in {folder}. Ctrl-C stops it, the same command goes on.\n")
+    clock = _Clock(folder, say)
     with passing():
         robot = clock.measure("robot", lambda: _robot(folder))
         recording = clock.measure("record", lambda: _record(folder, suite, arguments.attempts))
@@ -109,8 +110,8 @@ class Done(NamedTuple):
 class _Clock:
     """A line a stage, and its seconds, added up over interrupted runs and kept in the folder."""
 
-    def __init__(self, folder: Path, out: TextIO):
-        self._path, self._out = folder / "seconds.json", out
+    def __init__(self, folder: Path, say: Callable[[str], None]):
+        self._path, self._say = folder / "seconds.json", say
         self.seconds: dict[str, float] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def measure(self, stage: str, work: Callable[[], Done]) -> Any:
@@ -130,11 +131,7 @@ class _Clock:
         head = f"{STAGES.index(stage) + 1}/{len(STAGES)}  {stage:<9}  "
         first, *others = done.words.split("\n")
         first = f"already there: {first}" if done.there else f"{first}  ({span(spent)})"
-        print(
-            "\n".join([head + first, *(" " * len(head) + line for line in others)]),
-            file=self._out,
-            flush=True,
-        )
+        self._say("\n".join([head + first, *(" " * len(head) + line for line in others)]))
         return done.value
 
 

@@ -102,7 +102,7 @@ class _Lines:
         print(", ".join(words), file=sys.stderr, flush=True)
 
 
-def span(seconds: float) -> str:
+def span(seconds: float | int) -> str:
     """Seconds as a person says them: `4 s`, `12 min 30 s`, `1 h 05 min`."""
     whole = round(seconds)
     minutes, hours = whole // 60, whole // 3600

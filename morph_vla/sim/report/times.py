@@ -8,17 +8,18 @@ from morph_vla.sim.report.markup import Markup, el, join, line, mapping, number,
 from morph_vla.sim.report.reading import Evaluation
 
 Points = list[tuple[float, int]]
+MOST = 3  # evaluations whose curves can be told apart; of checkpoints of a run the learning curve says more
 
 
 def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
-    """A step curve an evaluation; None where no success says when it was.
+    """A step curve an evaluation; None where no success says when it was, and for more than MOST.
 
     Every trial is followed to the end of its episode, so that the share of all trials that have succeeded is
     what Kaplan and Meier's estimate comes to. A trial that ended in an error never succeeds.
     """
     measured = [one for one in evaluations if one.trials]
     curves = [(one, steps_of(one)) for one in measured]
-    if not any(steps for _, steps in curves):
+    if not any(steps for _, steps in curves) or len(curves) > MOST:
         return None
     end = max(_seconds(one) for one in measured)
     end = max([end, *(steps[-1][0] for _, steps in curves if steps)])
@@ -86,7 +87,7 @@ def _seconds(one: Evaluation) -> float:
 
 def _color(place: int, many: int) -> int:
     """The last is the page's green, as its bar is; the others take turns among the rest."""
-    return 2 if place == many - 1 else (4, 0, 1, 3, 5)[place % 5]
+    return 2 if place == many - 1 else (4, 0)[place % 2]
 
 
 def _in_words(one: Evaluation, steps: Points) -> str:
