@@ -118,21 +118,27 @@ class _Clock:
         """Do a stage, say what it made; looking up what was there already adds nothing to its seconds."""
         from morph_vla.cli.progress import now, span
 
-        began, done = time.monotonic(), None
+        began = time.monotonic()
         now(stage)
         try:
             done = work()
+        except BaseException:  # an interruption too: what it took so far counts
+            self._add(stage, time.monotonic() - began)
+            raise
         finally:
             now("")
-            spent = time.monotonic() - began
-            if done is None or not done.there or stage not in self.seconds:
-                self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 1)
-                write_text(self._path, json.dumps(self.seconds))
+        spent = time.monotonic() - began
+        if not done.there or stage not in self.seconds:
+            self._add(stage, spent)
         head = f"{STAGES.index(stage) + 1}/{len(STAGES)}  {stage:<9}  "
         first, *others = done.words.split("\n")
         first = f"already there: {first}" if done.there else f"{first}  ({span(spent)})"
         self._say("\n".join([head + first, *(" " * len(head) + line for line in others)]))
         return done.value
+
+    def _add(self, stage: str, spent: float) -> None:
+        self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 1)
+        write_text(self._path, json.dumps(self.seconds))
 
 
 def _robot(folder: Path) -> Done:

@@ -22,7 +22,7 @@ def show(record: dict[str, Any], folder: Path, report: Path, suite: str, episode
     print(f"\nThe page, with films of episodes: {report}\n")
     print("Try next:")
     for command, why in next_commands(folder, suite, trained, episodes):
-        print(f"  {command:<{78}}  {why}" if len(command) <= 78 else f"  {command}\n      {why}")
+        print(f"  {command}\n      {why}")
 
 
 def _rows(before: dict[str, Any], after: dict[str, Any]) -> list[list[str]]:

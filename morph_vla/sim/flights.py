@@ -183,7 +183,9 @@ class Flights:
 
     def _show(self, episode: Episode, answer: Advance) -> None:
         """Put what was seen since the last answer on the episode's film."""
-        for frame in answer.frames if self._folder is not None else ():
+        if self._folder is None:
+            return
+        for frame in answer.frames:
             if episode.film is None:
                 path = self._folder / f"videos/{episode.state.episode:03d}.mp4"
                 episode.film = VideoWriter(path, self._suite.control_rate)

@@ -95,7 +95,8 @@ def _film(
 ) -> tuple[str, str] | None:
     """(id of the figure, words) of the film of the episode whose attention was read."""
     about = mapping(read.get("episode"))
-    key = (place, str(about.get("task_key") or ""), about.get("episode"))
+    number = about.get("episode")
+    key = (place, str(about.get("task_key") or ""), number if isinstance(number, int) else -1)
     if key not in clips.files:
         return None
     tasks = found[place].tasks
