@@ -69,18 +69,35 @@ class Flights:
     def run(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
         """Yield a trial per state, as episodes end.
 
-        Raises MorphVlaError when no worker is left, and when the policy does not come back.
+        Where some are filmed and a success or a failure is not among them, one is played again for its film,
+        and yielded again with it. Raises MorphVlaError when no worker is left, and when the policy does not
+        come back.
         """
+        trials = {}
+        for trial in self._fly(states):
+            trials[trial["episode"]] = trial
+            yield trial
+        if any(trial["video"] for trial in trials.values()):
+            yield from self._film_again(states, trials)
+
+    def _film_again(
+        self, states: Sequence[InitialState], trials: dict[int, dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Trials with their film. An episode is the same however often it is played: another is not taken."""
+        wanted = films.worth_filming([trials[number] for number in sorted(trials)])
+        self._filmed = max(wanted, default=-1) + 1
+        for trial in self._fly([state for state in states if state.episode in wanted]):
+            first = trials[trial["episode"]]
+            if trial["video"] and trial["success"] == first["success"]:
+                yield {**first, "video": trial["video"]}
+
+    def _fly(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+        """Play the states, a trial each."""
         self._queue.extend(Episode(state) for state in states)
         for slots in itertools.cycle(self._groups):
             if not self._queue and not self._flying:
                 return
             yield from self._turn(slots)
-
-    def film(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
-        """Play states again, all of them filmed: a trial for each, as `run` yields them."""
-        self._filmed = max((state.episode for state in states), default=-1) + 1
-        yield from self.run(states)
 
     def begin_no_more(self) -> None:
         """Leave out the states that have not begun; the episodes that have are finished."""
