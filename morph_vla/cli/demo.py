@@ -5,16 +5,21 @@ says so; an interrupted stage goes on where it stopped.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from morph_vla.cli.common import add_json, print_json
 from morph_vla.errors import MorphVlaError
+from morph_vla.robots.dropin import write_text
 
 EXAMPLES = """
   morph-vla demo
@@ -22,6 +27,12 @@ EXAMPLES = """
 """
 
 SUITE, RECIPE = "droid_panda", "panda_demo"
+ATTEMPTS = 900  # demonstrations tried
+EPISODES = 50  # initial states of each task that the trained policy meets
+UNTRAINED_EPISODES = EPISODES  # and that the untrained one meets: the first of the same table
+NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
+VIDEOS, UNTRAINED_VIDEOS = 6, 2  # films of each task
+STAGES = ("robot", "record", "train", "evaluate", "attention", "report")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,79 +44,120 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--suite", default=SUITE, help=f"tasks of a Panda, for example {SUITE}:cube_in_bowl (default {SUITE})"
     )
-    parser.add_argument("--attempts", type=int, default=900, help="demonstrations to try (default 900)")
     parser.add_argument(
-        "--episodes", type=int, default=50, help="initial states evaluated of each task (default 50)"
+        "--attempts", type=int, default=ATTEMPTS, help=f"demonstrations to try (default {ATTEMPTS})"
+    )
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=EPISODES,
+        help=f"initial states of each task that the trained policy meets (default {EPISODES})",
+    )
+    parser.add_argument(
+        "--untrained-episodes",
+        type=int,
+        default=None,
+        metavar="N",
+        help=f"and that the untrained policy meets (default: as many, at most {UNTRAINED_EPISODES})",
     )
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run what is missing of the five stages and print the result."""
+    """Run what is missing of the six stages, a line each, and print the result."""
+    from morph_vla.cli import demo_words
+    from morph_vla.cli.progress import passing
     from morph_vla.doctor import require_gl
 
-    if arguments.attempts < 10 or arguments.episodes < 1:
+    rows = arguments.episodes, _untrained_rows(arguments)
+    if arguments.attempts < 10 or min(rows) < 1:
         raise MorphVlaError("the demo wants at least 10 attempts and 1 episode")
     require_gl()
-    folder = arguments.output
-    clock = _Clock(folder)
-    robot = clock.measure("robot", lambda: _robot(folder))
-    recording = clock.measure("record", lambda: _record(folder, arguments.suite, arguments.attempts))
-    training = clock.measure("train", lambda: _train(folder, arguments.overrides))
-    records = clock.measure("evaluate", lambda: _evaluate(folder, arguments.suite, arguments.episodes))
-    attention = clock.measure("attention", lambda: _attention(folder, arguments.suite))
-    record = _compose(folder, robot, recording, training, records, attention, clock, arguments)
-    report = clock.measure("report", lambda: _report(folder, record))
+    folder, suite = arguments.output, arguments.suite
+    say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    say(f"The demo, in {folder}. Ctrl-C stops it, the same command goes on.\n")
+    clock = _Clock(folder, say)
+    with passing():
+        robot = clock.measure("robot", lambda: _robot(folder))
+        recording = clock.measure("record", lambda: _record(folder, suite, arguments.attempts))
+        training = clock.measure("train", lambda: _train(folder, arguments.overrides))
+        records = clock.measure("evaluate", lambda: _evaluate(folder, suite, rows))
+        attention = clock.measure("attention", lambda: _attention(folder, suite, records[-1]))
+        record = _compose(folder, robot, recording, training, records, attention, clock, arguments)
+        report = clock.measure("report", lambda: _report(folder, record))
     if arguments.json:
         print_json({"folder": str(folder), "report": str(report), "record": str(folder / "record.json")})
     else:
-        _print_result(record, folder, report)
+        demo_words.show(record, folder, report, suite, arguments.episodes)
+
+
+def _untrained_rows(arguments: argparse.Namespace) -> int:
+    asked = arguments.untrained_episodes
+    return min(arguments.episodes, UNTRAINED_EPISODES) if asked is None else asked
+
+
+class Done(NamedTuple):
+    """What a stage hands on, what it says in one line, and whether an earlier run had made it."""
+
+    value: Any
+    words: str
+    there: bool = False
 
 
 class _Clock:
-    """Seconds by stage, added up over interrupted runs, kept in the folder."""
+    """A line a stage, and its seconds, added up over interrupted runs and kept in the folder."""
 
-    def __init__(self, folder: Path):
-        self._path = folder / "seconds.json"
+    def __init__(self, folder: Path, say: Callable[[str], None]):
+        self._path, self._say = folder / "seconds.json", say
         self.seconds: dict[str, float] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
-    def measure(self, stage: str, work: Callable[[], Any]) -> Any:
-        from morph_vla.robots.dropin import write_text
+    def measure(self, stage: str, work: Callable[[], Done]) -> Any:
+        """Do a stage, say what it made; looking up what was there already adds nothing to its seconds."""
+        from morph_vla.cli.progress import now, span
 
-        print(f"\n== {stage}", flush=True)
         began = time.monotonic()
+        now(stage)
         try:
-            return work()
+            done = work()
+        except BaseException:  # an interruption too: what it took so far counts
+            self._add(stage, time.monotonic() - began)
+            raise
         finally:
-            self.seconds[stage] = round(self.seconds.get(stage, 0.0) + time.monotonic() - began, 1)
-            write_text(self._path, json.dumps(self.seconds))
+            now("")
+        spent = time.monotonic() - began
+        if not done.there or stage not in self.seconds:
+            self._add(stage, spent)
+        head = f"{STAGES.index(stage) + 1}/{len(STAGES)}  {stage:<9}  "
+        first, *others = done.words.split("\n")
+        first = f"already there: {first}" if done.there else f"{first}  ({span(spent)})"
+        self._say("\n".join([head + first, *(" " * len(head) + line for line in others)]))
+        return done.value
+
+    def _add(self, stage: str, spent: float) -> None:
+        self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 1)
+        write_text(self._path, json.dumps(self.seconds))
 
 
-def _robot(folder: Path) -> dict[str, Any]:
-    """Read the URDF, print its joints, draw its graph."""
+def _robot(folder: Path) -> Done:
+    """Read the URDF, draw its graph."""
     from morph_vla import robots
-    from morph_vla.cli.common import print_table
     from morph_vla.robots import draw
 
     robot = robots.load("panda")
-    facts = robot.as_dict()
-    rows = [
-        [j["index"], j["name"], j["type"], j["lower"], j["upper"], j["unit"], ", ".join(j["neighbours"])]
-        for j in facts["joints"]
-    ]
-    print_table(["", "joint", "type", "lower", "upper", "dataset unit", "neighbours"], rows)
-    picture = folder / "joint_graph.png"
-    if picture.exists():
-        print(f"already there: {picture}")
-    else:
+    facts, picture = robot.as_dict(), folder / "joint_graph.png"
+    there = picture.exists()
+    if not there:
         folder.mkdir(parents=True, exist_ok=True)
         draw.write(robot, picture)
-        print(picture)
-    return facts
+    kinds = Counter(joint["type"] for joint in facts["joints"])
+    joints = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return Done(
+        facts, f"panda: {len(facts['joints'])} joints of its URDF ({joints}), drawn in {picture}", there
+    )
 
 
-def _record(folder: Path, name: str, attempts: int) -> dict[str, Any]:
+def _record(folder: Path, name: str, attempts: int) -> Done:
     """Demonstrations of the scripted expert."""
     from morph_vla.cli.progress import Bar, counting
     from morph_vla.cli.record import sentence
@@ -114,97 +166,110 @@ def _record(folder: Path, name: str, attempts: int) -> dict[str, Any]:
 
     dataset = folder / "dataset"
     chosen = suite.load_tasks(name)
-    if record.completed(dataset) is not None:
+    there = record.completed(dataset) is not None
+    if there:
         done = record.record(chosen, dataset, attempts)  # refuses one of other settings
-        print(f"already there: {dataset}")
     else:
-        with Bar("recording", attempts, "episode") as bar:
+        with Bar("recording", attempts, "attempt") as bar:
             done = record.record(chosen, dataset, attempts, progress=counting(bar))
-    print(sentence(done))
-    seconds = json.loads((folder / "seconds.json").read_text()).get("record", 0.0)
     facts = {
         "attempted": done.attempted,
         "episodes": done.episodes,
         "dropped": done.dropped,
         "frames": done.frames,
-    }
-    return {
-        **facts,
         "fps": done.fps,
-        "seconds": seconds,
-        "dataset": "dataset",
+        "folder": "dataset",
         "failed": to_plain(done.failed_clauses),
     }
+    return Done(facts, f"{sentence(done)}, in {dataset}", there)
 
 
-def _train(folder: Path, overrides: list[str]) -> dict[str, Any]:
+def _train(folder: Path, overrides: list[str]) -> Done:
     """Fine-tune the small pi0.5 with a body."""
+    from morph_vla.cli.progress import now
     from morph_vla.cli.train import train
     from morph_vla.robots.dropin import to_plain
     from morph_vla.training import checkpoint, config
 
     recipe = config.load(RECIPE, [*overrides, f"data.dataset={folder / 'dataset'}"])
-    there = checkpoint.steps(folder / "train" / "checkpoints")
-    if there and there[-1] >= recipe.training.steps:
-        print(f"already there: {folder / 'train' / 'checkpoints' / str(there[-1])}")
-    elif there:
-        print(f"going on from step {there[-1]}")
-    done = train(recipe, folder / "train")
-    return {
+    before = checkpoint.steps(folder / "train" / "checkpoints")
+    there = bool(before) and before[-1] >= recipe.training.steps
+    done = train(recipe, folder / "train", on_stage=now)
+    if done.stopped:
+        raise KeyboardInterrupt  # by SIGTERM: what is left of the demo is for the next run
+    facts = {
         "recipe": to_plain(recipe),
         "steps": recipe.training.steps,
         "parameters": done.parameters,
         "parameters_by_part": done.parts,
-        "seconds": round(done.seconds, 1),
         "curve": done.curve,
     }
+    words = f"{recipe.training.steps} steps of a model of {done.parameters / 1e6:.2f} million parameters"
+    losses = [line["loss"] for line in done.curve]
+    held = [line["held_out_loss"] for line in done.curve if line.get("held_out_loss") is not None]
+    if losses:
+        words += f", loss {losses[-1]:.3f}"
+    if held:
+        words += f", held out {held[-1]:.3f}"
+    return Done(facts, words, there)
 
 
-def _evaluate(folder: Path, suite_name: str, episodes: int) -> list[dict[str, Any]]:
-    """The untrained and the trained checkpoint over the same initial states."""
-    from morph_vla.cli.eval import evaluate, sentence
+def _evaluate(folder: Path, suite_name: str, rows: tuple[int, int]) -> Done:
+    """The trained and the untrained checkpoint over the same table of initial states."""
+    from morph_vla.cli.eval import evaluate
     from morph_vla.sim import suite
-    from morph_vla.sim.rollout import Settings
+    from morph_vla.sim.rollout import Settings, finished
     from morph_vla.training import checkpoint
 
     tasks, checkpoints = suite.load_tasks(suite_name), folder / "train" / "checkpoints"
     steps = checkpoint.steps(checkpoints)
-    records = []
-    for name, step in (("untrained", steps[0]), ("trained", steps[-1])):
-        record = evaluate(checkpoints / str(step), tasks, Settings(episodes), folder / "eval" / name, name)
-        print(sentence(record))
+    records, there = [], True
+    for name, step, count, videos in (
+        ("untrained", steps[0], rows[1], UNTRAINED_VIDEOS), ("trained", steps[-1], rows[0], VIDEOS)
+    ):  # fmt: skip
+        place = folder / "eval" / name
+        earlier = finished(place)
+        settings = Settings(count, videos=videos)
+        record = evaluate(checkpoints / str(step), tasks, settings, place, name, noise=NOISE)
+        there &= record == earlier
         records.append(record)
-    return records
+    words = ", ".join(
+        f"{record['policy']['name']} {record['summary']['successes']} of {record['summary']['trials']}"
+        for record in records
+    )
+    return Done(records, words, there)
 
 
-def _attention(folder: Path, name: str) -> str:
-    """Who attends to whom in the trained policy, over the suite's first episode."""
-    from morph_vla.robots.dropin import write_text
+def _attention(folder: Path, name: str, record: dict[str, Any]) -> Done:
+    """Who attends to whom in the trained policy, over an episode in which it succeeded, where it did."""
     from morph_vla.serving.attention import episode_attention
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.sim import suite
     from morph_vla.sim.mujoco import MujocoEngine
+    from morph_vla.sim.rollout import Settings
     from morph_vla.training import checkpoint
 
     path = folder / "attention.json"
     checkpoints = folder / "train" / "checkpoints"
     step = checkpoint.steps(checkpoints)[-1]
-    policy = CheckpointPolicy(checkpoints / str(step), batch=8)
-    digest = policy.digest()
-    if path.exists() and json.loads(path.read_text()).get("policy_sha256") == digest:
-        print(f"already there: {path}")
-        return path.name
+    # As many at once as when it was evaluated: the same numbers, so the same episode.
+    policy = CheckpointPolicy(checkpoints / str(step), batch=-(-Settings().parallel // 2), noise=NOISE)
     if policy.config.morphology is None:
-        print("no kinematic tokens in this recipe: nothing to show")
-        return ""
-    chosen = suite.load_tasks(name)[0]
-    engine = MujocoEngine(policy.robot, chosen)
-    state = suite.initial_state(chosen, 0, len(policy.robot.joints))
-    found = episode_attention(policy, engine, state)
-    engine.close()
-    write_text(path, json.dumps({**found, "policy_sha256": digest}))
-    print(path)
-    return path.name
+        return Done("", "no kinematic tokens in this recipe: nothing to show")
+    tasks = suite.load_tasks(name)
+    filmed = [trial for trial in record["trials"] if trial["success"] and trial["video"]]
+    trial = next(iter(filmed), record["trials"][0])
+    task = next(task for task in tasks if task.task_key == trial["task"])
+    asked = {"policy": policy.digest(), "suite": task.label, "episode": trial["episode"], "noise": NOISE}
+    there = path.exists() and json.loads(path.read_text()).get("asked") == asked
+    if not there:
+        engine = MujocoEngine(policy.robot, task)
+        state = suite.initial_state(task, trial["episode"], len(policy.robot.joints))
+        found = episode_attention(policy, engine, state)
+        engine.close()
+        found["episode"]["task_key"] = task.task_key
+        write_text(path, json.dumps({**found, "asked": asked}))
+    return Done(path.name, f"between joints, in episode {trial['episode']} of {task.task_key}: {path}", there)
 
 
 def _compose(
@@ -218,7 +283,6 @@ def _compose(
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """The demo's record.json, with every path relative to its folder."""
-    from morph_vla.robots.dropin import write_text
     from morph_vla.sim import comparison, rollout
 
     placed = []
@@ -231,52 +295,46 @@ def _compose(
         f"--suite {arguments.suite}",
         f"--attempts {arguments.attempts}",
         f"--episodes {arguments.episodes}",
+        f"--untrained-episodes {_untrained_rows(arguments)}",
     ]
     whole = {
         "schema": 1,
         "kind": "demo",
         "robot": robot,
-        "recording": recording,
-        "training": training,
+        "recording": {**recording, "seconds": clock.seconds["record"]},
+        "training": {**training, "seconds": clock.seconds["train"]},
         "evaluations": placed,
         "difference": comparison.compare(records[0], records[1]),
         "pictures": {"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
-        "machine": {
-            "platform": platform.platform(),
-            "cores": os.cpu_count(),
-            "processor": platform.machine(),
-        },
+        "machine": _machine(),
         "versions": rollout.versions(),
         "command": f"morph-vla demo {' '.join(words)}",
-        "seconds_by_stage": clock.seconds,
+        "seconds_by_stage": {stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     write_text(folder / "record.json", json.dumps(whole, indent=1))
     return whole
 
 
-def _report(folder: Path, record: dict[str, Any]) -> Path:
+def _machine() -> dict[str, Any]:
+    """What it ran on, in words."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    found = {
+        "processor": model or platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "platform": platform.platform(),
+    }
+    with contextlib.suppress(ValueError, OSError, AttributeError):  # not on every system
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        found["memory"] = f"{memory / 2**30:.1f} GiB"
+    return found
+
+
+def _report(folder: Path, record: dict[str, Any]) -> Done:
     from morph_vla.sim import report
 
-    return report.write(folder, record)
-
-
-def _print_result(record: dict[str, Any], folder: Path, report: Path) -> None:
-    """The last screen: both rates, their difference, and where everything is."""
-    from morph_vla.cli.eval import sentence
-
-    print()
-    for evaluation in record["evaluations"]:
-        print(sentence(evaluation))
-    gap = record["difference"]
-    print(
-        f"difference: {100 * gap['difference']:+.1f} points "
-        f"[{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}] (95%, {gap['interval']})"
-    )
-    total = sum(record["seconds_by_stage"].values())
-    print(
-        f"{total / 60:.1f} minutes: "
-        + ", ".join(f"{k} {v:.0f} s" for k, v in record["seconds_by_stage"].items())
-    )
-    print(f"report: {report}")
-    print(f"folder: {folder}")
+    path = report.write(folder, record)
+    return Done(path, f"{path} ({path.stat().st_size / 1e6:.1f} MB, opens offline)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from morph_vla import process
 from morph_vla.cli import records
 from morph_vla.cli.common import add_engine, add_folders, add_json, print_json
-from morph_vla.cli.progress import Bar
+from morph_vla.cli.progress import Bar, remark
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _evaluate_task(
             progress=lambda done, _total, won: bar.at(done, successes=str(won)),
         )  # fmt: skip
     if record == earlier:
-        print(f"already there: {folder / 'record.json'}", file=sys.stderr)
+        remark(f"already there: {folder / 'record.json'}")
     else:
         write_text(folder / "record.json", json.dumps(record, indent=1))
     return record

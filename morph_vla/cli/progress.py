@@ -1,22 +1,66 @@
-"""Progress of long work: a bar on a terminal, a line now and then in a log; rate and time left in both."""
+"""Progress of long work: a bar on a terminal, a line every tenth in a log; rate and time left in both.
 
+Within `passing()` a bar leaves nothing behind when it ends, and what is only of passing interest is not said:
+the command around it has a line of its own for what was made.
+"""
+
+import contextlib
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
+
+PASSING: ContextVar[bool] = ContextVar("passing", default=False)
+CLEAR = "\r\x1b[K"  # to the line's beginning, and all of it gone
+
+
+@contextlib.contextmanager
+def passing() -> Iterator[None]:
+    """Bars and remarks within this block leave nothing behind."""
+    token = PASSING.set(True)
+    try:
+        yield
+    finally:
+        PASSING.reset(token)
+
+
+def remark(words: str) -> None:
+    """A line on stderr, but within `passing()`."""
+    if not PASSING.get():
+        print(words, file=sys.stderr)
+
+
+def now(words: str) -> None:
+    """What is being done: a line on a terminal which the next one replaces, nothing in a log."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{CLEAR}     {words[:100]}" if words else CLEAR)
+        sys.stderr.flush()
 
 
 class Bar:
-    """A tqdm bar that is told where it stands. Use as a context manager."""
+    """Is told where long work stands: a tqdm bar, or in a log a line every tenth. A context manager."""
 
     def __init__(self, label: str, total: int, unit: str):
-        from tqdm import tqdm
+        label = f"     {label}" if PASSING.get() else label  # beside the lines of the stages
+        self._bar: Any = None
+        self._lines: _Lines | None = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
 
-        # In a log each refresh is a line of its own: seldom enough to read.
-        every = 0.2 if sys.stderr.isatty() else 15.0
-        self._bar: Any = tqdm(total=total, desc=label, unit=unit, mininterval=every, maxinterval=3 * every)
+            now("")
+            self._bar = tqdm(
+                total=total, desc=label, unit=unit, mininterval=0.2, dynamic_ncols=True,
+                leave=not PASSING.get(),
+            )  # fmt: skip
+        else:
+            self._lines = _Lines(label, total, unit)
 
     def at(self, done: int, **facts: str) -> None:
         """Stand at `done`, with a few facts beside the bar."""
+        if self._lines is not None:
+            self._lines.at(done, facts)
+            return
         if facts:
             self._bar.set_postfix(facts, refresh=False)
         self._bar.update(done - self._bar.n)
@@ -25,7 +69,46 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Lines:
+    """A line for each tenth of the work, counted from where it stood when it was first told."""
+
+    def __init__(self, label: str, total: int, unit: str):
+        self._label, self._total, self._unit = label, total, unit
+        self._began, self._first, self._tenth = time.monotonic(), 0, 0
+        self._told = False
+
+    def at(self, done: int, facts: dict[str, str]) -> None:
+        tenth = 10 * done // self._total if self._total else 10
+        if not self._told:
+            self._told = True
+            if done < self._total and done > 1:  # what an earlier run did says nothing about the pace
+                self._first, self._tenth, self._began = done, tenth, time.monotonic()
+                return
+        if tenth <= self._tenth:
+            return
+        self._tenth = tenth
+        spent = time.monotonic() - self._began
+        words = [
+            f"{self._label} {100 * done // max(self._total, 1):3d}%: {done} of {self._total} {self._unit}s"
+        ]
+        words += [f"{name} {value}" for name, value in facts.items()]
+        words.append(f"{span(spent)}")
+        if done > self._first and done < self._total:
+            words.append(f"{span(spent * (self._total - done) / (done - self._first))} left")
+        print(", ".join(words), file=sys.stderr, flush=True)
+
+
+def span(seconds: float | int) -> str:
+    """Seconds as a person says them: `4 s`, `12 min 30 s`, `1 h 05 min`."""
+    whole = round(seconds)
+    minutes, hours = whole // 60, whole // 3600
+    if whole < 60:
+        return f"{whole} s"
+    return f"{minutes} min {whole % 60:02d} s" if whole < 3600 else f"{hours} h {minutes % 60:02d} min"
 
 
 def counting(bar: Bar) -> Callable[[int, int], None]:

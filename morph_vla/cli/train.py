@@ -142,15 +142,17 @@ def train(
     tensorboard: bool = False,
     wandb: str | None = None,
     folders: Sequence[str] = (),
+    on_stage: Callable[[str], None] | None = None,
 ) -> "Run":
-    """Train with a bar, the stages before it, and the table of what learns.
+    """Train with a bar, the stages before it, and the table of what learns; `quiet` leaves both out.
 
+    With `on_stage` the stages are told to it, and nothing else is printed.
     The recipe's suites are tried in FOLDER/evaluations; TensorBoard and Weights & Biases when asked.
     """
     from morph_vla.training import loop, sharding, trackers
 
     check_suites(recipe, folders)
-    say: Callable[..., None] = (lambda *_: None) if quiet else print
+    say: Callable[..., None] = (lambda *_: None) if quiet or on_stage else print
     with ExitStack() as stack:
         told: list[Tracker] = []
         if sharding.is_first():
@@ -175,7 +177,7 @@ def train(
             recipe,
             folder,
             on_report=on_report,
-            on_stage=say,
+            on_stage=on_stage or say,
             on_start=lambda parts: _print_parts(parts, say),
             evaluate=evaluate if recipe.evaluation.suites else None,
         )

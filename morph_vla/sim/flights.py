@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import films
 from morph_vla.sim import success as criterion
 from morph_vla.sim.asking import Asker
 from morph_vla.sim.suite import InitialState, Suite
-from morph_vla.sim.video import write_video
+from morph_vla.sim.video import VideoWriter, write_picture
 from morph_vla.sim.workers import Advance, Lost, Worlds
 
 
@@ -31,7 +32,7 @@ class Episode:
     state: InitialState
     begun_anew: bool = False  # its first worker died
     answer: Advance | None = None
-    frames: list[Any] = dataclasses.field(default_factory=list)
+    film: VideoWriter | None = None  # where it is filmed
 
 
 class Flights:
@@ -68,8 +69,30 @@ class Flights:
     def run(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
         """Yield a trial per state, as episodes end.
 
-        Raises MorphVlaError when no worker is left, and when the policy does not come back.
+        Where some are filmed and a success or a failure is not among them, one is played again for its film,
+        and yielded again with it. Raises MorphVlaError when no worker is left, and when the policy does not
+        come back.
         """
+        trials = {}
+        for trial in self._fly(states):
+            trials[trial["episode"]] = trial
+            yield trial
+        if any(trial["video"] for trial in trials.values()):
+            yield from self._film_again(states, trials)
+
+    def _film_again(
+        self, states: Sequence[InitialState], trials: dict[int, dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Trials with their film. An episode is the same however often it is played: another is not taken."""
+        wanted = films.worth_filming([trials[number] for number in sorted(trials)])
+        self._filmed = max(wanted, default=-1) + 1
+        for trial in self._fly([state for state in states if state.episode in wanted]):
+            first = trials[trial["episode"]]
+            if trial["video"] and trial["success"] == first["success"]:
+                yield {**first, "video": trial["video"]}
+
+    def _fly(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+        """Play the states, a trial each."""
         self._queue.extend(Episode(state) for state in states)
         for slots in itertools.cycle(self._groups):
             if not self._queue and not self._flying:
@@ -94,6 +117,9 @@ class Flights:
         episode = self._flying[slot]
         if isinstance(answer, Lost):
             del self._flying[slot]
+            if episode.film is not None:
+                episode.film.discard()
+                episode.film = None
             if episode.begun_anew:
                 yield self._trial(episode, f"simulation: {answer.reason}")
             else:
@@ -101,7 +127,7 @@ class Flights:
                 self._queue.appendleft(Episode(episode.state, begun_anew=True))
             return
         episode.answer = answer
-        episode.frames += answer.frames
+        self._show(episode, answer)
         if answer.error or answer.observation is None:
             del self._flying[slot]
             yield self._trial(episode, answer.error)
@@ -172,10 +198,22 @@ class Flights:
             "video": self._video(episode),
         }
 
+    def _show(self, episode: Episode, answer: Advance) -> None:
+        """Put what was seen since the last answer on the episode's film."""
+        if self._folder is None:
+            return
+        for frame in answer.frames:
+            if episode.film is None:
+                path = self._folder / f"videos/{episode.state.episode:03d}.mp4"
+                episode.film = VideoWriter(path, self._suite.control_rate)
+            episode.film.add(frame)
+
     def _video(self, episode: Episode) -> str | None:
         """Where the episode's film is, relative to the record."""
-        if not episode.frames or self._folder is None:
+        film, episode.film = episode.film, None
+        if film is None or film.last is None or self._folder is None:
             return None
-        name = f"videos/{episode.state.episode:03d}.mp4"
-        write_video(self._folder / name, episode.frames, self._suite.control_rate)
-        return name
+        film.finish()
+        # How it ended, which is the moment of success where there was one.
+        write_picture(films.poster_of(film.path), film.last)
+        return film.path.relative_to(self._folder).as_posix()

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import films
 from morph_vla.sim import success as criterion
 from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import InitialState
@@ -141,14 +142,13 @@ class LockstepPool:
         return Advance(observation, self._progress[slot], self._readings[slot], frames)
 
     def _frames(self, slot: int) -> list[UInt8[np.ndarray, "h w 3"]]:
-        """All cameras side by side, when filmed."""
+        """What its film shows of a slot now, when filmed."""
         if slot not in self._filmed:
             return []
         began = time.perf_counter()
-        views = [self._worlds.render(slot, name) for name in self._worlds.suite.cameras]
+        film = films.frame(self._worlds, slot)
         self.spent["frames_s"] += time.perf_counter() - began
-        height = min(view.shape[0] for view in views)
-        return [np.concatenate([view[:height] for view in views], axis=1)]
+        return [film]
 
     def close(self) -> None:
         """Give the engine back."""

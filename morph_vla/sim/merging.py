@@ -12,6 +12,7 @@ from typing import Any
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import identity
 from morph_vla.sim.comparison import Key, by_key
+from morph_vla.sim.films import poster_of
 from morph_vla.sim.statistics import check_trials, summarise, trials_of
 
 ABSENT = "(not said)"
@@ -67,12 +68,19 @@ def videos(parts: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path], 
         if not source.resolve().is_relative_to(folders[name].resolve()):
             raise MorphVlaError(f"{name} names the video '{video}', which is not inside its folder")
         if source.is_file():
-            goal.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = goal.with_suffix(f".unfinished{goal.suffix}")
-            shutil.copyfile(source, unfinished)
-            unfinished.replace(goal)
+            _copy(source, goal)
+            if poster_of(source).is_file() and not poster_of(source).is_symlink():
+                _copy(poster_of(source), poster_of(goal))
             copied += 1
     return copied
+
+
+def _copy(source: Path, goal: Path) -> None:
+    """Copy a file, whole or not at all."""
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = goal.with_suffix(f".unfinished{goal.suffix}")
+    shutil.copyfile(source, unfinished)
+    unfinished.replace(goal)
 
 
 def missing(record: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,7 @@ from morph_vla.sim import hands
 from morph_vla.sim.engine import Observation, Sight, observation
 from morph_vla.sim.looks import Looks
 from morph_vla.sim.scene import EGL_REMEDY, build_spec, look_at, mujoco
+from morph_vla.sim.scene_view import SceneView
 from morph_vla.sim.shapes import resting_height
 from morph_vla.sim.success import Reading
 from morph_vla.sim.suite import InitialState, Suite
@@ -51,6 +52,7 @@ class MujocoEngine:
         self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
         self._renderers: dict[tuple[int, int], Any] = {}
         self._looks = Looks(mj, self.model)
+        self._scene_view: SceneView | None = None
         self._states: list[InitialState | None] = [None] * count
 
     def reset(self, index: int, state: InitialState) -> None:
@@ -162,6 +164,12 @@ class MujocoEngine:
         renderer.update_scene(self._data[index], camera)
         return renderer.render().copy()
 
+    def scene_view(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
+        """World `index` as its film shows it, RGB; no policy sees this."""
+        if self._scene_view is None:
+            self._scene_view = SceneView(self.robot, self.suite)
+        return self._scene_view.of(self._data[index].qpos)
+
     def observe(self, index: int) -> Observation:
         """The observation of world `index`; see `engine`."""
         return observation(self, index)
@@ -171,6 +179,9 @@ class MujocoEngine:
         for renderer in self._renderers.values():
             renderer.close()
         self._renderers.clear()
+        if self._scene_view is not None:
+            self._scene_view.close()
+            self._scene_view = None
 
 
 def _close(renderer: weakref.ref) -> None:

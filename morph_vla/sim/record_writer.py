@@ -143,6 +143,9 @@ class _Either:
 
 
 def _import(module: str) -> Any:
+    # On a machine without FFmpeg's libraries its import tries torchcodec five times and logs five tracebacks,
+    # in every process, to say that it goes on with PyAV. We only write, through PyAV.
+    logging.getLogger("lerobot.utils.import_utils").setLevel(logging.ERROR)
     found = require(module, "lerobot")
     # FFmpeg narrates every file it opens and closes; thousands of lines for a recording. LeRobot hands its
     # log back to the terminal after every video, so it is the library's own level that has to be raised.

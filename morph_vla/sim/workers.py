@@ -26,6 +26,7 @@ from jaxtyping import Float, UInt8
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
+from morph_vla.sim import films
 from morph_vla.sim import success as criterion
 from morph_vla.sim.suite import InitialState, Suite
 
@@ -37,7 +38,7 @@ class Advance:
     observation: dict[str, Any] | None  # None when the episode has ended
     progress: criterion.Progress
     reading: criterion.Reading
-    frames: list[UInt8[np.ndarray, "h w 3"]]  # one per control step, all cameras side by side, when filmed
+    frames: list[UInt8[np.ndarray, "h w 3"]]  # one per control step, when filmed
     error: str | None = None
 
 
@@ -128,9 +129,7 @@ class World:
         if not self.film:
             return []
         with self._timed("frames_s"):
-            views = [self.engine.render(self.index, name) for name in self.engine.suite.cameras]
-        height = min(view.shape[0] for view in views)
-        return [np.concatenate([view[:height] for view in views], axis=1)]
+            return [films.frame(self.engine, self.index)]
 
 
 def serve(pipe: Any, suite: Suite, count: int) -> None:

@@ -14,6 +14,7 @@ another name until all is there. So a checkpoint appears whole or not at all, wh
 """
 
 import json
+import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -222,16 +223,31 @@ def _compare(folder: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> Non
             raise MorphVlaError(f"{folder}: the checkpoint's leaf '{name}' has no place in the model")
 
 
+class _Expected(logging.Filter):
+    """Drops orbax's warning that an item has no metadata file of its own: its checkpoint has it, for all."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is anything else."""
+        return not record.getMessage().startswith("Metadata file does not exist")
+
+
+@cache
+def _orbax() -> Any:
+    """The door to orbax for reading."""
+    logging.getLogger("absl").addFilter(_Expected())
+    return require("orbax.checkpoint", "model")
+
+
 def _shapes(path: Path) -> Any:
     """The tree of an orbax item as shapes and types; nothing is read."""
-    metadata = require("orbax.checkpoint", "model").PyTreeCheckpointer().metadata(path.resolve())
+    metadata = _orbax().PyTreeCheckpointer().metadata(path.resolve())
     tree = getattr(metadata, "item_metadata", metadata)
     return getattr(tree, "tree", tree)
 
 
 def _read(path: Path, like: Any) -> Any:
     """An orbax item, every leaf placed as that of `like`, read by each process as far as it needs it."""
-    ocp = require("orbax.checkpoint", "model")
+    ocp = _orbax()
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def asked(leaf: Any) -> Any:

@@ -1,7 +1,7 @@
 """Who attends to whom: a heat map a layer, at the suite's initial states or at each step of an episode."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from morph_vla.sim.report.maps import square
@@ -15,27 +15,34 @@ STEPS = 120  # of an episode; of more, evenly chosen ones are shown
 Matrix = list[list[float]]
 
 
-def section(record: Mapping[str, Any], folders: Sequence[Any]) -> Markup | None:
-    """Attention between joints, layer by layer; None when the record names no readable file.
-
-    Where the file has `steps`, a slider chooses one, and the maps show it.
-    """
+def find(record: Mapping[str, Any], folders: Sequence[Any]) -> Mapping[str, Any] | None:
+    """The file of attention that the record names; None when it names none that can be read."""
     name = record.get("attention") or mapping(record.get("pictures")).get("attention")
     path = in_folders(folders, name) if name is not None else None
-    found = attention(path) if path else None
-    if found is None:
-        return None
+    return attention(path) if path else None
+
+
+def section(
+    record: Mapping[str, Any], found: Mapping[str, Any], film: tuple[str, str] | None = None
+) -> Markup | None:
+    """Attention between joints, layer by layer, of what `find` read; None when it holds no map.
+
+    Where the file has `steps`, a slider chooses one, and the maps show it; `film` is the id of a video on the
+    page, which then moves along, and what it shows.
+    """
     steps = _steps(found)
     layers = [mapping(layer) for layer in found["layers"]]
     matrices = [square(layer.get("matrix")) for layer in layers]
     if steps:
         matrices = list(steps[0][1])
-    known = [matrix for matrix in (*matrices, *(m for _, own in steps for m in own)) if matrix]
-    largest = max((max(map(max, matrix)) for matrix in known), default=0.0) or 1.0
+    largest = [
+        _largest(m for m in (matrix, *(own[place] for _, own in steps)) if m)
+        for place, matrix in enumerate(matrices)
+    ]
     neighbours = square(mapping(record.get("robot")).get("adjacency") or found.get("adjacency"))
     maps = [
-        _heat_map(layer, matrix, largest, neighbours)
-        for layer, matrix in zip(layers, matrices, strict=False)
+        _heat_map(layer, matrix, most, neighbours)
+        for layer, matrix, most in zip(layers, matrices, largest, strict=True)
         if matrix
     ]
     if not maps:
@@ -46,7 +53,12 @@ def section(record: Mapping[str, Any], folders: Sequence[Any]) -> Markup | None:
         el("p", _words(bool(steps), found), class_="note"),
         el("svg", el("defs", _hatch()), width="0", height="0", aria_hidden="true", style="position:absolute"),
         _slider(steps, largest) if steps else None,
-        el("div", maps, class_="layers"),
+        el(
+            "div",
+            el("div", maps, class_="layers"),
+            _beside(film, bool(steps)),
+            class_="seen" if film else None,
+        ),
         _joints(found),
         class_="attention",
     )
@@ -61,9 +73,24 @@ def _words(steps: bool, found: Mapping[str, Any]) -> str:
         when += f" ({task}episode {episode.get('episode')}{ended})"
     return (
         f"{when}: mean attention weight between kinematic tokens. A row is the joint that asks, a column the "
-        "joint it reads, stronger is more, one scale for all layers. In masked layers the hatched pairs "
-        "are no neighbours and cannot see each other."
+        "joint it reads, stronger is more, up to each layer's own largest weight. In masked layers the "
+        "hatched pairs are no neighbours and cannot see each other."
     )
+
+
+def _largest(matrices: Iterable[Matrix]) -> float:
+    """The largest weight of a layer over the whole episode, which its map shows as full."""
+    return max((max(map(max, matrix)) for matrix in matrices), default=0.0) or 1.0
+
+
+def _beside(film: tuple[str, str] | None, steps: bool) -> Markup | None:
+    """The episode's film beside its maps: report.js lends it the video that is on the page already."""
+    if film is None:
+        return None
+    name, words = film
+    video = el("video", muted=True, playsinline=True, loop=True, aria_label=words, data_of=name)
+    says = "It moves with the slider." if steps else ""
+    return el("figure", video, el("figcaption", f"{words}. {says}".strip()), class_="clip along")
 
 
 def _joints(found: Mapping[str, Any]) -> Markup | None:
@@ -91,10 +118,14 @@ def _steps(found: Mapping[str, Any]) -> list[tuple[str, list[Matrix]]]:
     return steps if len(steps) > 1 else []
 
 
-def _slider(steps: Sequence[tuple[str, list[Matrix]]], largest: Real) -> Markup:
+def _slider(steps: Sequence[tuple[str, list[Matrix]]], largest: Sequence[Real]) -> Markup:
     """The slider, and what it chooses from: per step and layer a letter a cell, `a` empty to `q` full."""
-    shades = [["".join(_letters(matrix, largest)) for matrix in own] for _, own in steps]
-    data = json.dumps({"words": [words for words, _ in steps], "shades": shades}).replace("<", "\\u003c")
+    shades = [
+        ["".join(_letters(matrix, most)) for matrix, most in zip(own, largest, strict=True)]
+        for _, own in steps
+    ]
+    words = [words for words, _ in steps]
+    data = json.dumps({"words": words, "shades": shades}).replace("<", "\\u003c")
     control = el(
         "input",
         type="range",
@@ -171,5 +202,6 @@ def _heat_map(layer: Mapping[str, Any], matrix: Matrix, largest: Real, neighbour
         f"Attention in layer {layer.get('layer')} ({'masked' if masked else 'free'}): "
         f"largest {peak:.2f}, from joint {row + 1} to joint {column + 1}"
     )
-    body = (frame, hatched, el("g", cells, class_="shades"), ticks, head, badge)
-    return svg(title, SIDE + 20, TOP + SIDE + 4, *body, data_joints=str(joints))
+    scale = text(MARGIN + SIDE, TOP + SIDE + 14, f"full: {largest:.2g}", "end", "tick")
+    body = (frame, hatched, el("g", cells, class_="shades"), ticks, head, badge, scale)
+    return svg(title, SIDE + 20, TOP + SIDE + 18, *body, data_joints=str(joints))

@@ -1,12 +1,13 @@
 """What happened in each episode: the grid, the maps of initial states, the videos and how many fit."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from morph_vla.sim.films import poster_of
 from morph_vla.sim.report.maps import OUTCOMES, outcome, start_maps
 from morph_vla.sim.report.markup import Markup, duration, el, join, number
 from morph_vla.sim.report.reading import (
@@ -22,7 +23,6 @@ from morph_vla.sim.statistics import is_error
 
 SHOWN = 6  # videos of the last evaluation that stand open, half as many of the others; a cell opens the rest
 OVERHEAD = 700  # bytes of markup around a video
-OPEN = 2  # evaluations whose episodes stand open; of more, only the last one's
 NUMBERED = 200  # episodes up to which the cells of the grid carry their number
 
 FAILED_AT = {
@@ -64,7 +64,7 @@ def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
         path = inside(evaluations[key[0]].folder, name)
         if not path.is_file() or media_type(path) is None:
             missing += 1
-        elif (size := encoded_size(path) + OVERHEAD) <= budget:
+        elif (size := encoded_size(path) + _poster_size(path) + OVERHEAD) <= budget:
             budget -= size
             files[key] = path
             most = SHOWN if key[0] == len(evaluations) - 1 else SHOWN // 2
@@ -87,20 +87,34 @@ def clips_note(clips: Clips) -> str | None:
     return words
 
 
-def section(place: int, everyone: Sequence[Evaluation], clips: Clips) -> Markup | None:
-    """Every episode of one evaluation, task by task; None when it has none."""
+def section(
+    place: int, everyone: Sequence[Evaluation], clips: Clips, elsewhere: Collection[Key] = ()
+) -> Markup | None:
+    """Every episode of one evaluation, task by task; None when it has none.
+
+    All but the last evaluation's are folded. Videos that stand `elsewhere` on the page are not repeated.
+    """
     evaluation = everyone[place]
     if not evaluation.trials:
         return None
-    blocks = [_block(place, nth, task, everyone, clips) for nth, task in enumerate(evaluation.tasks)]
+    blocks = [
+        _block(place, nth, task, everyone, clips, elsewhere) for nth, task in enumerate(evaluation.tasks)
+    ]
     title = el("h2", f"{the_policy(evaluation)}, episode by episode")
-    if len(everyone) > OPEN and place != len(everyone) - 1:
+    if place != len(everyone) - 1:
         words = f"{len(evaluation.trials)} episodes"
         return el("section", title, el("details", el("summary", words), blocks, class_="fold"))
     return el("section", title, blocks)
 
 
-def _block(place: int, nth: int, task: str, everyone: Sequence[Evaluation], clips: Clips) -> list[Markup]:
+def _block(
+    place: int,
+    nth: int,
+    task: str,
+    everyone: Sequence[Evaluation],
+    clips: Clips,
+    elsewhere: Collection[Key],
+) -> list[Markup]:
     """One task of an evaluation: the grid of its episodes, the map, the videos."""
     evaluation = everyone[place]
     trials = sorted(evaluation.tasks[task], key=lambda trial: trial["episode"])
@@ -121,7 +135,10 @@ def _block(place: int, nth: int, task: str, everyone: Sequence[Evaluation], clip
         )
         words += ", ring error." if any(map(is_error, trials)) else "."
         view = el("figure", el("div", maps, class_="maps"), el("figcaption", words))
-    videos = [_clip((place, task, trial["episode"]), nth, trial, clips) for trial in trials]
+    keys = [(place, task, trial["episode"]) for trial in trials]
+    videos = [
+        clip(key, nth, trial, clips) for key, trial in zip(keys, trials, strict=True) if key not in elsewhere
+    ]
     text = task_text(evaluation, task)
     title = el("h3", task, el("span", f" “{text}”", class_="quiet") if text else None) if several else None
     pictures = el("div", videos, class_="clips") if any(videos) else None
@@ -167,7 +184,7 @@ def _cell(key: Key, nth: int, trial: Mapping[str, Any], clips: Clips, says: str)
         "data_line": says,
     }
     if key in clips.files:
-        return el("a", trial["episode"], href=f"#{_anchor(key, nth)}", **common)
+        return el("a", trial["episode"], href=f"#{anchor(key, nth)}", **common)
     return el("button", trial["episode"], type="button", **common)
 
 
@@ -182,26 +199,44 @@ def _legend(trials: Sequence[Mapping[str, Any]], dots: bool) -> Markup:
     return el("p", keys, hint, class_="note legend")
 
 
-def _clip(key: Key, nth: int, trial: Mapping[str, Any], clips: Clips) -> Markup | None:
+def clip(
+    key: Key,
+    nth: int,
+    trial: Mapping[str, Any],
+    clips: Clips,
+    before: str = "",
+    *,
+    playing: bool = False,
+) -> Markup | None:
+    """An episode's video with its words, `before` them others; None where the page does not hold it."""
     path = clips.files.get(key)
     if path is None:
         return None
     words, address = describe(trial), data_uri(path)
     if str(media_type(path)).startswith("video/"):
-        switches = {"controls": True, "muted": True, "loop": True, "playsinline": True}
-        picture = el("video", src=address, preload="metadata", aria_label=words, **switches)
+        # report.js shows the controls only under a pointer or the keyboard.
+        switches = {"controls": True, "muted": True, "loop": True, "playsinline": True, "autoplay": playing}
+        poster = data_uri(poster_of(path)) if _poster_size(path) else None
+        picture = el("video", src=address, poster=poster, preload="metadata", aria_label=words, **switches)
     else:
         picture = el("img", src=address, alt=words, loading="lazy")
-    extra = "" if key in clips.shown else " extra"
+    extra = "" if key in clips.shown or playing else " extra"
     return el(
         "figure",
         picture,
-        el("figcaption", words),
+        el("figcaption", el("b", before) if before else None, words),
         class_=f"clip {outcome(trial)}{extra}",
-        id=_anchor(key, nth),
+        id=anchor(key, nth),
     )
 
 
-def _anchor(key: Key, nth: int) -> str:
+def _poster_size(path: Path) -> int:
+    """Bytes that a video's still picture takes in the page; 0 where it has none beside it."""
+    poster = poster_of(path)
+    still = path.suffix == ".mp4" and poster.is_file() and not poster.is_symlink()
+    return encoded_size(poster) if still else 0
+
+
+def anchor(key: Key, nth: int) -> str:
     """The id of a video; the task's number is in it from the second task on."""
     return f"clip-{key[0]}-{key[2]}" if nth == 0 else f"clip-{key[0]}-{nth}-{key[2]}"

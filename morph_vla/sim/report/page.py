@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.robots.dropin import write_text
-from morph_vla.sim.report import attention, episodes, results, sections
+from morph_vla.sim.report import attention, episodes, hero, results, sections
 from morph_vla.sim.report.episodes import Clips
-from morph_vla.sim.report.markup import Markup, el, join
+from morph_vla.sim.report.markup import Markup, el, join, mapping
 from morph_vla.sim.report.reading import Evaluation, evaluations
 
 FILE_NAME = "report.html"
@@ -46,9 +46,10 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
     parts = {
         "the training": sections.training(record),
         "the robot's joints": sections.robot(record, folder),
-        "the attention between joints": _attention(record, folder, found),
+        "the attention between joints": _attention(record, folder, found, clips),
     }
-    shown = [episodes.section(place, found, clips) for place in reversed(range(len(found)))]
+    on_top = hero.chosen(found, clips)
+    shown = [episodes.section(place, found, clips, on_top) for place in reversed(range(len(found)))]
     absent = [name for name, part in parts.items() if part is None] if record["kind"] == "demo" else []
     if not any(trial.get("video") for one in found for trial in one.trials):
         absent.append("episode videos")
@@ -61,7 +62,7 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
         "body",
         el(
             "main",
-            results.header(record, found),
+            results.header(record, found, hero.films(found, clips)),
             results.result(found),
             # A demo's untrained and trained policy are two points, which the bars say better.
             results.curve(found) if record["kind"] == "evaluation" else None,
@@ -76,11 +77,31 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
     return join(Markup("<!doctype html>\n"), el("html", _head(results.headline(found)), body, lang="en"))
 
 
-def _attention(record: Mapping[str, Any], folder: Path, found: tuple[Evaluation, ...]) -> Markup | None:
-    """That of the whole record, else of the last evaluation that has one."""
-    whole = attention.section(record, [folder])
-    parts = [attention.section(one.record, [one.folder]) for one in reversed(found)] if not whole else []
-    return whole or next((part for part in parts if part), None)
+def _attention(
+    record: Mapping[str, Any], folder: Path, found: tuple[Evaluation, ...], clips: Clips
+) -> Markup | None:
+    """That of the whole record, else of the last evaluation that has one; beside it the episode's film."""
+    places = [(record, folder, len(found) - 1)]
+    places += [(one.record, one.folder, place) for place, one in reversed(list(enumerate(found)))]
+    for own, where, place in places:
+        read = attention.find(own, [where])
+        if read is not None and (part := attention.section(own, read, _film(read, found, place, clips))):
+            return part
+    return None
+
+
+def _film(
+    read: Mapping[str, Any], found: tuple[Evaluation, ...], place: int, clips: Clips
+) -> tuple[str, str] | None:
+    """(id of the figure, words) of the film of the episode whose attention was read."""
+    about = mapping(read.get("episode"))
+    number = about.get("episode")
+    key = (place, str(about.get("task_key") or ""), number if isinstance(number, int) else -1)
+    if key not in clips.files:
+        return None
+    tasks = found[place].tasks
+    trial = next(trial for trial in tasks[key[1]] if trial["episode"] == key[2])
+    return episodes.anchor(key, list(tasks).index(key[1])), episodes.describe(trial)
 
 
 def _head(title: str) -> Markup:

@@ -6,10 +6,43 @@ document.addEventListener("click", function (event) {
   if (clip) { clip.currentTime = 0; clip.play().catch(function () {}); }
 });
 
+// A film plays bare; its controls come with the pointer, the keyboard or a touch.
+document.querySelectorAll(".clip video[controls]").forEach(function (film) {
+  film.controls = false;
+  ["pointerenter", "focus", "touchstart"].forEach(function (kind) {
+    film.addEventListener(kind, function () { film.controls = true; }, { passive: true });
+  });
+  ["pointerleave", "blur"].forEach(function (kind) {
+    film.addEventListener(kind, function () { film.controls = false; });
+  });
+  film.tabIndex = 0;
+  if (film.autoplay && matchMedia("(prefers-reduced-motion: reduce)").matches) { film.autoplay = false; film.pause(); }
+});
+
+// A film that stands elsewhere on the page is shown here too: the file holds it once.
+document.querySelectorAll("video[data-of]").forEach(function (film) {
+  var other = document.querySelector("#" + film.dataset.of + " video");
+  if (!other) return;
+  film.src = other.src;
+  film.poster = other.poster;
+  film.closest("figure").classList.add("ready");
+});
+
+// A table that is wider than its box says so.
+function mark() {
+  document.querySelectorAll(".scroll").forEach(function (box) {
+    box.toggleAttribute("data-over", box.scrollWidth > box.clientWidth + 1);
+  });
+}
+mark();
+addEventListener("resize", mark);
+document.querySelectorAll("details").forEach(function (fold) { fold.addEventListener("toggle", mark); });
+
 // A slider chooses a step of an episode: the maps of its section are drawn anew, a path a shade.
 document.querySelectorAll(".slider").forEach(function (box) {
   var data = JSON.parse(box.querySelector("script").textContent);
   var maps = Array.from(box.parentElement.querySelectorAll("svg[data-joints]"));
+  var film = box.parentElement.querySelector("video[data-of]");
   function path(letters, joints, shade) {
     var side = 132 / joints, found = "", letter = String.fromCharCode(97 + shade);
     for (var i = letters.indexOf(letter); i >= 0; i = letters.indexOf(letter, i + 1)) {
@@ -21,6 +54,8 @@ document.querySelectorAll(".slider").forEach(function (box) {
   box.querySelector("input").addEventListener("input", function (event) {
     var step = Number(event.target.value);
     box.querySelector("output").textContent = data.words[step];
+    var seconds = /([0-9.]+) s$/.exec(data.words[step]);
+    if (film && film.src && seconds) film.currentTime = Number(seconds[1]);
     maps.forEach(function (map, layer) {
       var shades = map.querySelector(".shades");
       shades.textContent = "";

@@ -6,11 +6,13 @@ from typing import Any
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.sim import comparison, curves
+from morph_vla.sim.report import hero
 from morph_vla.sim.report.bars import difference_bars, outcome_bars, success_bars
 from morph_vla.sim.report.episodes import FAILED_AT, failed_at
 from morph_vla.sim.report.lines import learning_curve
 from morph_vla.sim.report.markup import Markup, bracket, el, join, percent, points, table
 from morph_vla.sim.report.reading import Evaluation, disagreement, task_text, the_policy
+from morph_vla.sim.report.times import success_by_time
 
 COLUMNS = 4  # evaluations that stand side by side in a table; more of them are its rows
 
@@ -25,8 +27,10 @@ def headline(evaluations: Sequence[Evaluation]) -> str:
     )
 
 
-def header(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Markup:
-    """Title, headline and the sentence below it."""
+def header(
+    record: Mapping[str, Any], evaluations: Sequence[Evaluation], films: Markup | None = None
+) -> Markup:
+    """Title, headline, why the others failed and the sentence below it; films beside them."""
     main = [one for one in evaluations if one.trials][-1]
     suite = main.suite
     time = str(record.get("time") or main.record.get("time") or "").replace("T", " ").replace("Z", " UTC")
@@ -39,13 +43,16 @@ def header(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
     lead += [words for words in map(stopped, evaluations) if words]
     lead.append("Brackets hold 95% Wilson intervals, in per cent.")
     warnings = [words for words in map(disagreement, evaluations) if words]
-    return el(
-        "header",
+    reasons = hero.why(main.summary)
+    said = el(
+        "div",
         el("p", " · ".join(str(word) for word in words if word), class_="kicker"),
         el("h1", headline(evaluations)),
+        el("p", reasons, class_="why") if reasons else None,
         el("p", " ".join(sentence for sentence in lead if sentence), class_="lead"),
         (el("p", words, class_="note warn") for words in warnings),
     )
+    return el("header", said, films, class_="with-films" if films else None)
 
 
 def engines(evaluations: Sequence[Evaluation]) -> list[str]:
@@ -73,7 +80,7 @@ def result(evaluations: Sequence[Evaluation]) -> Markup:
     listed = el("div", _table(evaluations), el("p", _note(evaluations), class_="note"), class_="stack")
     bars = el("figure", success_bars([(one.label, one.summary) for one in evaluations]))
     if not several and len(evaluations) <= 2:
-        left = el("div", bars, compared, class_="stack")
+        left = el("div", bars, compared, success_by_time(evaluations), class_="stack")
         return el("section", el("h2", "Success"), el("div", left, listed, class_="two"))
     rates = el("div", _rates(evaluations, several), _average_note(several), class_="stack")
     panels = [
@@ -85,7 +92,7 @@ def result(evaluations: Sequence[Evaluation]) -> Markup:
         "section",
         el("h2", "Success"),
         rates,
-        el("div", whole, panels, class_="panels"),
+        el("div", whole, panels, success_by_time(evaluations), class_="panels"),
         el("details", el("summary", "Each against the first"), compared) if len(compared) > 2 else compared,
         el("details", el("summary", "Every number"), listed),
     )
@@ -186,9 +193,9 @@ def _difference(first: Evaluation, other: Evaluation) -> Markup:
     words: list[Markup] = [el("p", _in_words(name, found, first.label, other.label), class_="note")]
     if found["tasks"]:
         cells = [(task, percent_points(own), _p(own), _pairs(own)) for task, own in found["tasks"].items()]
-        head = ("task", "difference", "p", "gained / lost")
+        head = ("task", "difference", "p", "gained\u00a0/ lost")
         words.append(table(cells, head, f"{name}, by task"))
-    return el("figure", difference_bars(name, rows), el("div", words), class_="two against")
+    return el("figure", difference_bars(name, rows), el("div", words, class_="said"), class_="two against")
 
 
 def percent_points(found: Mapping[str, Any]) -> str:
@@ -260,11 +267,15 @@ def _rates(evaluations: Sequence[Evaluation], tasks: Sequence[str]) -> Markup:
 def _rate(summary: Mapping[str, Any] | None) -> str:
     if summary is None or summary["rate"] is None:
         return "not measured"
+    above, below = summary["high"] - summary["rate"], summary["rate"] - summary["low"]
+    if min(above, below) < max(above, below) / 2:  # ± would name rates that cannot be, such as -1.2
+        return f"{100 * summary['rate']:.1f}\u00a0{bracket(summary['low'], summary['high'])}"
     return f"{100 * summary['rate']:.1f}\u00a0±\u00a0{100 * summary['half_width']:.1f}"
 
 
 def _average_note(tasks: Sequence[str]) -> Markup | None:
-    words = "Per cent ± half of the 95% interval. All trials: Wilson's interval of every trial. "
+    words = "Per cent ± half of the 95% interval, or the interval where it is lopsided. "
+    words += "All trials: Wilson's interval of every trial. "
     words += "Average of tasks: the plain mean of the tasks' rates, with an interval from theirs."
     return el("p", words, class_="note") if tasks else None
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from morph_vla.sim.report import rules
 from morph_vla.sim.report.lines import training_curve
 from morph_vla.sim.report.maps import joint_graph
 from morph_vla.sim.report.markup import (
@@ -47,7 +48,7 @@ def training(record: Mapping[str, Any]) -> Markup | None:
 
 
 def robot(record: Mapping[str, Any], folder: Path) -> Markup | None:
-    """The joint graph and the joints; None when the record has neither."""
+    """The joint graph over the whole width, the joints below; None when the record has neither."""
     found = mapping(record.get("robot"))
     joints = [mapping(joint) for joint in found.get("joints") or [] if isinstance(joint, Mapping)]
     name = str(found.get("name") or "robot")
@@ -69,15 +70,15 @@ def robot(record: Mapping[str, Any], folder: Path) -> Markup | None:
     graph = el(
         "figure", view, el("figcaption", f"The joint graph of {name}: joints are dots, neighbours joined.")
     )
-    side = el("div", listed, el("p", note, class_="note") if rows else None)
+    side = el("div", listed, el("p", note, class_="note") if rows else None, class_="narrow")
     return el(
-        "section", el("h2", f"The body: {name}"), el("div", graph if view else None, side, class_="two")
+        "section", el("h2", f"The body: {name}"), el("div", graph if view else None, side, class_="stack")
     )
 
 
 def making(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Markup:
     """How it was made: recording, suite, machine, versions, command, time by stage."""
-    recording = facts((name, _fact(name, value)) for name, value in mapping(record.get("recording")).items())
+    recording = _recording(mapping(record.get("recording")))
     stages = _stages(mapping(record.get("seconds_by_stage")))
     machine = facts((name, value_words(value)) for name, value in mapping(record.get("machine")).items())
     versions = _versions(record, evaluations)
@@ -89,13 +90,26 @@ def making(record: Mapping[str, Any], evaluations: Sequence[Evaluation]) -> Mark
     boxes = [
         _box("Recording", recording if record.get("recording") else None),
         _box("Time by stage", stages),
+        *(_box("What counts as a success", rules.criterion(suite)) for suite in suites if suite),
         *(_box("Suite", _suite(suite)) for suite in suites if suite),
-        _box("Evaluation", join(runs, (el("p", note, class_="note") for note in notes))),
+        _box(
+            "Evaluation",
+            join(runs, rules.asked(evaluations), (el("p", note, class_="note") for note in notes)),
+        ),
         _box("Machine", machine if record.get("machine") else None),
         _box("Versions", facts((n, value_words(v)) for n, v in versions.items()) if versions else None),
     ]
     command = _box("Command", el("pre", "\n".join(known))) if known else None
     return el("section", el("h2", "How this was made"), el("div", boxes, class_="boxes"), command)
+
+
+def _recording(found: Mapping[str, Any]) -> Markup:
+    """What was recorded; where it lies and a time that was never taken say nothing to a reader."""
+    return facts(
+        (name, _fact(name, value))
+        for name, value in found.items()
+        if name not in ("dataset", "folder") and not (name == "seconds" and not value)
+    )
 
 
 def _notes(one: Evaluation) -> list[str]:

@@ -1,0 +1,167 @@
+"""Progress in a log, what is said only in passing, and the demo's lines and last screen."""
+
+import io
+import json
+
+import pytest
+
+from morph_vla.cli import demo, demo_words, progress
+from morph_vla.sim import statistics
+from morph_vla.sim.comparison import compare
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands until it is told."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_log_has_a_line_each_tenth_with_what_is_left(clock, capsys):
+    with progress.Bar("recording", 70, "attempt") as bar:
+        bar.at(0)
+        for done in (1, 3, 7, 8, 35, 70):
+            clock[0] += 10
+            bar.at(done, kept=str(done))
+    assert capsys.readouterr().err.splitlines() == [
+        "recording  10%: 7 of 70 attempts, kept 7, 30 s, 4 min 30 s left",
+        "recording  50%: 35 of 70 attempts, kept 35, 50 s, 50 s left",
+        "recording 100%: 70 of 70 attempts, kept 70, 1 min 00 s",
+    ]
+
+
+def test_what_an_earlier_run_did_is_not_taken_for_pace(clock, capsys):
+    with progress.Bar("recording", 100, "attempt") as bar:
+        bar.at(59)
+        clock[0] += 20
+        bar.at(61)
+    assert capsys.readouterr().err == "recording  61%: 61 of 100 attempts, 20 s, 6 min 30 s left\n"
+
+
+def test_within_a_stage_a_bar_is_set_in_and_remarks_are_left_out(clock, capsys):
+    with progress.passing():
+        progress.remark("already there: it")
+        with progress.Bar("training", 10, "step") as bar:
+            bar.at(10)
+    progress.remark("already there: that")
+    lines = ["     training 100%: 10 of 10 steps, 0 s", "already there: that"]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_a_terminal_has_a_bar_which_a_stage_takes_away(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    ends = []
+    for stage in (False, True):
+        screen = Terminal()
+        monkeypatch.setattr(progress.sys, "stderr", screen)
+        with progress.passing() if stage else progress.contextlib.nullcontext():
+            progress.now("compiling the training step")
+            with progress.Bar("training", 13, "step") as bar:
+                bar.at(13, loss="0.5")
+        assert "compiling the training step" in screen.getvalue()
+        assert "13/13" in screen.getvalue() or stage
+        ends.append(screen.getvalue()[-20:])
+    assert ends[0].endswith("\n")
+    assert not ends[1].endswith("\n")
+
+
+def test_seconds_as_a_person_says_them():
+    assert [progress.span(s) for s in (0.2, 59.4, 59.6, 753, 3905)] == [
+        "0 s", "59 s", "1 min 00 s", "12 min 33 s", "1 h 05 min",
+    ]  # fmt: skip
+
+
+def test_a_stage_is_a_line_and_looking_up_costs_no_seconds(folder, clock):
+    said: list[str] = []
+    stages = demo._Clock(folder, said.append)
+
+    def work(there):
+        def run():
+            clock[0] += 67
+            return demo.Done(7, "kept 3 of 5\nand more", there)
+
+        return run
+
+    assert stages.measure("record", work(False)) == 7
+    stages.measure("record", work(True))
+    with pytest.raises(KeyboardInterrupt):
+        stages.measure("train", interrupted(clock))
+    assert "\n".join(said).splitlines() == [
+        "2/6  record     kept 3 of 5  (1 min 07 s)",
+        "                and more",
+        "2/6  record     already there: kept 3 of 5",
+        "                and more",
+    ]
+    assert json.loads((folder / "seconds.json").read_text()) == {"record": 67.0, "train": 5.0}
+    again = demo._Clock(folder, said.append)
+    again.measure("train", work(False))
+    assert again.seconds["train"] == 72.0  # both parts of an interrupted stage count
+
+
+def interrupted(clock):
+    def run():
+        clock[0] += 5
+        raise KeyboardInterrupt
+
+    return run
+
+
+def evaluation(name, won, trials, step):
+    own = [
+        {"episode": i, "task": "cube_in_bowl", "success": i < won, "time_s": 4.0 + i if i < won else None,
+         "ended": "success" if i < won else "time", "error": None, "initial": {"cube": [0.1 * i, 0.0, 0.0]}}
+        for i in range(trials)
+    ]  # fmt: skip
+    return {
+        "policy": {"name": name, "step": step, "sampler": {"steps": 10, "noise": 0.0}},
+        "suite": {"name": "droid_panda", "version": 1, "seed": 7},
+        "trials": own,
+        "summary": statistics.summarise(own),
+    }
+
+
+def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder, capsys):
+    before, after = evaluation("untrained", 0, 7, 0), evaluation("trained", 5, 7, 2200)
+    record = {
+        "evaluations": [before, after],
+        "difference": compare(before, after),
+        "seconds_by_stage": {"record": 150.0, "train": 451.0},
+    }
+    demo_words.show(record, folder / "x", folder / "x/report.html", "droid_panda:cube_in_bowl", 7)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split("  ")[0] == "task"
+    assert " ".join(lines[2].split()) == "cube_in_bowl 0 of 7 5 of 7 71.4% [35.9, 91.8] 6.0 s"
+    assert lines[4].startswith("trained - untrained: +71.4 points [")
+    assert lines[5] == "10 min 01 s: record 2 min 30 s, train 7 min 31 s"
+    assert str(folder / "x/report.html") in lines[7]
+    commands = [line.strip() for line in lines if line.startswith("  morph-vla ")]
+    assert len(commands) == 3
+    assert "checkpoints/2200 --suite droid_panda:cube_in_bowl --episodes 7:14 --noise 0 -o" in commands[0]
+
+
+def test_the_commands_that_are_proposed_are_understood(folder):
+    import shlex
+
+    from morph_vla import cli
+
+    trained = evaluation("trained", 5, 7, 2200)
+    for command, why in demo_words.next_commands(folder, "droid_panda", trained, 50):
+        program, name, *rest = shlex.split(command)
+        assert (program, bool(why)) == ("morph-vla", True)
+        cli.build_parser(name).parse_args([name, *rest])
+
+
+def test_the_untrained_policy_may_meet_fewer_states(folder, run, monkeypatch):
+    import argparse
+
+    monkeypatch.setattr(demo, "UNTRAINED_EPISODES", 20)
+    asked = {None: 20, 7: 7}
+    for given, wanted in asked.items():
+        assert demo._untrained_rows(argparse.Namespace(episodes=100, untrained_episodes=given)) == wanted
+    assert demo._untrained_rows(argparse.Namespace(episodes=5, untrained_episodes=None)) == 5
+    assert run("demo --attempts 9")[1:] == ("", "error: the demo wants at least 10 attempts and 1 episode\n")
+    assert run("demo --untrained-episodes 0")[0] == 2
