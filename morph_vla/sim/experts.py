@@ -168,9 +168,9 @@ class PickAndPlace:
     def stations_from_here(self, seen: Sight) -> list[Waypoint]:
         """Pick-and-place from wherever the tool stands, so that what is done depends on what is seen alone.
 
-        A policy sees no past: where one demonstration rises and another one descends through the same place, it
-        learns to do neither. So a tool above the object goes down, one that is off to the side moves over it
-        at the height it has, and only one that is too low for that rises first.
+        A policy sees no past: where one demonstration rises and another one descends through the same place,
+        it learns to do neither. So a tool above the object goes down, one that is off to the side moves over
+        it at the height it has, and only one that is too low for that rises first.
         """
         hover = self.suite.expert.hover
         over, *rest = self.stations(seen)
