@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from morph_vla import process
 from morph_vla.cli.common import add_json, print_json
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.dropin import write_text
@@ -70,6 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.cli.progress import passing
     from morph_vla.doctor import require_gl
 
+    process.prepare()
     rows = arguments.episodes, _untrained_rows(arguments)
     if arguments.attempts < 10 or min(rows) < 1:
         raise MorphVlaError("the demo wants at least 10 attempts and 1 episode")
