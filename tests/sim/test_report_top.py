@@ -174,3 +174,11 @@ def test_the_first_policys_episodes_are_folded(tmp_path: Path):
     folded = source.partition("The untrained policy, episode by episode</h2>")[2]
     assert folded.startswith("<details")
     assert not source.partition("The trained policy, episode by episode</h2>")[2].startswith("<details")
+
+
+def test_conditions_that_differ_are_named_beside_the_difference(tmp_path: Path):
+    first, second = evaluation("sf", "untrained"), evaluation("ss")
+    for one, noise in ((first, 1.0), (second, 0.0)):
+        one["policy"]["sampler"] = {"steps": 10, "noise": noise}
+    words = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": [first, second]}).words
+    assert "Conditions that differ: sampler.noise: 1.0 and 0.0. " in words

@@ -217,6 +217,9 @@ def _in_words(name: str, found: Mapping[str, Any], a: str, b: str) -> str:
     )
     if found["engine_a"] != found["engine_b"] and found["engine_a"] and found["engine_b"]:
         words += f"Engines: {found['engine_a']} and {found['engine_b']}. "
+    others = [one for one in found["conditions"] if not one.startswith("engine")]
+    if others:
+        words += f"Conditions that differ: {'; '.join(others)}. "
     paired = found["paired"]
     if paired is None:
         return f"{words}Not paired: {found['reason']}."
