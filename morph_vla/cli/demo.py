@@ -248,14 +248,12 @@ def _attention(folder: Path, name: str, record: dict[str, Any]) -> Done:
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.sim import suite
     from morph_vla.sim.mujoco import MujocoEngine
-    from morph_vla.sim.rollout import Settings
     from morph_vla.training import checkpoint
 
     path = folder / "attention.json"
     checkpoints = folder / "train" / "checkpoints"
     step = checkpoint.steps(checkpoints)[-1]
-    # As many at once as when it was evaluated: the same numbers, so the same episode.
-    policy = CheckpointPolicy(checkpoints / str(step), batch=-(-Settings().parallel // 2), noise=NOISE)
+    policy = CheckpointPolicy(checkpoints / str(step), noise=NOISE)
     if policy.config.morphology is None:
         return Done("", "no kinematic tokens in this recipe: nothing to show")
     tasks = suite.load_tasks(name)
