@@ -50,7 +50,7 @@ def clip_apart(most: float) -> optax.GradientTransformation:
     So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
     """
 
-    def update(gradient: Params, state: Any, params: Params | None = None) -> tuple[Params, Any]:
+    def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         shares = {part: jnp.minimum(1.0, most / norm) for part, norm in norms(gradient).items()}
 
@@ -65,7 +65,7 @@ def clip_apart(most: float) -> optax.GradientTransformation:
 def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
     """Steps of one part `share` times as long: a learning rate of its own."""
 
-    def update(steps: Params, state: Any, params: Params | None = None) -> tuple[Params, Any]:
+    def update(steps: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
 
         def scaled(path: Any, leaf: Any) -> Any:

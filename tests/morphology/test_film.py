@@ -63,7 +63,8 @@ def test_the_model_reads_them_so():
     params: Any = jax.tree.map(lambda x: source.normal(size=x.shape).astype(np.float32), shapes)
 
     def tokens(config: MorphologyConfig, body: Any) -> Any:
-        return KinematicTokens(config, 13, 2, 3).apply(params, actions, body).tokens
+        made: Any = KinematicTokens(config, 13, 2, 3).apply(params, actions, body)
+        return made.tokens
 
     before = dataclasses.replace(
         BODY, descriptors=standardised(jnp.asarray(BODY.descriptors), jnp.asarray(BODY.joint_mask))

@@ -180,7 +180,7 @@ def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch)
     told = []
     monkeypatch.setattr(policies, "sample_actions", lambda *given: told.append(given[-1]))
     bare = dataclasses.replace(arm.config, morphology=None)
-    policies._sampler(bare, 6, 10, 0)({}, arm._modulations, rows, np.zeros((2, 2), np.uint32))
+    policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._modulations, rows, np.zeros((2, 2), np.uint32))
     np.testing.assert_array_equal(told[0], [[True] * 6 + [False] * 2] * 2)
 
 

@@ -292,7 +292,7 @@ def test_parts_clipped_apart_leave_each_other_alone():
         share = min(1.0, most / float(before[kinds.part_of(path)]))
         np.testing.assert_allclose(leaf, share * leaves(given)[path], rtol=1e-5)
     np.testing.assert_array_equal(found["action_in_proj"]["bias"], given["action_in_proj"]["bias"])
-    together = optax.clip_by_global_norm(most)
+    together: Any = optax.clip_by_global_norm(most)
     rest, _ = together.update(given, together.init(given))
     assert float(kinds.norms(rest)["projections"]) < 0.01 * most
     # A part without a gradient keeps its zeros.
@@ -306,6 +306,7 @@ def test_the_optimizer_clips_as_it_is_told():
     for clip_parts in ("together", "apart"):
         chosen = dataclasses.replace(OPTIMIZER, clip_parts=clip_parts)
         optimizer, _ = training.make_optimizer(chosen, SETTINGS.steps)
+        state: Any = None
         with jax.numpy_dtype_promotion("standard"):
             _, state = optimizer.update(gradient(), optimizer.init(gradient()), gradient())
         moments[clip_parts] = {name: float(norm) for name, norm in kinds.norms(state[1][0].mu).items()}
