@@ -4,7 +4,10 @@ import json
 
 import yaml
 
-FULL = "recipes show panda_demo training.kind=expert 'model={morphology: {}}'"
+FULL = (
+    "recipes show panda_demo training.kind=expert training.batch=16 training.flow_samples=4 "
+    "'model={morphology: {}}'"
+)
 
 
 def test_the_table_of_the_full_size(run):

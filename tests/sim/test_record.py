@@ -27,7 +27,12 @@ from morph_vla.sim.mujoco import MujocoEngine
 from morph_vla.sim.suite import initial_state
 
 ATTEMPTS, PART = 3, 2  # two parts, the second shorter
-TINY = ["cameras.exterior.width=34", "cameras.exterior.height=22", "cameras.wrist.width=26"]
+TINY = [
+    "expert.begin={rest: 1}",
+    "cameras.exterior.width=34",
+    "cameras.exterior.height=22",
+    "cameras.wrist.width=26",
+]
 TINY += ["cameras.wrist.height=38"]
 
 # lerobot, torch and pyarrow warn of their own and each other's future; nothing here can be done about it.

@@ -43,10 +43,13 @@ def write(write_dataset):
     return call
 
 
+BYTES = ["tokenizer=bytes", "model.vocab=520"]
+
+
 def recipe_of(root: Path | str, *overrides: str) -> config.Recipe:
     cameras = "data.cameras={base_0_rgb: front, left_wrist_0_rgb: wrist}"
     given = [f"data.dataset={root}", "data.robot=so101", cameras, "model.max_tokens=61", "data.held_out=0.4"]
-    return config.load("panda_demo", [*given, *overrides])
+    return config.load("panda_demo", [*given, *BYTES, *overrides])
 
 
 def said(root: Path | str, *overrides: str, notes: bool = False) -> list[str]:
@@ -508,7 +511,7 @@ def test_two_rates_of_one_robot(write):
 
 def test_the_command(run, write):
     root = write()
-    more = "data.robot=so101 'data.cameras={base_0_rgb: front}' data.held_out=0.4"
+    more = f"data.robot=so101 'data.cameras={{base_0_rgb: front}}' data.held_out=0.4 {' '.join(BYTES)}"
     line = f"recipes check panda_demo data.dataset={root} {more}"
     status, out, _ = run(f"{line} model.max_tokens=61")
     assert status == 0
@@ -582,7 +585,7 @@ def public(shared: Path, name: str, robot: str, cameras: str, *more: str) -> lis
         f"data.cameras={{{cameras}}}",
     ]
     wide = ["model.max_tokens=100", "model.action_dim=32", "model.morphology.max_joints=32"]
-    report = check.check(config.load("panda_demo", [*given, *wide, *more]))
+    report = check.check(config.load("panda_demo", [*given, *BYTES, *wide, *more]))
     return [str(p) for p in report.problems if p.severity == "error"]
 
 

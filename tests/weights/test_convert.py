@@ -122,7 +122,7 @@ def test_inspect_as_json_by_a_recipe_that_does_not_fit(run, openpi):
     status, out, _ = run(f"weights inspect {openpi} --config panda_demo --json")
     found = json.loads(out)
     assert status == 1
-    assert "vocab is 37 in the checkpoint, 520 in the model" in found["problems"]
+    assert "vocab is 37 in the checkpoint, 1288 in the model" in found["problems"]
     assert any(
         problem.startswith("shape: PaliGemma/img/head/kernel is (15, 32)") for problem in found["problems"]
     )
