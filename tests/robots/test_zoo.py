@@ -83,6 +83,6 @@ def test_every_odd_file_ends_in_words(zoo: Path):
 
 def test_a_humanoid_is_read_judged_and_described_quickly(zoo: Path):
     path = zoo / "tiago_dual.urdf"
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone: what else the machine does is not its affair
     robots.load(path)
-    assert time.perf_counter() - started < 2.0  # 0.1 s; ten times that under a loaded machine's type checks
+    assert time.process_time() - started < 2.0  # 0.1 s; several times that under type checks
