@@ -50,14 +50,14 @@ def clip_apart(most: float) -> optax.GradientTransformation:
     So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
     """
 
-    def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        shares = {part: jnp.minimum(1.0, most / norm) for part, norm in norms(gradient).items()}
+        shares = {part: jnp.minimum(1.0, most / norm) for part, norm in norms(updates).items()}
 
         def scaled(path: Any, leaf: Any) -> Array:
             return leaf * shares[part_of(tuple(str(key.key) for key in path))].astype(leaf.dtype)
 
-        return jax.tree_util.tree_map_with_path(scaled, gradient), state
+        return jax.tree_util.tree_map_with_path(scaled, updates), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
@@ -65,13 +65,13 @@ def clip_apart(most: float) -> optax.GradientTransformation:
 def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
     """Steps of one part `share` times as long: a learning rate of its own."""
 
-    def update(steps: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
 
         def scaled(path: Any, leaf: Any) -> Any:
             return share * leaf if part_of(tuple(str(key.key) for key in path)) == part else leaf
 
-        return jax.tree_util.tree_map_with_path(scaled, steps), state
+        return jax.tree_util.tree_map_with_path(scaled, updates), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
