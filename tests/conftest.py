@@ -127,6 +127,7 @@ def tiny_recipe(tiny_dataset):
     pace = [
         "training.steps=6", "training.batch=5", "training.flow_samples=2", "training.log_every=2",
         "training.held_out_every=4", "training.checkpoint_every=3", "optimizer.warmup=2", "data.held_out=0.4",
+        "data.phases={}", "training.noise_share=0",
     ]  # fmt: skip
     text = ["tokenizer=bytes", "model.vocab=520", "model.max_tokens=40"]
     return config.load("panda_demo", [*sizes, *pace, *text, f"data.dataset={tiny_dataset}"])

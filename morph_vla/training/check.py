@@ -13,7 +13,7 @@ import numpy as np
 
 from morph_vla import robots
 from morph_vla.data import layout as layouts
-from morph_vla.data import lerobot, mixture, presets, problems, versions, video_problems
+from morph_vla.data import lerobot, mixture, phases, presets, problems, versions, video_problems
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.data.problems import Problem
 from morph_vla.errors import MorphVlaError
@@ -193,6 +193,13 @@ def _values(
     yield from check_values.kinds(asked.actions, robot, where, action, state, rows, found.fps)
     yield from check_values.still(robot, where, names, action, state, recipe.data.degenerate)
     yield from _statistics(recipe, asked, robot)
+    if asked.phases != phases.AS_RECORDED and width == joints:
+        last = np.searchsorted(rows.episode, rows.episode, side="right") - 1
+        try:
+            ahead = phases.of_robot(robot, presets.brought(robot, told, action), last)
+            phases.drawn(np.arange(len(last)), ahead, asked.phases)
+        except MorphVlaError as error:
+            yield Problem("error", f"{key}.phases", f"{where}: {error}", "leave it out")
     tasks = (
         {int(t): found.tasks.get(int(t), "") for t in np.unique(rows.task)} if rows.task is not None else {}
     )

@@ -9,6 +9,7 @@ from morph_vla.data import presets
 from morph_vla.data.actions import Kind
 from morph_vla.data.frames import Mode
 from morph_vla.data.mixture import By
+from morph_vla.data.phases import AS_RECORDED, Shares
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
@@ -37,6 +38,7 @@ class Dataset:
     action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()  # these alone, by their numbers; none means all
     share: float = 1.0  # of them, so many, chosen by a stable hash of their numbers
+    phases: Shares = AS_RECORDED  # of the drawn rows, those before a grasp and a release; none: as recorded
     preset: str = ""  # `morph-vla recipes presets` lists them
     unit: presets.Unit = UNSET  # of the dataset's values, where it is not the robot's
     gripper: tuple[float, ...] = UNSET  # (open, closed) in the dataset, where it is not the robot's
@@ -76,6 +78,7 @@ class Data:
     action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()
     share: float = 1.0
+    phases: Shares = AS_RECORDED
     preset: str = ""
     unit: presets.Unit = UNSET
     gripper: tuple[float, ...] = UNSET
@@ -95,7 +98,7 @@ class Data:
     def __post_init__(self) -> None:
         if self.datasets:
             own = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
-            if any(own) or self.share != 1:
+            if any(own) or self.share != 1 or self.phases != AS_RECORDED:
                 raise ConfigError("has both datasets and a dataset of its own; put it into the list")
         _fill(self)
         for key in () if self.datasets else ("dataset", "robot"):
@@ -148,6 +151,7 @@ class Training:
     lora: Lora | None = None  # of kind lora: which parts, ranks, targets; none takes openpi's
     accumulate: int = 1  # microbatches that a batch is computed in, one after the other: memory, not result
     flow_samples: int = 1  # noise draws per observation; they share one prefix
+    noise_share: float = 0.0  # of them, at t = 1, where the observation is all there is to go by (step.draw)
     loss_over: Literal["real", "all"] = (
         "real"  # the robot's own action values, or all of the model's (openpi)
     )
@@ -283,6 +287,9 @@ def check(recipe: Recipe, where: str) -> None:
             f"{where}: training.accumulate: {recipe.training.accumulate} does not divide the batch {batch}; "
             f"choose one of {', '.join(map(str, divisors))}"
         )
+    if not 0 <= recipe.training.noise_share < 1:
+        share = recipe.training.noise_share
+        raise ConfigError(f"{where}: training.noise_share: must lie in [0, 1), not {share:g}")
     if not 0 < recipe.optimizer.plugin_lr_share < float("inf"):
         share = recipe.optimizer.plugin_lr_share
         raise ConfigError(f"{where}: optimizer.plugin_lr_share: must be more than 0, not {share:g}")
@@ -304,6 +311,7 @@ def _check_data(recipe: Recipe, where: str) -> None:
             raise ConfigError(f"{where}: {place}.weight: must be more than 0, not {source.weight:g}")
         if not 0 < source.share <= 1:
             raise ConfigError(f"{where}: {place}.share: must lie in (0, 1], not {source.share:g}")
+        source.phases.check(f"{where}: {place}.phases")
     if recipe.data.workers < 0:
         raise ConfigError(f"{where}: data.workers: must be at least 0, not {recipe.data.workers}")
     if not 0 <= recipe.data.held_out < 1:

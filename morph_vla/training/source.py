@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, frames, layout, lerobot, mixture, pool, presets, transforms
+from morph_vla.data import actions, frames, layout, lerobot, mixture, phases, pool, presets, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
@@ -83,7 +83,7 @@ class Source:
         self.tables = [self._table(part, say) for part in self.parts]
         training = recipe.training
         self.mixture = mixture.mix(
-            [part.train_rows for part in self.parts],
+            [_drawn(part) for part in self.parts],
             [part.asked.weight for part in self.parts],
             training.batch,
             training.seed,
@@ -242,6 +242,21 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
         np.flatnonzero(held),
         told is not robot or meant is not recorded,
     )
+
+
+def _drawn(part: Part) -> Int[np.ndarray, "_"]:
+    """The rows of one pass over a dataset, those before a grasp or a release in the recipe's shares.
+
+    Raises MorphVlaError where that is asked of a robot or a dataset that grasps nothing.
+    """
+    rows, shares, recordings = part.train_rows, part.asked.phases, part.recordings
+    if shares == phases.AS_RECORDED:
+        return rows
+    last = recordings.last_of(np.arange(recordings.frames))
+    try:
+        return phases.drawn(rows, phases.of_robot(part.robot, recordings.action, last), shares)
+    except MorphVlaError as error:
+        raise MorphVlaError(f"data.phases: {part.asked.dataset}: {error}; leave it out") from error
 
 
 def _learnt(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:

@@ -75,7 +75,12 @@ def draw(
     key: Array,
     augment: bool,
 ) -> Drawn:
-    """Augmented images, noise and times of a whole batch, whatever microbatches it is computed in."""
+    """Augmented images, noise and times of a whole batch, whatever microbatches it is computed in.
+
+    `noise_share` of a row's draws are at t = 1: x_t is noise, so that the best velocity is noise minus the
+    mean action given the observation. Elsewhere x_t tells where the chunk goes, and a model that cannot see
+    yet learns to read it there; these draws are where the eyes learn (docs/method.md).
+    """
     shift_key, noise_key, time_key = jax.random.split(key, 3)
     images = {name: to_unit(jnp.asarray(image)) for name, image in observation.images.items()}
     if augment and training.augmentation == "openpi":
@@ -92,7 +97,16 @@ def draw(
     draws = training.flow_samples
     noise = jax.random.normal(noise_key, (draws, *actions.shape))
     time = pi05.sample_time(time_key, (draws, actions.shape[0]))
+    if augment:  # not of held-out rows, whose loss stays what it is in any recipe
+        time = jnp.where(_of_noise(training, actions.shape[0], jax.random.fold_in(time_key, 1)), 1.0, time)
     return Drawn(seen, jnp.asarray(actions), jnp.asarray(mask), noise.swapaxes(0, 1), time.T)
+
+
+def _of_noise(training: Training, rows: int, key: Array) -> Bool[Array, "n b"]:
+    """Which draws are at t = 1: the whole part of draws * share in every row, the rest by chance."""
+    whole, rest = divmod(training.flow_samples * training.noise_share, 1)
+    count = int(whole) + jax.random.bernoulli(key, rest, (rows,))
+    return jnp.arange(training.flow_samples)[:, None] < count[None, :]
 
 
 def errors_of(config: Pi05Config, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:

@@ -43,7 +43,7 @@ def write(write_dataset):
     return call
 
 
-BYTES = ["tokenizer=bytes", "model.vocab=520"]
+BYTES = ["tokenizer=bytes", "model.vocab=520", "data.phases={}"]
 
 
 def recipe_of(root: Path | str, *overrides: str) -> config.Recipe:
@@ -447,6 +447,15 @@ def test_a_prompt_that_does_not_fit(write):
         rf"the state at "
         r"its end would be cut: raise model\.max_tokens, or shorten the task",
     )
+
+
+def test_rows_before_a_grasp_where_nothing_is_grasped(write):
+    still = episodes()
+    for episode in still:
+        episode["action"][:, 5] = 90  # open
+    found = said(write(given=still), "data.phases={grasp: 0.5}")
+    one(found, r"data\.phases: .*: no row lies before a grasp; leave it out")
+    assert not [text for text in said(write(), "data.phases={grasp: 0.5}") if "phases" in text]
 
 
 def test_a_held_out_share_that_leaves_nothing(write):

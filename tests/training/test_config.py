@@ -132,6 +132,11 @@ def test_every_problem_is_said_at_once(recipe):
         ("optimizer.plugin_lr_share=0", r"optimizer\.plugin_lr_share: must be more than 0, not 0"),
         ("data.share=0", r"data\.share: must lie in \(0, 1\], not 0"),
         ("data.share=1.5", r"data\.share: must lie in \(0, 1\], not 1\.5"),
+        (
+            "data.phases={grasp: 0.7, release: 0.3}",
+            r"data\.phases: grasp 0\.7 and release 0\.3 must be shares whose sum is below 1",
+        ),
+        ("training={steps: 5, noise_share: 1}", r"training\.noise_share: must lie in \[0, 1\), not 1"),
         ("model.vocab=519", r"model\.vocab: 519 rows are too few for the 520 tokens of tokenizer 'bytes'"),
         ("training.ema=1.0", r"training\.ema: must lie in \[0, 1\), not 1\.0"),
         *(

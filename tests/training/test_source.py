@@ -9,6 +9,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.data.actions import restore
+from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.serving import policy as policies
@@ -88,6 +89,31 @@ def test_the_shares_of_the_run_are_said(mixed_recipe, tmp_path):
     words = [line for line in said if line.startswith("mixture by row: ")]
     assert words[0].startswith("mixture by row: 60.00% of the run's rows are of panda, 18 rows, 0.")
     assert words[1].startswith("mixture by row: 40.00% of the run's rows are of so101, 12 rows, 0.")
+
+
+def approaching(recipe, index=0, share=0.75, **keys):
+    datasets = list(recipe.data.datasets)
+    datasets[index] = dataclasses.replace(datasets[index], phases=Shares(grasp=share), **keys)
+    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, datasets=tuple(datasets)))
+
+
+def test_rows_before_a_grasp_are_drawn_as_often_as_the_recipe_wants(mixed_recipe, tmp_path):
+    source = Source(approaching(mixed_recipe), tmp_path)
+    part = source.parts[0]
+    action = part.recordings.action[:, -1]  # 0 open, 1 closed
+    later = [
+        action[row] <= 0.5 and action[row : last + 1].max() > 0.5
+        for row, last in enumerate(part.recordings.last_of(np.arange(len(action))))
+    ]
+    drawn = [row for step in range(800) for d, row in zip(*source.mixture.at(step), strict=True) if d == 0]
+    assert np.mean([later[row] for row in drawn]) == pytest.approx(0.75, abs=0.03)
+    assert set(drawn) <= set(part.train_rows)
+    assert np.mean(later) < 0.6  # as recorded it is not
+
+
+def test_a_dataset_that_grasps_nothing_has_no_rows_before_a_grasp(mixed_recipe, tmp_path):
+    with pytest.raises(MorphVlaError, match=r"data\.phases: .*: no row lies before a grasp; leave it out$"):
+        Source(approaching(mixed_recipe, index=1), tmp_path)
 
 
 def test_held_out_rows_are_never_drawn(source):

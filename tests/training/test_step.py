@@ -12,6 +12,7 @@ import pytest
 
 from morph_vla.morphology import Body, MorphologyConfig
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, init_params
+from morph_vla.pi05.model import example
 from morph_vla.training import kinds
 from morph_vla.training import step as training
 from morph_vla.training.config import Optimizer, Training
@@ -424,3 +425,25 @@ def test_every_row_counts_the_same_and_only_its_own_values():
     np.testing.assert_allclose(real, [3.0, 5.0])
     every = training.row_losses(errors, mask, dataclasses.replace(SETTINGS, loss_over="all"))
     np.testing.assert_allclose(every, [5.0, 7.0])
+
+
+@pytest.mark.parametrize(
+    ("draws", "share", "least", "most"), [(3, 2 / 3, 2, 2), (3, 0.5, 1, 2), (1, 0.5, 0, 1)]
+)
+def test_a_share_of_a_rows_draws_is_at_time_one_in_training_and_nowhere_else(draws, share, least, most):
+    observation, actions, _ = example(CONFIG, 211)
+    mask = jnp.ones((211, actions.shape[2]), bool)
+    settings = dataclasses.replace(SETTINGS, flow_samples=draws, noise_share=share)
+
+    def times(augment):
+        return np.asarray(
+            training.draw(settings, observation, actions, mask, jax.random.key(3), augment).time
+        )
+
+    of_noise = times(True) == 1
+    assert of_noise.shape == (211, draws)
+    assert set(of_noise.sum(axis=1)) == set(range(least, most + 1))
+    assert of_noise.mean() == pytest.approx(share, abs=0.1)
+    plain = times(False)
+    assert (plain < 1).all()  # held-out losses of two recipes stay comparable
+    np.testing.assert_array_equal(times(True)[~of_noise], plain[~of_noise])

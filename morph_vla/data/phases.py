@@ -1,0 +1,111 @@
+"""How far a row of a demonstration lies before the next grasp or release: by the gripper's commands alone.
+
+28% of the demo's rows come before a grasp, 13% eight steps or more, and only those say how to find an
+object from afar: later the arm's pose tells where it is going. A recipe that draws the far ones more often
+(`phases`) learns to see in fewer steps (docs/method.md).
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.robots.robot import Robot
+
+SHUT = 0.5  # commands above are shut: share of a gripper's range
+NONE, GRASP, RELEASE = 0, 1, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """Shares of the drawn rows that lie before a grasp, and before a release; 0 leaves them as recorded."""
+
+    grasp: float = 0.0
+    release: float = 0.0
+
+    def check(self, where: str) -> None:
+        """Raise ConfigError for shares below 0, or that leave nothing for all other rows."""
+        if min(self.grasp, self.release) < 0 or self.grasp + self.release >= 1:
+            given = f"grasp {self.grasp:g} and release {self.release:g}"
+            raise ConfigError(f"{where}: {given} must be shares whose sum is below 1")
+
+
+AS_RECORDED = Shares()
+
+
+@dataclasses.dataclass(frozen=True)
+class Ahead:
+    """Of every row, what the next change of a gripper's command is, and in how many rows."""
+
+    kind: Int[np.ndarray, "n"]  # NONE, GRASP or RELEASE
+    steps: Int[np.ndarray, "n"]  # 0 where nothing changes any more
+
+
+def closing(robot: Robot, commands: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n g"] | None:
+    """How far each gripper is told to close, 0 open to 1 closed; None for a robot without one.
+
+    `commands` are in the robot's dataset units.
+    """
+    columns = []
+    for column, joint in zip(robot.to_native(commands).T, robot.joints, strict=True):
+        if joint.opened is not None and joint.closed is not None:
+            columns.append((column - joint.opened) / (joint.closed - joint.opened))
+    return np.stack(columns, axis=1) if columns else None
+
+
+def ahead(closed: Float[np.ndarray, "n g"], last: Int[np.ndarray, "n"]) -> Ahead:
+    """The next change of each row within its episode, whose last row is `last`; the nearest of all grippers'.
+
+    closed    0 0 1 1 0 0 1 1    one episode, one gripper
+    kind      g g r r g g . .    g before a grasp, r before a release
+    steps     2 1 2 1 2 1 . .
+    """
+    count = len(closed)
+    rows, kind, steps = np.arange(count), np.full(count, NONE), np.zeros(count, int)
+    for shut in (closed > SHUT).T:
+        changes = np.append(shut[1:] != shut[:-1], False)  # row i + 1 is told otherwise than row i
+        # The first row told otherwise at or after each row; past the end where there is none.
+        others = np.minimum.accumulate(np.where(changes, rows + 1, count)[::-1])[::-1]
+        own = np.where(others <= last, others - rows, 0)
+        nearer = (own > 0) & ((steps == 0) | (own < steps))
+        kind = np.where(nearer, np.where(shut, RELEASE, GRASP), kind)
+        steps = np.where(nearer, own, steps)
+    return Ahead(kind, steps)
+
+
+def of_robot(robot: Robot, commands: Float[np.ndarray, "n j"], last: Int[np.ndarray, "n"]) -> Ahead:
+    """`ahead` of a dataset's actions, in the robot's dataset units.
+
+    Raises MorphVlaError for a robot without a gripper.
+    """
+    closed = closing(robot, commands)
+    if closed is None:
+        raise MorphVlaError(f"robot '{robot.name}' has no gripper, so that no row lies before a grasp")
+    return ahead(closed, last)
+
+
+def drawn(rows: Int[np.ndarray, "_"], found: Ahead, shares: Shares) -> Int[np.ndarray, "_"]:
+    """The rows of one pass: those before a grasp and a release make their `shares`, all others come once.
+
+    Rows of a phase with a share are drawn in proportion to their steps to go. `found` is of all rows.
+
+    Raises MorphVlaError where a phase has a share and no row, or where no other row is left.
+    """
+    kind, steps = found.kind[rows], found.steps[rows]
+    wanted = {GRASP: shares.grasp, RELEASE: shares.release}
+    marked = {which: (kind == which) & (share > 0) for which, share in wanted.items()}
+    others = rows[~(marked[GRASP] | marked[RELEASE])]
+    for which, name in ((GRASP, "grasp"), (RELEASE, "release")):
+        if wanted[which] and not marked[which].any():
+            raise MorphVlaError(f"no row lies before a {name}")
+    if not len(others):
+        raise MorphVlaError("no row lies outside the phases that have a share")
+    parts = [others]
+    for which, own in marked.items():
+        if not wanted[which]:
+            continue
+        count = max(1, round(len(others) * wanted[which] / (1 - sum(wanted.values()))))
+        ends = np.cumsum(steps[own]) / steps[own].sum()
+        parts.append(rows[own][np.searchsorted(ends, (np.arange(count) + 0.5) / count)])
+    return np.concatenate(parts)

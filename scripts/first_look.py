@@ -1,0 +1,88 @@
+"""Does a policy see where the object is? Its first chunk beside the scripted expert's, in seconds.
+
+Held-out loss cannot tell: it feeds the true x_t, and most rows tell from the arm's pose where it is going.
+Success tells, after minutes. Here every task's evaluated states are shown once, at rest, and the place where
+the tool would be after 14 actions is held against the expert's plan for the same state:
+
+    python scripts/first_look.py CHECKPOINT ... [--suite droid_panda] [--states 60]
+
+R2 is the share of the variance in the table's plane that the policy explains within one task: 0 is a policy
+that goes to the mean place, 1 one that sees. The table in docs/method.md is of this script.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla import process, robots
+from morph_vla.robots import Robot
+from morph_vla.sim import suite as suites
+from morph_vla.sim.experts import PickAndPlace
+from morph_vla.sim.mujoco import MujocoEngine
+
+ACTION = 13  # the action whose place is compared: about a second after rest, above the object
+
+
+class _Pose:
+    """What `PickAndPlace.tool` reads of a sight: the joints alone."""
+
+    def __init__(self, robot: Robot, action: Float[np.ndarray, "j"]):
+        self.native = robot.to_native(np.asarray(action, float))
+
+
+class Look:
+    """One task's observations at rest, and where the expert's tool would be [m]."""
+
+    def __init__(self, suite: suites.Suite, states: int):
+        self.robot = robots.load(suite.robot)
+        self.engine = MujocoEngine(self.robot, suite)
+        self.expert = PickAndPlace(self.engine)
+        self.label, self.observations = suite.label, []
+        places = []
+        for row in range(states):
+            self.engine.reset(0, suites.initial_state(suite, row, len(self.robot.joints)))
+            self.observations.append({**self.engine.observe(0), "episode": row, "step": 0})
+            places.append(self.place(self.expert.plan(0).actions[ACTION]))
+        self.places = np.array(places)
+
+    def place(self, action: Float[np.ndarray, "j"]) -> Float[np.ndarray, "2"]:
+        """Where an action puts the tool, in the plane of the table [m]."""
+        pose: Any = _Pose(self.robot, action)
+        return self.expert.tool(pose)[:2]
+
+    def of(self, policy: Any) -> tuple[float, float]:
+        """(R2, median distance [m]) of a policy's first chunks."""
+        answers = policy.infer_batch(self.observations)
+        found = np.array([self.place(answer["actions"][ACTION]) for answer in answers])
+        spread = ((self.places - self.places.mean(axis=0)) ** 2).sum()
+        distances = np.linalg.norm(found - self.places, axis=1)
+        return 1 - float((distances**2).sum() / spread), float(np.median(distances))
+
+
+def main() -> None:
+    """Print a line for each checkpoint."""
+    process.prepare()
+    from morph_vla.serving.policy import CheckpointPolicy
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkpoints", nargs="+", type=Path, metavar="CHECKPOINT")
+    parser.add_argument("--suite", default="droid_panda")
+    parser.add_argument("--states", type=int, default=60)
+    arguments = parser.parse_args()
+    looks = [Look(suite, arguments.states) for suite in suites.load_tasks(arguments.suite)]
+    for checkpoint in arguments.checkpoints:
+        policy = CheckpointPolicy(checkpoint, robot=looks[0].robot.name, noise=0.0)
+        parts = []
+        for look in looks:
+            share, distance = look.of(policy)
+            parts.append(f"{look.label.split(':')[-1]} R2 {share:.2f}, {100 * distance:.1f} cm")
+        print(f"{checkpoint}: {'; '.join(parts)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
