@@ -85,12 +85,11 @@ def of_robot(robot: Robot, commands: Float[np.ndarray, "n j"], last: Int[np.ndar
     return ahead(closed, last)
 
 
-def drawn(rows: Int[np.ndarray, "_"], found: Ahead, shares: Shares, horizon: int) -> Int[np.ndarray, "_"]:
+def drawn(rows: Int[np.ndarray, "_"], found: Ahead, shares: Shares) -> Int[np.ndarray, "_"]:
     """The rows of one pass: those before a grasp and a release make their `shares`, all others come once.
 
     Rows of a phase with a share are drawn in proportion to their steps to go: from afar the arm's pose tells
-    least. A row whose chunk of `horizon` actions ends before the change hardly says where that will be, and
-    is drawn as often as the last row before it. `found` is of all rows.
+    least. `found` is of all rows.
 
     Raises MorphVlaError where a phase has a share and no row, or where no other row is left.
     """
@@ -108,7 +107,6 @@ def drawn(rows: Int[np.ndarray, "_"], found: Ahead, shares: Shares, horizon: int
         if not wanted[which]:
             continue
         count = max(1, round(len(others) * wanted[which] / (1 - sum(wanted.values()))))
-        weights = np.where(steps[own] <= horizon, steps[own], 1)
-        ends = np.cumsum(weights) / weights.sum()
+        ends = np.cumsum(steps[own]) / steps[own].sum()
         parts.append(rows[own][np.searchsorted(ends, (np.arange(count) + 0.5) / count)])
     return np.concatenate(parts)

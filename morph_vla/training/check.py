@@ -197,7 +197,7 @@ def _values(
         last = np.searchsorted(rows.episode, rows.episode, side="right") - 1
         try:
             ahead = phases.of_robot(robot, presets.brought(robot, told, action), last)
-            phases.drawn(np.arange(len(last)), ahead, asked.phases, recipe.model.horizon)
+            phases.drawn(np.arange(len(last)), ahead, asked.phases)
         except MorphVlaError as error:
             yield Problem("error", f"{key}.phases", f"{where}: {error}", "leave it out")
     tasks = (

@@ -83,7 +83,7 @@ class Source:
         self.tables = [self._table(part, say) for part in self.parts]
         training = recipe.training
         self.mixture = mixture.mix(
-            [_drawn(part, recipe.model.horizon) for part in self.parts],
+            [_drawn(part) for part in self.parts],
             [part.asked.weight for part in self.parts],
             training.batch,
             training.seed,
@@ -244,7 +244,7 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     )
 
 
-def _drawn(part: Part, horizon: int) -> Int[np.ndarray, "_"]:
+def _drawn(part: Part) -> Int[np.ndarray, "_"]:
     """The rows of one pass over a dataset, those before a grasp or a release in the recipe's shares.
 
     Raises MorphVlaError where that is asked of a robot or a dataset that grasps nothing.
@@ -255,7 +255,7 @@ def _drawn(part: Part, horizon: int) -> Int[np.ndarray, "_"]:
     last = recordings.last_of(np.arange(recordings.frames))
     try:
         ahead = phases.of_robot(part.robot, recordings.action, last)
-        return phases.drawn(rows, ahead, shares, horizon)
+        return phases.drawn(rows, ahead, shares)
     except MorphVlaError as error:
         raise MorphVlaError(f"data.phases: {part.asked.dataset}: {error}; leave it out") from error
 

@@ -105,7 +105,7 @@ def draw(
 def _of_noise(training: Training, rows: int, key: Array) -> Bool[Array, "n b"]:
     """Which draws are at t = 1: the whole part of draws * share in every row, the rest by chance."""
     whole, rest = divmod(training.flow_samples * training.noise_share, 1)
-    count = int(whole) + jax.random.bernoulli(key, rest, (rows,))
+    count = int(whole) + jax.random.bernoulli(key, rest, (rows,)).astype(jnp.int32)
     return jnp.arange(training.flow_samples)[:, None] < count[None, :]
 
 

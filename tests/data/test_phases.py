@@ -52,23 +52,22 @@ def test_phases_make_their_shares_by_their_steps_to_go_and_all_else_comes_once(f
     lacks = [name for which, name in ((1, "a grasp"), (2, "a release")) if which not in kind]
     if lacks or 0 not in kind:
         with pytest.raises(MorphVlaError, match=f"no row lies before {lacks[0]}" if lacks else "outside the"):
-            phases.drawn(rows, every, shares, 5)
+            phases.drawn(rows, every, shares)
         return
-    drawn = phases.drawn(rows, every, shares, 5)
+    drawn = phases.drawn(rows, every, shares)
     counts = np.array([(drawn == row).sum() for row in rows])
     assert (counts[kind == 0] == 1).all()
     for which, share in ((1, grasp), (2, release)):
         own = kind == which
         wanted = (kind == 0).sum() * share / (1 - grasp - release)
         assert abs(counts[own].sum() - max(1, wanted)) <= 0.5 + 1e-9
-        weights = np.where(steps[own] <= 5, steps[own], 1)
-        expected = counts[own].sum() * weights / weights.sum()
+        expected = counts[own].sum() * steps[own] / steps[own].sum()
         assert np.abs(counts[own] - expected).max() <= 1 + 1e-9
 
 
 def test_a_phase_without_a_share_is_drawn_as_recorded():
     found = phases.Ahead(np.array([1, 1, 2, 2, 0]), np.array([2, 1, 2, 1, 0]))
-    drawn = phases.drawn(np.arange(5), found, phases.Shares(grasp=0.5), 7)
+    drawn = phases.drawn(np.arange(5), found, phases.Shares(grasp=0.5))
     assert sorted(drawn) == [0, 0, 1, 2, 3, 4]
 
 

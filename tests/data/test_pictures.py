@@ -543,7 +543,7 @@ def recipe_of(root: Path, *overrides: str):
     given = [
         f"data.dataset={root}", "data.robot=so101", "model.max_tokens=61", "data.held_out=0.4",
         f"data.cameras={{base_0_rgb: {EXTERIOR}, left_wrist_0_rgb: observation.images.front}}",
-        "model.image_size=19", "model.vit.patch=19", "training.batch=5",
+        "model.image_size=19", "model.vit.patch=19", "training.batch=5", "data.phases={}",
     ]  # fmt: skip
     return config.load("panda_demo", [*given, *overrides])
 
