@@ -7,7 +7,7 @@ the tool would be after 14 actions is held against the expert's plan for the sam
     python scripts/first_look.py CHECKPOINT ... [--suite droid_panda] [--states 60]
 
 R2 is the share of the variance in the table's plane that the policy explains within one task: 0 is a policy
-that goes to the mean place, 1 one that sees. The table in docs/method.md is of this script.
+that goes to the mean place, 1 one that sees. docs/method.md has what it showed.
 """
 
 import argparse
