@@ -11,6 +11,8 @@ that goes to the mean place, 1 one that sees. docs/method.md has what it showed.
 """
 
 import argparse
+import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,12 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla import process, robots
-from morph_vla.robots import Robot
+from morph_vla.errors import MorphVlaError
 from morph_vla.sim import suite as suites
 from morph_vla.sim.experts import PickAndPlace
 from morph_vla.sim.mujoco import MujocoEngine
 
 ACTION = 13  # the action whose place is compared: about a second after rest, above the object
-
-
-class _Pose:
-    """What `PickAndPlace.tool` reads of a sight: the joints alone."""
-
-    def __init__(self, robot: Robot, action: Float[np.ndarray, "j"]):
-        self.native = robot.to_native(np.asarray(action, float))
 
 
 class Look:
@@ -50,12 +45,17 @@ class Look:
 
     def place(self, action: Float[np.ndarray, "j"]) -> Float[np.ndarray, "2"]:
         """Where an action puts the tool, in the plane of the table [m]."""
-        pose: Any = _Pose(self.robot, action)
-        return self.expert.tool(pose)[:2]
+        native = self.robot.to_native(np.asarray(action, float))
+        return self.expert.tool(dataclasses.replace(self.engine.sight(0), native=native))[:2]
 
     def of(self, policy: Any) -> tuple[float, float]:
-        """(R2, median distance [m]) of a policy's first chunks."""
+        """(R2, median distance [m]) of a policy's first chunks. Raises MorphVlaError for shorter ones."""
         answers = policy.infer_batch(self.observations)
+        if len(answers[0]["actions"]) <= ACTION:
+            raise MorphVlaError(
+                f"the policy answers {len(answers[0]['actions'])} actions at a time; the place after "
+                f"{ACTION + 1} is compared"
+            )
         found = np.array([self.place(answer["actions"][ACTION]) for answer in answers])
         spread = ((self.places - self.places.mean(axis=0)) ** 2).sum()
         distances = np.linalg.norm(found - self.places, axis=1)
@@ -65,8 +65,6 @@ class Look:
 def main() -> None:
     """Print a line for each checkpoint."""
     process.prepare()
-    from morph_vla.serving.policy import CheckpointPolicy
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,6 +72,17 @@ def main() -> None:
     parser.add_argument("--suite", default="droid_panda")
     parser.add_argument("--states", type=int, default=60)
     arguments = parser.parse_args()
+    if arguments.states < 2:
+        parser.error("--states: a variance wants at least 2")
+    try:
+        _print(arguments)
+    except MorphVlaError as error:
+        sys.exit(str(error))
+
+
+def _print(arguments: argparse.Namespace) -> None:
+    from morph_vla.serving.policy import CheckpointPolicy
+
     looks = [Look(suite, arguments.states) for suite in suites.load_tasks(arguments.suite)]
     for checkpoint in arguments.checkpoints:
         policy = CheckpointPolicy(checkpoint, robot=looks[0].robot.name, noise=0.0)

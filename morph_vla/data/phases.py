@@ -94,19 +94,17 @@ def drawn(rows: Int[np.ndarray, "_"], found: Ahead, shares: Shares) -> Int[np.nd
     Raises MorphVlaError where a phase has a share and no row, or where no other row is left.
     """
     kind, steps = found.kind[rows], found.steps[rows]
-    wanted = {GRASP: shares.grasp, RELEASE: shares.release}
-    marked = {which: (kind == which) & (share > 0) for which, share in wanted.items()}
-    others = rows[~(marked[GRASP] | marked[RELEASE])]
-    for which, name in ((GRASP, "grasp"), (RELEASE, "release")):
-        if wanted[which] and not marked[which].any():
+    phases = (("grasp", kind == GRASP, shares.grasp), ("release", kind == RELEASE, shares.release))
+    asked = [phase for phase in phases if phase[-1] > 0]
+    others = rows[~np.any([own for _, own, _ in asked], axis=0)] if asked else rows
+    for name, own, _ in asked:
+        if not own.any():
             raise MorphVlaError(f"no row lies before a {name}")
     if not len(others):
         raise MorphVlaError("no row lies outside the phases that have a share")
     parts = [others]
-    for which, own in marked.items():
-        if not wanted[which]:
-            continue
-        count = max(1, round(len(others) * wanted[which] / (1 - sum(wanted.values()))))
+    for _, own, share in asked:
+        count = max(1, round(len(others) * share / (1 - shares.grasp - shares.release)))
         ends = np.cumsum(steps[own]) / steps[own].sum()
         parts.append(rows[own][np.searchsorted(ends, (np.arange(count) + 0.5) / count)])
     return np.concatenate(parts)

@@ -6,13 +6,12 @@ for weights that AdamW trained this was not measured, and the default is AdamW, 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
 from optax.contrib import MuonDimensionNumbers, muon
 
 from morph_vla.training.config import Optimizer
@@ -50,30 +49,27 @@ def clip_apart(most: float) -> optax.GradientTransformation:
     So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
     """
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def shortened(updates: Params, params: Params | None) -> Params:
+        """Each part over its own norm, where that is longer than `most`."""
         del params
-        shares = {part: jnp.minimum(1.0, most / norm) for part, norm in norms(updates).items()}
+        return _times(updates, {part: jnp.minimum(1.0, most / norm) for part, norm in norms(updates).items()})
 
-        def scaled(path: Any, leaf: Any) -> Array:
-            return leaf * shares[part_of(tuple(str(key.key) for key in path))].astype(leaf.dtype)
-
-        return jax.tree_util.tree_map_with_path(scaled, updates), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    return optax.stateless(shortened)
 
 
 def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
     """Steps of one part `share` times as long: a learning rate of its own."""
+    return optax.stateless(lambda updates, params: _times(updates, {part: share}))
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        del params
 
-        def scaled(path: Any, leaf: Any) -> Any:
-            return share * leaf if part_of(tuple(str(key.key) for key in path)) == part else leaf
+def _times(updates: Params, factors: Mapping[Part, Any]) -> Params:
+    """Every leaf times its part's factor, in the leaf's own type; parts without one as they are."""
 
-        return jax.tree_util.tree_map_with_path(scaled, updates), state
+    def scaled(path: Any, leaf: Any) -> Any:
+        part = part_of(tuple(str(key.key) for key in path))
+        return leaf * jnp.asarray(factors[part], leaf.dtype) if part in factors else leaf
 
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+    return jax.tree_util.tree_map_with_path(scaled, updates)
 
 
 UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}

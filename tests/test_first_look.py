@@ -1,0 +1,52 @@
+"""The script that asks whether a policy sees: one that does scores 1, one that goes to the mean place 0."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from morph_vla.errors import MorphVlaError
+
+
+class Policy:
+    """Answers given chunks."""
+
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+    def infer_batch(self, observations):
+        assert len(observations) == len(self.chunks)
+        return [{"actions": chunk} for chunk in self.chunks]
+
+
+@pytest.fixture(scope="module")
+def script(request):
+    path = request.config.rootpath / "scripts" / "first_look.py"
+    spec = importlib.util.spec_from_file_location("first_look", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_expert_sees_and_who_does_the_same_everywhere_does_not(script, tiny_suite):
+    look = script.Look(tiny_suite, 5)
+    plans = []
+    for row in range(5):
+        look.engine.reset(0, script.suites.initial_state(tiny_suite, row, len(look.robot.joints)))
+        plans.append(look.expert.plan(0).actions)
+    share, distance = look.of(Policy(plans))
+    assert share == pytest.approx(1.0)
+    assert distance == pytest.approx(0.0, abs=1e-9)
+    share, distance = look.of(Policy([plans[0]] * 5))
+    assert share <= 0
+    assert distance == pytest.approx(np.median(np.linalg.norm(look.places - look.places[0], axis=1)))
+
+
+def test_chunks_that_are_too_short_are_said(script, tiny_suite):
+    look = script.Look(tiny_suite, 2)
+    with pytest.raises(
+        MorphVlaError, match=r"^the policy answers 7 actions at a time; the place after 14 is"
+    ):
+        look.of(Policy(np.zeros((2, 7, 8))))
