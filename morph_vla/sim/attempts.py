@@ -58,7 +58,8 @@ def attempt(engine: Any, number: int, stream: str, see: See = lambda action: Non
         drawn = begins.generator(engine.suite, number)
         for action in begins.prelude(expert, engine.sight(0), kind, drawn):
             engine.step(0, action)
-    plan = expert.plan(0, from_rest=kind == "rest")
+    seen = engine.sight(0)
+    plan = expert.follow(seen, begins.stations(expert, seen, kind))
     executed = disturbed(plan, engine, number)
     going = demonstration(engine.suite, plan.actions, executed, engine.reading(0), see)
     action = next(going)

@@ -13,6 +13,7 @@ class Begin:
     anywhere: float = 0.0  # over the table
     miss: float = 0.0  # after a grasp beside the object
     slip: float = 0.0  # after the object was lost on the way
+    carry: float = 0.0  # with the object in the hand, off the way to the target
     shut: float = 0.35  # share of near, target and anywhere with the gripper closed
 
     @property

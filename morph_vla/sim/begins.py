@@ -13,6 +13,7 @@ prelude is a sequence of actions, so that every engine executes it.
 | `anywhere` | the tool goes anywhere over the table where objects are placed |
 | `miss` | the fingers close beside the object, and may rise with nothing in them |
 | `slip` | the object is grasped, lifted, and lost on the way to the target |
+| `carry` | the object is grasped, lifted, and carried beside the target or anywhere over the table |
 """
 
 import math
@@ -28,6 +29,7 @@ from morph_vla.sim.suite import Suite
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 SHIFT = (0.12, 0.3)  # how far beside the object a grasp is missed, in shares of `expert.hover`
+BESIDE = 0.5  # share of `carry` that begins beside the target
 LOST = 0.4  # [s] for a lost object to fall and come to rest
 
 
@@ -58,11 +60,20 @@ def prelude(
         return _miss(expert, seen, rng)
     if kind == "slip":
         return _slip(expert, seen, rng)
+    if kind == "carry":
+        return _carry(expert, seen, rng)
     spec = expert.suite.expert
     gripper = float(rng.uniform() < spec.begin.shut)
     place = _place(expert.suite, seen, kind, rng)
     yaw = 0.0 if spec.free_spin else float(rng.uniform(-0.3, 0.3))
     return expert.follow(seen, [Waypoint(place, yaw, gripper, hold=2, seconds=spec.turn_seconds)]).actions
+
+
+def stations(expert: PickAndPlace, seen: Sight, kind: str) -> list[Waypoint]:
+    """What the expert does after the prelude, in a demonstration of this kind."""
+    if kind == "rest":
+        return expert.stations(seen)
+    return expert.stations_holding(seen) if kind == "carry" else expert.stations_from_here(seen)
 
 
 def _place(suite: Suite, seen: Sight, kind: str, rng: np.random.Generator) -> Float[np.ndarray, "3"]:
@@ -107,6 +118,20 @@ def _slip(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> Float[
     lifted = Waypoint(place, grasp.yaw, 1.0)
     lost = Waypoint(place, grasp.yaw, 0.0, hold=math.ceil(LOST * rate))
     return expert.follow(seen, [*stations[: closed + 1], lifted, lost]).actions
+
+
+def _carry(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> Float[np.ndarray, "t j"]:
+    """The object is grasped and lifted; half of the time it is then beside the target, else anywhere."""
+    hover, (low, high) = expert.suite.expert.hover, _corners(expert.suite)
+    stations = expert.stations(seen)
+    closed = next(i for i, station in enumerate(stations) if station.gripper == 1.0)
+    lifted, over = stations[closed + 1 : closed + 3]
+    beside = rng.uniform() < BESIDE
+    offset = hover * rng.uniform(-0.6, 0.6, 2)
+    place = over.position[:2] + offset if beside else rng.uniform(low, high)
+    height = over.position[2] + hover * float(rng.uniform(0.0, 0.4))
+    elsewhere = Waypoint(np.array([*place, height]), 0.0, 1.0)
+    return expert.follow(seen, [*stations[: closed + 1], lifted, elsewhere]).actions
 
 
 def tally(kinds: Mapping[str, Sequence[int]]) -> str:

@@ -135,10 +135,9 @@ class PickAndPlace:
             if engine.limb[action]:
                 (self._gripper if joint.is_gripper else self._arm).append(action)
 
-    def plan(self, index: int, from_rest: bool = True) -> Plan:
-        """The whole demonstration for world `index` of its engine as it stands now."""
-        seen = self.engine.sight(index)
-        return self.plan_for(seen) if from_rest else self.follow(seen, self.stations_from_here(seen))
+    def plan(self, index: int) -> Plan:
+        """The whole demonstration for world `index` of its engine, at rest."""
+        return self.plan_for(self.engine.sight(index))
 
     def plan_for(self, seen: Sight) -> Plan:
         """The whole demonstration for a world of any engine at rest, from what is seen of it."""
@@ -187,6 +186,12 @@ class PickAndPlace:
             return [beside, *rest]
         up = np.array([*tool[:2], beside.position[2]])
         return [dataclasses.replace(beside, position=up), beside, *rest]
+
+    def stations_holding(self, seen: Sight) -> list[Waypoint]:
+        """The rest of pick-and-place for a tool that holds the object, lifted."""
+        stations = self.stations(seen)
+        last = max(i for i, station in enumerate(stations) if station.gripper == 1.0)
+        return stations[last - 1 :]  # over the target, down, open, away
 
     def follow(self, seen: Sight, stations: Sequence[Waypoint]) -> Plan:
         """Joint targets that take the tool through `stations` from where it stands."""

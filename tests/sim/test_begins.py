@@ -17,7 +17,7 @@ from morph_vla.sim.mujoco import MujocoEngine
 from morph_vla.sim.record import demonstrate
 from morph_vla.sim.suite import initial_state
 
-KINDS = ("rest", "near", "target", "anywhere", "miss", "slip")
+KINDS = ("rest", "near", "target", "anywhere", "miss", "slip", "carry")
 ONLY = {kind: Begin(**{"rest": 0.0, kind: 1.0}) for kind in KINDS}
 
 
@@ -38,7 +38,7 @@ def brought(kind: str, number: int) -> MujocoEngine:
     return engine
 
 
-@given(st.lists(st.floats(0.01, 1), min_size=6, max_size=6), st.integers(0, 10_000))
+@given(st.lists(st.floats(0.01, 1), min_size=7, max_size=7), st.integers(0, 10_000))
 def test_any_run_of_numbers_meets_the_shares(shares, first):
     begin = Begin(*shares)
     drawn = [begins.kind_of(begin, number) for number in range(first, first + 211)]
@@ -113,6 +113,18 @@ def test_slip_ends_with_the_object_on_the_table_and_the_gripper_open():
         seen = engine.sight(0)
         assert seen.opening > 0.9
         assert 0 < seen.object_position[2] < 0.04
+
+
+def test_carry_ends_with_the_object_in_the_hand_high_over_the_table():
+    beside = 0
+    for number in range(7):
+        engine = brought("carry", number)
+        seen = engine.sight(0)
+        tool = PickAndPlace(engine).tool(seen)
+        assert np.linalg.norm(tool - seen.object_position) < 0.03
+        assert seen.object_position[2] > seen.target_position[2] + 0.12
+        beside += np.abs((tool - seen.target_position)[:2]).max() < 0.09
+    assert 1 <= beside < 7
 
 
 def test_shut_closes_the_gripper_in_its_share():
