@@ -48,7 +48,7 @@ test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot
 # Its wheel pins torch, numpy, MuJoCo 3.12 and Newton: an environment of its own, with the model beside it.
 test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of about 9 GB
 	@sh scripts/setup.sh $(ISAACLAB) 3.12 model,isaaclab,dev
-	@$(ISAACLAB)/bin/python -m pytest -q -W ignore tests/sim/test_contract.py -k isaaclab -m 'not slow' $(ARGS)
+	@$(ISAACLAB)/bin/python -m pytest -q -W ignore tests/engines/test_contract.py -k isaaclab -m 'not slow' $(ARGS)
 
 # openpi cannot be installed from a package registry: give a checkout. Its lerobot is a git commit, whose import
 # tests/live_openpi/stub satisfies. Its trainer does not run at current releases; there, the models are compared.

@@ -9,7 +9,24 @@ from typing import Any
 
 from morph_vla._version import __version__
 
-_ROOMS = ("robots", "morphology", "pi05", "weights", "data", "training", "sim", "serving", "hosts")
+_ROOMS = (
+    "files",
+    "robots",
+    "morphology",
+    "pi05",
+    "weights",
+    "data",
+    "training",
+    "suites",
+    "engines",
+    "demonstrations",
+    "evaluation",
+    "results",
+    "report",
+    "serving",
+    "checks",
+    "hosts",
+)
 
 __all__ = ["__version__", *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 

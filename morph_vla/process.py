@@ -7,20 +7,13 @@ import ctypes
 import logging
 import os
 import platform
-from pathlib import Path
+
+from morph_vla.files.cache import cache_folder
 
 # glibc's <malloc.h>
 M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD = -8, -4, -1, -2
 MALLOC = ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 * 2**20))
 COMPILED = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable: a user who sets it is obeyed
-
-
-def cache_folder() -> Path:
-    """Where fetched, converted and compiled files are kept: `MORPH_VLA_CACHE`, or the user's cache folder."""
-    own = os.environ.get("MORPH_VLA_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "morph_vla"
 
 
 def prepare(*, keep_memory: bool = True) -> None:

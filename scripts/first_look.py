@@ -20,10 +20,10 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla import process, robots
+from morph_vla.demonstrations.experts import PickAndPlace
+from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import suite as suites
-from morph_vla.sim.experts import PickAndPlace
-from morph_vla.sim.mujoco import MujocoEngine
+from morph_vla.suites import suite as suites
 
 ACTION = 13  # the action whose place is compared: about a second after rest, above the object
 

@@ -75,7 +75,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
     """A function that gives the folder of a name, filled by the first of the processes to ask."""
-    from morph_vla.robots.dropin import locked
+    from morph_vla.files.writing import locked
 
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -100,7 +100,7 @@ TINY_CAMERAS = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") fo
 @pytest.fixture(scope="session")
 def tiny_suite():
     """The demo's suite with small frames and short episodes."""
-    from morph_vla.sim import suite
+    from morph_vla.suites import suite
 
     return suite.load("droid_panda:cube_in_bowl", [*TINY_CAMERAS, "episode_seconds=2", "settle_seconds=0.1"])
 
@@ -108,7 +108,8 @@ def tiny_suite():
 @pytest.fixture(scope="session")
 def tiny_dataset(shared_folder) -> Path:
     """Three real demonstrations of the demo's suite as a LeRobot dataset with small frames."""
-    from morph_vla.sim import record, suite
+    from morph_vla.demonstrations import recording as record
+    from morph_vla.suites import suite
 
     chosen = suite.load("droid_panda:cube_in_bowl", TINY_CAMERAS)
     return shared_folder("tiny_dataset", lambda folder: record.record(chosen, folder, 3, workers=1))

@@ -11,7 +11,7 @@ import pytest
 from morph_vla import cli, doctor
 from morph_vla.cli import bench, bench_robots, common, files, records, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
-from morph_vla.robots import dropin
+from morph_vla.files import dropin, typed_yaml
 
 # ------------------------------------------------------------------------------------------- the frame
 
@@ -219,7 +219,7 @@ def test_files_are_listed_by_name_with_the_first_line_of_their_head(run, folder)
 
 def test_show_prints_the_file_and_with_overrides_what_they_lead_to(run, folder, monkeypatch):
     def load(name, overrides, folders):
-        return dropin.read(dropin.find("suites", name, folders), Page, overrides)
+        return typed_yaml.read(dropin.find("suites", name, folders), Page, overrides)
 
     monkeypatch.setattr(files, "load_for_this_test", load, raising=False)
     monkeypatch.setattr(
@@ -318,7 +318,8 @@ def test_compare_takes_several_tasks_and_several_records(run, folder):
 
 def whole_evaluation(folder, name: str, successes: int, trials: int, *overrides: str, **changes) -> None:
     """A record of schema 3 at `folder/name`, with its whole suite and its policy's sampler."""
-    from morph_vla.sim import rollout, suite
+    from morph_vla.evaluation import rollout
+    from morph_vla.suites import suite
 
     facts = rollout.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ())
     policy = {"name": name, "step": 5, "sampler": {"steps": 10, "noise": 1.0}}
@@ -395,7 +396,7 @@ def test_eval_says_the_decision_of_an_early_stop_and_no_interval(folder, capsys)
     import argparse
 
     from morph_vla.cli import eval as command
-    from morph_vla.sim import statistics
+    from morph_vla.results import statistics
 
     for name, successes, trials, more in (("a", 5, 7, {}), ("b", 1, 3, {"stopped": STOPPED})):
         whole_evaluation(folder, name, successes, trials, **more)
@@ -523,7 +524,7 @@ def test_a_demo_is_compared_by_its_last_evaluation(folder):
 
 
 def test_report_writes_one_page_and_prints_its_path(run, folder):
-    pytest.importorskip("morph_vla.sim.report")
+    pytest.importorskip("morph_vla.report")
     (folder / "record.json").write_text(json.dumps(an_evaluation(5, 7)))
     status, out, err = run(f"report {folder}")
     assert (status, err) == (0, "")

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from morph_vla.cli import demo, demo_words, progress
-from morph_vla.sim import statistics
-from morph_vla.sim.comparison import compare
+from morph_vla.results import statistics
+from morph_vla.results.comparison import compare
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from morph_vla.cli import train as cli_train
-from morph_vla.robots.dropin import to_plain
+from morph_vla.files.plain import to_plain
 from morph_vla.training import config
 
 
@@ -69,7 +69,7 @@ def test_a_runs_own_recipe_comes_back_as_it_was(tiny_recipe, tiny_run):
 @pytest.mark.slow
 @pytest.mark.gl
 def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeypatch, capsys):
-    from morph_vla.sim import suite
+    from morph_vla.suites import suite
 
     small = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
     load = suite.load_tasks

@@ -36,14 +36,14 @@ def test_its_commands_parse(readme):
 def test_its_recipe_is_one(readme, tmp_path):
     import yaml
 
-    from morph_vla.robots import dropin
+    from morph_vla.files import typed_yaml
     from morph_vla.training.config import Data
 
     (text,) = blocks(readme, "yaml")
     keys = yaml.safe_load(text)
     path = tmp_path / "data.yaml"
     path.write_text(yaml.safe_dump(keys.pop("data")))
-    data = dropin.read(path, Data)
+    data = typed_yaml.read(path, Data)
     assert [source.robot for source in data.sources] == ["panda", "so101"]
     assert keys == {"weights": "pi05-base", "tokenizer": "paligemma"}
 
@@ -60,7 +60,7 @@ def test_its_links_lead_to_files(readme, root):
 
 
 def test_its_table_is_consistent(readme):
-    from morph_vla.sim.statistics import wilson
+    from morph_vla.results.statistics import wilson
 
     rows = re.findall(r"\| (\d+) of (\d+), ([\d.]+)% \| \[([\d.]+), ([\d.]+)\]", readme)
     assert len(rows) == 4

@@ -229,8 +229,8 @@ def test_a_robot_with_errors_plays_nothing(run, write_dataset, tmp_path):
 
 
 def test_without_matplotlib_the_table_is_printed(run, write_dataset, monkeypatch):
+    from morph_vla.checks import draw_path
     from morph_vla.errors import MissingExtraError
-    from morph_vla.robots import draw_path
 
     def missing(*_):
         raise MissingExtraError("'matplotlib' is not installed")

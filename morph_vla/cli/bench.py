@@ -15,7 +15,7 @@ from typing import Any
 
 from morph_vla.cli.common import add_json, print_json, print_table
 from morph_vla.errors import require
-from morph_vla.robots.dropin import to_plain
+from morph_vla.files.plain import to_plain
 
 # name -> (what it measures, the module that does it); such a module imports what it measures when it runs
 VERBS = {

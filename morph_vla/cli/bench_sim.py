@@ -21,7 +21,7 @@ from morph_vla.cli.common import add_folders, add_json, print_json, print_table
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
-    from morph_vla.sim.suite import Suite
+    from morph_vla.suites.suite import Suite
 
 EXAMPLES = """
   morph-vla bench sim
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print a row per number of environments, workers and groups, with frames and without."""
     from morph_vla.doctor import require_gl
-    from morph_vla.sim import suite
+    from morph_vla.suites import suite
 
     for name in ("environments", "workers", "groups"):
         if min(getattr(arguments, name)) < 1:
@@ -122,9 +122,9 @@ def _policy(suite: "Suite", checkpoint: Path | None, batch: int) -> Any:
     if checkpoint is None:
         return StandIn(suite)
     from morph_vla import robots
+    from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.serving.policy import CheckpointPolicy
-    from morph_vla.sim.mujoco import MujocoEngine
-    from morph_vla.sim.suite import initial_state
+    from morph_vla.suites.suite import initial_state
 
     policy = CheckpointPolicy(checkpoint, robot=suite.robot, batch=batch)
     engine = MujocoEngine(robots.load(suite.robot), suite)
@@ -137,9 +137,9 @@ def _policy(suite: "Suite", checkpoint: Path | None, batch: int) -> Any:
 def reference(suite: "Suite", open_loop: int) -> float:
     """Control steps per second of one environment in this process, asked of the stand-in."""
     from morph_vla import robots
-    from morph_vla.sim.mujoco import MujocoEngine
-    from morph_vla.sim.suite import initial_state
-    from morph_vla.sim.workers import World
+    from morph_vla.engines.mujoco.engine import MujocoEngine
+    from morph_vla.engines.workers import World
+    from morph_vla.suites.suite import initial_state
 
     engine = MujocoEngine(robots.load(suite.robot), suite)
     world, policy, steps = World(engine, 0), StandIn(suite), 0
@@ -162,10 +162,10 @@ def _row(
 ) -> dict[str, Any]:
     """One measurement, the reference before and after it; `whole` is the suite with its full episodes."""
     from morph_vla import robots
-    from morph_vla.sim.asking import Asker
-    from morph_vla.sim.flights import Flights
-    from morph_vla.sim.suite import initial_states
-    from morph_vla.sim.workers import Pool
+    from morph_vla.engines.workers import Pool
+    from morph_vla.evaluation.asking import Asker
+    from morph_vla.evaluation.flights import Flights
+    from morph_vla.suites.suite import initial_states
 
     joints = len(robots.load(suite.robot).joints)
     before = reference(suite, open_loop)

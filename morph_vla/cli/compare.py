@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     answer = compared(arguments.given, [records.evaluation(path) for path in arguments.given])
     if arguments.plot:
-        from morph_vla.sim import curves
+        from morph_vla.results import curves
 
         curves.write(answer["curves"], arguments.plot)
     if arguments.json:
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def watch(arguments: argparse.Namespace) -> None:
     """Whether it is decided which of two evaluations is better, finished or not."""
-    from morph_vla.sim import sequential
+    from morph_vla.results import sequential
 
     if len(arguments.given) != 2:
         raise MorphVlaError(f"--sequential takes two evaluations, got {len(arguments.given)}")
@@ -99,7 +99,7 @@ def watch(arguments: argparse.Namespace) -> None:
 
 def compared(given: Sequence[Path], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Everything `compare` says, as plain values. Raises MorphVlaError for records of different suites."""
-    from morph_vla.sim import comparison, curves, statistics
+    from morph_vla.results import comparison, curves, statistics
 
     comparison.check_comparable(dict(zip(map(str, given), found, strict=True)))
     rows = [

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from morph_vla import process
 from morph_vla.cli.common import add_json, print_json
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.dropin import write_text
+from morph_vla.files.writing import write_text
 
 EXAMPLES = """
   morph-vla demo
@@ -163,8 +163,9 @@ def _record(folder: Path, name: str, attempts: int) -> Done:
     """Demonstrations of the scripted expert."""
     from morph_vla.cli.progress import Bar, counting
     from morph_vla.cli.record import sentence
-    from morph_vla.robots.dropin import to_plain
-    from morph_vla.sim import record, suite
+    from morph_vla.demonstrations import recording as record
+    from morph_vla.files.plain import to_plain
+    from morph_vla.suites import suite
 
     dataset = folder / "dataset"
     chosen = suite.load_tasks(name)
@@ -190,7 +191,7 @@ def _train(folder: Path, overrides: list[str]) -> Done:
     """Fine-tune the small pi0.5 with a body."""
     from morph_vla.cli.progress import now
     from morph_vla.cli.train import train
-    from morph_vla.robots.dropin import to_plain
+    from morph_vla.files.plain import to_plain
     from morph_vla.training import checkpoint, config
 
     recipe = config.load(RECIPE, [*overrides, f"data.dataset={folder / 'dataset'}"])
@@ -219,8 +220,8 @@ def _train(folder: Path, overrides: list[str]) -> Done:
 def _evaluate(folder: Path, suite_name: str, rows: tuple[int, int]) -> Done:
     """The trained and the untrained checkpoint over the same table of initial states."""
     from morph_vla.cli.eval import evaluate
-    from morph_vla.sim import suite
-    from morph_vla.sim.rollout import Settings, finished
+    from morph_vla.evaluation.rollout import Settings, finished
+    from morph_vla.suites import suite
     from morph_vla.training import checkpoint
 
     tasks, checkpoints = suite.load_tasks(suite_name), folder / "train" / "checkpoints"
@@ -244,10 +245,10 @@ def _evaluate(folder: Path, suite_name: str, rows: tuple[int, int]) -> Done:
 
 def _attention(folder: Path, name: str, record: dict[str, Any]) -> Done:
     """Who attends to whom in the trained policy, over an episode in which it succeeded, where it did."""
+    from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.serving.attention import episode_attention
     from morph_vla.serving.policy import CheckpointPolicy
-    from morph_vla.sim import suite
-    from morph_vla.sim.mujoco import MujocoEngine
+    from morph_vla.suites import suite
     from morph_vla.training import checkpoint
 
     path = folder / "attention.json"
@@ -283,7 +284,8 @@ def _compose(
     arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """The demo's record.json, with every path relative to its folder."""
-    from morph_vla.sim import comparison, rollout
+    from morph_vla.evaluation import rollout
+    from morph_vla.results import comparison
 
     placed = []
     for record in records:
@@ -334,7 +336,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _report(folder: Path, record: dict[str, Any]) -> Done:
-    from morph_vla.sim import report
+    from morph_vla import report
 
     path = report.write(folder, record)
     return Done(path, f"{path} ({path.stat().st_size / 1e6:.1f} MB, opens offline)")

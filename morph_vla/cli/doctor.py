@@ -4,7 +4,7 @@ import argparse
 
 from morph_vla import doctor
 from morph_vla.cli.common import add_json, print_json
-from morph_vla.robots.dropin import to_plain
+from morph_vla.files.plain import to_plain
 
 EXAMPLES = """
   morph-vla doctor

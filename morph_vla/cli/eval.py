@@ -15,8 +15,8 @@ from morph_vla.cli.progress import Bar, remark
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
-    from morph_vla.sim.rollout import Settings
-    from morph_vla.sim.suite import Suite
+    from morph_vla.evaluation.rollout import Settings
+    from morph_vla.suites.suite import Suite
 
 EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
@@ -76,8 +76,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
-    from morph_vla.sim import comparison, rollout, suite
-    from morph_vla.sim.rollout import Settings
+    from morph_vla.evaluation import rollout
+    from morph_vla.evaluation.rollout import Settings
+    from morph_vla.results import comparison
+    from morph_vla.suites import suite
 
     process.prepare()
     first, episodes = arguments.episodes or (0, None)
@@ -168,13 +170,13 @@ def evaluate(
     """
     import json
 
+    from morph_vla.checks.policy import mismatches
     from morph_vla.doctor import require_gl
-    from morph_vla.robots.dropin import write_text
-    from morph_vla.serving.expectations import mismatches
+    from morph_vla.engines import by_name as engines
+    from morph_vla.evaluation.rollout import finished
+    from morph_vla.files.writing import write_text
+    from morph_vla.results.tasks import combine
     from morph_vla.serving.policy import CheckpointPolicy
-    from morph_vla.sim import engines
-    from morph_vla.sim.rollout import finished
-    from morph_vla.sim.tasks import combine
 
     engines.check(settings.engine)
     if engines.split(settings.engine)[0] == "mujoco":
@@ -217,9 +219,10 @@ def _evaluate_task(
 ) -> dict[str, Any]:
     import json
 
-    from morph_vla.robots.dropin import write_text
-    from morph_vla.serving.expectations import doubts
-    from morph_vla.sim import rollout, sequential
+    from morph_vla.checks.policy import doubts
+    from morph_vla.evaluation import rollout
+    from morph_vla.files.writing import write_text
+    from morph_vla.results import sequential
 
     suite = rollout.suite_facts(task, ())
     stop = sequential.stopper(against, suite, task.task_key, settings.first) if against else None

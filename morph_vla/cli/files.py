@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
-from morph_vla.robots import dropin
+from morph_vla.files import dropin
+from morph_vla.files.plain import to_plain
 
 Verbs = Mapping[str, tuple[str, Callable[[argparse.Namespace], Any]]]
 
@@ -69,14 +70,14 @@ def run_show(kind: str, loader: str, counts: str, arguments: argparse.Namespace)
     counter: Any = importlib.import_module(counts) if counts else None
     more = counter.of(loaded) if counts else {}
     if arguments.json:
-        print_json({**dropin.to_plain(loaded), **({"counts": more} if counts else {})})
+        print_json({**to_plain(loaded), **({"counts": more} if counts else {})})
         return
     # RECIPE@TABLE.ROW is a variant of a recipe, SUITE:TASK a task of a suite.
     base, *variant = [arguments.name] if Path(arguments.name).is_file() else re.split("[@:]", arguments.name)
     if arguments.overrides or variant:
         import yaml
 
-        print(yaml.safe_dump(dropin.to_plain(loaded), sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump(to_plain(loaded), sort_keys=False, allow_unicode=True), end="")
     else:
         print(dropin.find(kind, base, arguments.folders).read_text(encoding="utf-8"), end="")
         resolved = getattr(loaded, "resolved", dict)()  # what a recipe's presets fill in

@@ -30,8 +30,8 @@ def run(arguments: argparse.Namespace) -> None:
     import json
 
     from morph_vla.cli.eval import sentence
-    from morph_vla.robots.dropin import write_text
-    from morph_vla.sim import comparison, merging
+    from morph_vla.files.writing import write_text
+    from morph_vla.results import comparison, merging
 
     target = arguments.output / "record.json"
     if target.exists():

@@ -8,7 +8,7 @@ from morph_vla.cli.common import print_json
 from morph_vla.cli.robots_check import count
 
 if TYPE_CHECKING:
-    from morph_vla.training.check import Checked, Report
+    from morph_vla.checks.recipe import Checked, Report
 
 EXAMPLES = """
   morph-vla recipes list
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_presets(arguments: argparse.Namespace) -> None:
     """Every preset, with its robot, cameras, keys and units."""
     from morph_vla.data.presets import PRESETS
-    from morph_vla.robots.dropin import to_plain
+    from morph_vla.files.plain import to_plain
 
     if arguments.json:
         print_json({name: to_plain(preset) for name, preset in PRESETS.items()})
@@ -65,7 +65,8 @@ def run_presets(arguments: argparse.Namespace) -> None:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Print every problem, errors first; no video is decoded and nothing is fetched."""
-    from morph_vla.training import check, config
+    from morph_vla.checks import recipe as check
+    from morph_vla.training import config
 
     recipe = config.load(arguments.name, arguments.overrides, arguments.folders)
     report = check.check(recipe)
@@ -87,7 +88,7 @@ def _counts(report: "Report") -> dict[str, int]:
 
 
 def _plain(report: "Report") -> dict[str, Any]:
-    from morph_vla.robots.dropin import to_plain
+    from morph_vla.files.plain import to_plain
 
     return {**to_plain(report), **_counts(report)}
 

@@ -29,9 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Record the suite's scripted expert as a LeRobot v3.0 dataset."""
+    from morph_vla.demonstrations import recording as record
     from morph_vla.doctor import require_gl
-    from morph_vla.robots.dropin import to_plain
-    from morph_vla.sim import record, suite
+    from morph_vla.files.plain import to_plain
+    from morph_vla.suites import suite
 
     require_gl()
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
@@ -48,8 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def sentence(done: object) -> str:
     """What was kept and what was dropped, in words."""
-    from morph_vla.sim.begins import tally
-    from morph_vla.sim.record import Recording
+    from morph_vla.demonstrations.preludes import tally
+    from morph_vla.demonstrations.recording import Recording
 
     assert isinstance(done, Recording)
     why = ", ".join(f"{count} {clause}" for clause, count in sorted(done.failed_clauses.items()))

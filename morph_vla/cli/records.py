@@ -32,7 +32,7 @@ def so_far(given: Path) -> tuple[Path, dict[str, Any]]:
 
     Raises MorphVlaError as `read` does where there is neither.
     """
-    from morph_vla.sim import journal
+    from morph_vla.evaluation import journal
 
     if given.name == journal.FILE_NAME and given.is_file():
         given = given.parent

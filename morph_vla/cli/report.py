@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write one page about a record or several, and print its path; with --json, the numbers in it too."""
-    from morph_vla.sim import report
+    from morph_vla import report
 
     found = [records.read(given) for given in arguments.folders]
     folder, record = found[0] if len(found) == 1 else (found[0][0], together(found))
@@ -54,8 +54,8 @@ def together(found: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
 
 def numbers(record: dict[str, Any]) -> dict[str, Any]:
     """What the page says, as plain values: each evaluation, its difference to the first, the curves."""
-    from morph_vla.sim import comparison, curves
-    from morph_vla.sim.report.reading import evaluations
+    from morph_vla.report.reading import evaluations
+    from morph_vla.results import comparison, curves
 
     found = evaluations(record)
     firsts: dict[str, Any] = {}

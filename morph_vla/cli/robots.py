@@ -8,8 +8,8 @@ from morph_vla import robots
 from morph_vla.cli import robots_add, robots_check
 from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
 from morph_vla.robots import choose
-from morph_vla.robots.dropin import to_plain
 from morph_vla.robots.robot import Robot
 
 EXAMPLES = """

@@ -8,8 +8,10 @@ from pathlib import Path
 from morph_vla import robots
 from morph_vla.cli.common import print_json
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import KINDS, PATH_VARIABLE
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, template
-from morph_vla.robots.dropin import KINDS, PATH_VARIABLE, to_plain, write_bytes
 from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.robot import Robot
 

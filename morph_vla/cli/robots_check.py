@@ -9,9 +9,9 @@ from morph_vla.cli.common import add_json, print_json, print_table
 from morph_vla.errors import MissingExtraError, MorphVlaError
 
 if TYPE_CHECKING:
+    from morph_vla.checks.playback import Played, Remark
     from morph_vla.data.values import Episode
     from morph_vla.robots.examine import Examination
-    from morph_vla.robots.playback import Played, Remark
     from morph_vla.robots.robot import Robot
 
 EXAMPLES = """
@@ -71,7 +71,7 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def _file(name: str, folders: list[str]) -> Path:
     """A registered robot, or any file: what is in one that is not called .urdf is judged too."""
-    from morph_vla.robots import dropin
+    from morph_vla.files import dropin
 
     given = Path(name).expanduser()
     registered = dropin.available("robots", folders)
@@ -84,8 +84,8 @@ def _file(name: str, folders: list[str]) -> Path:
 
 
 def _plain(found: "Examination") -> dict[str, Any]:
+    from morph_vla.files.plain import to_plain
     from morph_vla.robots.choose import limbs
-    from morph_vla.robots.dropin import to_plain
 
     return {
         "file": str(found.path),
@@ -142,7 +142,7 @@ def split(text: str) -> tuple[Path, int]:
 
 
 def _episode(found: "Examination", arguments: argparse.Namespace) -> dict[str, Any]:
-    from morph_vla.robots import playback, playback_rules
+    from morph_vla.checks import playback, playback_rules
 
     robot = found.robot
     assert robot is not None
@@ -181,7 +181,7 @@ def _read(robot: "Robot", folder: Path, index: int, asked: list[str]) -> "Episod
 
 def _draw(played: list["Played"], output: Path) -> tuple[Path | None, str | None]:
     """The picture, or why there is none: without matplotlib the table is still worth printing."""
-    from morph_vla.robots import draw_path
+    from morph_vla.checks import draw_path
 
     try:
         return draw_path.write(played, output), None
@@ -192,7 +192,7 @@ def _draw(played: list["Played"], output: Path) -> tuple[Path | None, str | None
 def _episode_plain(
     episode: "Episode", played: list["Played"], remarks: list["Remark"], picture: Path | None
 ) -> dict[str, Any]:
-    from morph_vla.robots.dropin import to_plain
+    from morph_vla.files.plain import to_plain
 
     severities = [remark.severity for remark in remarks]
     return {
@@ -212,7 +212,7 @@ def _episode_plain(
 
 
 def _rows(one: "Played", remarks: list["Remark"]) -> list[dict[str, Any]]:
-    from morph_vla.robots.playback_grippers import mostly
+    from morph_vla.checks.playback_grippers import mostly
 
     rows = []
     for j, joint in enumerate(one.robot.joints):

@@ -53,9 +53,9 @@ def _write(output: Path | None, plain: dict[str, Any]) -> None:
     if output is not None:
         import json
 
-        from morph_vla.robots import dropin
+        from morph_vla.files.writing import write_text
 
-        dropin.write_text(output, json.dumps(plain, indent=2))
+        write_text(output, json.dumps(plain, indent=2))
 
 
 def _rows(feature: str, found: "Stats", names: tuple[str, ...]) -> list[list[Any]]:

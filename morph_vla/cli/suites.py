@@ -7,7 +7,7 @@ from morph_vla.cli import files
 from morph_vla.cli.common import add_engine, print_json
 
 if TYPE_CHECKING:
-    from morph_vla.sim.check import Check
+    from morph_vla.demonstrations.check import Check
 
 EXAMPLES = """
   morph-vla suites list
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
     summary = "how often a suite's scripted expert succeeds from the states that are evaluated"
     verbs = files.configure(
-        parser, "suites", "morph_vla.sim.suite:load_file", more={"check": (summary, run_check)}
+        parser, "suites", "morph_vla.suites.suite:load_file", more={"check": (summary, run_check)}
     )
     check = verbs["check"]
     check.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
@@ -36,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Print the expert's success rate in each task, its interval and what failed; status 1 below 95%."""
     from morph_vla.cli.progress import Bar, counting
-    from morph_vla.sim import check, suite
+    from morph_vla.demonstrations import check
+    from morph_vla.suites import suite
 
     found = []
     for chosen in suite.load_tasks(arguments.name, arguments.overrides, arguments.folders):

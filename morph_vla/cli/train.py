@@ -184,7 +184,7 @@ def train(
 
 
 def _trackers(recipe: "Recipe", folder: Path, tensorboard: bool, wandb: str | None) -> "list[Tracker]":
-    from morph_vla.robots.dropin import to_plain
+    from morph_vla.files.plain import to_plain
     from morph_vla.training import trackers
 
     told: list[Tracker] = [trackers.TensorBoard(folder)] if tensorboard else []
@@ -209,7 +209,7 @@ def _beside(report: "Report") -> dict[str, str]:
 
 def check_suites(recipe: "Recipe", folders: Sequence[str]) -> None:
     """Raise MorphVlaError for a suite that is not there, or of a robot that is not trained on."""
-    from morph_vla.sim import suite
+    from morph_vla.suites import suite
 
     trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
@@ -233,8 +233,8 @@ def try_out(
     What is there already is read back, an interrupted evaluation goes on.
     """
     from morph_vla.cli.eval import evaluate, sentence
-    from morph_vla.sim import suite
-    from morph_vla.sim.rollout import Settings
+    from morph_vla.evaluation.rollout import Settings
+    from morph_vla.suites import suite
 
     asked, rates = recipe.evaluation, {}
     for chosen in (task for name in asked.suites for task in suite.load_tasks(name, (), folders)):

@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_inspect(arguments: argparse.Namespace) -> int:
     """What is there; with --config, status 1 when it does not fit."""
     from morph_vla import weights
-    from morph_vla.robots.dropin import to_plain
+    from morph_vla.files.plain import to_plain
     from morph_vla.weights.inspect import inspect
 
     found = inspect(arguments.source, _config(arguments), arguments.kind)
@@ -151,8 +151,8 @@ def _config(arguments: argparse.Namespace) -> Any:
 def _fitting(stored: Any, folders: list[str]) -> list[str]:
     """The full model, and the recipes, whose host has these sizes."""
     from morph_vla.errors import MorphVlaError
+    from morph_vla.files import dropin
     from morph_vla.pi05 import Pi05Config
-    from morph_vla.robots import dropin
     from morph_vla.training import config
     from morph_vla.weights.load import differences
 

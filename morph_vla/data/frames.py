@@ -21,7 +21,7 @@ from jaxtyping import Int, UInt8
 from morph_vla.data import pool
 from morph_vla.data.footage import Footage, Video, opened
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots import dropin
+from morph_vla.files.writing import locked
 
 Mode = Literal["auto", "cache", "video"]
 CACHE_BYTES = 8 << 30  # of decoded frames that `auto` keeps; 57,000 of 224 x 224 pixels
@@ -64,7 +64,7 @@ def cached(
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
-        with dropin.locked(unfinished):
+        with locked(unfinished):
             if not path.exists():
                 _fill(footage, size, unfinished, progress or (lambda *_: None), workers)
                 unfinished.replace(path)

@@ -25,8 +25,8 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import pictures
 from morph_vla.data.layout import Entry, Layout
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.process import cache_folder
-from morph_vla.robots import dropin
+from morph_vla.files.cache import cache_folder
+from morph_vla.files.writing import locked
 
 Say = Callable[[str], None]
 REVISIONS = ("v3.0", "v2.1", "v2.0", "main")  # of a dataset of the Hub, the first that it has
@@ -97,7 +97,7 @@ def ready(found: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -
     final = cache_folder() / "datasets" / f"{found.root.resolve().name}-{content_key(found, chosen)}"
     if not final.is_dir():
         final.parent.mkdir(parents=True, exist_ok=True)
-        with dropin.locked(final.with_name(f".{final.name}.lock")):
+        with locked(final.with_name(f".{final.name}.lock")):
             if not final.is_dir():
                 say(f"converting {found.root} from LeRobot {found.version} to v3.0 into {final}")
                 _convert(found, chosen, final, say)

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from morph_vla.errors import ConfigError, require
-from morph_vla.process import cache_folder
+from morph_vla.files.cache import cache_folder
 
 BUCKET = "gs://big_vision/paligemma_tokenizer.model"
 HUB = "google/paligemma-3b-pt-224"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.robots import dropin
+from morph_vla.files import typed_yaml
 from morph_vla.robots.choose import MODEL_VALUES, too_many
 from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.markup import Finding
@@ -92,7 +92,7 @@ def _side(path: Path) -> tuple[Path | None, Side, list[str]]:
     if not beside.is_file():
         return None, Side(), []
     try:
-        return beside, dropin.read(beside, Side), []
+        return beside, typed_yaml.read(beside, Side), []
     except MorphVlaError as error:
         return beside, Side(), str(error).splitlines()
 

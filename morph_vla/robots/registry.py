@@ -7,7 +7,7 @@ A robot's name is its file's name. The folders searched, and in which order, are
 from collections.abc import Sequence
 from pathlib import Path
 
-from morph_vla.robots import dropin
+from morph_vla.files import dropin
 from morph_vla.robots.robot import Robot, from_file
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots import choose, dropin, graph, kinematics
+from morph_vla.files import typed_yaml
+from morph_vla.files.plain import to_plain
+from morph_vla.robots import choose, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
 from morph_vla.robots.judgement import errors, judge
 from morph_vla.robots.markup import Finding
@@ -153,7 +155,7 @@ class Robot:
             rows.append(
                 {
                     "index": index,
-                    **dropin.to_plain(joint),
+                    **to_plain(joint),
                     "neighbours": [name for name in neighbours if name != joint.name],
                     "features": dict(features),
                 }
@@ -182,7 +184,7 @@ def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
     """
     path = Path(path)
     beside = path.with_suffix(".yaml")
-    side = dropin.read(beside, Side) if beside.is_file() else Side()
+    side = typed_yaml.read(beside, Side) if beside.is_file() else Side()
     urdf = read(path)
     if joints and not errors(judge(urdf)):
         there = {joint.name for joint in urdf.joints}  # a joint that cannot be driven has its own sentence

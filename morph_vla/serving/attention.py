@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.engines import success as criterion
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import bias
 from morph_vla.pi05 import Pi05, sample_actions
 from morph_vla.pi05.model import interpolate
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.sim import success as criterion
 
 
 def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> dict[str, Any]:

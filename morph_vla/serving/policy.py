@@ -1,4 +1,4 @@
-"""A checkpoint that answers observations with actions (`sim.engine` has the table of keys, shapes and units).
+"""A checkpoint that answers observations with actions (`engines.engine` has keys, shapes and units).
 
 Random numbers come from (seed, episode, step) of the observation, and observations are always computed
 `BATCH` at a time, filled up where there are fewer: sums of another size are rounded otherwise. So an answer
@@ -20,6 +20,7 @@ from morph_vla import robots
 from morph_vla.data.actions import restore
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files import typed_yaml
 from morph_vla.morphology import body_of
 from morph_vla.pi05 import (
     Modulations,
@@ -31,7 +32,6 @@ from morph_vla.pi05 import (
     tokenizer,
 )
 from morph_vla.pi05.observation import resize_with_pad
-from morph_vla.robots import dropin
 from morph_vla.training import checkpoint
 from morph_vla.training.config import Recipe
 
@@ -70,7 +70,7 @@ class CheckpointPolicy:
         self.folder, self.about = folder, checkpoint.about(folder)
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
-        recipe = dropin.read(folder / "about" / "recipe.json", Recipe)
+        recipe = typed_yaml.read(folder / "about" / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
         self.params = checkpoint.load_params(folder, shapes)

@@ -11,9 +11,10 @@ from morph_vla.data.frames import Mode
 from morph_vla.data.mixture import By
 from morph_vla.data.phases import AS_RECORDED, Shares
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
+from morph_vla.files import dropin, typed_yaml
+from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
-from morph_vla.robots import dropin
 from morph_vla.training import ablations
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
@@ -207,7 +208,7 @@ class Recipe:
         """The dataset entries that name a preset, by their key, with everything that it fills in."""
         several = bool(self.data.datasets)
         return {
-            f"data.datasets.{index}" if several else "data": dropin.to_plain(source)
+            f"data.datasets.{index}" if several else "data": to_plain(source)
             for index, source in enumerate(self.data.sources)
             if source.preset
         }
@@ -220,10 +221,10 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     """
     base, variant = ablations.split(name)
     path = dropin.find("recipes", base, folders)
-    recipe = dropin.read(path, Recipe, overrides)
+    recipe = typed_yaml.read(path, Recipe, overrides)
     if variant:
         changes = ablations.overrides_of(base, variant, recipe.training.steps)
-        recipe = dropin.read(path, Recipe, [*changes, *overrides])
+        recipe = typed_yaml.read(path, Recipe, [*changes, *overrides])
     check(recipe, str(path))
     return recipe
 
@@ -233,7 +234,7 @@ def of_run(folder: Path) -> Recipe:
     path = folder / "recipe.json"
     if not path.exists():
         raise MorphVlaError(f"{folder}: no run to go on with (recipe.json is missing)")
-    recipe = dropin.read(path, Recipe)
+    recipe = typed_yaml.read(path, Recipe)
     check(recipe, str(path))
     return recipe
 

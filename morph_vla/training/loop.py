@@ -21,10 +21,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_text
 from morph_vla.pi05 import counts, tokenizer
 from morph_vla.pi05 import model as pi05
 from morph_vla.robots import Robot
-from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
 from morph_vla.training.config import PACE_KEYS, Recipe, Training

@@ -49,8 +49,7 @@ def clip_apart(most: float) -> optax.GradientTransformation:
     So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
     """
 
-    def shortened(updates: Params, params: Params | None) -> Params:
-        """Each part over its own norm, where that is longer than `most`."""
+    def shortened(updates: Any, params: Any) -> Any:
         del params
         return _times(updates, {part: jnp.minimum(1.0, most / norm) for part, norm in norms(updates).items()})
 
@@ -62,7 +61,7 @@ def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
     return optax.stateless(lambda updates, params: _times(updates, {part: share}))
 
 
-def _times(updates: Params, factors: Mapping[Part, Any]) -> Params:
+def _times(updates: Any, factors: Mapping[Part, Any]) -> Any:
     """Every leaf times its part's factor, in the leaf's own type; parts without one as they are."""
 
     def scaled(path: Any, leaf: Any) -> Any:

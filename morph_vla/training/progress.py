@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.dropin import write_text
+from morph_vla.files.writing import write_text
 from morph_vla.training.source import Source
 
 

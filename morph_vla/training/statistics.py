@@ -23,8 +23,8 @@ from morph_vla.data.actions import Kind, to_learn
 from morph_vla.data.lerobot import Recordings
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.process import cache_folder
-from morph_vla.robots import dropin
+from morph_vla.files.cache import cache_folder
+from morph_vla.files.writing import write_text
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
@@ -135,7 +135,7 @@ def measured(parts: Sequence[Recorded], horizon: int) -> tuple[Stats, Stats]:
     columns = range(parts[0].recordings.action.shape[1])
     action = stats.joined([stats.measure(_column(parts, horizon, d)[:, None]) for d in columns])
     kept = {"state": dataclasses.asdict(state), "action": dataclasses.asdict(action)}
-    dropin.write_text(path, json.dumps(kept))
+    write_text(path, json.dumps(kept))
     return state, action
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from morph_vla.errors import require
-from morph_vla.robots.dropin import write_text
+from morph_vla.files.writing import write_text
 from morph_vla.training.progress import Report
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest, require
-from morph_vla.process import cache_folder
-from morph_vla.robots import dropin
+from morph_vla.files.cache import cache_folder
+from morph_vla.files.writing import locked
 
 # What may be said instead of an address. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
 NAMES = {
@@ -71,7 +71,7 @@ def from_bucket(source: str) -> Path:
     if final.is_dir():
         return final
     final.parent.mkdir(parents=True, exist_ok=True)
-    with dropin.locked(final.with_name(f".{final.name}.lock")):
+    with locked(final.with_name(f".{final.name}.lock")):
         if final.is_dir():  # another process was quicker
             return final
         unfinished = final.with_name(f".{final.name}.unfinished")

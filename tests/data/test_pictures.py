@@ -563,7 +563,7 @@ def test_a_batch_has_the_pictures_of_its_rows_in_both_modes(write, tmp_path, ver
 
 
 def said(root: Path, *overrides: str) -> list[str]:
-    from morph_vla.training import check
+    from morph_vla.checks import recipe as check
 
     report = check.check(recipe_of(root, *overrides))
     return [str(problem) for problem in report.problems if "camera" in str(problem)]
@@ -650,7 +650,7 @@ def test_check_names_columns_that_are_not_there_and_cameras(write):
 
 
 def test_check_tells_of_large_row_groups_where_the_dataset_is_read_in_place(write, monkeypatch):
-    from morph_vla.data import picture_problems
+    from morph_vla.checks import pictures as picture_problems
 
     monkeypatch.setattr(picture_problems, "FAR", 7000)
     found = said(write(width=6))

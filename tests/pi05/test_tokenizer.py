@@ -73,8 +73,8 @@ def test_other_numbers_are_words(text):
 
 
 def test_the_words_of_the_suites_shipped_are_told_apart():
-    from morph_vla.robots import dropin
-    from morph_vla.sim import suite
+    from morph_vla.files import dropin
+    from morph_vla.suites import suite
 
     names = list(dropin.available("suites"))
     texts = " ".join(task.task for name in names for task in suite.load_tasks(name))

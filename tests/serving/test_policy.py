@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
+from morph_vla.checks.policy import mismatches
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import tokenizer
 from morph_vla.serving.attention import between_joints, episode_attention, joint_attention
-from morph_vla.serving.expectations import mismatches
 from morph_vla.serving.policy import CheckpointPolicy
 
 
@@ -154,8 +154,8 @@ def test_masked_layers_give_no_weight_to_joints_that_are_not_neighbours(policy):
 
 
 def test_attention_is_recorded_each_time_the_policy_is_asked_in_an_episode(policy, tiny_suite):
-    from morph_vla.sim.mujoco import MujocoEngine
-    from morph_vla.sim.suite import initial_state
+    from morph_vla.engines.mujoco.engine import MujocoEngine
+    from morph_vla.suites.suite import initial_state
 
     engine = MujocoEngine(policy.robot, tiny_suite)
     found = episode_attention(policy, engine, initial_state(tiny_suite, 3, 8), open_loop=7)

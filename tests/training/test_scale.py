@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_text
 from morph_vla.pi05 import init_params
-from morph_vla.robots.dropin import to_plain, write_text
 from morph_vla.training import checkpoint, loop, sharding
 from morph_vla.training.config import Data, Mesh, Recipe
 

@@ -1,0 +1,110 @@
+"""What of a recipe's model, tokenizer and weights can be known without loading them."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.checks.dataset import Problem
+from morph_vla.data import stats
+from morph_vla.data.layout import Rows
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.cache import cache_folder
+from morph_vla.pi05 import tokenizer as tokenizers
+from morph_vla.pi05.paligemma import BUCKET
+from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
+from morph_vla.training.config import Recipe
+from morph_vla.weights import remote
+from morph_vla.weights.inspect import inspect
+
+
+def check(recipe: Recipe) -> Iterator[Problem]:
+    """Weights and tokenizer that are not there, or do not fit the model."""
+    yield from _tokenizer(recipe)
+    yield from _weights(recipe)
+
+
+def _weights(recipe: Recipe) -> Iterator[Problem]:
+    text = recipe.weights
+    if not text:
+        return
+    variable = f"MORPH_VLA_{text.upper().replace('-', '_')}"
+    source = (os.environ.get(variable) or remote.NAMES[text]) if text in remote.NAMES else text
+    kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
+    if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
+        yield Problem("note", "weights", f"{source} is not on this machine", "training fetches it first")
+        return
+    try:
+        found = inspect(kept if source.startswith("gs://") else source, recipe.model)
+    except MorphVlaError as error:
+        yield Problem(
+            "error", "weights", str(error), "name a checkpoint, or leave weights empty to train anew"
+        )
+        return
+    for problem in found.problems[:5]:
+        more = f" (and {len(found.problems) - 5} more)" if len(found.problems) > 5 else ""
+        remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
+        yield Problem("error", "weights", f"{source}: {problem}", remedy)
+
+
+def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
+    """The recipe's tokenizer if nothing has to be fetched for it; raises MorphVlaError for a wrong one."""
+    name = recipe.tokenizer
+    source = BUCKET if name == "paligemma" else name.removeprefix("paligemma:")
+    if name != "bytes":
+        if source.startswith("gs://"):
+            kept = cache_folder() / "tokenizers" / source.removeprefix("gs://")
+            if not kept.is_file():
+                return None
+        elif not Path(source).expanduser().exists() and source.count("/") == 1 and not source.startswith("."):
+            return None  # a repository of the Hub
+    return tokenizers.load(name)
+
+
+def _tokenizer(recipe: Recipe) -> Iterator[Problem]:
+    try:
+        found = local_tokenizer(recipe)
+        if found is None:
+            remedy = "training fetches it first; the length of the prompts was not checked"
+            yield Problem("note", "tokenizer", f"{recipe.tokenizer} is not on this machine", remedy)
+        else:
+            tokenizers.check_vocab(found, recipe.model.vocab)
+    except MorphVlaError as error:
+        yield Problem("error", "tokenizer", str(error), "name its file, or 'bytes' for a small model")
+
+
+def prompts(
+    recipe: Recipe, where: str, state: Float[np.ndarray, "n s"], rows: Rows, tasks: Mapping[int, str]
+) -> Iterator[Problem]:
+    """Tasks whose longest prompt does not fit into model.max_tokens, and loses what stands at its end."""
+    try:
+        tokenizer = local_tokenizer(recipe)
+    except MorphVlaError:
+        return
+    finite = np.asarray(np.isfinite(state).all(axis=1))
+    if tokenizer is None or not finite.any() or rows.task is None:
+        return
+    low, high = np.quantile(state[finite], [0.01, 0.99], axis=0)
+    spans = np.maximum(high - low, stats.MIN_SPAN)
+    normal = (np.where(finite[:, None], state - low, 0) / spans * 2 - 1).astype(np.float32)
+    bins = state_bins(normal.ravel()).reshape(normal.shape)
+    letters = np.where(bins < 0, 2, np.where(bins > 99, 3, np.where(bins > 9, 2, 1))).sum(axis=1)
+    longer: list[tuple[int, int, str]] = []
+    for index, task in tasks.items():
+        own = np.flatnonzero((rows.task == index) & finite)
+        if not len(own):
+            continue
+        row = int(own[np.argmax(letters[own])])
+        count = len(tokenizer.encode(prompt_text(task, normal[row])))
+        if count > recipe.model.max_tokens:
+            longer.append((count, row, task))
+    if longer:
+        count, row, task = max(longer)
+        more = f" (and those of {len(longer) - 1} more tasks are too long)" if len(longer) > 1 else ""
+        takes = f"takes {count} tokens, the model {recipe.model.max_tokens}{more}"
+        found = f"the prompt of task '{task[:60]}' {takes}"
+        remedy = "the state at its end would be cut: raise model.max_tokens, or shorten the task"
+        place = int(rows.episode[row]), int(rows.frame[row])
+        yield Problem("error", where, found, remedy, *place)

@@ -1,0 +1,284 @@
+"""Demonstrations of a suite's scripted expert, as a LeRobot v3.0 dataset written by `lerobot`.
+
+Attempts are numbered; attempt i begins in row i of the suite's *demonstration* table (never a state that is
+evaluated) and draws its disturbance from the same number, so a dataset does not depend on how many processes
+recorded it. Several tasks of one suite share the attempts evenly, each with a numbering of its own. Attempts
+are recorded in parts, each a complete small dataset; finished parts survive an interruption, the last step
+merges them. Only successful attempts are kept, and the dropped are counted.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla import robots
+from morph_vla.demonstrations import lerobot_writer as record_writer
+from morph_vla.demonstrations import preludes as begins
+from morph_vla.demonstrations.attempts import attempt
+from morph_vla.engines import success as criterion
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_text
+from morph_vla.suites.suite import Suite
+
+PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
+SUMMARY = "recording.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """What was recorded: kept and dropped attempts, frames, and why attempts were dropped."""
+
+    suite: str
+    fingerprint: str
+    attempted: int
+    episodes: int
+    frames: int
+    fps: float
+    failed_clauses: dict[str, int]
+    kinds: dict[str, list[int]] = dataclasses.field(
+        default_factory=dict
+    )  # how they begin -> [kept, attempted]
+
+    @property
+    def dropped(self) -> int:
+        """Attempts that did not succeed and were not kept."""
+        return self.attempted - self.episodes
+
+
+def record(
+    suite: Suite | Sequence[Suite],
+    folder: Path,
+    attempts: int,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recording:
+    """Record `attempts` demonstrations of `suite`, or in all of several tasks, into the dataset at `folder`.
+
+    A complete dataset of the same suite and number is left as it is; a partial one is continued. `progress`
+    is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` or its `.parts` hold
+    something else, when no attempt succeeds, where a camera's size is odd, and for tasks that do not go
+    into one dataset.
+    """
+    tasks = (suite,) if isinstance(suite, Suite) else tuple(suite)
+    _check(tasks, attempts)
+    done = completed(folder)
+    identity = _identity(tasks, attempts)
+    if done is not None:
+        if done.fingerprint == identity:
+            return done
+        raise MorphVlaError(
+            f"{folder} holds another recording (suite '{done.suite}', {done.attempted} attempts); "
+            "give another folder or remove it"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MorphVlaError(
+            f"{folder} is not empty and no recording of ours; give another folder or remove it"
+        )
+    parts = folder.with_name(folder.name + ".parts")
+    if not (parts / "identity").exists() and any(parts.glob("[!.]*")):
+        raise MorphVlaError(f"{parts} is not ours, and a recording keeps its parts there; move or remove it")
+    if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
+        shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
+    write_text(parts / "identity", identity)
+    summaries = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
+    result = _merge(tasks[0], identity, attempts, parts, folder, summaries)
+    shutil.rmtree(parts)
+    return result
+
+
+def _check(tasks: Sequence[Suite], attempts: int) -> None:
+    """Raise MorphVlaError where the tasks cannot be recorded, or not into one dataset."""
+    first = tasks[0]
+    for name, camera in first.cameras.items():
+        if camera.width % 2 or camera.height % 2:
+            size = f"{camera.width} x {camera.height}"
+            raise MorphVlaError(f"camera '{name}' has {size} pixels; a recording's video needs even numbers")
+    for key in ("robot", "control_rate", "cameras"):
+        for other in tasks[1:]:
+            if getattr(other, key) != getattr(first, key):
+                raise MorphVlaError(
+                    f"{first.label} and {other.label} differ in '{key}': record them into two datasets"
+                )
+    if attempts < len(tasks):
+        raise MorphVlaError(f"{attempts} attempts cannot be shared by {len(tasks)} tasks")
+
+
+def completed(folder: Path) -> Recording | None:
+    """The summary of a finished recording at `folder`, or None."""
+    path = folder / SUMMARY
+    return Recording(**json.loads(path.read_text())) if path.exists() else None
+
+
+def _identity(tasks: Sequence[Suite], attempts: int) -> str:
+    """Everything the recorded frames depend on, as text."""
+    plain = [to_plain(task) for task in tasks]
+    for one in plain:
+        for key in (
+            "path",
+            "episodes",
+        ):  # where the file lies and how many states are evaluated change no frame
+            one.pop(key, None)
+    return json.dumps([plain, attempts], sort_keys=True)
+
+
+def shares(tasks: int, attempts: int, size: int = PART) -> list[tuple[int, range]]:
+    """Which attempts make up each part: (task, numbers), at most `size` of them; tasks share evenly."""
+    counts = [attempts // tasks + (task < attempts % tasks) for task in range(tasks)]
+    return [
+        (task, range(first, min(first + size, count)))
+        for task, count in enumerate(counts)
+        for first in range(0, count, size)
+    ]
+
+
+def _record_parts(
+    tasks: Sequence[Suite],
+    parts: Path,
+    attempts: int,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[dict[str, Any]]:
+    """Record the missing parts in worker processes; the summaries of all parts in order."""
+    every = list(enumerate(shares(len(tasks), attempts, PART)))
+    missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
+    done = attempts - sum(len(numbers) for _, _, numbers in missing)
+    if progress:
+        progress(done, attempts)
+    context = multiprocessing.get_context("spawn")  # renderers and threads do not survive a fork
+    with contextlib.ExitStack() as stack:
+        counter, stop = context.Value("i", done), context.Event()
+        processes = min(workers, len(missing)) or 1
+        pool = stack.enter_context(
+            concurrent.futures.ProcessPoolExecutor(
+                processes, mp_context=context, initializer=_start, initargs=(counter, stop)
+            )
+        )
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        stack.callback(stop.set)  # before that: on the way out of an interruption nobody waits for a part
+        waiting = {
+            pool.submit(record_part, tasks[task], parts / f"{i:04d}", numbers) for i, task, numbers in missing
+        }
+        while waiting:
+            finished, waiting = concurrent.futures.wait(waiting, timeout=0.5)
+            for future in finished:
+                future.result()
+            if progress:
+                progress(counter.value, attempts)
+    return [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in every]
+
+
+_COUNTER: Any = None  # attempts done, by all workers; one per worker process, set by `_start`
+_STOP: Any = None  # set when the recording was interrupted
+
+
+def _start(counter: Any, stop: Any) -> None:
+    global _COUNTER, _STOP
+    _COUNTER, _STOP = counter, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+
+
+def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
+    """Record the attempts `numbers` into a dataset of their own; runs in a worker process."""
+    from morph_vla.engines.mujoco.engine import MujocoEngine
+
+    robot = robots.load(suite.robot)
+    engine = MujocoEngine(robot, suite)
+    unfinished = folder.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    failed: dict[str, int] = {}
+    kinds: dict[str, list[int]] = {}
+    frames = kept = 0
+    with record_writer.lean():
+        dataset = record_writer.create(suite, robot, unfinished)
+        for number in numbers:
+            if _STOP is not None and _STOP.is_set():
+                raise MorphVlaError("the recording was interrupted")
+            episode, clause = demonstrate(engine, number)
+            tally = kinds.setdefault(begins.kind_of(suite.expert.begin, number), [0, 0])
+            tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
+            if clause is None:
+                for frame in episode:
+                    dataset.add_frame(frame)
+                dataset.save_episode()
+                kept, frames = kept + 1, frames + len(episode)
+            else:
+                failed[clause] = failed.get(clause, 0) + 1
+            if _COUNTER is not None:
+                with _COUNTER.get_lock():
+                    _COUNTER.value += 1
+        dataset.finalize()
+    engine.close()
+    summary = {"episodes": kept, "frames": frames, "failed_clauses": failed, "kinds": kinds}
+    (unfinished / SUMMARY).write_text(json.dumps(summary))
+    unfinished.rename(folder)
+    return summary
+
+
+def demonstrate(engine: Any, number: int) -> tuple[list[dict[str, Any]], str | None]:
+    """One attempt in world 0 of `engine`: frames in LeRobot's names, and the clause that failed or None.
+
+    A frame's `action` is the clean plan's joint target; what was executed carries the disturbance.
+    """
+    suite, frames = engine.suite, []
+
+    def see(action: np.ndarray) -> None:
+        observation = engine.observe(0)
+        frame = {f"observation.images.{name}": observation[f"images/{name}"] for name in suite.cameras}
+        frame["observation.state"] = observation["state"]
+        frame["action"] = action.astype(np.float32)
+        frame["task"] = suite.task
+        frames.append(frame)
+
+    progress, reading = attempt(engine, number, "demonstration", see)
+    return frames, criterion.failed_clause(progress, reading, suite.success)
+
+
+def _merge(
+    suite: Suite, identity: str, attempted: int, parts: Path, folder: Path, summaries: list[dict[str, Any]]
+) -> Recording:
+    """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
+    kept = [part for i, s in enumerate(summaries) if s["episodes"] for part in [parts / f"{i:04d}"]]
+    if not kept:
+        raise MorphVlaError(
+            f"the expert of suite '{suite.label}' failed in all {attempted} attempts: nothing to keep"
+        )
+    merged = folder.with_name(folder.name + ".merging")
+    shutil.rmtree(merged, ignore_errors=True)
+    record_writer.merge(suite.name, kept, merged)
+    failed: dict[str, int] = {}
+    for summary in summaries:
+        for clause, count in summary["failed_clauses"].items():
+            failed[clause] = failed.get(clause, 0) + count
+    kinds: dict[str, list[int]] = {}
+    for summary in summaries:
+        for kind, counts in summary["kinds"].items():
+            kinds[kind] = [a + b for a, b in zip(kinds.get(kind, [0, 0]), counts, strict=True)]
+    result = Recording(
+        suite.name, identity, attempted, sum(s["episodes"] for s in summaries),
+        sum(s["frames"] for s in summaries), suite.control_rate, failed, kinds,
+    )  # fmt: skip
+    (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
+    if folder.exists():
+        folder.rmdir()
+    merged.rename(folder)
+    return result
+
+
+def rate_text(done: int, total: int, since: float) -> str:
+    """'120/400, 6.1 per second, 46 s left' for a progress line."""
+    rate = done / max(time.monotonic() - since, 1e-9)
+    left = (total - done) / rate if rate > 0 else float("inf")
+    return f"{done}/{total}, {rate:.1f} per second, {left:.0f} s left"

@@ -1,0 +1,160 @@
+"""What every engine owes its callers, checked by measuring it: one list of problems for any `engine.Worlds`.
+
+`problems` makes engines of one suite through `make(count)` and asks them. Tolerances are those of what is
+physical (a servo does not stand where it is told to the last bit); what has to be equal is equal bit for bit.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from morph_vla.engines import hands
+from morph_vla.engines.mujoco.scene import look_at
+from morph_vla.suites.suite import InitialState, initial_states
+
+PLACE, ANGLE, TRAVEL = 0.003, 0.03, 0.002  # [m] of an object, [rad] and [m] of a joint, after settling
+VIEW = 2e-3  # [m] and of direction cosines, of a camera
+STEPS = 3  # control steps that are looked at
+
+Make = Callable[[int], Any]
+
+
+def problems(make: Make) -> list[str]:
+    """Every way in which the engine does not keep the contract, a sentence each; empty when it does."""
+    first = make(3)
+    try:
+        states = dict(enumerate(initial_states(first.suite, 3, len(first.robot.joints), stream="contract")))
+        found = [*_reset(first, states), *_units(first, states), *_cameras(first, states)]
+        found += _leaks(first, states)
+        alone = _trace(first, states, 2)
+    finally:
+        first.close()
+    for count, which, sentence in (
+        (3, 2, "two instances differ"),
+        (1, 0, "a world differs with the number of worlds beside it"),
+    ):
+        other = make(count)
+        try:
+            mine = states if count == 3 else {0: states[2]}
+            found += _different(alone, _trace(other, mine, which), sentence)
+        finally:
+            other.close()
+    return found
+
+
+def _target(worlds: Any, state: InitialState) -> np.ndarray:
+    """Where the arm begins [rad | m]."""
+    free = worlds.limb & ~hands.grippers(worlds.robot)
+    return worlds.robot.rest + np.where(free, np.asarray(state.arm), 0.0)
+
+
+def _reset(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+    worlds.reset(states)
+    kinds = np.array([TRAVEL if joint.type == "prismatic" else ANGLE for joint in worlds.robot.joints])
+    for index, state in states.items():
+        off = np.abs(worlds.native(index) - _target(worlds, state)) / kinds
+        if off.max() > 1:
+            name = worlds.robot.names[int(off.argmax())]
+            away = off.max() * kinds[off.argmax()]
+            yield f"world {index}: after reset '{name}' is {away:.4f} from where it begins"
+        for name, (x, y, _) in state.poses.items():
+            away = float(np.hypot(*(worlds.pose(index, name)[0][:2] - (x, y))))
+            if away > PLACE:
+                yield f"world {index}: after reset '{name}' is {away:.4f} m from where it begins"
+
+
+def _units(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+    """One joint at a time is told to move, in the dataset's units; it alone does, by what it was told."""
+    robot = worlds.robot
+    for action, joint in enumerate(robot.joints):
+        worlds.reset({0: states[0]})
+        before = worlds.native(0)
+        middle, span = (joint.lower + joint.upper) / 2, joint.upper - joint.lower
+        step = min(0.1, 0.2 * span) * (1.0 if before[action] < middle else -1.0)
+        told = _target(worlds, states[0])
+        told[action] += step
+        for _ in range(round(worlds.suite.control_rate)):
+            worlds.step({0: robot.to_dataset(told)})
+        moved = worlds.native(0) - before
+        others = np.delete(np.abs(moved), action).max(initial=0.0)
+        if abs(moved[action] - step) > 0.2 * abs(step) or others > 0.3 * abs(step):
+            by = f"{moved[action]:.3f}, others by {others:.3f}"
+            yield f"'{joint.name}' was told to move by {step:.3f} and moved by {by}"
+        if not np.allclose(worlds.state(0), robot.to_dataset(worlds.native(0)), rtol=1e-5, atol=1e-5):
+            yield "the state is not the measured joint values in the dataset's units"
+
+
+def _cameras(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+    """Cameras on links go where forward kinematics says, and see something else there; fixed ones stay."""
+    worlds.reset({0: states[0]})
+    robot, before = worlds.robot, worlds.observe(0)
+    stood = robot.forward_kinematics(worlds.native(0))
+    told = _target(worlds, states[0])
+    inwards = np.where(told < (robot.lower + robot.upper) / 2, 0.15, -0.15)
+    told = told + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0)
+    for _ in range(round(worlds.suite.control_rate)):
+        worlds.step({0: robot.to_dataset(told)})
+    after, links = worlds.observe(0), robot.forward_kinematics(worlds.native(0))
+    for name, camera in worlds.suite.cameras.items():
+        frame = links[camera.link] if camera.link else np.eye(4)
+        place = frame[:3, :3] @ np.asarray(camera.position) + frame[:3, 3]
+        axes = frame[:3, :3] @ _axes(look_at(camera.position, camera.look_at))
+        position, turned = worlds.camera_pose(0, name)
+        off = max(float(np.abs(position - place).max()), float(np.abs(turned - axes).max()))
+        if off > VIEW:
+            yield f"camera '{name}' is {off:.4f} from where forward kinematics has it"
+        moved = camera.link and not np.allclose(frame, stood[camera.link], atol=0.01)
+        if moved and np.array_equal(before[f"images/{name}"], after[f"images/{name}"]):
+            yield f"camera '{name}' sees the same picture though the arm has moved"
+
+
+def _axes(quaternion: Any) -> np.ndarray:
+    from morph_vla.suites.bodies import rotation
+
+    w, x, y, z = (float(v) for v in quaternion)
+    return rotation((w, x, y, z))
+
+
+def _leaks(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+    """What is done to one world is not seen in another."""
+    still = _trace(worlds, states, 2)
+    yield from _different(
+        still, _trace(worlds, states, 2, busy=True), "a world sees what another one is told"
+    )
+    seen = _seen(worlds, 2)
+    place = getattr(worlds, "place", None) or worlds.reset
+    place({0: states[1]})
+    yield from _different([seen], [_seen(worlds, 2)], "resetting a world changes another one")
+
+
+def _trace(
+    worlds: Any, states: dict[int, InitialState], which: int, busy: bool = False
+) -> list[dict[str, Any]]:
+    """What is seen of world `which` over some steps; with `busy`, its neighbours are told to move."""
+    worlds.reset(states)
+    seen = [_seen(worlds, which)]
+    for _ in range(STEPS):
+        rows = {i: worlds.robot.to_dataset(_target(worlds, state)) for i, state in states.items()}
+        if busy:
+            away = worlds.robot.to_dataset((worlds.robot.lower + worlds.robot.upper) / 2)
+            rows = {i: row if i == which else away for i, row in rows.items()}
+        worlds.step(rows)
+        seen.append(_seen(worlds, which))
+    return seen
+
+
+def _seen(worlds: Any, index: int) -> dict[str, Any]:
+    observation = worlds.observe(index)
+    found = {key: value for key, value in observation.items() if isinstance(value, np.ndarray)}
+    return found | {name: np.concatenate(worlds.pose(index, name)) for name in worlds.suite.objects}
+
+
+def _different(one: list[dict[str, Any]], other: list[dict[str, Any]], sentence: str) -> Iterator[str]:
+    """The first difference, and how large it is; bit for bit."""
+    for step, (a, b) in enumerate(zip(one, other, strict=True)):
+        for key, value in a.items():
+            if not np.array_equal(value, b[key]):
+                gap = float(np.abs(value.astype(np.float64) - b[key].astype(np.float64)).max())
+                yield f"{sentence}: '{key}' after {step} steps, by {gap:.3g}"
+                return

@@ -1,0 +1,1 @@
+"""Isaac Lab, for many worlds side by side."""

@@ -1,0 +1,230 @@
+"""What Isaac Lab spawns: USD files of a robot's URDF and of a suite's objects, in a cache keyed by content.
+
+The robot goes through `urdf-usd-converter`, after the joints that no action drives have been made fixed: they
+stand at 0, as in `scene`. An object is one rigid body with a collider per primitive; mass, centre of mass and
+inertia are written out, so that no engine has to guess them. Nothing is written outside the cache folder.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla.errors import require
+from morph_vla.files.cache import cache_folder
+from morph_vla.robots import Robot
+from morph_vla.suites import bodies
+from morph_vla.suites.shapes import Part, parts
+from morph_vla.suites.suite import ObjectSpec, Vector3
+from morph_vla.suites.variation import product
+
+EXTRA = "isaaclab"
+BOXES = 4  # that stand for a cylinder
+LAYOUT = 4  # raised when what is written into the cache changes
+TORSIONAL, ROLLING = 0.02, 0.001  # [m] friction of a contact about its normal and of rolling, as in `scene`
+
+
+@contextlib.contextmanager
+def _filling(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder`, which takes its place when the block ends without an error."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield unfinished
+        if not folder.exists():
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def frozen_urdf(robot: Robot) -> str:
+    """The robot's URDF with every joint that no action drives fixed at 0."""
+    driven = {name for name, *_ in robot.drives()}
+    root = ET.fromstring(robot.urdf_path.read_text(encoding="utf-8"))
+    for joint in root.findall("joint"):
+        if joint.get("name") not in driven and joint.get("type") != "fixed":
+            joint.set("type", "fixed")
+            for tag in ("axis", "limit", "dynamics", "mimic", "safety_controller", "calibration"):
+                for item in joint.findall(tag):
+                    joint.remove(item)
+    return ET.tostring(root, encoding="unicode")
+
+
+def robot_usd(robot: Robot, cache: Path | None = None) -> Path:
+    """The USD file of a robot, converted when it is not in the cache yet."""
+    converter = require("urdf_usd_converter", EXTRA)
+    text = frozen_urdf(robot)
+    key = hashlib.sha256(f"{LAYOUT}\n{text}".encode()).hexdigest()[:16]
+    folder = (cache or cache_folder() / "usd") / f"{robot.name}-{key}"
+    if not folder.is_dir():
+        with _filling(folder) as unfinished, quiet():
+            urdf = unfinished / f"{robot.name}.urdf"
+            urdf.write_text(text, encoding="utf-8")
+            made = converter.Converter(layer_structure=True, scene=False).convert(
+                str(urdf), str(unfinished / "usd")
+            )
+            (unfinished / "root").write_text(str(Path(made.path).resolve().relative_to(unfinished.resolve())))
+    return folder / (folder / "root").read_text()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing on standard output and error while building, C and C++ included; said when it fails."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, copy in enumerate(kept, start=1):
+                os.dup2(copy, number)
+                os.close(copy)
+            if failed:
+                said.seek(0)
+                sys.stderr.write(said.read().decode(errors="replace"))
+
+
+def link_paths(usd: Path) -> dict[str, str]:
+    """Link name -> its prim's path below the robot's root: bodies are nested in the converter's files."""
+    Usd = require("pxr.Usd", EXTRA)
+    UsdGeom = require("pxr.UsdGeom", EXTRA)
+    stage = Usd.Stage.Open(str(usd))
+    root = stage.GetDefaultPrim().GetPath()
+    found: dict[str, str] = {}
+    for prim in stage.Traverse():
+        if prim.IsA(UsdGeom.Xform) and prim.GetPath() != root:
+            path = str(prim.GetPath().MakeRelativePath(root))
+            # A name that USD would not take has a suffix there; the display name is the URDF's.
+            found.setdefault(prim.GetDisplayName() or prim.GetName(), path)
+    return found
+
+
+def linear(color: Vector3) -> Vector3:
+    """A colour as USD has it, linear in light, of one as screens show it (the suite's)."""
+    red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in color)
+    return red, green, blue
+
+
+def object_usd(thing: ObjectSpec, cache: Path | None = None) -> Path:
+    """The USD file of an object: one rigid body with a collider per primitive."""
+    key = hashlib.sha256(
+        f"{LAYOUT}\n{json.dumps(dataclasses.asdict(thing), sort_keys=True)}".encode()
+    ).hexdigest()
+    folder = (cache or cache_folder() / "usd") / f"{thing.shape}-{key[:16]}"
+    if not folder.is_dir():
+        with _filling(folder) as unfinished:
+            _write_object(unfinished / "object.usda", thing)
+    return folder / "object.usda"
+
+
+def _write_object(path: Path, thing: ObjectSpec) -> None:
+    Usd, UsdGeom, UsdPhysics = (require(f"pxr.{name}", EXTRA) for name in ("Usd", "UsdGeom", "UsdPhysics"))
+    Gf = require("pxr.Gf", EXTRA)
+    made = parts(thing)
+    stage = Usd.Stage.CreateNew(str(path))
+    UsdGeom.SetStageUpAxis(stage, UsdGeom.Tokens.z)
+    UsdGeom.SetStageMetersPerUnit(stage, 1.0)
+    root = UsdGeom.Xform.Define(stage, "/object").GetPrim()
+    stage.SetDefaultPrim(root)
+    UsdPhysics.RigidBodyAPI.Apply(root)
+    mass, centre, matrix = bodies.composed(made)
+    moments, axes = bodies.principal(matrix)
+    properties = UsdPhysics.MassAPI.Apply(root)
+    properties.CreateMassAttr(mass)
+    properties.CreateCenterOfMassAttr(Gf.Vec3f(*map(float, centre)))
+    properties.CreateDiagonalInertiaAttr(Gf.Vec3f(*map(float, moments)))
+    properties.CreatePrincipalAxesAttr(Gf.Quatf(*axes))
+    material = _material(stage, thing)
+    for number, part in enumerate(boxed(made)):
+        prim = _collider(stage, f"/object/part{number}", part, thing)
+        binding = require("pxr.UsdShade", EXTRA).MaterialBindingAPI.Apply(prim)
+        binding.Bind(material, materialPurpose="physics")
+    stage.GetRootLayer().Save()
+
+
+def boxed(made: Sequence[Part]) -> list[Part]:
+    """The parts with crossing boxes in place of each cylinder: as many as make a polygon of its area.
+
+    MuJoCo-Warp 3.12 finds one contact between a cylinder and a box or another cylinder, a convex mesh does
+    no better, and what stands on it wobbles for ever: a cube in a bowl turned on its corner at 2 rad/s.
+    """
+    found = []
+    for part in made:
+        if part.kind != "cylinder":
+            found.append(part)
+            continue
+        radius, height, _ = part.size
+        half = math.pi / (2 * BOXES)  # the angle that half a side of the polygon is seen under
+        reach = radius * math.sqrt(math.pi / (2 * BOXES * math.tan(half)))
+        size = (2 * reach, 2 * reach * math.tan(half), height)
+        for number in range(BOXES):
+            turn = math.pi * number / BOXES
+            turned = product(part.quaternion, (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)))
+            found.append(
+                dataclasses.replace(
+                    part,
+                    kind="box",
+                    size=size,
+                    mass=part.mass / BOXES,
+                    quaternion=turned,
+                    name=f"{part.name}/{number}",
+                )
+            )
+    return found
+
+
+def _material(stage: Any, thing: ObjectSpec) -> Any:
+    """Friction as `scene` has it; what UsdPhysics has no word for, in Newton's."""
+    UsdPhysics, UsdShade, Sdf = (require(f"pxr.{name}", EXTRA) for name in ("UsdPhysics", "UsdShade", "Sdf"))
+    material = UsdShade.Material.Define(stage, "/object/friction")
+    api = UsdPhysics.MaterialAPI.Apply(material.GetPrim())
+    api.CreateStaticFrictionAttr(thing.friction)
+    api.CreateDynamicFrictionAttr(thing.friction)
+    api.CreateRestitutionAttr(0.0)
+    rolling = thing.rolling_friction if thing.shape == "sphere" else ROLLING
+    for name, value in (("torsionalFriction", TORSIONAL), ("rollingFriction", rolling)):
+        material.GetPrim().CreateAttribute(f"newton:{name}", Sdf.ValueTypeNames.Float).Set(value)
+    return material
+
+
+def _collider(stage: Any, path: str, part: Part, thing: ObjectSpec) -> Any:
+    """One primitive, seen and felt."""
+    UsdPhysics, Gf = (require(f"pxr.{name}", EXTRA) for name in ("UsdPhysics", "Gf"))
+    shape = _primitive(stage, path, part)
+    shape.AddTranslateOp().Set(Gf.Vec3d(*part.position))
+    shape.AddOrientOp().Set(Gf.Quatf(*part.quaternion))
+    shape.AddScaleOp().Set(Gf.Vec3f(*(part.size if part.kind == "box" else (1.0, 1.0, 1.0))))
+    shape.CreateDisplayColorAttr([Gf.Vec3f(*linear(thing.color))])
+    UsdPhysics.CollisionAPI.Apply(shape.GetPrim())
+    return shape.GetPrim()
+
+
+def _primitive(stage: Any, path: str, part: Part) -> Any:
+    """A box (of size 1: its scale makes it), a sphere, or a capsule along z."""
+    UsdGeom = require("pxr.UsdGeom", EXTRA)
+    if part.kind == "box":
+        shape = UsdGeom.Cube.Define(stage, path)
+        shape.CreateSizeAttr(1.0)
+        return shape
+    shape = getattr(UsdGeom, part.kind.capitalize()).Define(stage, path)
+    shape.CreateRadiusAttr(part.size[0])
+    if part.kind == "capsule":
+        shape.CreateHeightAttr(part.size[1])
+        shape.CreateAxisAttr("Z")
+    return shape

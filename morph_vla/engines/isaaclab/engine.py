@@ -1,0 +1,269 @@
+"""The engine for scale: Isaac Lab, kit-less on Newton or with PhysX and RTX, all worlds side by side.
+
+The worlds step together, and one frame of a camera is rendered for all of them: what is asked of one world is
+read from what was measured for all. Quaternions are (x, y, z, w) in Isaac Lab and (w, x, y, z) here. What the
+scene is made of: `isaaclab_scene`. Run on a CPU with Newton; with PhysX and RTX the same calls are made, and
+nobody has run them here.
+"""
+
+import importlib.metadata
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from morph_vla.engines import hands
+from morph_vla.engines.engine import Observation, Sight, observation
+from morph_vla.engines.isaaclab import assets
+from morph_vla.engines.isaaclab import scene as scenes
+from morph_vla.engines.success import Reading
+from morph_vla.errors import MorphVlaError, require
+from morph_vla.robots import Robot
+from morph_vla.suites import bodies
+from morph_vla.suites.shapes import resting_height
+from morph_vla.suites.suite import InitialState, Suite
+
+DIVERGED = 1e3  # [m/s | rad/s] as in `mujoco`
+# A table of (158, 140, 117) is (196, 177, 155) in the embedded engine's lights, (136, 123, 110) in Newton's:
+# a policy trained in one is blind in the other. RTX was not seen.
+EXPOSURE = {"newton": 1.44, "rtx": 1.0}
+
+
+class IsaacLabEngine:
+    """`count` worlds of one suite; see `engine.Worlds` for the contract. One at a time in a process."""
+
+    name = "isaaclab"
+
+    def __init__(self, robot: Robot, suite: Suite, count: int = 1, options: scenes.Options = scenes.KITLESS):
+        options.check()
+        self.robot, self.suite, self.count, self.options = robot, suite, count, options
+        self.limb = hands.limb(robot, suite.expert.tool)
+        self._fingers = hands.fingers(robot)
+        self._links = sorted(set().union(*self._fingers))
+        with assets.quiet():
+            self._build()
+        self._targets = np.tile(self._joint_values(robot.rest), (count, 1))
+        self._measured: dict[str, Any] = {}
+        self._frames: dict[str, UInt8[np.ndarray, "n h w 3"]] = {}
+        with assets.quiet():  # kernels are compiled at first use
+            self._advance(1)
+            self._measure()
+
+    def _build(self) -> None:
+        """Simulation and scene; both have to be gone before there can be others in this process."""
+        context = require("isaaclab.sim", assets.EXTRA).SimulationContext
+        scene = require("isaaclab.scene", assets.EXTRA).InteractiveScene
+        if context.instance() is not None:
+            raise MorphVlaError("Isaac Lab holds one simulation per process: close the other engine first")
+        self._context: Any = context
+        self._scene: Any
+        self._body: Any
+        self._sim = context(scenes.simulation_cfg(self.suite, self.options))
+        self._scene = scene(scenes.scene_cfg(self.robot, self.suite, self.count, self.options))
+        self._sim.reset()
+        self._calls = self._fold()
+        self._body = self._scene["robot"]
+        self._things = {name: self._scene[scenes.prim_name(name)] for name in self.suite.objects}
+        self._order = {name: i for i, name in enumerate(self._body.joint_names)}
+        self._origins = _array(self._scene.env_origins)
+
+    def _fold(self) -> int:
+        """Calls per control step: one where the physics repeats its steps itself (on a GPU, in one graph)."""
+        manager = self._sim.physics_manager
+        if self.options.physics == "newton":
+            # All servos are the solver's own: there is nothing to do between its steps.
+            manager.activate_newton_actuator_path()
+            manager.set_decimation(self.suite.physics_steps)
+        return 1 if manager.handles_decimation() else self.suite.physics_steps
+
+    # ------------------------------------------------------------------------------------------ what is told
+
+    def _joint_values(self, native: Float[np.ndarray, "j"]) -> Float[np.ndarray, "d"]:
+        """Action joints [rad | m] as Isaac Lab's joints, within their limits."""
+        limited = np.clip(native, self.robot.lower, self.robot.upper)
+        values = np.zeros(len(self._order))
+        for name, action, multiplier, offset in self.robot.drives():
+            values[self._order[name]] = multiplier * limited[action] + offset
+        return values
+
+    def _tensor(self, values: Any) -> Any:
+        """An array on the simulation's device."""
+        return self._scene.env_origins.new_tensor(np.asarray(values, dtype=np.float32))
+
+    def place(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states, at rest; no physics runs, the others are not touched."""
+        if not states:
+            return
+        ids = list(states)
+        env_ids = self._scene.env_origins.new_tensor(ids).int()
+        self._scene.reset(env_ids)
+        still = hands.grippers(self.robot) | ~self.limb
+        for index, state in states.items():
+            native = self.robot.rest + np.where(still, 0.0, np.asarray(state.arm))
+            self._targets[index] = self._joint_values(native)
+        joints = self._tensor(self._targets[ids])
+        self._body.write_joint_position_to_sim_index(position=joints, env_ids=env_ids)
+        self._body.write_joint_velocity_to_sim_index(velocity=joints * 0, env_ids=env_ids)
+        self._command()
+        for name, thing in self._things.items():
+            poses = [self._pose(name, state) for state in states.values()]
+            placed = np.asarray(poses) + np.pad(self._origins[ids], ((0, 0), (0, 4)))
+            thing.write_root_pose_to_sim_index(root_pose=self._tensor(placed), env_ids=env_ids)
+            nothing = self._tensor(np.zeros((len(ids), 6)))
+            thing.write_root_velocity_to_sim_index(root_velocity=nothing, env_ids=env_ids)
+        self._scene.write_data_to_sim()
+        self._sim.forward()
+        self._forget()
+
+    def _pose(self, name: str, state: InitialState) -> list[float]:
+        x, y, yaw = state.poses[name]
+        z = self.suite.table.height + resting_height(self.suite.objects[name])
+        return [x, y, z, 0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2)]
+
+    def _command(self) -> None:
+        targets = self._body.actuators.target_command
+        targets.set_position_index(value=self._tensor(self._targets))
+
+    def _advance(self, steps: int) -> None:
+        """All worlds by so many control steps."""
+        dt = 1.0 / self.suite.physics_rate
+        for _ in range(steps * self._calls):
+            self._scene.write_data_to_sim()
+            self._sim.step(render=False)
+            self._scene.update(dt * self.suite.physics_steps / self._calls)
+        self._forget()
+
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states and let them settle; the others stand where they were told to."""
+        self.place(states)
+        self._advance(round(self.suite.settle_seconds * self.suite.control_rate))
+
+    def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
+        """One control step of all worlds, those named towards their action (dataset units).
+
+        A world whose physics diverged gives the error in place of a reading.
+        """
+        for index, action in actions.items():
+            native = self.robot.to_native(np.asarray(action, dtype=np.float64))
+            self._targets[index] = self._joint_values(native)
+        self._command()
+        self._advance(1)
+        return {index: self._checked(index) for index in actions}
+
+    def _checked(self, index: int) -> Reading | MorphVlaError:
+        now = self._now()
+        speeds = np.concatenate([now["speeds"][index], now["spins"][index], now["rates"][index]])
+        if not np.isfinite(speeds).all() or np.abs(speeds).max() > DIVERGED:
+            return MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
+        return self.reading(index)
+
+    # ------------------------------------------------------------------------------------------ what is seen
+
+    def _forget(self) -> None:
+        """What was measured and rendered is no longer true."""
+        self._measured, self._frames = {}, {}
+
+    def _now(self) -> dict[str, Any]:
+        if not self._measured:
+            self._measure()
+        return self._measured
+
+    def _measure(self) -> None:
+        """Everything a reading needs, of all worlds at once; positions in the robot's base frame."""
+        held = self._things[self.suite.success.object].data
+        forces = _array(self._scene["touch"].data.force_matrix_w).reshape(self.count, len(self._links), 3)
+        poses = {name: _array(thing.data.root_link_pose_w) for name, thing in self._things.items()}
+        for pose in poses.values():
+            pose[:, :3] -= self._origins
+        self._measured = {
+            "joints": _array(self._body.data.joint_pos),
+            "rates": _array(self._body.data.joint_vel),
+            "poses": poses,
+            "centre": _array(held.root_com_pos_w) - self._origins,
+            "speed": np.linalg.norm(_array(held.root_link_lin_vel_w), axis=1),
+            "spin": np.linalg.norm(_array(held.root_link_ang_vel_w), axis=1),
+            "touched": np.abs(forces).max(axis=2) > 0.0,
+        }
+        for key, field in (("speeds", "root_link_lin_vel_w"), ("spins", "root_link_ang_vel_w")):
+            values = [_array(getattr(thing.data, field)) for thing in self._things.values()]
+            self._measured[key] = np.concatenate(values, axis=1)
+
+    def native(self, index: int) -> Float[np.ndarray, "j"]:
+        """Measured joint values of world `index` [rad | m]."""
+        joints = self._now()["joints"][index]
+        return np.asarray([joints[self._order[name]] for name in self.robot.names], dtype=np.float64)
+
+    def state(self, index: int) -> Float[np.ndarray, "j"]:
+        """Measured joint values, action order, dataset units."""
+        return np.asarray(self.robot.to_dataset(self.native(index)), dtype=np.float32)
+
+    def reading(self, index: int) -> Reading:
+        """What the success criterion needs, now."""
+        now = self._now()
+        touched = {link for link, hit in zip(self._links, now["touched"][index], strict=True) if hit}
+        chosen = self.limb & hands.grippers(self.robot)
+        return Reading(
+            object_position=now["centre"][index].astype(np.float64),
+            target_position=now["poses"][self.suite.success.target][index, :3].astype(np.float64),
+            speed=float(now["speed"][index]),
+            spin=float(now["spin"][index]),
+            opening=hands.opening(self.robot, self.native(index), chosen),
+            touching=any(touched & fingers for fingers in self._fingers),
+            grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
+        )
+
+    def sight(self, index: int) -> Sight:
+        """What a scripted expert sees of world `index`."""
+        position, orientation = self.pose(index, self.suite.success.object)
+        reading = self.reading(index)
+        return Sight(self.native(index), reading.opening, position, orientation, reading.target_position)
+
+    def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
+        """Position [m] and orientation (w, x, y, z) of an object in world `index`."""
+        pose = self._now()["poses"][name][index].astype(np.float64)
+        return pose[:3], np.roll(pose[3:], 1)
+
+    def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+        """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
+        data = self._scene[f"camera_{scenes.prim_name(name)}"].data
+        x, y, z, w = (float(v) for v in _array(data.quat_w_opengl)[index])
+        return (_array(data.pos_w) - self._origins)[index].astype(np.float64), bodies.rotation((w, x, y, z))
+
+    def render(self, index: int, camera: str) -> UInt8[np.ndarray, "h w 3"]:
+        """The frame of one camera, RGB; the other worlds' are made with it."""
+        if camera not in self._frames:
+            output = self._scene[f"camera_{scenes.prim_name(camera)}"].data.output["rgb"]
+            self._frames[camera] = exposed(_array(output)[..., :3], EXPOSURE[self.options.renderer])
+        return self._frames[camera][index].copy()
+
+    def observe(self, index: int) -> Observation:
+        """The observation of world `index`; see `engine`."""
+        return observation(self, index)
+
+    def close(self) -> None:
+        """Give the simulation back; another engine can be made after that."""
+        with assets.quiet():
+            del self._scene, self._body, self._things
+            self._context.clear_instance()
+
+
+def exposed(frames: UInt8[np.ndarray, "n h w 3"], gain: float) -> UInt8[np.ndarray, "n h w 3"]:
+    """Frames as a camera with `gain` times the exposure has them; what is too bright is white."""
+    return np.clip(np.rint(frames * np.float32(gain)), 0, 255).astype(np.uint8)
+
+
+def _array(values: Any) -> np.ndarray:
+    """A copy of Isaac Lab's live view of its state."""
+    tensor = getattr(values, "torch", values)
+    return np.array(tensor.detach().cpu().numpy())
+
+
+def facts(options: scenes.Options) -> dict[str, Any]:
+    """What a record says of the engine."""
+    found = {"name": "isaaclab", "version": importlib.metadata.version("isaaclab"), "device": options.device}
+    found |= {"physics": options.physics, "renderer": options.renderer}
+    for package in ("newton", "mujoco-warp", "warp-lang"):
+        found[package] = importlib.metadata.version(package)
+    return found

@@ -1,0 +1,260 @@
+"""The Isaac Lab scene of a suite: configurations of robot, servos, table, objects, cameras, lights, contacts.
+
+One function per kind of thing; nothing is simulated here. `Options` chooses physics, renderer and device.
+Newton with MuJoCo-Warp gets the contact model, the servos and the solver of `scene`; what PhysX has no word
+for (rolling friction) it ignores.
+"""
+
+import dataclasses
+import importlib.util
+import math
+from typing import Any
+
+from morph_vla.engines import hands
+from morph_vla.engines.isaaclab import assets
+from morph_vla.engines.mujoco.scene import look_at
+from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.robots import Robot
+from morph_vla.suites.suite import Camera, Suite
+
+EXTRA = assets.EXTRA
+ROBOT = "{ENV_REGEX_NS}/Robot"
+SOLREF = (0.02, 1.0)  # MuJoCo's contacts: time constant [s] and damping ratio
+SUBSTEPS = 2  # of a physics step of the suite's; with one, fingers lost a cube in 1 of 12 lifts
+CONSTRAINTS, CONTACTS = 800, 200  # per world; a world that wants more is an error, see `isaaclab`
+PHYSICS, RENDERERS = ("newton", "physx"), ("newton", "rtx")
+SPACING = 5.0  # [m] between worlds that share one space
+APERTURE = 20.955  # [mm] any will do: the field of view is what the focal length makes of it
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Who simulates and who renders, and where.
+
+    `physics`: Newton (MuJoCo-Warp, without Isaac Sim) or PhysX. `renderer`: Newton's ray tracer or RTX.
+    PhysX and RTX need an installation of Isaac Sim.
+    """
+
+    physics: str = "newton"
+    renderer: str = "newton"
+    device: str = "cpu"
+
+    def check(self) -> None:
+        """Raises MorphVlaError for a choice that is none, or whose program is not installed."""
+        for key, choices in (("physics", PHYSICS), ("renderer", RENDERERS)):
+            value = getattr(self, key)
+            if value not in choices:
+                raise MorphVlaError(
+                    f"engine isaaclab: {key} is '{value}'{nearest(value, choices)}; "
+                    f"it can be {' or '.join(choices)}"
+                )
+        wanted = [
+            key
+            for key, value in (("physics", self.physics), ("renderer", self.renderer))
+            if value != "newton"
+        ]
+        if wanted and importlib.util.find_spec("isaacsim") is None:
+            named = " and ".join(f"{key}={getattr(self, key)}" for key in wanted)
+            raise MorphVlaError(
+                f"engine isaaclab: {named} needs Isaac Sim, which is not installed here; install it "
+                "beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
+            )
+
+
+KITLESS = Options()
+
+
+def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Any:
+    """The robot: its converted URDF without self-collision, gravity taken off, a servo per driven joint."""
+    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
+    actuators = require("isaaclab.actuators", EXTRA)
+    servos: dict[str, Any] = {}
+    rest = robot.positions(robot.rest)
+    for name, action, _, _ in robot.drives():
+        joint = robot.joints[action]
+        servo = suite.actuators.of(joint.name, joint.is_gripper)
+        servos[name] = actuators.ImplicitActuatorCfg(
+            joint_names_expr=[name], stiffness=servo.stiffness, damping=servo.damping,
+            armature=servo.armature, joint_effort_limit=joint.effort or 1e6,
+        )  # fmt: skip
+    return lab.ArticulationCfg(
+        prim_path=ROBOT,
+        spawn=sim.UsdFileCfg(usd_path=str(assets.robot_usd(robot)), **_robot_props(options)),
+        init_state=lab.ArticulationCfg.InitialStateCfg(joint_pos=rest),
+        actuators=servos,
+    )
+
+
+def _robot_props(options: Options) -> dict[str, Any]:
+    if options.physics == "newton":
+        newton = require("isaaclab_newton.sim.schemas", EXTRA)
+        return {
+            "rigid_props": {"/.*": [newton.MujocoRigidBodyCfg(gravcomp=1.0)]},
+            "articulation_props": {"/.*": [newton.NewtonArticulationCfg(self_collision_enabled=False)]},
+            "collision_props": _contact_model(4),
+            "physics_material": _friction(),
+        }
+    physx = require("isaaclab_physx.sim.schemas", EXTRA)
+    return {
+        "rigid_props": {"/.*": [physx.PhysxRigidBodyCfg(disable_gravity=True)]},
+        "articulation_props": {"/.*": [physx.PhysxArticulationCfg(enabled_self_collisions=False)]},
+        "physics_material": _friction(),
+    }
+
+
+def _contact_model(dimensions: int) -> dict[str, Any]:
+    """MuJoCo's contact model for every collider of an asset; read by Newton's MuJoCo solver alone."""
+    newton = require("isaaclab_newton.sim.schemas", EXTRA)
+    return {"/.*": [newton.MujocoCollisionCfg(condim=dimensions, solref=SOLREF)]}
+
+
+def _friction() -> list[Any]:
+    """Of robot and table; an object's is in its file."""
+    sim = require("isaaclab.sim.spawners.materials", EXTRA)
+    newton = require("isaaclab_newton.sim.spawners.materials", EXTRA)
+    return [
+        sim.UsdPhysicsRigidBodyMaterialCfg(static_friction=1.0, dynamic_friction=1.0, restitution=0.0),
+        newton.NewtonMaterialCfg(torsional_friction=assets.TORSIONAL, rolling_friction=assets.ROLLING),
+    ]
+
+
+def object_cfg(suite: Suite, name: str, options: Options) -> Any:
+    """A movable object, from the file that `assets` writes."""
+    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
+    thing = suite.objects[name]
+    more = {}
+    if (
+        options.physics == "newton"
+    ):  # rolling friction, without which a ball that was let go of never comes to rest
+        more["collision_props"] = _contact_model(6 if thing.shape == "sphere" else 4)
+    return lab.RigidObjectCfg(
+        prim_path="{ENV_REGEX_NS}/" + prim_name(name),
+        spawn=sim.UsdFileCfg(
+            usd_path=str(assets.object_usd(thing)),
+            activate_contact_sensors=name == suite.success.object,
+            **more,
+        ),
+    )
+
+
+def prim_name(name: str) -> str:
+    """A name of the suite's as a USD prim's: letters, digits and underscores."""
+    return "object_" + "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
+
+
+def table_cfg(suite: Suite, options: Options) -> Any:
+    """The table, a box that does not move; one per world."""
+    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
+    table = suite.table
+    more = {"collision_props": {"": [sim.UsdPhysicsCollisionCfg()]}}
+    if options.physics == "newton":
+        more["collision_props"][""] += _contact_model(4)["/.*"]
+    return lab.AssetBaseCfg(
+        prim_path="{ENV_REGEX_NS}/Table",
+        init_state=lab.AssetBaseCfg.InitialStateCfg(pos=(*table.center, table.height - table.size[2] / 2)),
+        spawn=sim.CuboidCfg(
+            size=table.size, physics_material=_friction(),
+            visual_material=sim.PreviewSurfaceCfg(diffuse_color=assets.linear(table.color)), **more,
+        ),
+    )  # fmt: skip
+
+
+def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Options) -> Any:
+    """A camera in the base frame or on a link, looking along -z with y up, as MuJoCo's does."""
+    sim, sensors = require("isaaclab.sim", EXTRA), require("isaaclab.sensors", EXTRA)
+    if camera.link is not None and camera.link not in links:
+        near = nearest(camera.link, links)
+        raise MorphVlaError(f"camera '{name}': the robot has no link '{camera.link}'{near}")
+    parent = f"{ROBOT}/{links[camera.link]}" if camera.link is not None else "{ENV_REGEX_NS}"
+    w, x, y, z = look_at(camera.position, camera.look_at)
+    across = APERTURE * camera.height / camera.width  # pixels are square
+    return sensors.CameraCfg(
+        prim_path=f"{parent}/camera_{prim_name(name)}", width=camera.width, height=camera.height,
+        data_types=["rgb"], renderer_cfg=renderer_cfg(options),
+        # Without it a camera on a link silently stays where it began.
+        update_latest_camera_pose=True,
+        spawn=sim.PinholeCameraCfg(
+            focal_length=across / 2 / math.tan(math.radians(camera.fovy) / 2), horizontal_aperture=APERTURE,
+            vertical_aperture=across, clipping_range=(0.005, 100.0),
+        ),
+        offset=sensors.CameraCfg.OffsetCfg(pos=camera.position, rot=(x, y, z, w), convention="opengl"),
+    )  # fmt: skip
+
+
+def renderer_cfg(options: Options) -> Any:
+    """Newton's ray tracer, or RTX."""
+    if options.renderer == "newton":
+        return require("isaaclab_newton.renderers", EXTRA).NewtonWarpRendererCfg()
+    return require("isaaclab_physx.renderers", EXTRA).IsaacRtxRendererCfg()
+
+
+def contact_cfg(suite: Suite, fingers: list[str]) -> Any:
+    """What the object touches among the robot's bodies `fingers` (prim paths below the robot)."""
+    sensors = require("isaaclab.sensors", EXTRA)
+    return sensors.ContactSensorCfg(
+        prim_path="{ENV_REGEX_NS}/" + prim_name(suite.success.object),
+        filter_prim_paths_expr=[f"{ROBOT}/{path}" for path in fingers],
+    )
+
+
+def simulation_cfg(suite: Suite, options: Options) -> Any:
+    """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
+    sim = require("isaaclab.sim", EXTRA)
+    return sim.SimulationCfg(
+        dt=1.0 / suite.physics_rate,
+        device=options.device,
+        save_logs_to_file=False,
+        physics=_physics_cfg(options),
+    )
+
+
+def _physics_cfg(options: Options) -> Any:
+    if options.physics == "physx":
+        return require("isaaclab_physx.physics", EXTRA).PhysxCfg()
+    newton = require("isaaclab_newton.physics", EXTRA)
+    return newton.NewtonCfg(
+        num_substeps=SUBSTEPS,
+        default_shape_cfg=newton.NewtonShapeCfg(gap=0.0),  # a contact is one that presses, as in MuJoCo
+        solver_cfg=newton.MJWarpSolverCfg(
+            integrator="implicitfast", cone="elliptic", impratio=10.0, njmax=CONSTRAINTS, nconmax=CONTACTS,
+            # Contacts by Newton: MuJoCo-Warp 3.12's own, in float32, left 11 of 12 cubes turning in the bowl.
+            use_mujoco_contacts=False,
+        ),
+    )  # fmt: skip
+
+
+def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Any:
+    """Everything in the scene, in the order in which it is spawned: bodies before what stands on them."""
+    asked = [key for key in ("light", "camera_position", "camera_angle") if getattr(suite.variation, key)]
+    if asked:
+        raise MorphVlaError(
+            f"{suite.path}: engine isaaclab does not vary variation.{' and variation.'.join(asked)}; "
+            "set it to 0, or use engine mujoco"
+        )
+    scene = require("isaaclab.scene", EXTRA)
+    links = assets.link_paths(assets.robot_usd(robot))
+    # Newton's worlds are separate: without spacing, state and pixels do not depend on how many there are.
+    spacing = 0.0 if options.physics == "newton" else SPACING
+    found = scene.InteractiveSceneCfg(num_envs=count, env_spacing=spacing)
+    found.table = table_cfg(suite, options)
+    found.robot = robot_cfg(robot, suite, options)
+    for name in suite.objects:
+        setattr(found, prim_name(name), object_cfg(suite, name, options))
+    found.light = light_cfg()
+    found.touch = contact_cfg(suite, [links[name] for name in finger_links(robot)])
+    for name, camera in suite.cameras.items():
+        setattr(found, f"camera_{prim_name(name)}", camera_cfg(camera, links, name, options))
+    return found
+
+
+def finger_links(robot: Robot) -> list[str]:
+    """The links that close on an object, in the order in which contacts are reported."""
+    return sorted(set().union(*hands.fingers(robot)))
+
+
+def light_cfg() -> Any:
+    """`scene`'s light from above."""
+    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
+    return lab.AssetBaseCfg(
+        prim_path="/World/Light", spawn=sim.DomeLightCfg(intensity=2000.0, color=(0.9, 0.9, 0.9))
+    )

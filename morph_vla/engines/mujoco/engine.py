@@ -1,0 +1,191 @@
+"""The embedded engine: MuJoCo worlds of a suite's scene.
+
+Frames come through EGL without shadows. One `MjModel` and one renderer serve all worlds of an engine; each
+world has its own `MjData`. How a scene is built: `scene`.
+"""
+
+import atexit
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from morph_vla.engines import hands
+from morph_vla.engines.engine import Observation, Sight, observation
+from morph_vla.engines.mujoco.looks import Looks
+from morph_vla.engines.mujoco.scene import EGL_REMEDY, build_spec, look_at, mujoco
+from morph_vla.engines.mujoco.scene_view import SceneView
+from morph_vla.engines.success import Reading
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import Robot
+from morph_vla.suites.shapes import resting_height
+from morph_vla.suites.suite import InitialState, Suite
+
+__all__ = ["EGL_REMEDY", "MujocoEngine", "build_spec", "look_at"]
+
+
+class MujocoEngine:
+    """`count` independent MuJoCo worlds of one suite; see `engine.Engine` for the contract."""
+
+    name = "mujoco"
+
+    def __init__(self, robot: Robot, suite: Suite, count: int = 1):
+        mj = mujoco()
+        self.robot, self.suite, self.count, self._mj = robot, suite, count, mj
+        self.model = build_spec(robot, suite).compile()
+        self._data = [mj.MjData(self.model) for _ in range(count)]
+        self._drives = [
+            (self.model.actuator(name).id, self.model.joint(name).qposadr[0], action, multiplier, offset)
+            for name, action, multiplier, offset in robot.drives()
+        ]
+        leaders: dict[int, int] = {}
+        for _, address, action, multiplier, offset in self._drives:
+            if multiplier == 1.0 and offset == 0.0:
+                leaders.setdefault(action, address)
+        self.state_addresses = [leaders[j] for j in range(len(robot.joints))]
+        self._object, self._target = (
+            self.model.body(name).id for name in (suite.success.object, suite.success.target)
+        )
+        self.limb = hands.limb(robot, suite.expert.tool)
+        self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
+        self._renderers: dict[tuple[int, int], Any] = {}
+        self._looks = Looks(mj, self.model)
+        self._scene_view: SceneView | None = None
+        self._states: list[InitialState | None] = [None] * count
+
+    def reset(self, index: int, state: InitialState) -> None:
+        """Put world `index` into an initial state and let it settle."""
+        data, self._states[index] = self._data[index], state
+        self._mj.mj_resetData(self.model, data)
+        arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
+        arm += np.where(self.limb & ~hands.grippers(self.robot), np.asarray(state.arm), 0.0)
+        self._drive(data, arm, jump=True)
+        for name, (x, y, yaw) in state.poses.items():
+            address = self.model.joint(f"{name}/free").qposadr[0]
+            z = self.suite.table.height + resting_height(self.suite.objects[name])
+            data.qpos[address : address + 7] = [x, y, z, math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)]
+        self._mj.mj_forward(self.model, data)
+        for _ in range(round(self.suite.settle_seconds * self.suite.physics_rate)):
+            self._mj.mj_step(self.model, data)
+
+    def step(self, index: int, action: Float[np.ndarray, "j"]) -> Reading:
+        """One control step towards `action` (dataset units), which is held meanwhile.
+
+        Raises MorphVlaError when the physics diverged.
+        """
+        data = self._data[index]
+        self._drive(data, self.robot.to_native(np.asarray(action, dtype=np.float64)))
+        for _ in range(self.suite.physics_steps):
+            self._mj.mj_step(self.model, data)
+        if not np.isfinite(data.qpos).all() or np.abs(data.qvel).max() > 1e3:
+            raise MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
+        return self.reading(index)
+
+    def _drive(self, data: Any, native: Float[np.ndarray, "j"], jump: bool = False) -> None:
+        limited = np.clip(native, self.robot.lower, self.robot.upper)
+        for actuator, address, action, multiplier, offset in self._drives:
+            value = multiplier * limited[action] + offset
+            data.ctrl[actuator] = value
+            if jump:
+                data.qpos[address] = value
+
+    def native(self, index: int) -> Float[np.ndarray, "j"]:
+        """Measured joint values of world `index` [rad | m]."""
+        return self._data[index].qpos[self.state_addresses].copy()
+
+    def posture(self, native: Float[np.ndarray, "j"]) -> Float[np.ndarray, "q"]:
+        """The model's coordinates with the robot's joints at `native` [rad | m], all else where it began."""
+        coordinates = self.model.qpos0.copy()
+        for _, address, action, multiplier, offset in self._drives:
+            coordinates[address] = multiplier * native[action] + offset
+        return coordinates
+
+    def state(self, index: int) -> Float[np.ndarray, "j"]:
+        """Measured joint values, action order, dataset units."""
+        return np.asarray(self.robot.to_dataset(self.native(index)), dtype=np.float32)
+
+    def data(self, index: int) -> Any:
+        """The `mujoco.MjData` of world `index`, for experts and tests."""
+        return self._data[index]
+
+    def reading(self, index: int) -> Reading:
+        """What the success criterion needs, now."""
+        data = self._data[index]
+        touched = self._touching(data)
+        twist = data.cvel[self._object]  # rotational part first; linear part about the subtree's centre
+        address = self.model.joint(f"{self.suite.success.object}/free").dofadr[0]
+        return Reading(
+            object_position=data.xipos[self._object].copy(),
+            target_position=data.xpos[self._target].copy(),
+            speed=float(np.linalg.norm(data.qvel[address : address + 3])),
+            spin=float(np.linalg.norm(twist[:3])),
+            opening=hands.opening(self.robot, self.native(index), self.limb & hands.grippers(self.robot)),
+            touching=any(touched & fingers for fingers in self._fingers),
+            grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
+        )
+
+    def sight(self, index: int) -> Sight:
+        """What a scripted expert sees of world `index`."""
+        held, target = (self._data[index].body(i) for i in (self._object, self._target))
+        opening = self.reading(index).opening
+        return Sight(self.native(index), opening, held.xpos.copy(), held.xquat.copy(), target.xpos.copy())
+
+    def _touching(self, data: Any) -> set[int]:
+        """The bodies that touch the object."""
+        bodies = self.model.geom_bodyid[data.contact.geom[: data.ncon]]
+        return {int(v) for v in bodies[(bodies == self._object).any(axis=1)].flatten()} - {self._object}
+
+    def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
+        """Position [m] and orientation (w, x, y, z) of an object in world `index`."""
+        body = self._data[index].body(name)
+        return body.xpos.copy(), body.xquat.copy()
+
+    def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+        """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
+        camera = self._data[index].camera(name)
+        return camera.xpos.copy(), camera.xmat.reshape(3, 3).copy()
+
+    def render(self, index: int, camera: str) -> UInt8[np.ndarray, "h w 3"]:
+        """The frame of one camera, RGB."""
+        spec = self.suite.cameras[camera]
+        size = (spec.height, spec.width)
+        if size not in self._renderers:
+            try:
+                self._renderers[size] = self._mj.Renderer(self.model, *size)
+            except (self._mj.FatalError, RuntimeError, AttributeError, ImportError, OSError) as error:
+                raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
+            self._renderers[size].scene.flags[self._mj.mjtRndFlag.mjRND_SHADOW] = 0
+            # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
+            atexit.register(_close, weakref.ref(self._renderers[size]))
+        renderer = self._renderers[size]
+        self._looks.put_on(self._data[index], self._states[index])
+        renderer.update_scene(self._data[index], camera)
+        return renderer.render().copy()
+
+    def scene_view(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
+        """World `index` as its film shows it, RGB; no policy sees this."""
+        if self._scene_view is None:
+            self._scene_view = SceneView(self.robot, self.suite)
+        return self._scene_view.of(self._data[index].qpos)
+
+    def observe(self, index: int) -> Observation:
+        """The observation of world `index`; see `engine`."""
+        return observation(self, index)
+
+    def close(self) -> None:
+        """Give the renderers back."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers.clear()
+        if self._scene_view is not None:
+            self._scene_view.close()
+            self._scene_view = None
+
+
+def _close(renderer: weakref.ref) -> None:
+    """Close a renderer that is still there when the interpreter ends."""
+    alive = renderer()
+    if alive is not None:
+        alive.close()

@@ -1,0 +1,199 @@
+"""The MuJoCo scene of a suite: a robot's URDF, table, objects, cameras, lights and servos.
+
+Settings that decided whether grasps hold (measured for this project): arm armature 0.1, integrator
+`implicitfast`, elliptic friction cone with impratio 10. Joints that no action drives stand still: they are
+taken out of the model, as `Robot.forward_kinematics` has them at 0.
+"""
+
+import os
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.robots import Robot
+from morph_vla.suites.shapes import Part, parts
+from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
+
+TOOL_SITE, HIDDEN = "expert/tool", 5  # groups above 2 are not rendered
+EGL_REMEDY = (
+    "MuJoCo could not open an off-screen renderer through EGL; install Mesa's EGL: "
+    "apt-get install libegl1 libgl1-mesa-dri "
+    "(and where mujoco was imported before morph_vla, set MUJOCO_GL=egl)"
+)
+
+
+def mujoco() -> ModuleType:
+    """The `mujoco` module, set up for a machine without a screen."""
+    # Read by mujoco when it is first imported; headless machines have no other renderer.
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    # Mesa's software rasteriser starts a thread per core and process; worlds fill the cores already.
+    os.environ.setdefault("LP_NUM_THREADS", "0")
+    try:
+        return require("mujoco", "sim")
+    except (AttributeError, OSError) as error:  # without libEGL the import itself fails
+        raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
+
+
+def build_spec(robot: Robot, suite: Suite) -> Any:
+    """The `mujoco.MjSpec` of a suite: robot, table, objects, cameras, lights, servos."""
+    mj = mujoco()
+    spec = mj.MjSpec.from_string(robot.urdf_path.read_text())
+    spec.modelname = f"{suite.name}"
+    spec.compiler.degree = False
+    spec.compiler.fusestatic = False  # frames such as the tool stay bodies one can ask for
+    spec.option.timestep = 1.0 / suite.physics_rate
+    spec.option.integrator = mj.mjtIntegrator.mjINT_IMPLICITFAST
+    spec.option.cone = mj.mjtCone.mjCONE_ELLIPTIC
+    spec.option.impratio = 10.0
+    spec.stat.extent = 1.5  # a large ground would push the near plane through the wrist camera
+    spec.stat.center = [0.4, 0.0, 0.2]
+    spec.visual.map.znear = 0.005
+    spec.visual.quality.shadowsize = 0
+    # Round shapes with few facets: vertices, not pixels, are what software rendering of small frames costs
+    # (3.5 ms a 96 x 96 frame with the default 28 x 16, 1 ms with 12 x 6).
+    spec.visual.quality.numslices, spec.visual.quality.numstacks = 12, 6
+    spec.visual.quality.offsamples = 0
+    for camera in suite.cameras.values():  # MuJoCo's off-screen buffer is 640 x 480 where nothing is said
+        spec.visual.global_.offwidth = max(spec.visual.global_.offwidth, camera.width)
+        spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
+    _prepare_robot(mj, spec, robot, suite)
+    _add_world(mj, spec, suite.table)
+    for name, thing in suite.objects.items():
+        _add_object(mj, spec, name, thing)
+    for name, camera in suite.cameras.items():
+        _add_camera(mj, spec, name, camera)
+    _add_tool(spec, suite)
+    return spec
+
+
+def _prepare_robot(mj: ModuleType, spec: Any, robot: Robot, suite: Suite) -> None:
+    """Servos on every driven joint, gravity compensation, no self-collision."""
+    driven = {drive[0]: drive for drive in robot.drives()}
+    for body in spec.bodies:
+        if body.name != "world":
+            body.gravcomp = 1.0
+    for geom in spec.geoms:
+        geom.group = 0
+        # Robot geoms (bit 1) meet the world (bit 2), never each other.
+        geom.contype, geom.conaffinity = 1, 2
+        geom.friction = [1.0, 0.02, 0.001]
+        geom.condim = 4
+    for joint in list(spec.joints):
+        drive = driven.get(joint.name)
+        if drive is None:
+            spec.delete(joint)
+            continue
+        action = robot.joints[drive[1]]
+        servo = suite.actuators.of(action.name, action.is_gripper)
+        joint.armature = servo.armature
+        # 300 N m on the arm would be no Panda: the URDF's effort limits hold.
+        limit = float(action.effort) if action.effort else 0.0
+        actuator = spec.add_actuator(name=joint.name, target=joint.name, trntype=mj.mjtTrn.mjTRN_JOINT)
+        actuator.set_to_position(kp=servo.stiffness, kv=servo.damping)
+        if limit > 0:
+            actuator.forcerange = [-limit, limit]
+            actuator.forcelimited = 1
+
+
+def _add_world(mj: ModuleType, spec: Any, table: Table) -> None:
+    world = spec.worldbody
+    world.add_geom(
+        name="table", type=mj.mjtGeom.mjGEOM_BOX, size=[edge / 2 for edge in table.size],
+        pos=[*table.center, table.height - table.size[2] / 2], rgba=[*table.color, 1],
+        contype=2, conaffinity=3, friction=[1.0, 0.02, 0.001], condim=4,
+    )  # fmt: skip
+    world.add_light(
+        name="key", type=mj.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0.5, -1, 2], dir=[0.1, 0.5, -1],
+        diffuse=[0.6, 0.6, 0.6], ambient=[0.35, 0.35, 0.35], castshadow=False,
+    )  # fmt: skip
+
+
+def _add_object(mj: ModuleType, spec: Any, name: str, thing: ObjectSpec) -> None:
+    body = spec.worldbody.add_body(name=name)
+    body.add_freejoint(name=f"{name}/free")
+    kinds = {
+        "box": mj.mjtGeom.mjGEOM_BOX,
+        "cylinder": mj.mjtGeom.mjGEOM_CYLINDER,
+        "sphere": mj.mjtGeom.mjGEOM_SPHERE,
+        "capsule": mj.mjtGeom.mjGEOM_CAPSULE,
+    }
+    # Rolling friction (condim 6), without which a ball that was let go of never comes to rest.
+    rolls = thing.shape == "sphere"
+    for part in parts(thing):
+        body.add_geom(
+            name=f"{name}/{part.name}" if part.name else name,
+            type=kinds[part.kind], size=_half(part), pos=list(part.position), quat=list(part.quaternion),
+            mass=part.mass, rgba=[*thing.color, 1.0], contype=2, conaffinity=3,
+            condim=6 if rolls else 4,
+            friction=[thing.friction, 0.02, thing.rolling_friction if rolls else 0.001],
+        )  # fmt: skip
+
+
+def _half(part: Part) -> list[float]:
+    """A part's size as MuJoCo has it: half of every length but radii."""
+    a, b, c = part.size
+    return [a / 2, b / 2, c / 2] if part.kind == "box" else [a, b / 2, 0.0]
+
+
+def _add_camera(mj: ModuleType, spec: Any, name: str, camera: Camera) -> None:
+    body = spec.worldbody if camera.link is None else spec.body(camera.link)
+    if body is None:
+        links = [one.name for one in spec.bodies if one.name != "world"]
+        near = nearest(str(camera.link), links)
+        raise MorphVlaError(f"camera '{name}': the robot has no link '{camera.link}'{near}")
+    body.add_camera(
+        name=name, pos=list(camera.position), quat=look_at(camera.position, camera.look_at), fovy=camera.fovy
+    )
+
+
+def look_at(eye: tuple[float, ...], target: tuple[float, ...]) -> list[float]:
+    """Quaternion (w, x, y, z) of a camera at `eye` whose -z axis points at `target`, x axis level [m].
+
+    "Level" means perpendicular to z of the frame the camera stands in, or to its x axis where the view
+    runs along z itself.
+    """
+    back = np.asarray(eye, float) - np.asarray(target, float)
+    if not back.any():
+        raise MorphVlaError(f"a camera at {tuple(eye)} cannot look at its own position")
+    back = back / np.linalg.norm(back)
+    up = np.array([0.0, 0.0, 1.0]) if abs(back[2]) < 0.999 else np.array([1.0, 0.0, 0.0])
+    right = np.cross(up, back)
+    right = right / np.linalg.norm(right)
+    matrix = np.stack([right, np.cross(back, right), back], axis=1)
+    quaternion = np.zeros(4)
+    mujoco().mju_mat2Quat(quaternion, matrix.flatten())
+    return [float(v) for v in quaternion]
+
+
+def _add_tool(spec: Any, suite: Suite) -> None:
+    """The frame the expert drives, where it is not the link's own: z along the approach, y along the grip.
+
+    Raises MorphVlaError when the approach and the fingers' way are no two directions at a right angle.
+    """
+    expert = suite.expert
+    body = spec.body(expert.tool)
+    if body is not None and not expert.drives_the_link:
+        body.add_site(
+            name=TOOL_SITE, group=HIDDEN, pos=list(expert.offset), quat=tool_axes(expert, str(suite.path))
+        )
+
+
+def tool_axes(expert: ExpertSpec, path: str) -> list[float]:
+    """Quaternion (w, x, y, z) of the driven frame in the tool's link.
+
+    Raises MorphVlaError, naming `path`, when `approach` and `grip` are not at a right angle.
+    """
+    approach, grip = (np.asarray(axis, float) for axis in (expert.approach, expert.grip))
+    lengths = np.linalg.norm(approach) * np.linalg.norm(grip)
+    if not lengths > 0 or abs(approach @ grip) > 1e-3 * lengths:
+        raise MorphVlaError(
+            f"{path}: expert: approach {expert.approach} and grip {expert.grip} must be two directions at a "
+            "right angle"
+        )
+    z, y = approach / np.linalg.norm(approach), grip / np.linalg.norm(grip)
+    matrix = np.stack([np.cross(y, z), y, z], axis=1)
+    quaternion = np.zeros(4)
+    mujoco().mju_mat2Quat(quaternion, matrix.flatten())
+    return [float(v) for v in quaternion]

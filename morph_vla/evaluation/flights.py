@@ -1,0 +1,219 @@
+"""Episodes in flight: slots of a pool take the next rows of a table until every one has ended.
+
+Slots are in groups that take turns: while the policy thinks about one group, the worlds of the others move.
+
+    group A   | receive, ask, send |                    | receive, ask, send |
+    group B                        | receive, ask, send |                    | receive, ask, send |
+    worlds    B B B B B B B B B B B A A A A A A A A A A A B B B B B B B B B B B
+
+Nothing of this reaches an episode: its initial state and its policy's random numbers come from its number.
+"""
+
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla.engines import success as criterion
+from morph_vla.engines.workers import Advance, Lost, Worlds
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.asking import Asker
+from morph_vla.evaluation.video import VideoWriter, write_picture
+from morph_vla.results import films
+from morph_vla.suites.suite import InitialState, Suite
+
+
+@dataclasses.dataclass
+class Episode:
+    """An episode in flight, or about to be."""
+
+    state: InitialState
+    begun_anew: bool = False  # its first worker died
+    answer: Advance | None = None
+    film: VideoWriter | None = None  # where it is filmed
+
+
+class Flights:
+    """The episodes of one suite in a pool, asked of one policy. `notes` says what happened to workers."""
+
+    def __init__(
+        self,
+        pool: Worlds,
+        asker: Asker,
+        suite: Suite,
+        open_loop: int,
+        groups: int,
+        folder: Path | None = None,
+        filmed: int = 0,
+    ):
+        """`open_loop` actions of an answer are executed; episodes below `filmed` are filmed to `folder`."""
+        self._pool, self._asker, self._suite = pool, asker, suite
+        self._open_loop, self._folder, self._filmed = open_loop, folder, filmed
+        self._groups: list[list[int]] = [[] for _ in range(groups)]
+        for slot in range(pool.slots):  # of one size, and every worker with more than one has slots of each
+            self._groups[(slot // pool.width + slot % pool.width) % groups].append(slot)
+        self._queue: deque[Episode] = deque()
+        self._flying: dict[int, Episode] = {}
+        self._anew: dict[str, list[int]] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence for each way in which workers died, with the episodes that were begun anew."""
+        return [
+            f"{reason}; begun anew in another worker: episodes {', '.join(map(str, sorted(numbers)))}"
+            for reason, numbers in self._anew.items()
+        ]
+
+    def run(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+        """Yield a trial per state, as episodes end.
+
+        Where some are filmed and a success or a failure is not among them, one is played again for its film,
+        and yielded again with it. Raises MorphVlaError when no worker is left, and when the policy does not
+        come back.
+        """
+        trials = {}
+        for trial in self._fly(states):
+            trials[trial["episode"]] = trial
+            yield trial
+        if any(trial["video"] for trial in trials.values()):
+            yield from self._film_again(states, trials)
+
+    def _film_again(
+        self, states: Sequence[InitialState], trials: dict[int, dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Trials with their film. An episode is the same however often it is played: another is not taken."""
+        wanted = films.worth_filming([trials[number] for number in sorted(trials)])
+        self._filmed = max(wanted, default=-1) + 1
+        for trial in self._fly([state for state in states if state.episode in wanted]):
+            first = trials[trial["episode"]]
+            if trial["video"] and trial["success"] == first["success"]:
+                yield {**first, "video": trial["video"]}
+
+    def _fly(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+        """Play the states, a trial each."""
+        self._queue.extend(Episode(state) for state in states)
+        for slots in itertools.cycle(self._groups):
+            if not self._queue and not self._flying:
+                return
+            yield from self._turn(slots)
+
+    def begin_no_more(self) -> None:
+        """Leave out the states that have not begun; the episodes that have are finished."""
+        begun = [episode for episode in self._queue if episode.answer is not None or episode.begun_anew]
+        self._queue = deque(begun)
+
+    def _turn(self, slots: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """One group's turn: what has come back, what begins, what goes on."""
+        mine = [slot for slot in slots if slot in self._flying]
+        for slot, answer in self._pool.receive(mine).items():
+            yield from self._landed(slot, answer)
+        going_on = [slot for slot in mine if slot in self._flying]
+        self._begin([slot for slot in slots if slot not in self._flying])
+        yield from self._ask(going_on)
+
+    def _landed(self, slot: int, answer: Advance | Lost) -> Iterator[dict[str, Any]]:
+        episode = self._flying[slot]
+        if isinstance(answer, Lost):
+            del self._flying[slot]
+            if episode.film is not None:
+                episode.film.discard()
+                episode.film = None
+            if episode.begun_anew:
+                yield self._trial(episode, f"simulation: {answer.reason}")
+            else:
+                self._anew.setdefault(answer.reason, []).append(episode.state.episode)
+                self._queue.appendleft(Episode(episode.state, begun_anew=True))
+            return
+        episode.answer = answer
+        self._show(episode, answer)
+        if answer.error or answer.observation is None:
+            del self._flying[slot]
+            yield self._trial(episode, answer.error)
+
+    def _begin(self, free: Sequence[int]) -> None:
+        """Put the next episodes into slots whose worker lives."""
+        if not any(self._pool.usable(slot) for slot in range(self._pool.slots)) and self._queue:
+            raise MorphVlaError(
+                f"every simulation worker died twice; {len(self._queue)} episodes are left, finished ones "
+                "are kept, and the same command goes on; a machine out of memory does that: try fewer "
+                "parallel environments"
+            )
+        messages = {}
+        if getattr(self._pool, "waves", False) and self._flying:
+            return  # its worlds settle together: the next ones begin when all of these have ended
+        for slot in free:
+            if self._queue and self._pool.usable(slot):
+                episode = self._flying[slot] = self._queue.popleft()
+                messages[slot] = ("begin", episode.state, episode.state.episode < self._filmed)
+        self._pool.send(messages)
+
+    def _ask(self, slots: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Ask the policy for these slots' next actions and send them off."""
+        observations = []
+        for slot in slots:
+            answer, number = self._flying[slot].answer, self._flying[slot].state.episode
+            assert answer is not None
+            observations.append(
+                {**(answer.observation or {}), "episode": number, "step": answer.progress.steps}
+            )
+        messages = {}
+        for slot, actions in zip(slots, self._asker.ask(observations), strict=True):
+            if isinstance(actions, str):
+                yield self._trial(self._flying.pop(slot), actions)
+            elif actions is None:  # not asked: the next question is answered by an error
+                self._queue.appendleft(Episode(self._flying.pop(slot).state))
+            else:
+                messages[slot] = ("advance", actions[: self._open_loop])
+        self._pool.send(messages)
+
+    def _trial(self, episode: Episode, error: str | None) -> dict[str, Any]:
+        """One row of the record."""
+        suite, number, answer = self._suite, episode.state.episode, episode.answer
+        progress = answer.progress if answer else criterion.Progress(0.0)
+        reading = answer.reading if answer else None
+        seconds = progress.success_step / suite.control_rate if progress.success_step else None
+        success = error is None and seconds is not None
+        clause = None
+        if reading is not None and error is None:
+            clause = criterion.failed_clause(progress, reading, suite.success)
+        return {
+            "task": getattr(suite, "task_name", "") or suite.name,
+            "episode": number,
+            "success": success,
+            "time_s": seconds if success else None,
+            "ended": "error" if error else "success" if success else "time",
+            "error": error,
+            "steps": progress.steps,
+            "failed_clause": clause,
+            "clauses": criterion.times(progress, suite.control_rate),
+            "touched": progress.reached,
+            "lifted": progress.lifted,
+            "dropped": progress.dropped,
+            "pushed_in": reading is not None and criterion.pushed_in(progress, reading, suite.success),
+            "begun_anew": episode.begun_anew,
+            "initial": {name: list(pose) for name, pose in episode.state.poses.items()},
+            "final_object": [round(float(v), 4) for v in reading.object_position] if reading else None,
+            "video": self._video(episode),
+        }
+
+    def _show(self, episode: Episode, answer: Advance) -> None:
+        """Put what was seen since the last answer on the episode's film."""
+        if self._folder is None:
+            return
+        for frame in answer.frames:
+            if episode.film is None:
+                path = self._folder / f"videos/{episode.state.episode:03d}.mp4"
+                episode.film = VideoWriter(path, self._suite.control_rate)
+            episode.film.add(frame)
+
+    def _video(self, episode: Episode) -> str | None:
+        """Where the episode's film is, relative to the record."""
+        film, episode.film = episode.film, None
+        if film is None or film.last is None or self._folder is None:
+            return None
+        film.finish()
+        # How it ended, which is the moment of success where there was one.
+        write_picture(films.poster_of(film.path), film.last)
+        return film.path.relative_to(self._folder).as_posix()

@@ -1,0 +1,84 @@
+"""The three folders a user drops files into.
+
+One rule for robots, recipes and suites alike: a file in the folder is registered and its name is its file
+name. The folders are searched in this order, and the first file of a name wins: those given by the caller,
+those of the environment variable MORPH_VLA_PATH, the current directory's, and the ones shipped with the
+package.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from morph_vla.errors import MorphVlaError, nearest
+
+KINDS = {
+    "robots": ("urdf_descriptors", ".urdf"),
+    "recipes": ("configs", ".yaml"),
+    "suites": ("eval", ".yaml"),
+}
+PATH_VARIABLE = "MORPH_VLA_PATH"
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ...]:
+    """The existing folders searched for `kind` ("robots", "recipes" or "suites"), in order.
+
+    An entry of `folders` or of MORPH_VLA_PATH (separated by os.pathsep) is either such a folder itself or a
+    parent holding one, for example a project with its own `urdf_descriptors/` and `eval/`.
+
+    Raises MorphVlaError for an unknown kind, and for a folder in `folders` that does not exist (one of the
+    environment variable is passed over, as in PATH).
+    """
+    if kind not in KINDS:
+        raise MorphVlaError(f"no such kind of file '{kind}'{nearest(kind, KINDS)} ({', '.join(KINDS)})")
+    folder, _ = KINDS[kind]
+    for given in folders:
+        if not Path(given).is_dir():
+            raise MorphVlaError(f"no such folder: {given}")
+    entries = [*folders, *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]
+    candidates = [_folder_or_parent(Path(entry).expanduser(), folder) for entry in entries]
+    candidates += [Path.cwd() / folder, _PACKAGE / "shipped" / folder, _PACKAGE.parent / folder]
+    if not (_PACKAGE.parent / "pyproject.toml").is_file():
+        candidates.pop()  # installed: beside the package lie other packages, and "eval" may be one of them
+    seen: dict[Path, Path] = {}
+    for candidate in candidates:
+        if candidate.is_dir():
+            seen.setdefault(candidate.resolve(), candidate)
+    return tuple(seen.values())
+
+
+def _folder_or_parent(entry: Path, folder: str) -> Path:
+    return entry / folder if (entry / folder).is_dir() else entry
+
+
+def available(kind: str, folders: Sequence[Path | str] = ()) -> dict[str, Path]:
+    """Every registered file of `kind`: name -> path, sorted by name; the first hit of a name wins."""
+    found: dict[str, Path] = {}
+    for folder in search_path(kind, folders):
+        for path in folder.glob(f"*{KINDS[kind][1]}"):
+            if path.is_file() and not path.name.startswith("."):
+                found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
+    """The file of a registered `name`, or `name` itself when it is the path to a file.
+
+    Raises MorphVlaError that names the nearest registered one, all of them, and where they were looked for.
+    """
+    choices = available(kind, folders)
+    if name in choices:
+        return choices[name]
+    suffix = KINDS[kind][1]
+    given = Path(name).expanduser()
+    if given.is_file():
+        if given.suffix.lower() != suffix:  # .URDF too
+            raise MorphVlaError(f"{given} is not a {suffix} file")
+        return given
+    if given.suffix == suffix or given.name != name:
+        raise MorphVlaError(f"no such file: {name}{nearest(given.stem, choices)}")
+    known = f"the {kind} are {', '.join(choices)}" if choices else f"there are no {kind}"
+    searched = ", ".join(str(folder) for folder in search_path(kind, folders)) or "no folder"
+    raise MorphVlaError(f"no {kind[:-1]} '{name}'{nearest(name, choices)} ({known}; searched {searched})")

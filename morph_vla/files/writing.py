@@ -1,0 +1,39 @@
+"""Files written whole or not at all, and locks between processes."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, in UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a temporary file in the same folder, then a rename.
+
+    Missing folders are made. An interruption leaves the old file, or none, never half of one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time, on systems that have such locks; a lock ends with its process."""
+    with path.open("a") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

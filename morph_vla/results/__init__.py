@@ -1,0 +1,1 @@
+"""Results: what evaluations measured, how sure that is, and how two of them differ."""

@@ -1,0 +1,231 @@
+"""Deciding while an evaluation runs: which of two policies is better, at an error that holds at every look.
+
+Both policies meet the same initial states. Of the pairs of outcomes, those count that exactly one of the two
+solved; were the success rates equal, each would be b's with chance 1/2. A gambler who bets on these pairs
+multiplies the stake by the likelihood ratio of a mixture of chances to 1/2; where the rates are equal no
+strategy gains in the mean, so the stake ever reaches 1/error with a probability of at most `error` (Ville's
+inequality). One may look after every episode and stop when it does. This is Robbins's mixture (Annals of
+Mathematical Statistics 41, 1970) on McNemar's pairs; A. Ramdas et al., Statistical Science 38 (2023), review
+the method. The bounds of the difference are the differences that the same argument does not reject, with the
+likelihood's maximum over what the hypothesis leaves open (L. Wasserman, A. Ramdas, S. Balakrishnan, PNAS 117,
+2020).
+
+**Pairs must be looked at in the order of the table, never in the order in which episodes end**: successes end
+sooner, so the first hundred to end are not a fair sample. `pairs_so_far` stops at the first gap.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, lgamma, log
+from typing import Any
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.results.comparison import (
+    by_key,
+    check_comparable,
+    paired_counts,
+    states_differ,
+    suite_difference,
+)
+from morph_vla.results.intervals import Interval, Real, constrained, last
+from morph_vla.results.statistics import task_of, trials_of
+
+Pairs = Sequence[tuple[bool, bool]]
+
+ERROR = 0.05  # of saying that one is better where none is, or the other, however often one looks
+MARGIN = 0.10  # a difference of rates smaller than this is called none
+PRIOR = 4.0  # Beta(4, 4): bets on chances between 0.2 and 0.8, chosen for 300 episodes (docs/evaluation.md)
+CELLS = 0.5  # Dirichlet(1/2, 1/2, 1/2) over only a, only b, and the rest
+FAR = 1_000_000  # episodes: further than this nobody goes on
+
+
+def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> dict[str, Pairs]:
+    """Task -> (a succeeded, b succeeded) of each episode in the table's order, up to the first one lacks.
+
+    The task is "" where trials name none. The records may be unfinished. Raises MorphVlaError where they are
+    not of the same suite and criterion, or where an episode began in different states.
+    """
+    check_comparable({"A": record_a, "B": record_b})
+    a, b = by_key(trials_of(record_a)), by_key(trials_of(record_b))
+    found: dict[str, list[tuple[bool, bool]]] = {task: [] for task, _ in (*a, *b)}
+    for task, pairs in found.items():
+        numbers = [episode for other, episode in (*a, *b) if other == task]
+        for key in ((task, episode) for episode in range(min(numbers), max(numbers) + 1)):
+            if key not in a or key not in b:
+                break
+            words = states_differ(a[key], b[key])
+            if words:
+                raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
+            pairs.append((a[key]["success"], b[key]["success"]))
+    return dict(found)
+
+
+def in_turn(pairs: Mapping[str, Pairs]) -> Pairs:
+    """The tasks' pairs taking turns, as far as every task has come: each counts alike at every look."""
+    return [pair for turn in zip(*pairs.values(), strict=False) for pair in turn]
+
+
+def stopper(
+    against: Mapping[str, Any],
+    suite: Mapping[str, Any],
+    task: str,
+    first: int = 0,
+    error: Real = ERROR,
+    margin: Real = MARGIN,
+) -> Callable[[Sequence[Mapping[str, Any]]], str | None]:
+    """For `rollout.evaluate`: why the trials so far are enough beside the record `against`, or None.
+
+    They are of `task`, from row `first` of the table on; `suite` is what the record will say of it, at least
+    name, version and seed. Raises MorphVlaError where the two measure different things or have other seeds,
+    or where `against` has no such trial.
+    """
+    words = suite_difference(against, {"suite": suite}, seeds=True)
+    if words:
+        raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
+    own = [
+        trial for trial in trials_of(against) if task_of(trial) in (task, "") and trial["episode"] >= first
+    ]
+    if not own:
+        from_row = f" from row {first} on" if first else ""
+        raise MorphVlaError(f"the record to decide against has no episode of task '{task}'{from_row}")
+    whole = {"trials": [{**trial, "task": task} for trial in own]}
+
+    def stop(trials: Sequence[Mapping[str, Any]]) -> str | None:
+        so_far = {"trials": [{**trial, "task": task} for trial in trials]}
+        pairs = pairs_so_far(whole, so_far)[task]
+        seen = watch(pairs, error, margin)
+        return sentence(seen, "the earlier one", "this one") if seen["decision"] else None
+
+    return stop
+
+
+def evidence(only_a: Real, only_b: Real) -> float:
+    """The logarithm of what a stake of 1 has become; 0 before the first pair that one alone solved.
+
+    B(4 + only_b, 4 + only_a) / B(4, 4) * 2^(only_a + only_b), with B Euler's beta function.
+    """
+    gained = _log_beta(PRIOR + only_b, PRIOR + only_a) - _log_beta(PRIOR, PRIOR)
+    return gained + (only_a + only_b) * log(2)
+
+
+def bounds(only_a: Real, only_b: Real, pairs: Real, error: Real = ERROR) -> Interval:
+    """Bounds of rate_b - rate_a that hold for all numbers of pairs at once, with probability 1 - error.
+
+    They are wider than an interval for one look at a number of pairs fixed beforehand.
+    """
+    if not pairs:
+        return Interval(-1.0, 1.0)
+    rest = pairs - only_a - only_b
+    mixture = sum(lgamma(CELLS + n) - lgamma(CELLS) for n in (only_a, only_b, rest))
+    mixture += lgamma(3 * CELLS) - lgamma(3 * CELLS + pairs)
+
+    def allowed(d: float) -> bool:
+        return mixture - _likelihood(only_a, only_b, pairs, d) < log(1 / error)
+
+    middle = (only_b - only_a) / pairs
+    return Interval(-last(-middle, 1.0, lambda d: allowed(-d)), last(middle, 1.0, allowed))
+
+
+def watch(pairs: Pairs, error: Real = ERROR, margin: Real = MARGIN, of: int | None = None) -> dict[str, Any]:
+    """What the pairs say so far, in the table's order.
+
+    `decision` is "a" or "b" from the first pair at which the stake reached 1/error (`decided_at` counts it),
+    "none" where the bounds of the difference lie within +-margin, else None. `more` is the number of episodes
+    after which either would happen if they went on as so far, None where that is further than a million. `of`
+    is the number of episodes in the table. Raises MorphVlaError for an error or a margin outside (0, 1).
+    """
+    for name, value in (("error", error), ("margin", margin)):
+        if not 0 < value < 1:
+            raise MorphVlaError(f"the {name} lies between 0 and 1, got {value}; 5% is 0.05")
+    counts = paired_counts(list(pairs))
+    only_a, only_b, count = counts["only_a"], counts["only_b"], len(pairs)
+    better, at = _first_decision(pairs, error)
+    around = bounds(only_a, only_b, count, error)
+    if better is None and count and -margin < around.low and around.high < margin:
+        better, at = "none", count
+    return {
+        "episodes": count,
+        "of": of,
+        **counts,
+        "difference": (only_b - only_a) / count if count else None,
+        "low": around.low,
+        "high": around.high,
+        "stake": exp(min(evidence(only_a, only_b), 700.0)),
+        "error": error,
+        "margin": margin,
+        "decision": better,
+        "decided_at": at,
+        "more": None if better else _more(only_a, only_b, count, error, margin),
+    }
+
+
+def sentence(seen: Mapping[str, Any], a: str = "A", b: str = "B") -> str:
+    """What `watch` found, in one sentence."""
+    points = f"{100 * seen['margin']:g} points"
+    where = f"after {seen['episodes']} episodes" + (f" of {seen['of']}" if seen["of"] else "")
+    if seen["decision"] in ("a", "b"):
+        winner = a if seen["decision"] == "a" else b
+        return (
+            f"decided: {winner} is better (from episode {seen['decided_at']} on; the chance of a wrong "
+            f"decision is at most {seen['error']:.0%}, however often one looks)"
+        )
+    if seen["decision"] == "none":
+        return f"no difference of {points} can be expected ({where}: {_range(seen)})"
+    if not seen["episodes"]:
+        return "undecided: no episode is finished in both yet"
+    if seen["more"] is None:
+        return f"undecided {where}: {_range(seen)}; nothing points to an end"
+    left = seen["of"] - seen["episodes"] if seen["of"] else None
+    words = f"undecided {where}: {_range(seen)}; go on, about {seen['more']} more if they go on as so far"
+    return f"{words}, and the table has {left} left" if left is not None and left < seen["more"] else words
+
+
+def _range(seen: Mapping[str, Any]) -> str:
+    return f"B - A between {100 * seen['low']:+.1f} and {100 * seen['high']:+.1f} points"
+
+
+def _first_decision(pairs: Pairs, error: Real) -> tuple[str | None, int | None]:
+    only_a = only_b = 0
+    for place, (a, b) in enumerate(pairs, start=1):
+        only_a, only_b = only_a + (a and not b), only_b + (b and not a)
+        if a != b and evidence(only_a, only_b) >= log(1 / error):
+            return ("b" if only_b > only_a else "a"), place
+    return None, None
+
+
+def _more(only_a: int, only_b: int, count: int, error: Real, margin: Real) -> int | None:
+    """Episodes that are missing if the shares stay as they are."""
+    if not count:
+        return None
+
+    def decided(total: int) -> bool:
+        a, b = only_a * total / count, only_b * total / count
+        around = bounds(a, b, total, error)
+        small = -margin < around.low and around.high < margin
+        return small or evidence(a, b) >= log(1 / error)
+
+    total = _first(decided, count)
+    return None if total is None else max(1, total - count)
+
+
+def _first(holds: Callable[[int], bool], low: int) -> int | None:
+    """About the smallest whole number above `low` for which `holds`, or None below FAR."""
+    high = 2 * low
+    while not holds(high):
+        if high > FAR:
+            return None
+        low, high = high, 2 * high
+    while high - low > max(1, low // 100):  # a forecast needs no more than two digits
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _likelihood(only_a: Real, only_b: Real, pairs: Real, difference: Real) -> float:
+    """The largest log likelihood of the counts where rate_b - rate_a is `difference`."""
+    q = constrained(only_a, only_b, pairs, difference)
+    cells = ((only_a, q), (only_b, q + difference), (pairs - only_a - only_b, 1 - difference - 2 * q))
+    return sum(n * log(max(p, 1e-300)) for n, p in cells if n > 0)
+
+
+def _log_beta(a: Real, b: Real) -> float:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)

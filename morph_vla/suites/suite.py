@@ -1,0 +1,424 @@
+"""A suite: what is simulated, how often, and what counts as success.
+
+A suite is a YAML file in `eval/`. It is read into the frozen records below; nothing in it is code. A file
+with `tasks:` holds several: what a task says is laid over the rest of the file, and `droid_panda:can_in_mug`
+names one.
+The table episode -> initial state is a pure function of the task's name, the version and the seed, so that
+every engine, every order and every number of parallel environments meets the same states.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.errors import ConfigError, nearest
+from morph_vla.files import dropin, typed_yaml
+from morph_vla.suites.begin import Begin
+from morph_vla.suites.variation import CameraShift, Light, Variation, draw_cameras, draw_light
+
+Vector3 = tuple[float, float, float]
+SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
+Range = tuple[float, float]
+TASKS = "tasks"  # the key of a file that holds several
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectSpec:
+    """One movable object.
+
+    `size` [m]: a box's edge lengths (x, y, z); an open box's outer ones, its five plates `wall` thick; a
+    bowl's and a mug's (radius, height, wall), and a plate's, whose rim leans outwards from that radius; a
+    cylinder's (radius, height, 0); a sphere's (radius, 0, 0); a banana's (length, thickness, its arc's rise).
+    """
+
+    shape: Literal["box", "open_box", "bowl", "plate", "mug", "cylinder", "sphere", "banana"]
+    size: Vector3
+    mass: float  # [kg]
+    color: Vector3 = (0.5, 0.5, 0.5)
+    friction: float = 1.0
+    rolling_friction: float = 0.001  # [m] of a sphere
+    wall: float = 0.005  # [m] of an open box
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The table in the robot's base frame [m]: the height of its top, its middle, its full size."""
+
+    height: float = 0.0
+    center: Range = (0.4, 0.0)
+    size: Vector3 = (1.8, 2.4, 0.1)
+    color: Vector3 = (0.62, 0.55, 0.46)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Uniform ranges of an object's pose on the table: x, y [m], yaw [rad]."""
+
+    x: Range
+    y: Range
+    yaw: Range = (0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Success:
+    """The box-dwell-rest criterion (paper, Appendix C.3) with the gripper open and clear."""
+
+    object: str
+    target: str
+    low: Vector3  # [m] relative to the target's position, axes of the base frame
+    high: Vector3
+    dwell_seconds: float
+    max_speed: float  # [m/s]
+    max_spin: float  # [rad/s]
+    min_opening: float = 0.6  # share of the gripper's range
+
+
+@dataclasses.dataclass(frozen=True)
+class Camera:
+    """A camera that looks from `position` at `look_at` [m], in the base frame or in that of `link`."""
+
+    position: Vector3
+    look_at: Vector3
+    fovy: float  # [deg] vertical field of view
+    width: int
+    height: int
+    link: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuator:
+    """A joint-position servo: torque = stiffness * (target - q) - damping * qdot."""
+
+    stiffness: float  # [N m/rad | N/m]
+    damping: float
+    armature: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuators:
+    """The servos of the arm's joints and of the gripper's, and of single joints by name."""
+
+    arm: Actuator
+    gripper: Actuator
+    joints: dict[str, Actuator] = dataclasses.field(default_factory=dict)
+
+    def of(self, joint: str, is_gripper: bool) -> Actuator:
+        """The servo of an action joint."""
+        return self.joints.get(joint, self.gripper if is_gripper else self.arm)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertSpec:
+    """Settings of the scripted expert; see `experts.py`.
+
+    The tool is a frame in link `tool`: at `offset`, pointing along `approach`, with fingers that close along
+    `grip`. It points straight down, or leans by `tilt` towards +x of the base frame. `free_spin` leaves the
+    turn about its approach to the arm: for round objects and for arms of five joints.
+    """
+
+    kind: Literal["pick_and_place"]
+    tool: str
+    hover: float  # [m]
+    release_height: float  # [m]
+    speed: float  # [m/s]
+    noise: float = 0.0  # [rad]
+    offset: Vector3 = (0.0, 0.0, 0.0)  # [m]
+    approach: Vector3 = (0.0, 0.0, 1.0)
+    grip: Vector3 = (0.0, 1.0, 0.0)
+    tilt: float = 0.0  # [rad]
+    free_spin: bool = False
+    orientation_cost: float = 0.3  # of a radian, where a metre of position costs 1
+    turn_seconds: float = 0.0  # over which the tool turns from its first orientation to the working one
+    opened: float = (
+        0.0  # the gripper's command to let go and to hold, as shares of its range: 0 open, 1 closed
+    )
+    closed: float = 1.0
+    clearance: float = 0.006  # [m] the tool grasps above the object's centre
+    carry: float = 0.04  # [m] above the height of release, on the way there
+    retreat: float = 0.08  # [m] above it afterwards
+    grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
+    grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
+    begin: Begin = dataclasses.field(default_factory=Begin)
+
+    @property
+    def drives_the_link(self) -> bool:
+        """Whether the driven frame is that of the link itself."""
+        frame = (self.offset, self.approach, self.grip)
+        return frame == ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteFile:
+    """Every key of a suite's YAML file."""
+
+    version: int
+    robot: str
+    task: str
+    control_rate: float
+    physics_rate: float
+    episode_seconds: float
+    episodes: int
+    seed: int
+    objects: dict[str, ObjectSpec]
+    placement: dict[str, Placement]
+    success: Success
+    cameras: dict[str, Camera]
+    actuators: Actuators
+    expert: ExpertSpec
+    min_distance: float = 0.0
+    start_noise: float = 0.0
+    settle_seconds: float = 0.3
+    table: Table = Table()
+    distractors: dict[str, ObjectSpec] = dataclasses.field(default_factory=dict)
+    variation: Variation = dataclasses.field(default_factory=Variation)
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite(SuiteFile):
+    """One task, ready to be simulated, with its file's name and path, and its own name among several.
+
+    `objects` are all that lie on the table: the file's, and those of its `distractors` that `variation` asks
+    for; `placement` speaks of the other distractors as well.
+    """
+
+    name: str = ""
+    path: Path = Path()
+    task_name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What `load` is asked for: `so101_pick_orange`, or `droid_panda:can_in_mug`."""
+        return f"{self.name}:{self.task_name}" if self.task_name else self.name
+
+    @property
+    def task_key(self) -> str:
+        """What a record calls the task: its own name, or the suite's where that has a single one."""
+        return self.task_name or self.name
+
+    @property
+    def physics_steps(self) -> int:
+        """Physics steps per control step."""
+        return round(self.physics_rate / self.control_rate)
+
+    @property
+    def max_steps(self) -> int:
+        """Control steps of an episode."""
+        return round(self.episode_seconds * self.control_rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class InitialState:
+    """Where an episode begins: object name -> (x, y, yaw) [m, m, rad]; arm offset [rad] per action joint.
+
+    An engine places every object of `poses` (distractors are objects like the others) and starts the arm at
+    its rest pose plus `arm`. Before it renders this world it multiplies the scene's lights by `light.color`
+    and turns their direction by `light.turn` (`variation.turned`), and moves and turns each camera of
+    `cameras` in the frame it stands in: position + move, `variation.product(quaternion, rotation(turn))`.
+    With None and an empty dictionary it leaves both exactly as they are.
+    """
+
+    episode: int
+    poses: dict[str, tuple[float, float, float]]
+    arm: tuple[float, ...]
+    light: Light | None = None
+    cameras: dict[str, CameraShift] = dataclasses.field(default_factory=dict)
+
+
+def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Suite:
+    """Read and check one task: the suite called `name`, `name:task` where a file holds several, or a path.
+
+    Raises ConfigError with every problem found, one line each, and where `name` holds several tasks.
+    """
+    found = load_tasks(name, overrides, folders)
+    first, *others = found
+    if others:
+        names = ", ".join(task.label for task in found)
+        raise ConfigError(f"suite '{name}' has {len(found)} tasks; say which: {names}")
+    return first
+
+
+def load_tasks(
+    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
+) -> tuple[Suite, ...]:
+    """Every task of a suite, in the file's order; of `name:task` that one alone.
+
+    `overrides` change every task. Raises ConfigError with every problem found, one line each.
+    """
+    file, _, wanted = str(name).partition(":")
+    path = dropin.find("suites", file, folders)
+    names = typed_yaml.layers(path, TASKS)
+    if wanted and wanted not in names:
+        known = f"its tasks are {', '.join(names)}" if names else "it holds a single one, without a name"
+        raise ConfigError(f"{path}: no task '{wanted}'{nearest(wanted, names)} ({known})")
+    chosen = [wanted] if wanted else list(names) or [""]
+    return tuple(_read(path, task, overrides) for task in chosen)
+
+
+def load_file(
+    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
+) -> Suite | dict[str, Suite]:
+    """What a file holds: its one task, or each of several by name. Raises as `load_tasks` does."""
+    found = load_tasks(name, overrides, folders)
+    return {task.task_name: task for task in found} if found[0].task_name else found[0]
+
+
+def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
+    read = typed_yaml.read(path, SuiteFile, overrides, (TASKS, task) if task else None)
+    problems = _problems(read)
+    if problems:
+        where = f"{path}: {TASKS}.{task}" if task else str(path)
+        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
+    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
+    fields["objects"] = {**read.objects, **_asked_for(read)}
+    return Suite(**fields, name=path.stem, path=path, task_name=task)
+
+
+def _problems(suite: SuiteFile) -> list[str]:
+    found = []
+    ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
+    if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
+        found.append(
+            f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
+        )
+    for key, name in (("object", suite.success.object), ("target", suite.success.target)):
+        if name not in suite.objects:
+            found.append(f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}")
+    known = {**suite.objects, **suite.distractors}
+    for name in suite.placement:
+        if name not in known:
+            found.append(f"placement.{name}: no object is called '{name}'{nearest(name, known)}")
+    for name in (*suite.objects, *_asked_for(suite)):
+        if name not in suite.placement:
+            found.append(f"placement: object '{name}' has no placement")
+    found += _variation_problems(suite)
+    for name, place in suite.placement.items():
+        for axis in ("x", "y", "yaw"):
+            low, high = getattr(place, axis)
+            if low > high:
+                found.append(f"placement.{name}.{axis}: lower end {low} is above upper end {high}")
+    if any(low >= high for low, high in zip(suite.success.low, suite.success.high, strict=True)):
+        box = suite.success
+        found.append(f"success: low {box.low} must be below high {box.high} on every axis")
+    for key in ("episodes", "episode_seconds", "control_rate"):
+        if getattr(suite, key) <= 0:
+            found.append(f"{key}: must be above 0, not {getattr(suite, key)}")
+    if suite.success.dwell_seconds >= suite.episode_seconds:
+        found.append("success.dwell_seconds: must be shorter than episode_seconds")
+    if not 0 <= suite.expert.opened < suite.expert.closed <= 1:
+        ends = f"{suite.expert.opened} and {suite.expert.closed}"
+        found.append(
+            f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
+        )
+    found += suite.expert.begin.problems()
+    for name, thing in known.items():
+        if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
+            found.append(f"objects.{name}: mass and sizes must be above 0")
+    if not suite.cameras:
+        found.append("cameras: a suite needs at least one")
+    return found
+
+
+def _asked_for(suite: SuiteFile) -> dict[str, ObjectSpec]:
+    """The distractors that lie on the table: the first so many."""
+    return dict(list(suite.distractors.items())[: max(0, suite.variation.distractors)])
+
+
+def _variation_problems(suite: SuiteFile) -> list[str]:
+    asked, known = suite.variation, suite.distractors
+    found = [
+        f"variation.{field.name}: must be at least 0, not {getattr(asked, field.name)}"
+        for field in dataclasses.fields(asked)
+        if getattr(asked, field.name) < 0
+    ]
+    if asked.distractors > len(known):
+        listed = f"{len(known)} ({', '.join(known)})" if known else "none"
+        found.append(f"variation.distractors: {asked.distractors} asked for, the suite has {listed}")
+    if asked.light >= 1:
+        found.append(f"variation.light: must be below 1, where a light may go out, not {asked.light:g}")
+    found += [f"distractors.{name}: an object has that name" for name in known if name in suite.objects]
+    return found
+
+
+def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:
+    """The state in which `episode` begins: a pure function of (task's label, version, seed, stream, episode).
+
+    `stream` separates demonstrations from evaluation: an evaluated state is never one that was recorded.
+    Objects are drawn uniformly until their centres are `min_distance` apart. What `variation` asks for is
+    drawn from a generator of its own: objects and arm begin where they begin without it.
+    """
+    label = f"{suite.label}/{suite.version}/{suite.seed}/{stream}/{episode}"
+    rng, other = _generator(label), _generator(f"{label}/variation")
+    places = {name: place for name, place in suite.placement.items() if name not in suite.distractors}
+    poses = _scattered(suite, rng, places, {})
+    arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
+    light = draw_light(other, suite.variation.light)
+    cameras = draw_cameras(other, suite.variation, suite.cameras)
+    beside = {name: suite.placement[name] for name in suite.distractors if name in suite.objects}
+    return InitialState(episode, _scattered(suite, other, beside, poses), arm, light, cameras)
+
+
+def _generator(label: str) -> np.random.Generator:
+    return np.random.default_rng(np.frombuffer(hashlib.sha256(label.encode()).digest(), dtype=np.uint32))
+
+
+def _scattered(
+    suite: Suite,
+    rng: np.random.Generator,
+    places: Mapping[str, Placement],
+    there: Mapping[str, tuple[float, float, float]],
+) -> dict[str, tuple[float, float, float]]:
+    """What is `there`, and poses for `places` clear of it and of each other by the suite's `min_distance`."""
+    for _ in range(10_000):
+        poses = {**there, **{name: _draw(rng, place) for name, place in places.items()}}
+        if _spread([pose[:2] for pose in poses.values()]) >= suite.min_distance:
+            return poses
+    raise ConfigError(
+        f"{suite.path}: min_distance {suite.min_distance} leaves no room: 10,000 draws in the ranges of "
+        "`placement` all put two objects closer together"
+    )
+
+
+def _draw(rng: np.random.Generator, place: Placement) -> tuple[float, float, float]:
+    """A pose (x, y, yaw) [m, m, rad], uniform in the ranges."""
+    x, y, yaw = (float(rng.uniform(low, high)) for low, high in (place.x, place.y, place.yaw))
+    return x, y, yaw
+
+
+def initial_states(
+    suite: Suite, episodes: int, joints: int, *, stream: str = "evaluation"
+) -> tuple[InitialState, ...]:
+    """The first `episodes` rows of the table episode -> initial state."""
+    return tuple(initial_state(suite, i, joints, stream=stream) for i in range(episodes))
+
+
+def fingerprint(states: Sequence[InitialState]) -> str:
+    """SHA-256 of a table of initial states: two records with the same one met the same states."""
+    rows = [[s.episode, sorted(s.poses.items()), list(s.arm), *_varied(s)] for s in states]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _varied(state: InitialState) -> list[Any]:
+    """What an episode's light and cameras add to the table's digest: nothing where they do not differ."""
+    if state.light is None and not state.cameras:
+        return []
+    plain = dataclasses.asdict(state)
+    return [plain["light"], sorted(plain["cameras"].items())]
+
+
+def _spread(points: Sequence[Sequence[float]]) -> float:
+    """The smallest distance between any two of the points [m]; infinite for fewer than two."""
+    gaps = [float(np.hypot(a[0] - b[0], a[1] - b[1])) for i, a in enumerate(points) for b in points[i + 1 :]]
+    return min(gaps, default=float("inf"))
+
+
+def target_box(
+    success: Success, target_position: Float[np.ndarray, "3"]
+) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Corners [m] of the box the object's centre must stay in, around the target where it is now."""
+    return target_position + np.asarray(success.low), target_position + np.asarray(success.high)

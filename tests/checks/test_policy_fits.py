@@ -1,0 +1,172 @@
+"""A policy and a suite that do not fit are told apart before the first episode, with both sides."""
+
+import copy
+import dataclasses
+import types
+
+import pytest
+
+from morph_vla import robots
+from morph_vla.checks.policy import doubts, mismatches
+from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.suites.suite import Camera
+
+
+@pytest.fixture(scope="module")
+def real(tiny_run) -> CheckpointPolicy:
+    return CheckpointPolicy(tiny_run.checkpoint, batch=3)
+
+
+@pytest.fixture
+def policy(real):
+    """What the tiny policy says of itself, free to be changed."""
+    return types.SimpleNamespace(
+        robot_name=real.robot_name,
+        trained=copy.deepcopy(real.trained),
+        cameras=dict(real.cameras),
+        image_size=real.image_size,
+    )
+
+
+def only(found: list[str]) -> str:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_checkpoint_fits_the_suite_it_was_recorded_in(real, tiny_suite):
+    assert mismatches(real, tiny_suite) == []
+    assert doubts(real, tiny_suite) == []
+
+
+def test_a_checkpoint_says_what_it_was_trained_with(real, tiny_suite):
+    panda = robots.load("panda")
+    assert real.trained["tasks"] == [tiny_suite.task]
+    assert real.trained["sizes"] == {"exterior": [24, 24], "wrist": [24, 24]}
+    assert real.trained["limits"] == [[joint.lower, joint.upper] for joint in panda.joints]
+    assert len(real.trained["affine"]) == len(real.trained["units"]) == 8
+
+
+def test_an_older_checkpoint_is_not_asked_what_it_cannot_say(policy, tiny_suite):
+    for key in ("tasks", "sizes", "limits", "units", "affine", "urdf_sha256"):
+        del policy.trained[key]
+    assert mismatches(policy, tiny_suite) == []
+    assert doubts(policy, tiny_suite) == []
+    policy.image_size = 96
+    words = "camera '{}': the suite's frames are 24 x 24 pixels and the policy looks at 96; it does not say"
+    found = doubts(policy, tiny_suite)
+    assert [
+        said.startswith(words.format(name)) for name, said in zip(("exterior", "wrist"), found, strict=True)
+    ]
+
+
+def test_robot_and_rate(policy, tiny_suite):
+    other = dataclasses.replace(tiny_suite, robot="so101", control_rate=30.0)
+    assert mismatches(policy, other) == [
+        "robot: the suite has 'so101', the policy drives 'panda'",
+        "control rate: the suite runs at 30 Hz, the policy was trained at 15 Hz",
+    ]
+    assert doubts(policy, other) == []
+
+
+def test_joints_in_another_order(policy, tiny_suite):
+    names = policy.trained["joints"]
+    policy.trained["joints"] = [names[1], names[0], *names[2:]]
+    said = only(mismatches(policy, tiny_suite))
+    assert said.startswith("joints: the suite's robot has panda_joint1, panda_joint2, ")
+    assert "the policy was trained with panda_joint2, panda_joint1, " in said
+
+
+def test_limits_and_units_joint_by_joint(policy, tiny_suite):
+    policy.trained["limits"][2] = [-1.5, 1.5]
+    policy.trained["affine"][0] = [57.29578, 0.0]
+    first, second = mismatches(policy, tiny_suite)
+    assert first == (
+        "units (scale, zero) of joint 'panda_joint1': the suite's robot has (1, 0), the policy was trained "
+        "with (57.2958, 0)"
+    )
+    assert second.startswith("limits [rad or m] of joint 'panda_joint3': the suite's robot has (-2.")
+    assert second.endswith("the policy was trained with (-1.5, 1.5)")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"actions": "deltas"},
+            "actions: the suite takes absolute joint targets, the policy learnt 'deltas' ones; "
+            "did you mean 'delta'? (absolute, delta, velocity)",
+        ),
+        (
+            {"relative": [True] * 7},
+            "actions: the policy says of 7 values whether they are relative, and has 8 joints",
+        ),
+        ({"action_stats": {}}, "normalisation: the policy has no statistics of actions of 'panda'"),
+        (
+            {"state_stats": {"q01": [0.0] * 6, "q99": [1.0] * 6}},
+            "normalisation: the suite's robot has 8 joints, the policy's statistics of states have 6 values",
+        ),
+        (
+            {"action_stats": {"q01": [0.0] * 8, "q99": [float("nan")] * 8}},
+            "normalisation: the policy's statistics of actions hold values that are not finite",
+        ),
+    ],
+)
+def test_actions_and_their_normalisation(policy, tiny_suite, change, words):
+    policy.trained |= change
+    assert only(mismatches(policy, tiny_suite)) == words
+
+
+def sized(suite, width: int, height: int):
+    camera: Camera = dataclasses.replace(suite.cameras["wrist"], width=width, height=height)
+    return dataclasses.replace(suite, cameras={**suite.cameras, "wrist": camera})
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ((24, 24), ""),
+        ((96, 96), ""),  # more pixels are scaled down
+        ((32, 24), "the suite's frames are 32 x 24 pixels, the policy was trained on 24 x 24: another shape"),
+        (
+            (23, 23),
+            "the suite's frames are 23 x 23 pixels, the policy was trained on 24 x 24, and looks at 24",
+        ),
+    ],
+)
+def test_the_size_of_frames(policy, tiny_suite, size, words):
+    found = mismatches(policy, sized(tiny_suite, *size))
+    assert (words in only(found)) if words else found == []
+
+
+def test_frames_larger_than_the_model_looks_at_need_no_more_than_that(policy, tiny_suite):
+    policy.trained["sizes"]["wrist"] = [480, 480]
+    assert mismatches(policy, tiny_suite) == []  # 24 x 24, all that the model sees of 480 x 480
+
+
+def test_a_camera_that_is_not_there(policy, tiny_suite):
+    other = dataclasses.replace(tiny_suite, cameras={"wrist": tiny_suite.cameras["wrist"]})
+    assert only(mismatches(policy, other)) == "camera: the policy needs 'exterior', the suite has wrist"
+
+
+def test_a_text_that_was_not_trained_is_a_doubt(policy, tiny_suite):
+    other = dataclasses.replace(tiny_suite, task="put the cube into the bowl")
+    assert mismatches(policy, other) == []
+    assert only(doubts(policy, other)) == (
+        "text: the suite says 'put the cube into the bowl', the policy was trained with "
+        "'put the cube in the bowl'; did you mean 'put the cube in the bowl'?"
+    )
+
+
+def test_a_start_outside_the_trained_range_is_a_doubt(policy, tiny_suite):
+    policy.trained["state_stats"]["q01"][1] = 3.0
+    policy.trained["state_stats"]["q99"][1] = 4.0
+    said = only(doubts(policy, tiny_suite))
+    assert said.startswith(
+        "normalisation: episodes begin outside of what the policy was trained on: panda_joint2 "
+    )
+    assert said.endswith("(trained on 3 to 4)")
+
+
+def test_a_urdf_that_changed_without_its_joints_is_a_doubt(policy, tiny_suite):
+    policy.trained["urdf_sha256"] = "12" * 32
+    assert "the URDF of 'panda' has changed since training (sha256 " in only(doubts(policy, tiny_suite))

@@ -1,0 +1,441 @@
+"""Recording demonstrations: what lerobot reads back, what is dropped, and what an interruption leaves."""
+
+import concurrent.futures
+import dataclasses
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from morph_vla import robots
+from morph_vla.demonstrations import recording
+from morph_vla.errors import MorphVlaError
+from morph_vla.suites.suite import Suite, load, load_tasks
+
+if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp", "lerobot", "av")):
+    pytest.skip("recording needs the extras 'sim' and 'lerobot'", allow_module_level=True)
+
+from morph_vla.demonstrations import lerobot_writer as record_writer
+from morph_vla.demonstrations.experts import PickAndPlace
+from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.suites.suite import initial_state
+
+ATTEMPTS, PART = 3, 2  # two parts, the second shorter
+TINY = [
+    "expert.begin={rest: 1}",
+    "cameras.exterior.width=34",
+    "cameras.exterior.height=22",
+    "cameras.wrist.width=26",
+]
+TINY += ["cameras.wrist.height=38"]
+
+# lerobot, torch and pyarrow warn of their own and each other's future; nothing here can be done about it.
+pytestmark = [
+    pytest.mark.gl,
+    pytest.mark.filterwarnings("ignore:::(lerobot|torch|torchcodec|torchvision|datasets)"),
+]
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return load("droid_panda:cube_in_bowl", TINY)
+
+
+@pytest.fixture(scope="module")
+def whole(suite, tmp_path_factory) -> tuple[Path, recording.Recording, list[tuple[int, int]]]:
+    """A recording by two worker processes: its folder, its summary and what progress was told."""
+    folder, told = tmp_path_factory.mktemp("whole") / "demos", []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "PART", PART)
+        done = recording.record(suite, folder, ATTEMPTS, workers=2, progress=lambda *now: told.append(now))
+    return folder, done, told
+
+
+class OneThread(concurrent.futures.ThreadPoolExecutor):
+    """Parts are recorded in this process: lerobot is not imported again, and monkeypatches hold."""
+
+    def __init__(self, workers, mp_context, initializer, initargs):
+        del workers, mp_context, initializer  # it would ignore Ctrl-C, which only a main thread may
+        recording._COUNTER, recording._STOP = initargs
+        super().__init__(1)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", OneThread)
+    monkeypatch.setattr(recording, "PART", PART)
+    monkeypatch.setattr(recording, "_COUNTER", None)
+    monkeypatch.setattr(recording, "_STOP", None)
+
+
+def table(folder: Path, *columns: str) -> list[np.ndarray]:
+    """Columns of a dataset's parquet files, in order."""
+    import pyarrow.parquet as parquet
+
+    files = sorted((folder / "data").rglob("*.parquet"))
+    found = []
+    for column in columns:
+        rows = [np.asarray(parquet.read_table(file)[column].to_pylist()) for file in files]
+        found.append(np.concatenate(rows))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- the dataset
+
+
+def test_the_summary_counts_what_is_there(whole, suite):
+    folder, done, told = whole
+    assert done.attempted == ATTEMPTS
+    assert done.episodes + sum(done.failed_clauses.values()) == ATTEMPTS
+    assert done.dropped == ATTEMPTS - done.episodes
+    assert done.episodes >= 2
+    assert (done.suite, done.fps) == (suite.name, 15.0)
+    assert told[0] == (0, ATTEMPTS)
+    assert told[-1] == (ATTEMPTS, ATTEMPTS)
+    assert recording.completed(folder) == done
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["demos"]  # no parts left over
+
+
+def test_lerobot_reads_what_was_recorded(whole, suite):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    folder, done, _ = whole
+    dataset = LeRobotDataset(f"local/{suite.name}", root=folder, video_backend="pyav")
+    info = json.loads((folder / "meta" / "info.json").read_text())
+    assert info["codebase_version"] == "v3.0"
+    assert info["robot_type"] == "panda"
+    assert (len(dataset), dataset.num_episodes, dataset.fps) == (done.frames, done.episodes, 15)
+    joints = [joint.name for joint in robots.load("panda").joints]
+    for key in ("observation.state", "action"):
+        assert dataset.features[key]["names"] == joints
+        assert tuple(dataset.features[key]["shape"]) == (8,)
+    frame: Any = dataset[done.frames - 1]
+    assert frame["task"] == "put the cube in the bowl"
+    assert int(frame["episode_index"]) == done.episodes - 1
+    for name, camera in suite.cameras.items():
+        picture = frame[f"observation.images.{name}"]
+        assert tuple(picture.shape) == (3, camera.height, camera.width)
+        assert 0.0 <= float(picture.min()) < float(picture.max()) <= 1.0
+
+
+def test_the_recorded_frames_are_those_that_were_rendered(whole, suite):
+    """The compressed video, decoded again, is near the frames of a repeated attempt, and in their order."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    folder, done, _ = whole
+    if done.failed_clauses:
+        pytest.skip("an attempt failed; episodes and attempts are not the same numbers")
+    dataset = LeRobotDataset(f"local/{suite.name}", root=folder, video_backend="pyav")
+    engine = MujocoEngine(robots.load("panda"), suite)
+    frames, _ = recording.demonstrate(engine, 0)
+    engine.close()
+    picked = (0, 23, 41)
+    for index in picked:
+        row: Any = dataset[index]
+        stored = {key: np.asarray(value) for key, value in row.items() if key.startswith("obs")}
+        assert stored["observation.state"] == pytest.approx(frames[index]["observation.state"])
+        for key in (f"observation.images.{name}" for name in suite.cameras):
+            decoded = stored[key].transpose(1, 2, 0) * 255
+            apart = {other: np.abs(decoded - frames[other][key]).mean() for other in picked}
+            assert apart[index] < 15  # of 255; colours are stored at half resolution, and frames are tiny
+            assert min(apart, key=lambda other: apart[other]) == index
+
+
+def test_the_actions_are_the_clean_plan(whole, suite):
+    """What was executed was disturbed; what is to be learned is not."""
+    folder, done, _ = whole
+    if done.failed_clauses:
+        pytest.skip("an attempt failed; episodes and attempts are not the same numbers")
+    actions, states, episodes = table(folder, "action", "observation.state", "episode_index")
+    engine = MujocoEngine(robots.load("panda"), suite)
+    for number in range(ATTEMPTS):
+        engine.reset(0, initial_state(suite, number, 8, stream="demonstration"))
+        planned = PickAndPlace(engine).plan(0).actions.astype(np.float32)
+        recorded = actions[episodes == number]
+        assert np.array_equal(recorded[: len(planned)], planned[: len(recorded)])
+        assert np.all(recorded[len(planned) :] == planned[-1])  # held until the dwell is over
+        assert states[episodes == number][0] == pytest.approx(engine.state(0))
+
+
+def test_the_statistics_of_pixels_are_in_the_dataset(whole):
+    folder, done, _ = whole
+    stats = json.loads((folder / "meta" / "stats.json").read_text())
+    red = np.ravel(stats["observation.images.exterior"]["mean"])
+    assert red.shape == (3,)
+    assert np.all((red > 0.05) & (red < 0.95))
+    assert np.ravel(stats["action"]["count"])[0] == done.frames
+    assert {"q01", "q99"} <= set(stats["action"])
+
+
+# -------------------------------------------------------------------------- interruptions and foreign folders
+
+
+def test_an_interrupted_recording_goes_on_to_the_same_result(whole, suite, tmp_path, here):
+    """A finished part is kept, a half one thrown away; and one worker records what two did."""
+    folder, done, _ = whole
+    again, parts = tmp_path / "demos", tmp_path / "demos.parts"
+    parts.mkdir()
+    (parts / "identity").write_text(recording._identity([suite], ATTEMPTS))
+    recording.record_part(suite, parts / "0000", range(PART))
+    first = parts / "0000" / recording.SUMMARY
+    kept = first.stat().st_mtime_ns
+    (parts / "0001.unfinished").mkdir()
+    (parts / "0001.unfinished" / "half.mp4").write_bytes(b"half")
+    told, seen = [], []
+
+    def progress(now: int, total: int) -> None:
+        told.append((now, total))
+        seen.append(first.stat().st_mtime_ns if first.exists() else None)
+
+    resumed = recording.record(suite, again, ATTEMPTS, workers=1, progress=progress)
+    assert told[0] == (PART, ATTEMPTS)
+    assert set(seen) == {kept}
+    assert resumed == done
+    assert not list(again.rglob("half.mp4"))
+    columns = ("action", "observation.state", "episode_index", "timestamp")
+    for one, two in zip(table(folder, *columns), table(again, *columns), strict=True):
+        assert np.array_equal(one, two)
+
+
+def test_a_complete_recording_is_left_as_it_is(whole, suite, monkeypatch):
+    folder, done, _ = whole
+    monkeypatch.setattr(recording, "_record_parts", lambda *_: pytest.fail("recorded again"))
+    assert recording.record(suite, folder, ATTEMPTS) == done
+    elsewhere = dataclasses.replace(suite, path=Path("elsewhere.yaml"), episodes=7)
+    assert recording.record(elsewhere, folder, ATTEMPTS) == done  # neither changes a frame
+
+
+@pytest.mark.parametrize("change", [{"seed": 7}, {"control_rate": 10.0}, {"task": "another"}], ids=str)
+def test_another_recording_in_the_folder_is_kept(whole, suite, change):
+    folder, _, _ = whole
+    with pytest.raises(
+        MorphVlaError,
+        match=re.escape(
+            f"{folder} holds another recording (suite 'droid_panda', 3 attempts); "
+            "give another folder or remove it"
+        ),
+    ):
+        recording.record(dataclasses.replace(suite, **change), folder, ATTEMPTS)
+
+
+def test_more_attempts_are_another_recording(whole, suite):
+    with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts"):
+        recording.record(suite, whole[0], ATTEMPTS + 2)
+
+
+def test_a_foreign_folder_is_not_touched(suite, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "cat.jpg").write_text("cat")
+    sentence = f"{photos} is not empty and no recording of ours; give another folder or remove it"
+    for folder in (photos, photos / "cat.jpg"):
+        with pytest.raises(MorphVlaError, match=re.escape(sentence.replace(str(photos), str(folder)))):
+            recording.record(suite, folder, ATTEMPTS)
+    (tmp_path / "demos.parts").mkdir()
+    (tmp_path / "demos.parts" / "mine.txt").write_text("mine")
+    with pytest.raises(
+        MorphVlaError, match=r"demos\.parts is not ours, and a recording keeps its parts there"
+    ):
+        recording.record(suite, tmp_path / "demos", ATTEMPTS)
+    assert (photos / "cat.jpg").read_text() == "cat"
+    assert (tmp_path / "demos.parts" / "mine.txt").read_text() == "mine"
+
+
+def test_a_frame_that_no_video_can_hold_is_refused(suite, tmp_path):
+    odd = dataclasses.replace(suite.cameras["wrist"], width=31)
+    with pytest.raises(
+        MorphVlaError, match=r"^camera 'wrist' has 31 x 38 pixels; a recording's video needs even numbers$"
+    ):
+        recording.record(dataclasses.replace(suite, cameras={"wrist": odd}), tmp_path / "demos", ATTEMPTS)
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------------------- dropped, and quiet
+
+
+def attempts(outcomes: dict[int, str | None], suite: Suite):
+    """Stands in for `demonstrate`: two frames per attempt, with the clause that failed."""
+
+    def demonstrate(engine, number):
+        del engine
+        frame = {
+            f"observation.images.{name}": np.full((camera.height, camera.width, 3), 10 * number, np.uint8)
+            for name, camera in suite.cameras.items()
+        }
+        vector = np.full(8, number, np.float32)
+        frame |= {"observation.state": vector, "action": vector, "task": suite.task}
+        return [dict(frame), dict(frame)], outcomes[number]
+
+    return demonstrate
+
+
+def test_failed_attempts_are_dropped_and_counted(suite, tmp_path, monkeypatch, here):
+    outcomes = {0: "grasped", 1: "inside", 2: None, 3: "grasped", 4: None}
+    monkeypatch.setattr(recording, "demonstrate", attempts(outcomes, suite))
+    done = recording.record(suite, tmp_path / "demos", 5)
+    assert (done.attempted, done.episodes, done.dropped, done.frames) == (5, 2, 3, 4)
+    assert done.failed_clauses == {"grasped": 2, "inside": 1}
+    actions, episodes = table(tmp_path / "demos", "action", "episode_index")
+    assert actions[:, 0].tolist() == [2, 2, 4, 4]
+    assert episodes.tolist() == [0, 0, 1, 1]
+
+
+def test_nothing_kept_is_said(suite, tmp_path, monkeypatch, here):
+    monkeypatch.setattr(recording, "demonstrate", attempts(dict.fromkeys(range(3), "lifted"), suite))
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^the expert of suite 'droid_panda:cube_in_bowl' failed in all 3 attempts: nothing to keep$",
+    ):
+        recording.record(suite, tmp_path / "demos", 3)
+    assert not (tmp_path / "demos").exists()
+
+
+def test_an_attempt_that_misses_the_criterion_names_its_clause(suite):
+    strict = dataclasses.replace(suite, success=dataclasses.replace(suite.success, max_speed=0.0))
+    engine = MujocoEngine(robots.load("panda"), strict)
+    frames, clause = recording.demonstrate(engine, 0)
+    engine.close()
+    assert clause == "at_rest"
+    assert len(frames) <= suite.max_steps
+
+
+def test_ffmpeg_and_lerobot_are_quiet(suite, tmp_path, monkeypatch, here, capfd):
+    monkeypatch.setattr(recording, "demonstrate", attempts(dict.fromkeys(range(3)), suite))
+    recording.record(suite, tmp_path / "demos", 3)
+    out, err = capfd.readouterr()
+    assert "libx264" not in err
+    assert err.strip() == ""
+    assert out.strip() == ""
+
+
+# ------------------------------------------------------------------------------------ statistics of pixels
+
+
+@settings(max_examples=15)
+@given(
+    frames=st.integers(1, 5),
+    pixels=st.integers(2, 101),
+    spread=st.integers(1, 256),
+    seed=st.integers(0, 2**31),
+)
+def test_statistics_of_pixels_are_lerobots(frames, pixels, spread, seed):
+    from lerobot.datasets.compute_stats import RunningQuantileStats
+
+    rng = np.random.default_rng(seed)
+    low = int(rng.integers(0, 257 - spread))
+    batches = [rng.integers(low, low + spread, (pixels, 3)).astype(np.uint8) for _ in range(frames)]
+    theirs, ours = RunningQuantileStats(), record_writer.PixelStatistics()
+    for batch in batches:
+        theirs.update(batch)
+        ours.update(batch)
+    expected, found = theirs.get_statistics(), ours.get_statistics()
+    assert set(found) == set(expected)
+    for name in ("min", "max", "count"):
+        assert np.array_equal(found[name], expected[name])
+    assert found["mean"] == pytest.approx(expected["mean"], rel=1e-4, abs=1e-3)
+    # Theirs is the root of a difference of float32 sums; where the spread is small, little of it is left.
+    assert found["std"] == pytest.approx(expected["std"], rel=1e-2, abs=0.2)
+    values = np.concatenate(batches)
+    assert found["mean"] == pytest.approx(values.mean(axis=0))
+    assert found["std"] == pytest.approx(values.astype(float).std(axis=0), abs=1e-6)
+    for q in (1, 10, 50, 90, 99):
+        exact = np.quantile(values, q / 100, axis=0, method="inverted_cdf")
+        assert np.array_equal(found[f"q{q:02d}"], exact)
+
+
+def test_quantiles_are_within_a_level_of_lerobots():
+    """Where pixels are many, as in a recording: their bins are interpolated, ours are whole levels."""
+    from lerobot.datasets.compute_stats import RunningQuantileStats
+
+    rng = np.random.default_rng(7)
+    theirs, ours = RunningQuantileStats(), record_writer.PixelStatistics()
+    for _ in range(11):
+        batch = np.clip(rng.normal([60, 120, 200], [30, 50, 20], (4999, 3)), 0, 255).astype(np.uint8)
+        theirs.update(batch)
+        ours.update(batch)
+    expected, found = theirs.get_statistics(), ours.get_statistics()
+    for name in ("q01", "q10", "q50", "q90", "q99"):
+        assert np.abs(found[name] - expected[name]).max() <= 1.0, name
+
+
+def test_statistics_of_nothing_are_refused_as_lerobot_does():
+    with pytest.raises(ValueError, match="Cannot compute statistics for less than 2 vectors"):
+        record_writer.PixelStatistics().get_statistics()
+
+
+def test_lean_gives_back_what_it_replaced():
+    from lerobot.datasets import compute_stats, dataset_writer
+
+    before = compute_stats.RunningQuantileStats, dataset_writer.embed_images
+
+    def inside() -> None:
+        with record_writer.lean():
+            assert compute_stats.RunningQuantileStats is not before[0]
+            assert dataset_writer.embed_images is not before[1]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        inside()
+    assert (compute_stats.RunningQuantileStats, dataset_writer.embed_images) == before
+
+
+def test_lean_leaves_everything_but_pixels_to_lerobot():
+    from lerobot.datasets import compute_stats
+
+    values = np.random.default_rng(3).normal(size=(101, 7)).astype(np.float32)
+    theirs = compute_stats.RunningQuantileStats()
+    with record_writer.lean():
+        ours = compute_stats.RunningQuantileStats()
+        ours.update(values)
+    theirs.update(values)
+    for name, expected in theirs.get_statistics().items():
+        assert np.array_equal(ours.get_statistics()[name], expected)
+
+
+def test_the_progress_line():
+    import time
+
+    line = recording.rate_text(120, 400, time.monotonic() - 20)
+    assert re.fullmatch(r"120/400, [56]\.\d per second, 4[67] s left", line)
+    assert recording.rate_text(0, 400, time.monotonic() - 1) == "0/400, 0.0 per second, inf s left"
+
+
+# ---------------------------------------------------------------------------------------------- several tasks
+
+
+@pytest.mark.parametrize(("tasks", "attempts", "size"), [(1, 7, 3), (3, 11, 2), (2, 5, 50), (3, 3, 1)])
+def test_tasks_share_the_attempts_evenly(tasks, attempts, size):
+    found = recording.shares(tasks, attempts, size)
+    numbers = {task: [n for t, part in found if t == task for n in part] for task in range(tasks)}
+    assert all(own == list(range(len(own))) for own in numbers.values())
+    assert sum(map(len, numbers.values())) == attempts
+    assert max(map(len, numbers.values())) - min(map(len, numbers.values())) <= 1
+    assert all(1 <= len(part) <= size for _, part in found)
+
+
+def test_two_tasks_become_one_dataset(here, tmp_path):
+    tasks = load_tasks("droid_panda", TINY)[:2]
+    done = recording.record(tasks, tmp_path / "both", 3)
+    assert (done.suite, done.attempted, done.episodes) == ("droid_panda", 3, 3)
+    texts = (tmp_path / "both" / "meta" / "tasks.parquet").read_bytes()
+    assert all(task.task.encode() in texts for task in tasks)
+    [index] = table(tmp_path / "both", "task_index")
+    assert set(index) == {0, 1}
+    assert recording.record(tasks, tmp_path / "both", 3) == done
+    with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts\)"):
+        recording.record(tasks[0], tmp_path / "both", 3)
+
+
+def test_what_goes_into_no_single_dataset_is_said(suite, tmp_path):
+    other = dataclasses.replace(suite, task_name="other", control_rate=10.0)
+    words = "droid_panda:cube_in_bowl and droid_panda:other differ in 'control_rate': record them into two"
+    with pytest.raises(MorphVlaError, match=words):
+        recording.record([suite, other], tmp_path / "both", 3)
+    with pytest.raises(MorphVlaError, match="1 attempts cannot be shared by 2 tasks"):
+        recording.record([suite, suite], tmp_path / "both", 1)

@@ -1,0 +1,95 @@
+"""One contract for engines, held against each of them; a broken engine is told in words."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.suites.suite import load
+
+if not importlib.util.find_spec("mujoco"):
+    pytest.skip("the contract's expectations need mujoco's quaternions", allow_module_level=True)
+
+from morph_vla.engines import by_name as engines
+from morph_vla.engines import contract
+from morph_vla.engines.lockstep import OneByOne
+from morph_vla.engines.mujoco.engine import MujocoEngine
+
+SMALL = {
+    "droid_panda:cube_in_bowl": ["exterior", "wrist"],
+    "so101_pick_orange": ["front", "wrist"],
+    "g1_dex1_red_block": ["cam_left_high", "cam_left_wrist", "cam_right_wrist"],
+}
+
+
+def small(name: str):
+    sizes = [f"cameras.{camera}.{side}=32" for camera in SMALL[name] for side in ("width", "height")]
+    return load(name, sizes)
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize("name", SMALL)
+def test_mujoco_keeps_the_contract(name):
+    suite = small(name)
+    assert contract.problems(lambda count: engines.worlds(suite, count, "mujoco")) == []
+
+
+@pytest.mark.gl
+def test_what_an_engine_gets_wrong_is_said():
+    suite = small("droid_panda:cube_in_bowl")
+
+    class Wrong(MujocoEngine):
+        """Joints in another order; a wrist camera that stays; a world that hears its neighbour."""
+
+        heard = 0.0
+
+        def native(self, index):
+            return super().native(index)[[1, 0, *range(2, 8)]]
+
+        def step(self, index, action):
+            Wrong.heard = float(action[0]) if index == 0 else Wrong.heard
+            return super().step(index, np.asarray(action) + (0.01 * Wrong.heard if index == 2 else 0.0))
+
+        def camera_pose(self, index, name):
+            return np.zeros(3), np.eye(3)
+
+    found = contract.problems(lambda count: OneByOne(Wrong(robots.load("panda"), suite, count)))
+    text = "\n".join(found)
+    assert "after reset 'panda_joint1' is 0.6" in text
+    assert "'panda_joint1' was told to move by 0.100 and moved by " in text
+    assert "camera 'wrist' is " in text
+    assert "a world sees what another one is told: " in text
+    assert "a world differs with the number of worlds beside it: " in text
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("isaaclab"), reason="isaaclab is not installed: make test-isaaclab"
+)
+@pytest.mark.parametrize(
+    "name", [name if "droid" in name else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
+)
+def test_isaaclab_keeps_the_contract(name):
+    suite = small(name)
+    assert contract.problems(lambda count: engines.worlds(suite, count, "isaaclab")) == []
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("isaaclab"), reason="isaaclab is not installed: make test-isaaclab"
+)
+@pytest.mark.parametrize(
+    ("options", "physics", "renderer"),
+    [
+        ({"physics": "physx"}, "PhysxCfg", "NewtonWarpRendererCfg"),
+        ({"renderer": "rtx"}, "NewtonCfg", "IsaacRtxRendererCfg"),
+    ],
+)
+def test_isaaclab_configurations_of_isaac_sims_own_engines_are_built(options, physics, renderer):
+    """As far as they can be exercised without Isaac Sim: the installed packages' own classes."""
+    from morph_vla.engines.isaaclab import scene as isaaclab_scene
+
+    suite, chosen = small("droid_panda:cube_in_bowl"), isaaclab_scene.Options(**options)
+    assert type(isaaclab_scene.simulation_cfg(suite, chosen).physics).__name__ == physics
+    scene = isaaclab_scene.scene_cfg(robots.load("panda"), suite, 2, chosen)
+    camera = getattr(scene, f"camera_{isaaclab_scene.prim_name('wrist')}")
+    assert type(camera.renderer_cfg).__name__ == renderer

@@ -1,0 +1,173 @@
+"""Worlds that step together behind a pool's contract, engines by name, and experts in many worlds at once."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.suites.suite import initial_states, load
+
+if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp")):
+    pytest.skip("worlds and their expert need the extra 'sim'", allow_module_level=True)
+
+from morph_vla.demonstrations import check
+from morph_vla.demonstrations.attempts import attempt, attempts
+from morph_vla.engines import by_name as engines
+from morph_vla.engines.isaaclab.assets import boxed, frozen_urdf
+from morph_vla.engines.isaaclab.engine import exposed
+from morph_vla.engines.isaaclab.scene import Options
+from morph_vla.engines.lockstep import LockstepPool, OneByOne
+from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.engines.mujoco.scene import build_spec, mujoco
+from morph_vla.engines.workers import World
+from morph_vla.suites import bodies
+from morph_vla.suites.shapes import parts
+from morph_vla.suites.suite import ObjectSpec
+
+SIZES = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
+
+
+@pytest.fixture(scope="module")
+def suite():
+    return load("droid_panda:cube_in_bowl", [*SIZES, "episode_seconds=1", "settle_seconds=0.1"])
+
+
+@pytest.fixture(scope="module")
+def trio(suite):
+    return MujocoEngine(robots.load("panda"), suite, 3)
+
+
+@pytest.mark.gl
+def test_a_pool_in_lockstep_answers_as_worlds_of_their_own(suite, trio):
+    states, rest = initial_states(suite, 3, 8), trio.robot.to_dataset(trio.robot.rest)
+    rows = [np.stack([rest + 0.01 * (step + world) for step in range(5)]) for world in range(3)]
+    with LockstepPool(OneByOne(trio)) as pool:
+        begun = pool.run({slot: ("begin", states[slot], slot == 1) for slot in (0, 1, 2)})
+        gone = pool.run({slot: ("advance", rows[slot]) for slot in (0, 2)})
+        last = [pool.run({1: ("advance", rows[1])})[1] for _ in range(3)][-1]
+    assert [len(begun[slot].frames) for slot in range(3)] == [0, 1, 0]
+    for slot, answer in gone.items():
+        world = World(MujocoEngine(trio.robot, suite, 1), 0)
+        world.begin(states[slot], False)
+        alone = world.advance(rows[slot])
+        assert alone.progress == answer.progress
+        assert alone.observation is not None
+        assert answer.observation is not None
+        for key, value in alone.observation.items():
+            assert np.array_equal(value, answer.observation[key])
+    assert last.observation is None  # 15 control steps are the episode's second
+    assert last.progress.steps == 15
+    assert pool.waves
+    assert pool.spent["physics_s"] > 0
+
+
+def test_a_pool_in_lockstep_refuses_what_it_cannot_do(suite, trio):
+    pool = LockstepPool(OneByOne(trio))
+    state = initial_states(suite, 1, 8)[0]
+    with pytest.raises(MorphVlaError, match=r"^worlds that step together begin together: some were to begin"):
+        pool.send({0: ("begin", state, False), 1: ("advance", np.zeros((2, 8)))})
+    with pytest.raises(MorphVlaError, match=r"not of \[2, 5\] actions: lower --open-loop to 2$"):
+        pool.send({0: ("advance", np.zeros((5, 8))), 1: ("advance", np.zeros((2, 8)))})
+
+
+def test_the_expert_does_the_same_in_many_worlds_at_once():
+    suite = load("droid_panda:cube_in_bowl", SIZES)
+    engine = MujocoEngine(robots.load("panda"), suite, 3)
+    together = attempts(OneByOne(engine), [4, 0, 7], "evaluation")
+    for number, ended in zip([4, 0, 7], together, strict=True):
+        progress, reading = attempt(MujocoEngine(engine.robot, suite, 1), number, "evaluation")
+        assert isinstance(ended, tuple)
+        assert ended[0] == progress
+        assert np.array_equal(ended[1].object_position, reading.object_position)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("mujocco", r"^no engine is called 'mujocco'; did you mean 'mujoco'\?; there are mujoco, isaaclab$"),
+        (
+            "isaaclab,cuda",
+            r"^engine isaaclab: 'cuda' is no option; options read KEY=VALUE, as device=cuda:0$",
+        ),
+        ("isaaclab,devise=cpu", r"^engine isaaclab has no option 'devise'; did you mean 'device'\?"),
+        ("isaaclab,physics=phisx", r"physics is 'phisx'; did you mean 'physx'\?; it can be newton or physx$"),
+        ("mujoco,device=cpu", r"^engine mujoco has no options, not device$"),
+    ],
+)
+def test_an_engine_that_is_none_is_said(text, sentence):
+    with pytest.raises(MorphVlaError, match=sentence):
+        engines.check(text)
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("isaacsim")), reason="Isaac Sim is installed here")
+def test_physx_and_rtx_want_isaac_sim():
+    with pytest.raises(MorphVlaError, match="physics=physx and renderer=rtx needs Isaac Sim, which is not"):
+        Options("physx", "rtx").check()
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("isaaclab")), reason="Isaac Lab is installed here")
+def test_isaaclab_that_is_not_installed_is_said(suite):
+    with pytest.raises(MissingExtraError, match=r"^engine isaaclab needs Isaac Lab, .* `make test-isaaclab`"):
+        check.check(suite, 1, engine="isaaclab")
+
+
+SHAPES = [
+    ObjectSpec("box", (0.03, 0.05, 0.07), 0.3),
+    ObjectSpec("cylinder", (0.03, 0.11, 0.0), 0.2),
+    ObjectSpec("sphere", (0.023, 0.0, 0.0), 0.1),
+    ObjectSpec("bowl", (0.075, 0.055, 0.006), 0.6),
+    ObjectSpec("plate", (0.055, 0.012, 0.004), 0.4),
+    ObjectSpec("mug", (0.045, 0.075, 0.006), 0.5),
+    ObjectSpec("banana", (0.16, 0.034, 0.025), 0.12),
+    ObjectSpec("open_box", (0.24, 0.19, 0.08), 0.9),
+]
+
+
+@pytest.mark.parametrize("thing", SHAPES, ids=lambda thing: thing.shape)
+def test_mass_centre_and_inertia_are_those_mujoco_finds(suite, thing):
+    import dataclasses
+
+    other = dataclasses.replace(suite, objects={**suite.objects, "cube": thing})
+    model = build_spec(robots.load("panda"), other).compile()
+    body = model.body("cube")
+    mass, centre, matrix = bodies.composed(parts(thing))
+    moments, turn = bodies.principal(matrix)
+    assert mass == pytest.approx(body.mass[0])
+    assert centre == pytest.approx(body.ipos, abs=1e-9)
+    assert sorted(moments) == pytest.approx(sorted(body.inertia), rel=1e-6)
+    axes = bodies.rotation(turn)
+    assert axes @ np.diag(moments) @ axes.T == pytest.approx(matrix, abs=1e-12)
+
+
+def test_boxes_that_stand_for_a_cylinder_have_its_mass_height_and_area():
+    radius, height = 0.03, 0.11
+    made = boxed(parts(ObjectSpec("cylinder", (radius, height, 0.0), 0.2)))
+    assert {part.kind for part in made} == {"box"}
+    assert sum(part.mass for part in made) == pytest.approx(0.2)
+    assert {part.size[2] for part in made} == {height}
+    along = np.random.default_rng(0).uniform(-1.2 * radius, 1.2 * radius, (20_000, 2))
+    inside = np.zeros(len(along), dtype=bool)
+    for part in made:
+        turned = along @ bodies.rotation(part.quaternion)[:2, :2]
+        inside |= (np.abs(turned) <= np.asarray(part.size[:2]) / 2).all(axis=1)
+    area = inside.mean() * (2.4 * radius) ** 2
+    assert area == pytest.approx(np.pi * radius**2, rel=0.02)
+    other = parts(ObjectSpec("sphere", (0.02, 0.0, 0.0), 0.1))
+    assert boxed(other) == list(other)
+
+
+def test_joints_that_no_action_drives_are_fixed_in_the_urdf_that_is_converted():
+    robot = robots.load("g1_dex1")
+    mj = mujoco()
+    model = mj.MjSpec.from_string(frozen_urdf(robot)).compile()
+    assert {model.joint(i).name for i in range(model.njnt)} == {name for name, *_ in robot.drives()}
+
+
+def test_frames_are_brightened_up_to_white_and_stay_as_they_are_at_one():
+    frames = np.arange(2 * 3 * 5 * 3, dtype=np.uint8).reshape(2, 3, 5, 3) * 2
+    assert np.array_equal(exposed(frames, 1.0), frames)
+    bright = exposed(frames, 1.5)
+    assert bright.dtype == np.uint8
+    assert np.array_equal(bright, np.minimum(frames.astype(int) * 3 // 2, 255))

@@ -1,0 +1,481 @@
+"""The embedded engine: what a reset, a step, a reading and a frame promise."""
+
+import dataclasses
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morph_vla import robots
+from morph_vla.engines.engine import Engine, actions_of
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import Robot
+from morph_vla.suites.suite import Camera, InitialState, ObjectSpec, Placement, Suite, initial_state, load
+
+if importlib.util.find_spec("mujoco") is None:  # not importorskip: mujoco reads MUJOCO_GL when it is imported
+    pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)
+
+from morph_vla.engines.mujoco.engine import EGL_REMEDY, MujocoEngine, build_spec, look_at
+from morph_vla.suites.shapes import resting_height
+
+SMALL = [
+    "cameras.exterior.width=34",
+    "cameras.exterior.height=22",
+    "cameras.wrist.width=26",
+    "cameras.wrist.height=38",
+]
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return load("droid_panda:cube_in_bowl", SMALL)
+
+
+@pytest.fixture(scope="module")
+def panda() -> Robot:
+    return robots.load("panda")
+
+
+@pytest.fixture(scope="module")
+def trio(panda, suite):
+    """An engine of three worlds; tests reset what they use."""
+    engine = MujocoEngine(panda, suite, count=3)
+    yield engine
+    engine.close()
+
+
+def state_of(engine: MujocoEngine, episode: int) -> InitialState:
+    return initial_state(engine.suite, episode, len(engine.robot.joints))
+
+
+def everything(engine: MujocoEngine, index: int) -> np.ndarray:
+    data = engine.data(index)
+    return np.concatenate([data.qpos, data.qvel, data.ctrl, data.qacc_warmstart, [data.time]])
+
+
+def wave(step: int) -> np.ndarray:
+    """Actions that move every joint, dataset units."""
+    rest = np.array([0.0, -0.628, 0.0, -2.513, 0.0, 1.885, 0.0, 0.0])
+    return rest + 0.2 * np.sin(0.3 * step + np.arange(8)) * np.array([1.0] * 7 + [0.0])
+
+
+# ------------------------------------------------------------------------------------------ reset and worlds
+
+
+def test_two_engines_agree_to_the_last_bit(panda, suite, trio):
+    other = MujocoEngine(panda, suite)
+    for engine, index in ((trio, 1), (other, 0)):
+        engine.reset(index, state_of(engine, 5))
+        for step in range(11):
+            engine.step(index, wave(step))
+    assert np.array_equal(everything(trio, 1), everything(other, 0))
+
+
+def test_a_reset_leaves_nothing_of_what_came_before(trio):
+    trio.reset(0, state_of(trio, 7))
+    fresh = everything(trio, 0)
+    for step in range(7):
+        trio.step(0, wave(step))
+    assert not np.array_equal(everything(trio, 0), fresh)
+    trio.reset(0, state_of(trio, 7))
+    assert np.array_equal(everything(trio, 0), fresh)
+
+
+def test_a_world_does_not_know_of_the_others(trio):
+    for index in range(3):
+        trio.reset(index, state_of(trio, index))
+    before = [everything(trio, index) for index in range(3)]
+    for step in range(5):
+        trio.step(1, wave(step))
+    trio.reset(2, state_of(trio, 11))
+    assert np.array_equal(everything(trio, 0), before[0])
+    assert not np.array_equal(everything(trio, 1), before[1])
+    assert not np.array_equal(everything(trio, 2), before[2])
+
+
+def test_a_reset_puts_objects_and_arm_where_the_table_says(trio, suite, panda):
+    state = state_of(trio, 13)
+    trio.reset(0, state)
+    for name in ("cube", "bowl"):
+        body, (x, y, yaw) = trio.data(0).body(name), state.poses[name]
+        assert body.xpos[:2] == pytest.approx([x, y], abs=2e-3)
+        assert abs(body.xpos[2] - resting_height(suite.objects[name])) < 2e-3
+        assert body.xquat == pytest.approx([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)], abs=5e-3)
+    start = panda.rest + np.array([*state.arm[:7], 0.0])
+    assert trio.native(0) == pytest.approx(start, abs=5e-3)
+
+
+def test_it_fulfils_the_contract_of_an_engine(trio):
+    engine: Engine = trio
+    assert engine.count == 3
+    methods = [name for name in vars(Engine) if not name.startswith("_")]
+    assert {"reset", "step", "reading", "state", "observe", "close"} <= set(methods)
+    assert all(callable(getattr(trio, name)) for name in methods)
+
+
+# ------------------------------------------------------------------------------------- order, units, motion
+
+
+def test_joints_come_in_the_robots_order(trio, panda):
+    names = [trio.model.joint(int(j)).name for j in trio.model.jnt_dofadr.argsort()]
+    addresses = {name: int(trio.model.joint(name).qposadr[0]) for name in names}
+    assert trio.state_addresses == [addresses[joint.name] for joint in panda.joints]
+
+
+def test_the_state_is_in_the_datasets_units(trio, panda):
+    trio.reset(0, state_of(trio, 0))
+    state = trio.state(0)
+    assert state.dtype == np.float32
+    assert state.shape == (8,)
+    assert state[:7] == pytest.approx(trio.native(0)[:7], abs=1e-6)
+    assert state[7] == pytest.approx(0.0, abs=0.02)  # open
+    assert trio.reading(0).opening == pytest.approx(1.0, abs=0.02)
+    closed = np.asarray(panda.to_dataset(panda.rest), dtype=np.float64)
+    closed[7] = 1.0
+    for _ in range(17):
+        trio.step(0, closed)
+    assert trio.state(0)[7] == pytest.approx(1.0, abs=0.02)
+    assert trio.reading(0).opening == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("joint", range(7))
+def test_a_step_moves_each_joint_towards_its_target(trio, panda, joint):
+    trio.reset(0, state_of(trio, 3))
+    hold = trio.state(0).astype(np.float64)
+    target = hold.copy()
+    target[joint] += 0.1
+    trio.step(0, target)
+    first = trio.state(0)
+    assert 0.0 < first[joint] - hold[joint] < 0.11
+    for _ in range(14):
+        trio.step(0, target)
+    assert trio.state(0) == pytest.approx(target, abs=0.02)
+
+
+def test_a_target_beyond_a_limit_is_held_at_the_limit(trio, panda):
+    trio.reset(0, state_of(trio, 3))
+    trio.step(0, np.full(8, 99.0))
+    upper = [joint.upper for joint in panda.joints[:7]]
+    assert trio.data(0).ctrl[:7] == pytest.approx(upper)
+    assert trio.data(0).ctrl[7:] == pytest.approx([0.0, 0.0])  # both fingers closed, not past it
+
+
+def test_both_fingers_follow_the_one_action(trio):
+    trio.reset(0, state_of(trio, 3))
+    action = trio.state(0).astype(np.float64)
+    action[7] = 0.5
+    for _ in range(13):
+        trio.step(0, action)
+    fingers = [trio.data(0).joint(f"panda_finger_joint{i}").qpos[0] for i in (1, 2)]
+    assert fingers == pytest.approx([0.02, 0.02], abs=1e-3)
+
+
+def test_the_arm_does_not_sag(trio):
+    trio.reset(0, state_of(trio, 3))
+    hold = trio.state(0).astype(np.float64)
+    for _ in range(31):
+        trio.step(0, hold)
+    assert trio.state(0)[:7] == pytest.approx(hold[:7], abs=2e-3)
+
+
+def test_physics_that_diverges_is_said(trio):
+    trio.reset(0, state_of(trio, 3))
+    trio.data(0).joint("cube/free").qvel[:] = 2000.0
+    with pytest.raises(MorphVlaError, match="the physics diverged: a joint or object moves faster than 1000"):
+        trio.step(0, wave(0))
+    trio.reset(0, state_of(trio, 3))  # contained: the world is as good as new
+    assert np.isfinite(everything(trio, 0)).all()
+
+
+# --------------------------------------------------------------------------------------------- the readings
+
+
+def test_a_cube_lying_in_the_bowl_is_at_rest_by_a_margin(trio, suite, record_property):
+    """The suite's thresholds must tell lying from moving: measured here, and named in the YAML file."""
+    state = state_of(trio, 2)
+    trio.reset(0, state)
+    free = trio.data(0).joint("cube/free")
+    x, y, _ = state.poses["bowl"]
+    free.qpos[:3] = [x + 0.01, y - 0.005, 0.06]
+    hold = trio.state(0).astype(np.float64)
+    for _ in range(31):  # fall, and lie still
+        trio.step(0, hold)
+    readings = [trio.step(0, hold) for _ in range(31)]
+    speed, spin = max(one.speed for one in readings), max(one.spin for one in readings)
+    record_property("resting_speed_m_s", speed)
+    record_property("resting_spin_rad_s", spin)
+    print(f"resting in the bowl: {speed:.2g} m/s, {spin:.2g} rad/s")
+    assert speed < suite.success.max_speed / 10
+    assert spin < suite.success.max_spin / 10
+    low, high = np.asarray(suite.success.low), np.asarray(suite.success.high)
+    inside = readings[-1].object_position - readings[-1].target_position
+    assert np.all(low + 0.005 < inside)
+    assert np.all(inside < high - 0.005)
+    assert not readings[-1].touching
+
+
+def test_speed_and_spin_are_the_objects_own(trio):
+    trio.reset(0, state_of(trio, 2))
+    free = trio.data(0).joint("cube/free")
+    free.qpos[2] = 0.5
+    free.qvel[:] = [0.3, -0.4, 0.0, 0.0, 0.0, 1.7]
+    trio._mj.mj_forward(trio.model, trio.data(0))
+    assert trio.reading(0).speed == pytest.approx(0.5)
+    assert trio.reading(0).spin == pytest.approx(1.7)
+    assert trio.reading(0).object_position[2] == pytest.approx(0.5)
+
+
+def test_fingers_that_touch_are_told_apart(trio):
+    """The cube between the open fingers touches neither; between closed ones, both."""
+    trio.reset(0, state_of(trio, 2))
+    hold = trio.state(0).astype(np.float64)
+    tool = trio.data(0).body(trio.suite.expert.tool)
+    free = trio.data(0).joint("cube/free")
+    pose = [*tool.xpos, *tool.xquat]
+    free.qpos[:], free.qvel[:] = pose, 0.0
+    trio._mj.mj_forward(trio.model, trio.data(0))
+    assert not trio.reading(0).touching
+    hold[7] = 1.0
+    reading = trio.reading(0)
+    for _ in range(5):
+        for _ in range(4):
+            free.qpos[:], free.qvel[:] = pose, 0.0
+            trio._mj.mj_forward(trio.model, trio.data(0))
+        reading = trio.step(0, hold)
+    assert reading.touching
+    assert reading.grasping
+    assert 0.2 < reading.opening < 0.8
+
+
+# ----------------------------------------------------------------------------------------------- the cameras
+
+
+@pytest.mark.gl
+def test_frames_are_rgb_of_the_size_that_was_asked(trio, suite):
+    trio.reset(0, state_of(trio, 2))
+    seen = trio.observe(0)
+    assert sorted(seen) == ["images/exterior", "images/wrist", "prompt", "robot", "state"]
+    assert seen["prompt"] == "put the cube in the bowl"
+    assert seen["robot"] == "panda"
+    assert np.array_equal(seen["state"], trio.state(0))
+    for name, camera in suite.cameras.items():
+        frame = seen[f"images/{name}"]
+        assert frame.dtype == np.uint8
+        assert frame.shape == (camera.height, camera.width, 3)
+        assert frame.std() > 10
+    # The cube is red, the bowl blue: channels in this order.
+    exterior = seen["images/exterior"].astype(int)
+    assert ((exterior[..., 0] > 120) & (exterior[..., 1] < 60)).any()
+    assert ((exterior[..., 2] > 120) & (exterior[..., 0] < 80)).any()
+
+
+@pytest.mark.gl
+def test_worlds_and_repeats_render_what_is_there(trio):
+    trio.reset(0, state_of(trio, 2))
+    trio.reset(1, state_of(trio, 2))
+    trio.reset(2, state_of(trio, 5))
+    frames = [trio.render(index, "exterior") for index in (0, 1, 2, 0)]
+    assert np.array_equal(frames[0], frames[1])
+    assert np.array_equal(frames[0], frames[3])
+    assert not np.array_equal(frames[0], frames[2])
+
+
+@pytest.mark.gl
+def test_the_wrist_camera_rides_on_the_hand(trio):
+    trio.reset(0, state_of(trio, 2))
+    data = trio.data(0)
+
+    def in_the_hand() -> np.ndarray:
+        trio._mj.mj_forward(trio.model, data)
+        hand, camera = data.body("panda_hand"), data.camera("wrist")
+        return hand.xmat.reshape(3, 3).T @ (camera.xpos - hand.xpos)
+
+    before, seen = in_the_hand(), trio.render(0, "wrist")
+    place, still = data.camera("wrist").xpos.copy(), data.camera("exterior").xpos.copy()
+    assert before == pytest.approx(trio.suite.cameras["wrist"].position)
+    for _ in range(11):
+        trio.step(0, wave(3))
+    assert in_the_hand() == pytest.approx(before)
+    assert np.linalg.norm(data.camera("wrist").xpos - place) > 0.03
+    assert data.camera("exterior").xpos == pytest.approx(still)
+    assert not np.array_equal(trio.render(0, "wrist"), seen)
+
+
+@pytest.mark.gl
+def test_a_camera_larger_than_mujocos_buffer_renders(panda, suite):
+    wide = dataclasses.replace(
+        suite, cameras={"wide": Camera((1.0, 0.0, 0.6), (0.4, 0.0, 0.0), 42.0, 743, 499)}
+    )
+    engine = MujocoEngine(panda, wide)
+    assert engine.render(0, "wide").shape == (499, 743, 3)
+    engine.close()
+
+
+def test_a_camera_on_an_unknown_link_is_refused(panda, suite):
+    wrist = dataclasses.replace(suite.cameras["wrist"], link="panda_hnad")
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^camera 'wrist': the robot has no link 'panda_hnad'; did you mean 'panda_hand'\?$",
+    ):
+        build_spec(panda, dataclasses.replace(suite, cameras={"wrist": wrist}))
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ImportError, AttributeError, OSError])
+def test_a_machine_without_egl_is_told_what_to_install(panda, suite, monkeypatch, kind):
+    engine = MujocoEngine(panda, suite)
+
+    def no_renderer(*_):
+        raise kind("no display")
+
+    monkeypatch.setattr(engine._mj, "Renderer", no_renderer)
+    with pytest.raises(MorphVlaError) as caught:
+        engine.render(0, "exterior")
+    assert str(caught.value) == f"{EGL_REMEDY} (no display)"
+    assert "apt-get install libegl1 libgl1-mesa-dri" in EGL_REMEDY
+
+
+WITHOUT_LIBEGL = """
+import ctypes
+load = ctypes.CDLL.__init__
+def refuse(self, name, *rest, **named):
+    if name and "EGL" in str(name):
+        raise OSError(f"{name}: cannot open shared object file")
+    return load(self, name, *rest, **named)
+ctypes.CDLL.__init__ = refuse
+from morph_vla.errors import MorphVlaError
+from morph_vla.engines.mujoco.engine import look_at
+try:
+    look_at((1.0, 0.0, 1.0), (0.0, 0.0, 0.0))
+except MorphVlaError as error:
+    print(error)
+"""
+
+NOT_CLOSED = """
+from morph_vla import robots
+from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.suites.suite import load
+engine = MujocoEngine(robots.load("panda"), load("droid_panda:cube_in_bowl"))
+print(engine.render(0, "wrist").shape)
+"""
+
+
+def in_a_new_process(code: str) -> subprocess.CompletedProcess:
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="EGL is Linux's")
+def test_so_is_one_where_mujoco_cannot_even_be_imported():
+    assert in_a_new_process(WITHOUT_LIBEGL).stdout.startswith(EGL_REMEDY)
+
+
+@pytest.mark.gl
+def test_an_engine_that_was_not_closed_ends_quietly():
+    ended = in_a_new_process(NOT_CLOSED)
+    assert ended.stdout == "(96, 96, 3)\n"
+    assert ended.stderr == ""
+
+
+@pytest.mark.gl
+def test_a_closed_engine_renders_again_when_asked(panda, suite):
+    engine = MujocoEngine(panda, suite)
+    first = engine.render(0, "exterior")
+    engine.close()
+    engine.close()
+    assert np.array_equal(engine.render(0, "exterior"), first)
+    engine.close()
+
+
+# --------------------------------------------------------------------------------------------------- look_at
+
+POINT = st.tuples(*[st.floats(-2, 2)] * 3)
+
+
+def axes(quaternion: list[float]) -> np.ndarray:
+    """Columns: x (right), y (up), z (back) of the camera in its frame."""
+    w, x, y, z = quaternion
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+@given(eye=POINT, target=POINT)
+def test_a_camera_looks_at_its_target_and_stands_level(eye, target):
+    back = np.subtract(eye, target)
+    if np.linalg.norm(back) < 1e-3:
+        return
+    back = back / np.linalg.norm(back)
+    quaternion = look_at(eye, target)
+    assert np.linalg.norm(quaternion) == pytest.approx(1.0)
+    right, up, behind = axes(quaternion).T
+    assert behind == pytest.approx(back, abs=1e-6)
+    if abs(back[2]) < 0.999:
+        assert right[2] == pytest.approx(0.0, abs=1e-6)
+        assert up[2] > 0.0
+    else:
+        assert right[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_camera_that_looks_straight_down_has_x_at_the_top():
+    assert axes(look_at((0.4, 0.0, 1.0), (0.4, 0.0, 0.0)))[:, 1] == pytest.approx([1.0, 0.0, 0.0])
+
+
+def test_a_camera_that_looks_at_itself_is_refused():
+    with pytest.raises(
+        MorphVlaError, match=r"a camera at \(1\.0, 2\.0, 3\.0\) cannot look at its own position"
+    ):
+        look_at((1.0, 2.0, 3.0), (1.0, 2.0, 3.0))
+
+
+# ----------------------------------------------------------------------------------- objects and the policy
+
+
+def test_a_cylinder_stands_on_its_base(panda, suite):
+    can = ObjectSpec("cylinder", (0.03, 0.11, 0.0), 0.2)
+    place = Placement((0.5, 0.5), (-0.3, -0.3))
+    more = dataclasses.replace(
+        suite, objects={**suite.objects, "can": can}, placement={**suite.placement, "can": place}
+    )
+    engine = MujocoEngine(panda, more)
+    engine.reset(0, state_of(engine, 0))
+    assert engine.data(0).body("can").xpos == pytest.approx([0.5, -0.3, 0.055], abs=2e-3)
+
+
+def test_masses_are_those_of_the_suite(trio, suite):
+    for name, thing in suite.objects.items():
+        assert trio.model.body(name).mass[0] == pytest.approx(thing.mass)
+
+
+def test_an_answer_is_cut_to_the_robots_joints():
+    actions = actions_of({"actions": np.ones((5, 11))}, 7)
+    assert actions.shape == (5, 7)
+    assert actions.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ({"action": 1}, r"the policy's answer has no 'actions' \(got \['action'\]\)"),
+        ([1.0], r"the policy's answer has no 'actions' \(got list\)"),
+        (
+            {"actions": np.ones((5, 6))},
+            r"the policy's actions have shape \(5, 6\); expected \(horizon, 7\), one column per joint",
+        ),
+        ({"actions": np.ones(7)}, r"the policy's actions have shape \(7,\); expected \(horizon, 7\)"),
+        ({"actions": np.ones((0, 7))}, r"the policy's actions have shape \(0, 7\); expected \(horizon, 7\)"),
+        ({"actions": np.full((3, 7), np.nan)}, "the policy's actions hold 21 values that are not finite"),
+    ],
+)
+def test_an_answer_that_is_none_is_described(answer, sentence):
+    with pytest.raises(MorphVlaError, match=f"^{sentence}"):
+        actions_of(answer, 7)

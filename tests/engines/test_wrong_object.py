@@ -1,0 +1,53 @@
+"""Only the suite's own object counts: another one in the target is none of the criterion's affair."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.engines import success as criterion
+from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.suites.suite import InitialState
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_suite):
+    """The demo's scene with a second cube of the same size and colour."""
+    suite = dataclasses.replace(
+        tiny_suite,
+        objects={**tiny_suite.objects, "decoy": tiny_suite.objects["cube"]},
+        placement={**tiny_suite.placement, "decoy": tiny_suite.placement["cube"]},
+    )
+    made = MujocoEngine(robots.load(suite.robot), suite)
+    yield made
+    made.close()
+
+
+def outcome(engine: MujocoEngine, inside: str, outside: str) -> tuple[criterion.Progress, str | None]:
+    """One second with the gripper open and away, `inside` lying in the bowl."""
+    poses = {inside: (0.5, 0.15, 0.0), outside: (0.5, -0.15, 0.0), "bowl": (0.5, 0.15, 0.0)}
+    engine.reset(0, InitialState(0, poses, (0.0,) * 8))
+    suite, robot = engine.suite, engine.robot
+    opened = robot.to_dataset(np.asarray(robot.rest, float))
+    opened[-1] = robot.to_dataset(np.array([j.opened if j.is_gripper else 0.0 for j in robot.joints]))[-1]
+    reading = engine.reading(0)
+    progress = criterion.begin(reading)
+    for _ in range(round(suite.control_rate)):
+        reading = engine.step(0, opened)
+        progress = criterion.update(progress, reading, suite.success, suite.control_rate)
+    return progress, criterion.failed_clause(progress, reading, suite.success)
+
+
+def test_the_wrong_object_in_the_target_is_no_success(engine):
+    progress, clause = outcome(engine, inside="decoy", outside="cube")
+    assert progress.success_step is None
+    assert progress.longest[0] == 0  # not inside for a single step
+    assert clause == "reached"
+
+
+def test_the_right_object_there_is_one(engine):
+    """The same script with the two exchanged: what the test above could have missed."""
+    progress, clause = outcome(engine, inside="cube", outside="decoy")
+    assert progress.success_step is not None
+    assert clause is None

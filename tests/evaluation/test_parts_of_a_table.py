@@ -1,0 +1,141 @@
+"""Rows of the table: halves that merge into the whole, tables that grow, and stopping when decided."""
+
+import json
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import journal
+from morph_vla.evaluation.rollout import Settings, evaluate
+from morph_vla.results.merging import merge
+from morph_vla.results.sequential import stopper
+from morph_vla.suites.suite import initial_state
+
+ABOUT = {"name": "still", "checkpoint": None, "step": 5, "sha256": "0123"}
+
+
+class Still:
+    """Holds the arm where it rests; remembers which episodes it was asked about."""
+
+    def __init__(self):
+        panda = robots.load("panda")
+        self.rest = panda.to_dataset(panda.rest).astype(np.float32)
+        self.episodes: set[int] = set()
+
+    def infer(self, observation):
+        self.episodes.add(observation["episode"])
+        return {"actions": np.tile(self.rest, (5, 1))}
+
+
+def run(suite, policy, settings: dict, **more):
+    return evaluate(suite, policy, Settings(workers=1, groups=1, **settings), about=ABOUT, **more)
+
+
+@pytest.fixture(scope="module")
+def short(tiny_suite):
+    import dataclasses
+
+    success = dataclasses.replace(tiny_suite.success, dwell_seconds=0.1)
+    return dataclasses.replace(tiny_suite, episode_seconds=0.4, success=success)
+
+
+@pytest.fixture(scope="module")
+def whole(short):
+    return run(short, Still(), {"episodes": 5, "parallel": 2, "videos": 0})
+
+
+@pytest.fixture(scope="module")
+def halves(short, tmp_path_factory):
+    folders = [tmp_path_factory.mktemp("half") for _ in range(2)]
+    rows = [{"episodes": 3}, {"first": 2, "episodes": 3}]  # row 2 is in both
+    records = [
+        run(short, Still(), {"parallel": 2, "videos": 1, **own}, folder=folder)
+        for own, folder in zip(rows, folders, strict=True)
+    ]
+    return list(zip(folders, records, strict=True))
+
+
+def test_a_part_of_the_table_has_the_tables_own_states_and_says_which_rows(short, halves):
+    (_, first), (_, second) = halves
+    assert [t["episode"] for t in first["trials"]] == [0, 1, 2]
+    assert [t["episode"] for t in second["trials"]] == [2, 3, 4]
+    assert (first["rows"], second["rows"]) == ([0, 3], [2, 5])
+    expected = initial_state(short, 4, 8).poses
+    assert second["trials"][2]["initial"] == {name: list(pose) for name, pose in expected.items()}
+    assert [t["video"] for t in second["trials"]] == ["videos/002.mp4", None, None]  # the first of the part
+
+
+def test_two_halves_merge_into_what_one_evaluation_writes(whole, halves):
+    merged = merge({str(folder): record for folder, record in halves})
+    for key in ("schema", "suite", "policy", "engine", "open_loop", "rows"):
+        assert merged[key] == whole[key]
+    assert [{**trial, "video": None} for trial in merged["trials"]] == whole["trials"]
+    assert merged["summary"] == whole["summary"]
+    unfinished = {str(folder): journal.read(folder) or {} for folder, _ in halves}
+    assert merge(unfinished)["trials"] == merged["trials"]
+
+
+def test_a_table_grows_without_running_an_episode_twice(short, halves, whole, tmp_path):
+    run(short, Still(), {"episodes": 3, "parallel": 2, "videos": 0}, folder=tmp_path)
+    policy = Still()
+    record = run(short, policy, {"episodes": 5, "parallel": 2, "videos": 0}, folder=tmp_path)
+    assert policy.episodes == {3, 4}
+    assert record["trials"] == whole["trials"]
+    again = Still()
+    shorter = run(short, again, {"episodes": 2, "parallel": 2, "videos": 0}, folder=tmp_path)
+    assert again.episodes == set()
+    assert shorter["trials"] == whole["trials"][:2]
+
+
+def beaten(short, rows: int) -> dict:
+    """A record in which every episode succeeds."""
+    trials = [
+        {
+            "task": "cube_in_bowl",
+            "episode": i,
+            "success": True,
+            "ended": "success",
+            "initial": {name: list(pose) for name, pose in initial_state(short, i, 8).poses.items()},
+        }
+        for i in range(rows)
+    ]
+    return {"suite": {"name": short.name, "version": short.version, "seed": short.seed}, "trials": trials}
+
+
+def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(short, tmp_path):
+    facts = {"name": short.name, "version": short.version, "seed": short.seed}
+    stop = stopper(beaten(short, 19), facts, "cube_in_bowl")
+    settings = {"episodes": 19, "parallel": 3, "videos": 0}
+    record = run(short, Still(), settings, folder=tmp_path, stop=stop)
+    episodes = [trial["episode"] for trial in record["trials"]]
+    assert episodes == list(range(len(episodes)))  # no gap: what was begun is counted
+    assert 11 <= len(episodes) <= 11 + 2  # 11 pairs decide, up to two more were under way
+    assert record["summary"]["trials"] == len(episodes)
+    assert record["rows"] == [0, 19]
+    reason = record["stopped"].pop("reason")
+    assert record["stopped"] == {"episodes": len(episodes), "of": 19}
+    assert reason.startswith("decided: the earlier one is better (from episode 11 on;")
+    json.dumps(record)
+
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    policy = Still()
+    assert run(short, policy, settings, folder=tmp_path, stop=stop)["trials"] == record["trials"]
+    assert policy.episodes == set()
+    rest = Still()
+    assert "stopped" not in run(short, rest, settings, folder=tmp_path)  # asked for all of it, it goes on
+    assert rest.episodes == set(range(len(episodes), 19))
+
+
+def test_what_cannot_be_decided_against_is_refused_before_the_first_episode(short):
+    facts = {"name": short.name, "version": short.version, "seed": short.seed}
+    with pytest.raises(MorphVlaError, match="the same initial states, and the seeds differ: 20264 and 5"):
+        stopper(beaten(short, 3), {**facts, "seed": 5}, "cube_in_bowl")
+    with pytest.raises(MorphVlaError, match="has no episode of task 'can_in_mug'"):
+        stopper(beaten(short, 3), facts, "can_in_mug")
+
+
+def test_a_row_before_the_first_is_refused(short):
+    with pytest.raises(MorphVlaError, match="the first row of the table is 0, not -1"):
+        run(short, Still(), {"first": -1})

@@ -1,0 +1,474 @@
+"""The report is one closed page: balanced, escaped, complete, its numbers those of `statistics`."""
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_records import JOINTS, PNG, attention_over, demo, evaluation, of_tasks, several_of_tasks
+
+from morph_vla import report
+from morph_vla.errors import MorphVlaError
+from morph_vla.report.markup import bracket, percent, points
+from morph_vla.results import statistics
+from morph_vla.results.comparison import compare
+
+VOID = {"meta", "img", "br", "hr", "col"}
+
+
+class Page(HTMLParser):
+    """The page as a list of (tag, attributes), its visible words, and every unbalanced tag."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words, self.unbalanced, self.declared = "", [], ""
+        self._open: list[str] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+        self.unbalanced += self._open
+
+    def handle_decl(self, decl: str):
+        self.declared = decl
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"<{tag}> repeats an attribute"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str):
+        if not self._open or self._open.pop() != tag:
+            self.unbalanced.append(f"/{tag}")
+
+    def handle_data(self, data: str):
+        if not self._open or self._open[-1] not in ("style", "script"):
+            self.words += data + " "
+
+    def all(self, tag: str, class_: str | None = None) -> list[dict[str, str | None]]:
+        found = [attributes for name, attributes in self.tags if name == tag]
+        return [a for a in found if class_ is None or class_ in (a.get("class") or "").split()]
+
+
+def written(folder: Path, record: dict) -> Page:
+    path = report.write(folder, record)
+    assert path == folder / "report.html"
+    return Page(path)
+
+
+def assert_closed(page: Page):
+    """Balanced, and nothing in it leads out of the file."""
+    assert page.declared == "doctype html"
+    assert page.unbalanced == []
+    assert "://" not in page.source
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "base", "form", "use")
+        for name in ("src", "href", "poster", "srcset", "action", "data", "xlink:href"):
+            assert re.match(r"#|data:(image|video)/", attributes.get(name) or "#"), (tag, name)
+    assert re.findall(r"url\((?!#)|@import", page.source) == []
+
+
+# --- the whole page
+
+
+def test_a_demo_is_one_closed_page_with_every_part(tmp_path: Path):
+    page = written(tmp_path, demo(tmp_path))
+    assert_closed(page)
+    assert re.findall(r"<h2>(.*?)</h2>", page.source) == [
+        "Success",
+        "How the trials ended",
+        "The trained policy, episode by episode",
+        "The untrained policy, episode by episode",
+        "Training",
+        "The body: panda",
+        "Attention between joints",
+        "How this was made",
+    ]
+    titles = [attributes["aria-label"] or "" for attributes in page.all("svg") if "aria-label" in attributes]
+    expected = {"Success rate": 1, "Training: loss": 1, "Attention in layer": 3, "Initial x and y": 4}
+    assert {begins: sum(title.startswith(begins) for title in titles) for begins in expected} == expected
+    assert [image["alt"] for image in page.all("img")] == ["Joint graph of panda"]
+    for words in (
+        "750",
+        "757",
+        "43\u202f007",
+        "350\u202f110",
+        "2 cores",
+        "morph-vla demo",
+        "3 min 32 s",
+        "3.12.1",
+    ):
+        assert words in page.words
+    assert "Not in this record" not in page.words
+
+
+def test_the_numbers_are_those_of_statistics(tmp_path: Path):
+    record = demo(tmp_path)
+    page = written(tmp_path, record)
+    before, after = (statistics.summarise(one["trials"]) for one in record["evaluations"])
+    difference = compare(*record["evaluations"])
+    bounds = bracket(after["low"], after["high"])
+    assert f"The trained policy succeeds in 9 of 11 trials: 81.8% {bounds}" in page.words
+    for summary in (before, after):
+        assert percent(summary["rate"]) in page.words
+        assert bracket(summary["low"], summary["high"]) in page.words
+        assert f"± {100 * summary['half_width']:.1f}" in page.words
+    seconds = after["time_to_success_s"]
+    assert f"{seconds['median']:.2f} s" in page.words
+    assert f"[{seconds['low']:.2f}, {seconds['high']:.2f}] s" in page.words
+    bounds = f"[{points(difference['low'])}, {points(difference['high'])}]"
+    assert f"{points(difference['difference'])} percentage points, 95% interval {bounds}" in page.words
+    assert "On the same 11 initial states: both 0, only trained 9, only untrained 1, neither 1" in page.words
+    assert f"p\u00a0=\u00a0{difference['paired']['p_value']:.4f}" in page.words
+
+
+def test_every_episode_is_there_once_and_opens_its_video(tmp_path: Path):
+    page = written(tmp_path, demo(tmp_path))
+    clips = {figure["id"]: figure for figure in page.all("figure", "clip")}
+    for place, outcomes in enumerate(("fffffffsfff", "ssssfssesss")):
+        cells = [a for a in page.all("a", "cell") if a["data-line"] == f"says-{place}"]
+        assert [cell["href"] for cell in cells] == [f"#clip-{place}-{episode}" for episode in range(11)]
+        names = {"s": "success", "f": "failure", "e": "error"}
+        assert [(cell["class"] or "").split()[1] for cell in cells] == [names[letter] for letter in outcomes]
+        assert all((cell["href"] or "")[1:] in clips for cell in cells)
+    assert {"says-0", "says-1"} <= {attributes.get("id") for attributes in page.all("p")}
+    assert len(page.all("video")) == len(clips) == 22
+    assert all({"controls", "muted", "loop"} <= video.keys() for video in page.all("video"))
+    open_at_once = [str(name) for name, figure in clips.items() if "extra" not in (figure["class"] or "")]
+    assert sorted(open_at_once) == ["clip-0-0", "clip-0-1", "clip-0-7"] + [
+        f"clip-1-{i}" for i in (0, 1, 2, 3, 4, 7)
+    ]
+    words = "Episode 4: failed, touched it, did not grasp it"
+    first = next(video for video in page.all("video") if video["aria-label"] == words)
+    assert base64.b64decode((first["src"] or "").partition("base64,")[2]) == b"not really a video" * 5
+
+
+def test_ids_are_unique_and_labels_stand_on_every_picture(tmp_path: Path):
+    page = written(tmp_path, demo(tmp_path))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for attributes in page.all("svg"):
+        assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
+    assert all(attributes.get("alt") for attributes in page.all("img"))
+    assert page.all("html") == [{"lang": "en"}]
+
+
+def test_a_single_evaluation_needs_no_files(tmp_path: Path):
+    page = written(tmp_path, evaluation("sfsfe"))
+    assert_closed(page)
+    assert "The trained policy succeeds in 2 of 5 trials" in page.words
+    cells = page.all("button", "cell")
+    assert [cell["data-says"] for cell in cells] == [
+        "Episode 0: success after 3.1 s",
+        "Episode 1: failed, not inside the target",
+        "Episode 2: success after 3.4 s",
+        "Episode 3: failed, not inside the target",
+        "Episode 4: error, the engine's state is not finite",
+    ]
+    assert "Training" not in re.findall(r"<h2>(.*?)</h2>", page.source)
+
+
+def test_several_evaluations_are_each_compared_with_the_first(tmp_path: Path):
+    several = [evaluation("ffffs", "host"), evaluation("sfsfs", "mix"), evaluation("sssss", "mix")]
+    several[1]["policy"]["step"] = 3  # which then tells the two apart
+    page = written(tmp_path, {"schema": 1, "kind": "evaluation", "evaluations": several})
+    assert_closed(page)
+    assert "Policy “mix, step 7” succeeds in 5 of 5 trials" in page.words
+    assert "mix, step 3 minus host" in page.words
+    assert "mix, step 7 minus host" in page.words
+
+
+def test_several_tasks_have_rates_grids_and_maps_each(tmp_path: Path):
+    page = written(tmp_path, of_tasks("host", 300, can="sfsfs", cube="fesfsff"))
+    assert_closed(page)
+    assert "Tasks: “put the can there”, “put the cube there”." in page.words
+    for words in ("60.0\u00a0±\u00a0", "28.6\u00a0±\u00a0", "41.7\u00a0±\u00a0", "44.3\u00a0±\u00a0"):
+        assert words in page.words  # each task, all trials, their average
+    assert list(re.findall(r"<h3>(\w+)", page.source))[:2] == ["can", "cube"]
+    cells = page.all("button", "cell")
+    assert [cell["data-line"] for cell in cells] == ["says-0-0"] * 5 + ["says-0-1"] * 7
+    titles = [attributes.get("aria-label") or "" for attributes in page.all("svg")]
+    assert sum(title.startswith("Initial x and y of cube") for title in titles) == 2
+    assert any(title.startswith("Success rate of can with") for title in titles)
+    assert any("How the trials ended. " in title and "inside 2" in title for title in titles)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_checkpoints_of_runs_make_a_learning_curve_with_bands(tmp_path: Path):
+    page = written(tmp_path, several_of_tasks())
+    assert_closed(page)
+    assert "Learning curve" in re.findall(r"<h2>(.*?)</h2>", page.source)
+    (title,) = [
+        label
+        for svg in page.all("svg")
+        if (label := svg.get("aria-label") or "").startswith("Success rate on")
+    ]
+    assert title.endswith("at each run's last step: runs/host 50.0%, runs/mix 90.0%")
+    assert (len(page.all("polygon", "band")), len(page.all("polyline", "run"))) == (2, 2)
+    assert len(page.all("circle", "point")) == 4
+    for words in ("host, step 300 minus host, step 100", "mix, step 300 minus host, step 100"):
+        assert words in page.words
+    # Of many evaluations, the last one's episodes stand open, the others are folded.
+    assert page.source.count("10 episodes</summary>") == 3
+
+
+def test_a_demos_two_policies_are_no_learning_curve(tmp_path: Path):
+    before, after = evaluation("fff", "untrained"), evaluation("ssf")
+    before["policy"]["step"] = 0
+    page = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": [before, after]})
+    assert "Learning curve" not in page.source
+
+
+def test_videos_of_several_records_come_from_their_own_folders(tmp_path: Path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    records = [of_tasks(folder.name, 1, can="sf", cube="sf") for folder in folders]
+    for folder, record in zip(folders, records, strict=True):
+        for trial in record["trials"]:
+            trial["video"] = f"{trial['task']}/videos/{trial['episode']:03d}.mp4"
+            path = folder / str(trial["video"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(f"{folder.name} {trial['video']}".encode())
+    whole = {"schema": 2, "kind": "evaluation", "evaluations": records}
+    page = Page(report.write(tmp_path, whole, folders, tmp_path / "deep/page.html"))
+    assert_closed(page)
+    held = {base64.b64decode((v["src"] or "").partition("base64,")[2]).decode() for v in page.all("video")}
+    assert held == {
+        f"{folder} {task}/videos/00{i}.mp4" for folder in "ab" for task in ("can", "cube") for i in (0, 1)
+    }
+    assert {a["href"] for a in page.all("a", "cell")} == {f"#{f['id']}" for f in page.all("figure", "clip")}
+    records[1]["trials"][0]["video"] = "../a/can/videos/000.mp4"
+    with pytest.raises(MorphVlaError, match="which is not inside its folder"):
+        report.write(tmp_path, whole, folders)
+
+
+def test_other_suites_on_one_page_are_not_compared(tmp_path: Path):
+    other = of_tasks("host", 100, can="sfs", cube="ffs")
+    other["suite"] = {**other["suite"], "name": "so101"}
+    whole = {"schema": 2, "kind": "evaluation", "evaluations": [of_tasks("host", 100, can="sss"), other]}
+    page = written(tmp_path, whole)
+    assert_closed(page)
+    assert " minus " not in page.words
+
+
+def test_an_evaluation_that_was_stopped_early_says_so(tmp_path: Path):
+    record = evaluation("sfsfs")
+    record["stopped"] = {"episodes": 5, "of": 300, "reason": "trained is better"}
+    record["notes"] = ["a worker died & was replaced"]
+    words = written(tmp_path, record).words
+    assert "trained: a worker died & was replaced" in words
+    assert "The trained policy was stopped after 5 of 300 episodes: trained is better." in words
+
+
+def test_attention_over_an_episode_has_a_slider(tmp_path: Path):
+    (tmp_path / "attention.json").write_text(json.dumps(attention_over(7)))
+    page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
+    assert_closed(page)
+    assert len(page.all("path", "closed")) == 1  # hatched where the masked layer's joints are no neighbours
+    (slider,) = page.all("input")
+    assert (slider["type"], slider["min"], slider["max"]) == ("range", "0", "6")
+    (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.source)
+    found = json.loads(data)
+    assert found["words"][:2] == ["step 0, 0.0 s", "step 8, 0.5 s"]
+    assert [len(step) for step in found["shades"]] == [2] * 7
+    assert found["shades"][6][0] == "dgakndagq"  # in sixteenths of the largest, 0.5
+    assert "At each time the policy was asked in one episode (episode 3)" in page.words
+
+
+@pytest.mark.parametrize("steps", [None, [], [3], [{"layers": [[[1.0]]]}], [{"layers": 3}, {"layers": []}]])
+def test_malformed_steps_leave_the_mean(tmp_path: Path, steps: object):
+    (tmp_path / "attention.json").write_text(json.dumps({**attention_over(3), "steps": steps}))
+    page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
+    assert_closed(page)
+    assert "Attention between joints" in page.source
+    assert page.all("input") == []
+
+
+def test_everything_in_a_record_is_escaped(tmp_path: Path):
+    evil = "<script>alert('x')</script>\"&"
+    record = demo(tmp_path)
+    one = record["evaluations"][1]
+    one["policy"]["name"] = one["suite"]["task"] = one["suite"]["name"] = one["command"] = evil
+    one["trials"][7]["error"] = one["trials"][4]["failed_clause"] = evil
+    one["trials"][0]["initial"] = {evil: [0.5, 0.1, 0.0]}
+    record["robot"]["name"] = record["robot"]["joints"][0]["name"] = record["command"] = evil
+    record["machine"] = record["seconds_by_stage"] = record["recording"] = {evil: 3.0}
+    record["training"]["recipe"] = record["training"]["parameters_by_part"] = {evil: {evil: evil}}
+    layers = [{"layer": evil, "masked": False, "matrix": [[1.0]]}]
+    (tmp_path / "attention.json").write_text(json.dumps({"joints": [evil], "layers": layers}))
+    page = written(tmp_path, record)
+    assert_closed(page)
+    assert len(page.all("script")) == 1
+    assert page.words.count(evil) > 12
+
+
+def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path):
+    assert "cube ? bowl" in written(tmp_path, evaluation("sfs", "cube \ud800 bowl")).words
+
+
+# --- parts that are missing, and sizes
+
+
+def test_missing_parts_are_left_out_with_a_note(tmp_path: Path):
+    record = {"schema": 1, "kind": "demo", "evaluations": [evaluation("fff", "untrained"), evaluation("ssf")]}
+    page = written(tmp_path, record)
+    assert_closed(page)
+    absent = "the training, the robot's joints, the attention between joints, episode videos"
+    assert f"Not in this record, or not readable: {absent}." in page.words
+
+
+def test_files_that_are_gone_or_broken_are_left_out(tmp_path: Path):
+    record = demo(tmp_path)
+    (tmp_path / "joint_graph.png").unlink()
+    (tmp_path / "attention.json").write_text('{"layers": [')
+    for episode in range(3, 11):
+        (tmp_path / "videos" / f"{episode:03d}.mp4").unlink()
+    page = written(tmp_path, record)
+    assert_closed(page)
+    assert "This page holds 6 episode videos. 16 named in the record are not in the folder" in page.words
+    assert "the attention between joints" in page.words
+    # The graph is then drawn from the adjacency in the record.
+    assert any((a.get("aria-label") or "") == "Joint graph: 5 joints, 4 edges" for a in page.all("svg"))
+
+
+@pytest.mark.parametrize(
+    "part", ["robot", "recording", "training", "pictures", "machine", "seconds_by_stage"]
+)
+@pytest.mark.parametrize("nonsense", [None, [], 3, "words", {}, {"curve": [None, {"step": "x", "loss": -1}]}])
+def test_malformed_optional_parts_never_stop_the_page(tmp_path: Path, part: str, nonsense: object):
+    assert_closed(written(tmp_path, {**demo(tmp_path), part: nonsense}))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [[], [None], [{"layer": 0}], [{"layer": 0, "matrix": [[1.0, 2.0]]}], [{"layer": 0, "matrix": [["a"]]}]],
+)
+def test_malformed_attention_is_left_out(tmp_path: Path, layers: list):
+    record = demo(tmp_path)
+    (tmp_path / "attention.json").write_text(json.dumps({"joints": JOINTS, "layers": layers}))
+    page = written(tmp_path, record)
+    assert_closed(page)
+    assert "Attention between joints" not in page.source
+
+
+def test_a_loss_that_is_not_finite_is_skipped(tmp_path: Path):
+    record = demo(tmp_path)
+    record["training"]["curve"][5]["loss"] = float("nan")
+    page = written(tmp_path, record)
+    assert_closed(page)
+    assert all("nan" not in (curve["points"] or "") for curve in page.all("polyline"))
+
+
+def test_an_evaluation_without_trials_is_not_measured_rather_than_zero(tmp_path: Path):
+    record = {"schema": 1, "kind": "demo", "evaluations": [evaluation("", "untrained"), evaluation("ssf")]}
+    page = written(tmp_path, record)
+    assert_closed(page)
+    assert "The untrained policy was not measured." in page.words
+    assert " 0.0%" not in page.words
+
+
+def test_a_summary_that_contradicts_its_trials_is_said(tmp_path: Path):
+    record = evaluation("sfs")
+    record["summary"]["successes"] = 3
+    words = written(tmp_path, record).words
+    assert "The record's summary of trained says 3 successes, its trials say 2." in words
+    assert "succeeds in 2 of 3 trials" in words
+
+
+def test_videos_stop_at_the_size_of_the_page(tmp_path: Path):
+    record = evaluation("s" * 23, videos="videos")
+    (tmp_path / "videos").mkdir()
+    for episode in range(23):
+        (tmp_path / "videos" / f"{episode:03d}.mp4").write_bytes(bytes(1_000_003))
+    page = written(tmp_path, record)
+    size = (tmp_path / "report.html").stat().st_size
+    assert report.MAX_BYTES - 1_400_000 < size < report.MAX_BYTES
+    assert "This page holds 8 episode videos. 15 more did not fit" in page.words
+    assert (len(page.all("a", "cell")), len(page.all("button", "cell"))) == (8, 15)
+
+
+def test_frame_strips_are_shown_as_pictures(tmp_path: Path):
+    record = evaluation("sf")
+    record["trials"][1]["video"] = "strip.png"
+    (tmp_path / "strip.png").write_bytes(PNG)
+    page = written(tmp_path, record)
+    assert [image["alt"] for image in page.all("img")] == ["Episode 1: failed, not inside the target"]
+
+
+def test_writing_again_replaces_the_page_whole(tmp_path: Path):
+    report.write(tmp_path, evaluation("fff"))
+    first = (tmp_path / "report.html").read_bytes()
+    with pytest.raises(MorphVlaError):
+        report.write(tmp_path, {"schema": 1, "kind": "evaluation", "trials": []})
+    assert (tmp_path / "report.html").read_bytes() == first
+    report.write(tmp_path, evaluation("fff"))
+    assert (tmp_path / "report.html").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+# --- records and paths that are refused
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({"kind": "evaluation"}, "this record has schema None, expected 1 or 2"),
+        ({"schema": 4, "kind": "demo"}, "this record has schema 4, expected 1 or 2 or 3"),
+        (
+            {"schema": 1, "kind": "evalution"},
+            "kind 'demo' or 'evaluation', got 'evalution'; did you mean 'evaluation'?",
+        ),
+        ({"schema": 1, "kind": "demo"}, "this record of kind 'demo' has no list of evaluations"),
+        ({"schema": 1, "kind": "evaluation"}, "this is no evaluation record: it has no list of trials"),
+        ({"schema": 1, "kind": "evaluation", "trials": []}, "holds no trials: nothing was measured"),
+        ({"schema": 1, "kind": "demo", "evaluations": []}, "holds no trials: nothing was measured"),
+        (
+            {"schema": 1, "kind": "demo", "evaluations": [3]},
+            "this record of kind 'demo' has no list of evaluations",
+        ),
+        ({"schema": 1, "kind": "evaluation", "trials": [{"success": True}]}, "trial 0 has episode None"),
+    ],
+)
+def test_a_bad_record_is_one_sentence_and_no_page(tmp_path: Path, record: dict, sentence: str):
+    with pytest.raises(MorphVlaError, match=re.escape(sentence)):
+        report.write(tmp_path, record)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.mp4", "/etc/passwd", "videos/../../x.png", r"..\x.mp4", r"C:\x.mp4"]
+)
+def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str):
+    record = evaluation("sf")
+    record["trials"][0]["video"] = name
+    with pytest.raises(MorphVlaError, match=r"the record names the file .* which is not inside its folder"):
+        report.write(tmp_path, record)
+    pictured = {**evaluation("sf"), "kind": "demo", "evaluations": [evaluation("sf")]}
+    for key in ("joint_graph", "attention"):
+        robot = {"name": "panda", "joints": [{"name": "joint1"}]}
+        with pytest.raises(MorphVlaError, match="which is not inside its folder"):
+            report.write(tmp_path, {**pictured, "robot": robot, "pictures": {key: name}})
+
+
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (tmp_path / "secret.png").write_bytes(PNG)
+    (inner / "strip.png").symlink_to(tmp_path / "secret.png")
+    record = evaluation("sf")
+    record["trials"][0]["video"] = "strip.png"
+    with pytest.raises(MorphVlaError, match="a link that leads out of its folder"):
+        report.write(inner, record)
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path):
+    record = evaluation("sf")
+    record["trials"][0]["video"] = 7
+    with pytest.raises(
+        MorphVlaError, match="the record names a file 7, expected a path relative to its folder"
+    ):
+        report.write(tmp_path, record)

@@ -1,0 +1,26 @@
+"""Which trials are worth a film."""
+
+import pytest
+
+from morph_vla.results import films
+
+
+@pytest.mark.parametrize(
+    ("trials", "wanted"),
+    [
+        ("ssf", [0, 2]),
+        ("Ssf", [2]),
+        ("SFs", []),
+        ("FFs", [2]),
+        ("ffF", []),
+        ("Sse", []),
+        ("", []),
+    ],
+)
+def test_one_success_and_one_failure_are_worth_filming(trials, wanted):
+    given = [
+        {"episode": i, "success": letter in "sS", "error": "x" if letter == "e" else None,
+         "video": "v.mp4" if letter.isupper() else None}
+        for i, letter in enumerate(trials)
+    ]  # fmt: skip
+    assert films.worth_filming(given) == wanted

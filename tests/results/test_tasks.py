@@ -1,0 +1,66 @@
+"""The record of several tasks, from the record of each."""
+
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.results import statistics
+from morph_vla.results.tasks import combine
+
+
+def record(task: str, outcomes: list[bool], **changes) -> dict:
+    trials = [
+        {
+            "task": task, "episode": i, "success": won, "time_s": 3.5 if won else None,
+            "ended": "success" if won else "time", "video": "videos/000.mp4" if i == 0 else None,
+        }
+        for i, won in enumerate(outcomes)
+    ]  # fmt: skip
+    return {
+        "schema": 2, "kind": "evaluation", "policy": {"name": "trained", "sha256": "ab"},
+        "engine": {"name": "mujoco", "version": "4"}, "open_loop": 8, "versions": {"python": "3.12"},
+        "suite": {"name": "droid_panda", "version": 1, "seed": 3, "tasks": {task: {"task": f"do {task}"}}},
+        "trials": trials, "summary": statistics.summarise(trials), "wall_s": 1.25,
+        "timing": {"policy_s": 0.5}, "notes": [f"a note on {task}"], "parallel": 5, "command": "one",
+        "time": f"2026-01-0{len(outcomes)}",
+        **changes,
+    }  # fmt: skip
+
+
+def test_the_trials_of_all_are_pooled_in_order():
+    parts = [record("a", [True, False, True]), record("b", [False] * 5)]
+    whole = combine(parts, "all")
+    assert [(t["task"], t["episode"]) for t in whole["trials"]] == [
+        ("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("b", 2), ("b", 3), ("b", 4)
+    ]  # fmt: skip
+    assert whole["suite"]["tasks"] == {"a": {"task": "do a"}, "b": {"task": "do b"}}
+    assert (whole["summary"]["successes"], whole["summary"]["trials"]) == (2, 8)
+    assert [t["video"] for t in whole["trials"] if t["video"]] == ["a/videos/000.mp4", "b/videos/000.mp4"]
+    assert (whole["wall_s"], whole["timing"], whole["command"]) == (2.5, {"policy_s": 1.0}, "all")
+    assert whole["notes"] == ["a note on a", "a note on b"]
+    assert whole["time"] == "2026-01-05"
+    assert parts[0]["trials"][0]["video"] == "videos/000.mp4"  # what was given is left alone
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"open_loop": 16}, "no parts of one evaluation: open_loop is 8 and 16"),
+        (
+            {"engine": {"name": "isaaclab"}},
+            "engine is {'name': 'mujoco', 'version': '4'} and {'name': 'isaac",
+        ),
+        ({"policy": {"name": "other"}}, "policy is "),
+        (
+            {"suite": {"name": "droid_panda", "version": 2, "seed": 3, "tasks": {}}},
+            "suite.version is 1 and 2",
+        ),
+    ],
+)
+def test_parts_of_different_evaluations_are_refused(changes, words):
+    with pytest.raises(MorphVlaError, match=words):
+        combine([record("a", [True]), record("b", [True], **changes)])
+
+
+def test_no_task_counts_twice():
+    with pytest.raises(MorphVlaError, match="task 'a' was evaluated twice"):
+        combine([record("a", [True]), record("a", [False])])
