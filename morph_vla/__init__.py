@@ -16,6 +16,7 @@ _ROOMS = (
     "pi05",
     "weights",
     "data",
+    "recipes",
     "training",
     "suites",
     "engines",

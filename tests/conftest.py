@@ -118,7 +118,7 @@ def tiny_dataset(shared_folder) -> Path:
 @pytest.fixture(scope="session")
 def tiny_recipe(tiny_dataset):
     """A recipe that trains on it in seconds."""
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
 
     sizes = [
         "model.image_size=24", "model.vit={width: 12, depth: 1, mlp_dim: 20, heads: 2, patch: 12}",
@@ -170,7 +170,7 @@ def mixed_recipe(tiny_recipe, tiny_dataset, so101_dataset):
     """Two robots in one run, rows mixed 3 : 2."""
     import dataclasses
 
-    from morph_vla.training.config import Data, Dataset
+    from morph_vla.recipes.recipe import Data, Dataset
 
     panda = Dataset(str(tiny_dataset), "panda", tiny_recipe.data.cameras, 3.0)
     so101 = Dataset(str(so101_dataset), "so101", {}, 2.0, "delta")

@@ -7,7 +7,7 @@ import pytest
 
 from morph_vla.cli import train as cli_train
 from morph_vla.files.plain import to_plain
-from morph_vla.training import config
+from morph_vla.recipes import recipe as config
 
 
 def test_without_a_recipe_it_says_what_to_name(run):

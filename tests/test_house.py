@@ -28,10 +28,11 @@ FLOOR = {
     "weights": 4,
     "data": 4,
     "hosts": 4,
-    "training": 5,
-    "serving": 6,
-    "checks": 6,
-    "cli": 7,
+    "recipes": 5,
+    "training": 6,
+    "serving": 7,
+    "checks": 7,
+    "cli": 8,
 }
 ROOMS = tuple(FLOOR)
 # Rooms that stand on fewer than all below them: an evaluation runs where only a remote policy has the model.
@@ -42,8 +43,19 @@ ONLY = {
     "engines": {"files", "robots", "suites"},
     "demonstrations": {"files", "robots", "suites", "engines", "results"},
     "evaluation": {"files", "robots", "suites", "engines", "results"},
-    "training": {"files", "robots", "morphology", "pi05", "weights", "data"},
-    "serving": {"files", "robots", "morphology", "pi05", "weights", "data", "training", "suites", "engines"},
+    "training": {"files", "robots", "morphology", "pi05", "weights", "data", "recipes"},
+    "serving": {
+        "files",
+        "robots",
+        "morphology",
+        "pi05",
+        "weights",
+        "data",
+        "recipes",
+        "training",
+        "suites",
+        "engines",
+    },
 }
 
 # An engine -> the files that may import it.

@@ -21,9 +21,9 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import lerobot, mixture, phases, presets, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
+from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
-from morph_vla.training.config import Dataset, Recipe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from morph_vla.files.cache import cache_folder
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
-from morph_vla.training.config import Recipe
+from morph_vla.recipes.recipe import Recipe
 from morph_vla.weights import remote
 from morph_vla.weights.inspect import inspect
 

@@ -72,7 +72,7 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[str], int, int, int]:
     """Datasets, batch, horizon and image size: of a recipe, or of the options."""
     roots, batch, horizon, size = [arguments.data] if arguments.data else [], 32, 16, 224
     if arguments.data and not Path(arguments.data).is_dir():
-        from morph_vla.training import config
+        from morph_vla.recipes import recipe as config
 
         recipe = config.load(arguments.data, arguments.overrides)
         roots = list(dict.fromkeys(source.dataset for source in recipe.data.sources))

@@ -154,7 +154,7 @@ class Side:
         jax = require("jax", "model")
         from morph_vla.pi05 import init_params
         from morph_vla.pi05.model import count
-        from morph_vla.training.config import Training
+        from morph_vla.recipes.recipe import Training
         from morph_vla.training.step import partition
 
         self.config, self.batch = config, batch
@@ -179,7 +179,7 @@ class Side:
         """One step of action-expert fine-tuning: loss, gradient, AdamW; the state is carried on."""
         jax, optax = require("jax", "model"), require("optax", "model")
         from morph_vla.pi05.model import example
-        from morph_vla.training.config import Optimizer
+        from morph_vla.recipes.recipe import Optimizer
         from morph_vla.training.step import make_optimizer, merge
 
         optimizer, _ = make_optimizer(Optimizer(), 1000)

@@ -136,8 +136,8 @@ def works(config: Any, batch: int, kind: str) -> dict[str, Callable[[], Any]]:
     """The whole step, its parts and the joint pass, each to be run again and again."""
     jax = require("jax", "model")
     from morph_vla.pi05 import init_params
+    from morph_vla.recipes.recipe import Data, Recipe, Training
     from morph_vla.training import step as steps
-    from morph_vla.training.config import Data, Recipe, Training
 
     training = Training(steps=1000, batch=batch, kind=kind, augmentation="openpi")  # pyright: ignore[reportArgumentType]
     recipe = Recipe(Data(dataset="none", robot="none"), config, training)

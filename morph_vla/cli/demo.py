@@ -192,7 +192,8 @@ def _train(folder: Path, overrides: list[str]) -> Done:
     from morph_vla.cli.progress import now
     from morph_vla.cli.train import train
     from morph_vla.files.plain import to_plain
-    from morph_vla.training import checkpoint, config
+    from morph_vla.recipes import recipe as config
+    from morph_vla.training import checkpoint
 
     recipe = config.load(RECIPE, [*overrides, f"data.dataset={folder / 'dataset'}"])
     before = checkpoint.steps(folder / "train" / "checkpoints")

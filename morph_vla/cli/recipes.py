@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = files.configure(
         parser,
         "recipes",
-        "morph_vla.training.config:load",
+        "morph_vla.recipes.recipe:load",
         "morph_vla.cli.counts",
         more={
             "check": (summary, run_check),
@@ -66,7 +66,7 @@ def run_presets(arguments: argparse.Namespace) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Print every problem, errors first; no video is decoded and nothing is fetched."""
     from morph_vla.checks import recipe as check
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
 
     recipe = config.load(arguments.name, arguments.overrides, arguments.folders)
     report = check.check(recipe)

@@ -10,7 +10,8 @@ DEVICES = (1, 2, 4, 8, 16, 32, 64)
 def run(arguments: argparse.Namespace) -> None:
     """Print an estimate for every number of devices that the recipe's batch can be split over."""
     from morph_vla.cli import counts
-    from morph_vla.training import config, estimate
+    from morph_vla.recipes import recipe as config
+    from morph_vla.training import estimate
 
     recipe = config.load(arguments.name, arguments.overrides, arguments.folders)
     model, training, machine = recipe.model, recipe.training, estimate.H200

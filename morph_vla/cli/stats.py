@@ -123,7 +123,8 @@ def _compare(found: "Layout", both: dict[str, "Stats"], keys: dict[str, str]) ->
 
 
 def _of_recipe(arguments: argparse.Namespace) -> None:
-    from morph_vla.training import config, source, statistics
+    from morph_vla.recipes import recipe as config
+    from morph_vla.training import source, statistics
 
     begun = time.perf_counter()
     say = (lambda _: None) if arguments.json else print

@@ -13,7 +13,7 @@ from morph_vla.cli.progress import Bar
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
-    from morph_vla.training.config import Recipe
+    from morph_vla.recipes.recipe import Recipe
     from morph_vla.training.loop import Run
     from morph_vla.training.progress import Report
     from morph_vla.training.trackers import Tracker
@@ -101,7 +101,7 @@ def join(arguments: argparse.Namespace) -> None:
 
 def _recipe(arguments: argparse.Namespace) -> "Recipe":
     """The recipe asked for, or that of the run in the folder."""
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
 
     if not arguments.resume:
         if arguments.recipe is None:

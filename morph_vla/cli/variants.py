@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
 def rows_of(recipe: str, table: int = 0, folders: Any = ()) -> list[dict[str, Any]]:
     """The variants, each with `refused`: the reason why `recipe` cannot have it, or nothing."""
     from morph_vla.errors import ConfigError
-    from morph_vla.training import ablations, config
+    from morph_vla.recipes import ablations
+    from morph_vla.recipes import recipe as config
 
     if recipe:
         config.load(recipe, (), folders)  # its own problems are not its variants'

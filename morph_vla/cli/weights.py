@@ -143,7 +143,7 @@ def _paired(params: Any, arguments: argparse.Namespace, config: Any) -> Any:
 def _config(arguments: argparse.Namespace) -> Any:
     if arguments.config is None:
         return None
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
 
     return config.load(arguments.config, (), arguments.folders).model
 
@@ -153,7 +153,7 @@ def _fitting(stored: Any, folders: list[str]) -> list[str]:
     from morph_vla.errors import MorphVlaError
     from morph_vla.files import dropin
     from morph_vla.pi05 import Pi05Config
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
     from morph_vla.weights.load import differences
 
     found = [] if differences(stored, Pi05Config()) else ["pi0.5 at full size"]

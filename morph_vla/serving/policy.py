@@ -32,8 +32,8 @@ from morph_vla.pi05 import (
     tokenizer,
 )
 from morph_vla.pi05.observation import resize_with_pad
+from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
-from morph_vla.training.config import Recipe
 
 BATCH = 10  # what 20 environments in two groups ask at once, the default of an evaluation
 

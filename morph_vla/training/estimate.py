@@ -15,7 +15,7 @@ import dataclasses
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
-from morph_vla.training.config import Training
+from morph_vla.recipes.recipe import Training
 from morph_vla.training.sharding import check_batch
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import Lora
-from morph_vla.training.config import Training
+from morph_vla.recipes.recipe import Training
 
 Params = dict[str, Any]
 Part = Literal["vision encoder", "language model", "action expert", "projections", "morphology"]

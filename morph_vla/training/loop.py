@@ -25,10 +25,10 @@ from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.pi05 import counts, tokenizer
 from morph_vla.pi05 import model as pi05
+from morph_vla.recipes.recipe import PACE_KEYS, Recipe, Training
 from morph_vla.robots import Robot
 from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
-from morph_vla.training.config import PACE_KEYS, Recipe, Training
 from morph_vla.training.held_out import measurer
 from morph_vla.training.kinds import parts_of
 from morph_vla.training.progress import Curve, Meter, Report

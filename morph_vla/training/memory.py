@@ -23,7 +23,7 @@ import jax
 
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
-from morph_vla.training.config import Recipe, Training
+from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training.kinds import learns, reached
 
 GB = 1e9

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers, muon
 
-from morph_vla.training.config import Optimizer
+from morph_vla.recipes.recipe import Optimizer
 from morph_vla.training.kinds import Params, Part, norms, part_of
 
 

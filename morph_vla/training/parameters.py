@@ -10,8 +10,8 @@ import numpy as np
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, init_params, tokenizer
+from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
-from morph_vla.training.config import Recipe
 from morph_vla.training.kinds import learns
 
 

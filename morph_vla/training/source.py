@@ -20,9 +20,9 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
 from morph_vla.pi05 import Observation, tokenizer
+from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
-from morph_vla.training.config import Dataset, Recipe
 from morph_vla.training.statistics import RobotStats
 
 HELD_OUT_ROWS = 256  # frames of a robot's held-out episodes on which its held-out loss is measured

@@ -12,7 +12,7 @@ from morph_vla.pi05 import Observation, Pi05Config
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
-from morph_vla.training.config import Training
+from morph_vla.recipes.recipe import Training
 from morph_vla.training.kinds import Params, is_vlm, merge, norms, partition, reached
 from morph_vla.training.optimizers import clip_apart, make_optimizer, slowed
 

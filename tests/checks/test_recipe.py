@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from morph_vla.checks import recipe as check
-from morph_vla.training import config
+from morph_vla.recipes import recipe as config
 
 NAMES = [
     f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll")

@@ -538,7 +538,7 @@ def test_a_mended_picture_is_decoded_anew(write, tmp_path):
 
 
 def recipe_of(root: Path, *overrides: str):
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
 
     given = [
         f"data.dataset={root}", "data.robot=so101", "model.max_tokens=61", "data.held_out=0.4",

@@ -6,7 +6,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.data import presets
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.training import config
+from morph_vla.recipes import recipe as config
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)

@@ -4,8 +4,8 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
+from morph_vla.recipes.recipe import Training
 from morph_vla.training import estimate
-from morph_vla.training.config import Training
 
 MODEL = Pi05Config(horizon=16)
 EXPERT = Training(steps=1, batch=32, kind="expert")

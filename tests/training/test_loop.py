@@ -14,8 +14,8 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import init_params
+from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training import checkpoint, kinds, loop, parameters, progress
-from morph_vla.training.config import Recipe, Training
 
 
 def leaves(run: loop.Run, recipe: Recipe) -> list[np.ndarray]:

@@ -9,7 +9,8 @@ import pytest
 from morph_vla.errors import ConfigError
 from morph_vla.pi05 import init_params
 from morph_vla.pi05.config import Lora, LowRank
-from morph_vla.training import checkpoint, config, loop
+from morph_vla.recipes import recipe as config
+from morph_vla.training import checkpoint, loop
 from morph_vla.training.kinds import learns, parts_of
 from morph_vla.weights.checkpoint import flat
 

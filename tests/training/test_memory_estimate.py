@@ -9,8 +9,9 @@ import pytest
 
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, init_params
 from morph_vla.pi05.model import example
-from morph_vla.training import config, memory, step
-from morph_vla.training.config import Data, Recipe, Training
+from morph_vla.recipes import recipe as config
+from morph_vla.recipes.recipe import Data, Recipe, Training
+from morph_vla.training import memory, step
 
 SMALL = Pi05Config(
     vocab=64,

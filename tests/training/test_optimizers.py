@@ -9,8 +9,9 @@ import pytest
 
 from morph_vla.errors import ConfigError
 from morph_vla.pi05 import init_params
-from morph_vla.training import config, optimizers
-from morph_vla.training.config import Optimizer
+from morph_vla.recipes import recipe as config
+from morph_vla.recipes.recipe import Optimizer
+from morph_vla.training import optimizers
 
 MUON = Optimizer(kind="muon", peak_lr=0.1, matrix_lr=0.02, warmup=1, weight_decay=0.0, b2=0.99)
 

@@ -10,8 +10,9 @@ import pytest
 
 from morph_vla.data import frames
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.training import config, loop
-from morph_vla.training.config import PACE_KEYS
+from morph_vla.recipes import recipe as config
+from morph_vla.recipes.recipe import PACE_KEYS
+from morph_vla.training import loop
 from morph_vla.training.source import Source
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # LeRobot's and FFmpeg's own

@@ -11,8 +11,8 @@ import pytest
 from morph_vla import robots
 from morph_vla.morphology import MorphologyConfig, body_of, stack
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, counts
+from morph_vla.recipes.recipe import Optimizer, Training
 from morph_vla.training import step as training
-from morph_vla.training.config import Optimizer, Training
 
 BATCH, JOINTS = 3, 17
 HOST = Pi05Config(

@@ -11,7 +11,8 @@ from morph_vla.data import layout, stats
 from morph_vla.data.actions import to_learn
 from morph_vla.data.lerobot import Recordings
 from morph_vla.errors import MorphVlaError
-from morph_vla.training import config, source, statistics
+from morph_vla.recipes import recipe as config
+from morph_vla.training import source, statistics
 from morph_vla.training.statistics import Recorded, of_robot
 
 JOINTS = ("lift", "elbow", "grip")

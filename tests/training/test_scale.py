@@ -19,8 +19,8 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.pi05 import init_params
+from morph_vla.recipes.recipe import Data, Mesh, Recipe
 from morph_vla.training import checkpoint, loop, sharding
-from morph_vla.training.config import Data, Mesh, Recipe
 
 STEPS = 10
 

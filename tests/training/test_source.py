@@ -12,11 +12,11 @@ from morph_vla.data.actions import restore
 from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
+from morph_vla.recipes.recipe import Dataset
 from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import checkpoint, loop, parameters
 from morph_vla.training import step as steps
-from morph_vla.training.config import Dataset
 from morph_vla.training.source import Source
 
 

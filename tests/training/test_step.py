@@ -13,9 +13,9 @@ import pytest
 from morph_vla.morphology import Body, MorphologyConfig
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, init_params
 from morph_vla.pi05.model import example
+from morph_vla.recipes.recipe import Optimizer, Training
 from morph_vla.training import kinds
 from morph_vla.training import step as training
-from morph_vla.training.config import Optimizer, Training
 
 BATCH, JOINTS, USED = 3, 5, 5
 CONFIG = Pi05Config(

@@ -131,7 +131,7 @@ def test_inspect_as_json_by_a_recipe_that_does_not_fit(run, openpi):
 
 
 def test_inspect_names_the_recipe_that_fits(run, tmp_path, drawn):
-    from morph_vla.training import config
+    from morph_vla.recipes import recipe as config
 
     model = config.load("panda_demo").model
     folder = weights.save_openpi(tmp_path / "demo", drawn(model))

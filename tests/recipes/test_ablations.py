@@ -8,7 +8,8 @@ import pytest
 
 from morph_vla.errors import ConfigError
 from morph_vla.pi05 import counts
-from morph_vla.training import ablations, config
+from morph_vla.recipes import ablations
+from morph_vla.recipes import recipe as config
 
 ROWS = {1: 7, 2: 6, 3: 5, 4: 6, 5: 4, 11: 12}  # as many as each table has
 

@@ -8,7 +8,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin
-from morph_vla.training import config
+from morph_vla.recipes import recipe as config
 
 RECIPE = """\
 data:

@@ -15,7 +15,7 @@ from morph_vla.files import dropin, typed_yaml
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
-from morph_vla.training import ablations
+from morph_vla.recipes import ablations
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
 PACE_KEYS = frozenset(
