@@ -1,8 +1,9 @@
-"""Does a policy see where the object is? Its first chunk beside the scripted expert's, in seconds.
+"""Does a policy see where the object and the target are? Its chunks beside the scripted expert's, in seconds.
 
 Held-out loss cannot tell: it feeds the true x_t, and most rows tell from the arm's pose where it is going.
-Success tells, after minutes. Here every task's evaluated states are shown once, at rest, and the place where
-the tool would be after 14 actions is held against the expert's plan for the same state:
+Success tells, after minutes. Here every task's evaluated states are shown twice: at rest, where the policy
+must know the object's place, and 7 actions after the expert told the gripper to close, where it must know the
+target's. The place where the tool would be after 14 actions is held against the expert's plan:
 
     python scripts/first_look.py CHECKPOINT ... [--suite droid_panda] [--states 60]
 
@@ -20,18 +21,20 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla import process, robots
+from morph_vla.data.phases import SHUT, closing
 from morph_vla.demonstrations.experts import PickAndPlace
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites import suite as suites
 
-ACTION = 13  # the action whose place is compared: about a second after rest, above the object
+ACTION = 13  # the action whose place is compared: about a second later, above the object or nearly the target
+LIFTING = 7  # actions after the command to grasp: the object is in the hand and rises
 
 
 class Look:
-    """One task's observations at rest, and where the expert's tool would be [m]."""
+    """One task's observations, and where the expert's tool would be [m]: at rest, or after the grasp."""
 
-    def __init__(self, suite: suites.Suite, states: int):
+    def __init__(self, suite: suites.Suite, states: int, lifting: bool = False):
         self.robot = robots.load(suite.robot)
         self.engine = MujocoEngine(self.robot, suite)
         self.expert = PickAndPlace(self.engine)
@@ -39,9 +42,20 @@ class Look:
         places = []
         for row in range(states):
             self.engine.reset(0, suites.initial_state(suite, row, len(self.robot.joints)))
-            self.observations.append({**self.engine.observe(0), "episode": row, "step": 0})
-            places.append(self.place(self.expert.plan(0).actions[ACTION]))
+            plan = self.expert.plan(0).actions
+            step = self._grasp(plan) + LIFTING if lifting else 0
+            for action in plan[:step]:
+                self.engine.step(0, action)
+            self.observations.append({**self.engine.observe(0), "episode": row, "step": step})
+            places.append(self.place(plan[min(step + ACTION, len(plan) - 1)]))
         self.places = np.array(places)
+
+    def _grasp(self, plan: Float[np.ndarray, "t j"]) -> int:
+        """The first action that tells a gripper to close."""
+        closed = closing(self.robot, plan)
+        assert closed is not None  # the expert has a gripper
+        shut = closed > SHUT
+        return int(np.argmax((shut != shut[0]).any(axis=1)))
 
     def place(self, action: Float[np.ndarray, "j"]) -> Float[np.ndarray, "2"]:
         """Where an action puts the tool, in the plane of the table [m]."""
@@ -49,7 +63,7 @@ class Look:
         return self.expert.tool(dataclasses.replace(self.engine.sight(0), native=native))[:2]
 
     def of(self, policy: Any) -> tuple[float, float]:
-        """(R2, median distance [m]) of a policy's first chunks. Raises MorphVlaError for shorter ones."""
+        """(R2, median distance [m]) of a policy's chunks. Raises MorphVlaError for shorter ones."""
         answers = policy.infer_batch(self.observations)
         if len(answers[0]["actions"]) <= ACTION:
             raise MorphVlaError(
@@ -83,14 +97,20 @@ def main() -> None:
 def _print(arguments: argparse.Namespace) -> None:
     from morph_vla.serving.policy import CheckpointPolicy
 
-    looks = [Look(suite, arguments.states) for suite in suites.load_tasks(arguments.suite)]
+    looks = [
+        [Look(suite, arguments.states, lifting) for lifting in (False, True)]
+        for suite in suites.load_tasks(arguments.suite)
+    ]
     for checkpoint in arguments.checkpoints:
-        policy = CheckpointPolicy(checkpoint, robot=looks[0].robot.name, noise=0.0)
-        parts = []
-        for look in looks:
-            share, distance = look.of(policy)
-            parts.append(f"{look.label.split(':')[-1]} R2 {share:.2f}, {100 * distance:.1f} cm")
-        print(f"{checkpoint}: {'; '.join(parts)}", flush=True)
+        policy = CheckpointPolicy(checkpoint, robot=looks[0][0].robot.name, noise=0.0)
+        print(checkpoint)
+        for moments in looks:
+            (rest, near), (lifting, far) = (look.of(policy) for look in moments)
+            print(
+                f"  {moments[0].label}: at rest R2 {rest:.2f}, {100 * near:.1f} cm; after the grasp "
+                f"R2 {lifting:.2f}, {100 * far:.1f} cm",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

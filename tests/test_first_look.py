@@ -50,3 +50,13 @@ def test_chunks_that_are_too_short_are_said(script, tiny_suite):
         MorphVlaError, match=r"^the policy answers 7 actions at a time; the place after 14 is"
     ):
         look.of(Policy(np.zeros((2, 7, 8))))
+
+
+def test_after_the_grasp_the_object_is_in_the_hand(script, tiny_suite):
+    look = script.Look(tiny_suite, 3, lifting=True)
+    steps = [observation["step"] for observation in look.observations]
+    assert min(steps) > script.LIFTING
+    seen = look.engine.sight(0)  # the last state, where the policy is asked
+    assert np.linalg.norm(look.expert.tool(seen) - seen.object_position) < 0.03
+    towards = np.linalg.norm(look.places[-1] - seen.target_position[:2])
+    assert towards < np.linalg.norm(seen.object_position[:2] - seen.target_position[:2]) / 2
