@@ -28,7 +28,7 @@ EXAMPLES = """
 """
 
 SUITE, RECIPE = "droid_panda", "panda_demo"
-ATTEMPTS = 900  # demonstrations tried
+ATTEMPTS = 750  # demonstrations tried
 EPISODES = 100  # initial states of each task that the trained policy meets
 UNTRAINED_EPISODES = 20  # and that the untrained one meets, which uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
