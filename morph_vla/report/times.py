@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from morph_vla.report.axes import WIDTH, Axis, foot, linear_axis
-from morph_vla.report.markup import Markup, el, join, line, mapping, number, percent, svg, text
+from morph_vla.report.markup import Markup, el, join, line, percent, svg, text
 from morph_vla.report.reading import Evaluation
 from morph_vla.results.intervals import wilson
 
@@ -61,11 +61,7 @@ def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
 
 def steps_of(one: Evaluation) -> Points:
     """(seconds, successes so far) at each time at which a trial succeeded."""
-    times = sorted(
-        seconds
-        for trial in one.trials
-        if trial["success"] and (seconds := number(trial.get("time_s"))) is not None
-    )
+    times = sorted(float(t.time_s) for t in one.trials if t.success and t.time_s is not None)
     return [(seconds, place + 1) for place, seconds in enumerate(times)]
 
 
@@ -80,9 +76,8 @@ def _corners(steps: Points, end: float) -> Points:
 
 def _seconds(one: Evaluation) -> float:
     """How long its longest episode may last, where its record says."""
-    tasks = mapping(one.suite.get("tasks")).values()
-    known = [number(mapping(task).get("episode_seconds")) for task in tasks]
-    return max((seconds for seconds in known if seconds is not None), default=0.0)
+    known = [task.episode_seconds for task in one.suite.tasks.values() if task.episode_seconds]
+    return float(max(known, default=0.0))
 
 
 def _color(place: int, many: int) -> int:
