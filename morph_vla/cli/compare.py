@@ -114,13 +114,13 @@ def watch(arguments: argparse.Namespace) -> None:
     sides = [f"{letter} ({path})" for letter, path in zip("AB", arguments.given, strict=True)]
     settings = arguments.error, arguments.margin / 100
     whole = sequential.watch(sequential.in_turn(pairs), *settings, None if several or not of else of)
-    tasks = {task: sequential.watch(own, *settings, of) for task, own in several.items()}
+    tasks = {task: sequential.watch(of_task, *settings, of) for task, of_task in several.items()}
     if arguments.json:
         looks = {"": whole, **tasks}
-        said = {
+        answer = {
             task: {**vars(look), "says": sequential.sentence(look, *sides)} for task, look in looks.items()
         }
-        print_json({**said.pop(""), "tasks": said})
+        print_json({**answer.pop(""), "tasks": answer})
         return
     print(sequential.sentence(whole, *sides))
     if whole.episodes:

@@ -40,9 +40,8 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.results import record
 
     loaded = [record.load(given) for given in arguments.folders]
-    evaluations = [
-        one for part in loaded for one in ([part] if isinstance(part, record.Record) else part.evaluations)
-    ]
+    several = [(part,) if isinstance(part, record.Record) else part.evaluations for part in loaded]
+    evaluations = [evaluation for part in several for evaluation in part]
     path = arguments.output or loaded[0].folder / report.FILE_NAME
     report.write(path.parent, loaded[0] if len(loaded) == 1 else evaluations, path)
     if arguments.json:
@@ -68,12 +67,12 @@ def numbers(records: "Sequence[Record]") -> "dict[str, object]":
                 differences.append(dataclasses.replace(difference, a=first.label, b=evaluation.label))
     rows = [
         {
-            "label": one.label,
-            "suite": curves.suite_label(one.record),
-            "engine": one.record.engine.label if one.record.engine else None,
-            "step": one.record.policy.step,
-            "summary": one.summary,
+            "label": evaluation.label,
+            "suite": curves.suite_label(evaluation.record),
+            "engine": evaluation.record.engine.label if evaluation.record.engine else None,
+            "step": evaluation.record.policy.step,
+            "summary": evaluation.summary,
         }
-        for one in shown
+        for evaluation in shown
     ]
     return to_plain({"evaluations": rows, "differences": differences, "curves": curves.curves(records)})

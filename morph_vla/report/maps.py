@@ -18,7 +18,7 @@ def start_maps(trials: Trials, everyone: Sequence[Trials]) -> list[Markup]:
 
     All maps of a report share one scale, which spans the initial states of `everyone`.
     """
-    all_places = [xy for one in everyone for _, places in _places(one).items() for xy, _ in places]
+    all_places = [xy for other in everyone for places in _places(other).values() for xy, _ in places]
     if not all_places:
         return []
     corners = tuple(f(xy[i] for xy in all_places) for i in (0, 1) for f in (min, max))

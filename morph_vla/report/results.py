@@ -56,7 +56,11 @@ def header(study: Study, evaluations: Sequence[Evaluation], films: Markup | None
 
 def engines(evaluations: Sequence[Evaluation]) -> list[str]:
     """The engines of the evaluations, each once."""
-    return list(dict.fromkeys(one.record.engine.label for one in evaluations if one.record.engine))
+    return list(
+        dict.fromkeys(
+            evaluation.record.engine.label for evaluation in evaluations if evaluation.record.engine
+        )
+    )
 
 
 def stopped(evaluation: Evaluation) -> str | None:
@@ -69,11 +73,11 @@ def stopped(evaluation: Evaluation) -> str | None:
 
 def result(evaluations: Sequence[Evaluation]) -> Markup:
     """Success bars, the tables, and each later evaluation against the first of its suite."""
-    tasks = list(dict.fromkeys(task for one in evaluations for task in one.summary.tasks))
+    tasks = list(dict.fromkeys(task for evaluation in evaluations for task in evaluation.summary.tasks))
     several = tasks if len(tasks) > 1 else []
     compared = [_difference(a, b) for a, b in _against(evaluations)]
     listed = el("div", _table(evaluations), el("p", _note(evaluations), class_="note"), class_="stack")
-    bars = el("figure", success_bars([(one.label, one.summary) for one in evaluations]))
+    bars = el("figure", success_bars([(evaluation.label, evaluation.summary) for evaluation in evaluations]))
     if not several and len(evaluations) <= 2:
         left = el("div", bars, compared, success_by_time(evaluations), class_="stack")
         return el("section", el("h2", "Success"), el("div", left, listed, class_="two"))
@@ -96,7 +100,7 @@ def result(evaluations: Sequence[Evaluation]) -> Markup:
 def curve(evaluations: Sequence[Evaluation]) -> Markup | None:
     """Success against training steps with bands; None where no run has two checkpoints."""
     try:
-        panels = curves.curves([one.record for one in evaluations])
+        panels = curves.curves([evaluation.record for evaluation in evaluations])
     except MorphVlaError as error:
         return el("section", el("h2", "Learning curve"), el("p", str(error), class_="note"))
     if not panels:
@@ -132,16 +136,16 @@ def curve(evaluations: Sequence[Evaluation]) -> Markup | None:
 def failures(evaluations: Sequence[Evaluation]) -> Markup | None:
     """How the trials ended: success, the clause that failed, error; None when nothing failed."""
     order = clauses_of(evaluations)
-    if not order and not any(one.summary.errors for one in evaluations):
+    if not order and not any(evaluation.summary.errors for evaluation in evaluations):
         return None
-    tasks = list(dict.fromkeys(task for one in evaluations for task in one.summary.tasks))
+    tasks = list(dict.fromkeys(task for evaluation in evaluations for task in evaluation.summary.tasks))
     keys = [("s-success", "success")]
     keys += [(f"s-{place}", failed_at(clause)) for place, clause in enumerate(order)] + [("s-error", "error")]
     legend = [
         el("span", el("i", class_=f"swatch {class_}"), el("span", words), class_="pair")
         for class_, words in keys
     ]
-    groups = [("", [(one.label, one.summary) for one in evaluations])]
+    groups = [("", [(evaluation.label, evaluation.summary) for evaluation in evaluations])]
     if len(tasks) > 1:
         groups = [("all trials", groups[0][1])] + [(task, _rows(evaluations, task)) for task in tasks]
     figures = [
@@ -163,13 +167,17 @@ def _measured(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
 
 def _against(evaluations: Sequence[Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
     """(the first of a suite, another of it) for all that have trials."""
-    by_suite = sorted(_measured(evaluations), key=lambda one: str(one.suite.name))
-    groups = [list(group) for _, group in groupby(by_suite, key=lambda one: one.suite.name)]
+    by_suite = sorted(_measured(evaluations), key=lambda evaluation: str(evaluation.suite.name))
+    groups = [list(group) for _, group in groupby(by_suite, key=lambda evaluation: evaluation.suite.name)]
     return [(group[0], other) for group in groups for other in group[1:]]
 
 
 def _rows(evaluations: Sequence[Evaluation], task: str) -> list[tuple[str, Rates]]:
-    return [(one.label, one.summary.tasks[task]) for one in evaluations if task in one.summary.tasks]
+    return [
+        (evaluation.label, evaluation.summary.tasks[task])
+        for evaluation in evaluations
+        if task in evaluation.summary.tasks
+    ]
 
 
 def _in_short(evaluation: Evaluation) -> str:
@@ -278,7 +286,7 @@ def _table(evaluations: Sequence[Evaluation]) -> Markup:
         *("time to success, median", "95% interval of it", "time to success, mean"),
         *(f"failed: {failed_at(clause)}" for clause in clauses),
     )
-    columns = [(one.label, *_numbers(one.summary, clauses)) for one in evaluations]
+    columns = [(evaluation.label, *_numbers(evaluation.summary, clauses)) for evaluation in evaluations]
     if len(evaluations) > COLUMNS:
         return table(columns, ("", *names), "Results")
     head, *rows = zip(("", *names), *columns, strict=True)
@@ -302,7 +310,7 @@ def _numbers(summary: Rates, clauses: Sequence[str]) -> list[object]:
 
 def clauses_of(evaluations: Sequence[Evaluation]) -> list[str]:
     """The clauses at which any trial failed, in the criterion's order."""
-    named = {clause for one in evaluations for clause in one.summary.failed_clauses}
+    named = {clause for evaluation in evaluations for clause in evaluation.summary.failed_clauses}
     return [clause for clause in FAILED_AT if clause in named] + sorted(named - FAILED_AT.keys())
 
 
@@ -314,7 +322,7 @@ def _seconds_interval(times: Times | None) -> str:
 
 def _note(evaluations: Sequence[Evaluation]) -> str:
     words = "Every trial counts; one that ended in an error is a trial that did not succeed."
-    if any(one.summary.time_to_success_s for one in evaluations):
+    if any(evaluation.summary.time_to_success_s for evaluation in evaluations):
         words += " Times are those of successes only; their interval bounds the median, by order statistics."
     if len(evaluations) > 2:
         words += (

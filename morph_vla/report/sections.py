@@ -72,9 +72,9 @@ def making(study: Study, evaluations: Sequence[Evaluation]) -> Markup:
     suites: list[SuiteFacts] = []
     for evaluation in evaluations:
         suites += [evaluation.suite] if evaluation.suite not in (*suites, SuiteFacts()) else []
-    notes = [f"{one.label}: {note}" for one in evaluations for note in one.record.notes]
-    runs = facts((one.label, _run(one)) for one in evaluations)
-    commands = dict.fromkeys([study.command, *(one.record.command for one in evaluations)])
+    notes = [f"{evaluation.label}: {note}" for evaluation in evaluations for note in evaluation.record.notes]
+    runs = facts((evaluation.label, _run(evaluation)) for evaluation in evaluations)
+    commands = dict.fromkeys([study.command, *(evaluation.record.command for evaluation in evaluations)])
     boxes = [
         _box("Recording", _recording(study.recording) if study.recording else None),
         _box("Time by stage", _stages(study.seconds_by_stage)),

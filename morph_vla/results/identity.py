@@ -77,8 +77,8 @@ def suite_differences(a: Record, b: Record) -> list[Difference]:
         for name, task in a.suite.tasks.items()
         if name in b.suite.tasks
     }
-    for name, own in by_task.items():
-        for difference in own:
+    for name, of_task in by_task.items():
+        for difference in of_task:
             everywhere = all(difference in other for other in by_task.values())
             differing.append(
                 difference if everywhere else difference._replace(key=f"{name}: {difference.key}")
@@ -86,7 +86,7 @@ def suite_differences(a: Record, b: Record) -> list[Difference]:
     unique = [difference for place, difference in enumerate(differing) if difference not in differing[:place]]
     distractors = _distractors(a, b)
     # What is measured comes first, and a digest, which says least, comes last.
-    return sorted(unique, key=lambda one: (one.bare == TABLE, not _is_measured(one, distractors)))
+    return sorted(unique, key=lambda fact: (fact.bare == TABLE, not _is_measured(fact, distractors)))
 
 
 def measured(a: Record, b: Record) -> list[Difference]:

@@ -154,7 +154,7 @@ def _whole(records: Sequence[Record]) -> Record:
         overrides=least.overrides,
         rows=(min(row[0] for row in rows), max(row[1] for row in rows)) if rows else None,
         wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),
-        versions={k: v for k, v in first.items() if all(one.versions.get(k) == v for one in records)},
+        versions={k: v for k, v in first.items() if all(part.versions.get(k) == v for part in records)},
         time=max(record.time for record in records),
         parts=tuple(map(_part, records)),
     )
@@ -164,7 +164,7 @@ def _known(task: str, records: Sequence[Record]) -> TaskFacts:
     """What every part that has the task says of it: what one of them leaves out is unknown of the whole."""
     facts = [record.suite.tasks[task] for record in records if task in record.suite.tasks]
     names = [field.name for field in fields(TaskFacts)]
-    unknown = {name: None for name in names if any(getattr(one, name) is None for one in facts)}
+    unknown = {name: None for name in names if any(getattr(task_facts, name) is None for task_facts in facts)}
     return replace(facts[0], **unknown)
 
 

@@ -8,7 +8,7 @@ each. Schema 3 holds each task's whole suite as it was resolved (`resolved`), an
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from morph_vla.files.writing import write_text
 from morph_vla.results import trial
 from morph_vla.results.statistics import Summary, summarise
 from morph_vla.results.trial import Trial, inside, name_in
-from morph_vla.results.values import Real, integer, listing, mapping, number, numbers, real, text
+from morph_vla.results.values import Real, integer, listing, mapping, optional_fields, real, text
 
 FILE_NAME = "record.json"
 SCHEMA = 3
@@ -33,8 +33,8 @@ class Target:
     """The box around the target that the object must be inside, relative to the target's position [m]."""
 
     name: str | None = None
-    low: Sequence[Real] | None = None
-    high: Sequence[Real] | None = None
+    low: list[Real] | None = None
+    high: list[Real] | None = None
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Record:
         return {
             **self.facts(),
             **({"stopped": to_plain(self.stopped)} if self.stopped else {}),
-            "trials": [one.to_json(home) for one in self.trials],
+            "trials": [item.to_json(home) for item in self.trials],
             "summary": to_plain(self.summary),
             "wall_s": self.wall_s,
             "timing": dict(self.timing),
@@ -296,11 +296,11 @@ def from_json(plain: object, folder: Path = Path()) -> Record | Study:
     if kind == "evaluation" and "evaluations" not in plain:
         return record_from_json(plain, folder)
     evaluations = plain.get("evaluations", [])
-    if not isinstance(evaluations, list) or not all(isinstance(one, Mapping) for one in evaluations):
+    if not isinstance(evaluations, list) or not all(isinstance(item, Mapping) for item in evaluations):
         raise MorphVlaError(f"this record of kind '{kind}' has no list of evaluations")
     names = ("robot", "recording", "training", "difference", "pictures", "machine", "versions")
     return Study(
-        evaluations=tuple(record_from_json(one, folder) for one in evaluations),
+        evaluations=tuple(record_from_json(item, folder) for item in evaluations),
         kind=str(kind),
         schema=integer(plain["schema"]) or SCHEMA,
         **{name: mapping(plain.get(name)) for name in (*names, "seconds_by_stage")},
@@ -317,19 +317,17 @@ def record_from_json(plain: Json, folder: Path = Path()) -> Record:
     rows = [row for row in map(integer, listing(plain.get("rows"))) if row is not None]
     timing = {key: real(value) for key, value in mapping(plain.get("timing")).items()}
     return Record(
+        **optional_fields(Record, plain),
         schema=integer(plain.get("schema")) or 1,
         suite=suite_from_json(mapping(plain.get("suite"))),
         policy=policy_from_json(mapping(plain.get("policy"))),
         engine=engine_from_json(mapping(plain.get("engine"))),
-        open_loop=integer(plain.get("open_loop")),
         overrides=None if overrides is None else tuple(map(str, listing(overrides))),
         rows=(rows[0], rows[1]) if len(rows) == 2 else None,
         stopped=_stopped_from_json(mapping(plain.get("stopped"))),
         trials=trial.list_from_json(plain.get("trials"), folder),
-        wall_s=number(plain.get("wall_s")),
         timing={key: seconds for key, seconds in timing.items() if seconds is not None},
         notes=tuple(map(str, listing(plain.get("notes")))),
-        parallel=integer(plain.get("parallel")),
         command=text(plain.get("command")) or "",
         versions={str(name): str(version) for name, version in mapping(plain.get("versions")).items()},
         time=text(plain.get("time")) or "",
@@ -343,53 +341,32 @@ def record_from_json(plain: Json, folder: Path = Path()) -> Record:
 
 def suite_from_json(plain: Json) -> SuiteFacts:
     """What a record says of its suite; in schema 1 the facts of its one task stand beside the suite's."""
-    tasks = {str(name): _task_from_json(mapping(own)) for name, own in mapping(plain.get("tasks")).items()}
+    tasks = {str(name): _task_from_json(mapping(task)) for name, task in mapping(plain.get("tasks")).items()}
     alone = _task_from_json(plain)
-    return SuiteFacts(
-        name=text(plain.get("name")),
-        version=integer(plain.get("version")),
-        seed=integer(plain.get("seed")),
-        robot=text(plain.get("robot")),
-        control_rate=real(plain.get("control_rate")),
-        variation=_mapping_or_none(plain.get("variation")),
-        tasks={"": alone} if not tasks and alone != TaskFacts() else tasks,
-    )
+    tasks = {"": alone} if not tasks and alone != TaskFacts() else tasks
+    return SuiteFacts(**optional_fields(SuiteFacts, plain), tasks=tasks)
 
 
 def policy_from_json(plain: Json) -> PolicyCard:
     """What a record says of the policy."""
     sampler = mapping(plain.get("sampler"))
-    known = {key.name for key in fields(PolicyCard)}
     return PolicyCard(
-        name=text(plain.get("name")),
-        checkpoint=text(plain.get("checkpoint")),
-        step=integer(plain.get("step")),
-        sha256=text(plain.get("sha256")),
-        sampler=Sampler(integer(sampler.get("steps")), real(sampler.get("noise"))) if sampler else None,
-        batch=integer(plain.get("batch")),
-        others={key: value for key, value in plain.items() if key not in known},
+        **optional_fields(PolicyCard, plain),
+        sampler=Sampler(**optional_fields(Sampler, sampler)) if sampler else None,
+        others=_others(PolicyCard, plain),
     )
 
 
 def engine_from_json(plain: Json) -> EngineFacts | None:
     """What a record says of the engine; None where it does not name one."""
     name = text(plain.get("name"))
-    others = {key: value for key, value in plain.items() if key not in ("name", "version")}
-    return EngineFacts(name, text(plain.get("version")), others) if name else None
+    return EngineFacts(name, text(plain.get("version")), _others(EngineFacts, plain)) if name else None
 
 
 def _task_from_json(plain: Json) -> TaskFacts:
     box = mapping(plain.get("target"))
-    target = Target(text(box.get("name")), numbers(box.get("low")), numbers(box.get("high")))
-    return TaskFacts(
-        task=text(plain.get("task")),
-        episode_seconds=real(plain.get("episode_seconds")),
-        object=text(plain.get("object")),
-        target=target if box else None,
-        initial_states_sha256=text(plain.get("initial_states_sha256")),
-        resolved=_mapping_or_none(plain.get("resolved")),
-        resolved_sha256=text(plain.get("resolved_sha256")),
-    )
+    target = Target(**optional_fields(Target, box)) if box else None
+    return TaskFacts(**optional_fields(TaskFacts, plain), target=target)
 
 
 def _stopped_from_json(plain: Json) -> Stopped | None:
@@ -397,8 +374,10 @@ def _stopped_from_json(plain: Json) -> Stopped | None:
     return None if episodes is None or of is None else Stopped(episodes, of, text(plain.get("reason")))
 
 
-def _mapping_or_none(value: object) -> Json | None:
-    return mapping(value) if isinstance(value, Mapping) else None
+def _others(kind: type, plain: Json) -> Json:
+    """What is said beyond the fields of a dataclass."""
+    known = {field.name for field in fields(kind)}
+    return {key: value for key, value in plain.items() if key not in known}
 
 
 def _known(facts: object, *without: str) -> dict[str, object]:

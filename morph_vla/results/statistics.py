@@ -86,7 +86,7 @@ def time_to_success(seconds: Sequence[float], confidence: float = 0.95) -> Times
 
 def summarise(trials: Sequence[Trial], confidence: float = 0.95) -> Summary:
     """The summary of an evaluation: over all trials, and of each task that they name."""
-    tasks = {task: _rates(own, confidence) for task, own in by_task(trials).items() if task}
+    tasks = {task: _rates(of_task, confidence) for task, of_task in by_task(trials).items() if task}
     average = average_of_tasks(tasks, confidence)
     return Summary(**vars(_rates(trials, confidence)), tasks=tasks, average_of_tasks=average)
 

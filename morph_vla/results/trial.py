@@ -6,9 +6,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.results.values import Real, boolean, integer, mapping, numbers, real, text
+from morph_vla.results.values import Real, boolean, integer, mapping, numbers, optional_fields, real, text
 
-HAPPENED = ("touched", "lifted", "dropped", "pushed_in", "begun_anew")
 ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
 Key = tuple[str, int]  # task, episode
@@ -86,18 +85,13 @@ def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial"
     video, clauses, initial = plain.get("video"), plain.get("clauses"), plain.get("initial")
     poses = {str(name): numbers(pose) for name, pose in mapping(initial).items()}
     return Trial(
+        **optional_fields(Trial, plain),
         task=str(plain.get("task") or ""),
         episode=integer(episode) or 0,
         success=bool(success),
-        time_s=real(time),
         ended=ended,
-        error=text(plain.get("error")),
-        steps=integer(plain.get("steps")),
-        failed_clause=text(plain.get("failed_clause")),
         clauses=None if clauses is None else {k: real(v) for k, v in mapping(clauses).items()},
-        **{key: boolean(plain.get(key)) for key in HAPPENED},
         initial=None if initial is None else {k: pose for k, pose in poses.items() if pose is not None},
-        final_object=numbers(plain.get("final_object")),
         video=None if video is None else inside(folder, video),
     )
 

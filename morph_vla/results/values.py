@@ -1,7 +1,9 @@
 """Plain values of unknown kind, read leniently: what is not of the kind asked for counts as absent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from math import isfinite
+from typing import Any
 
 Real = float | int  # a coordinate or a rate: 0 and 1 are as good as 0.0 and 1.0
 
@@ -50,3 +52,22 @@ def numbers(value: object) -> list[Real] | None:
         return None
     finite = [item for item in map(real, value) if item is not None]
     return finite if len(finite) == len(value) else None
+
+
+READERS: dict[object, Callable[[object], object]] = {
+    str | None: text,
+    int | None: integer,
+    bool | None: boolean,
+    Real | None: real,
+    list[Real] | None: numbers,
+    Mapping[str, object] | None: lambda value: value if isinstance(value, Mapping) else None,
+}
+
+
+def optional_fields(kind: type, plain: Mapping[str, object]) -> dict[str, Any]:
+    """The values of those fields of a dataclass that may be None and are of a simple type, by name."""
+    return {
+        field.name: READERS[field.type](plain.get(field.name))
+        for field in fields(kind)
+        if field.type in READERS
+    }
