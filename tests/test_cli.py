@@ -1,17 +1,19 @@
+import argparse
+import dataclasses
 import importlib
 import json
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from morph_vla import cli, doctor
-from morph_vla.cli import bench, bench_robots, common, files, records, suites
+from morph_vla.cli import bench, bench_robots, common, files, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.files import dropin, typed_yaml
+from morph_vla.results.record import read
 
 # ------------------------------------------------------------------------------------------- the frame
 
@@ -199,7 +201,7 @@ def test_robots_draw(run, folder):
 # ---------------------------------------------------------------------------------- recipes and suites
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Page:
     seed: int = 7
 
@@ -321,7 +323,7 @@ def whole_evaluation(folder, name: str, successes: int, trials: int, *overrides:
     from morph_vla.evaluation import rollout
     from morph_vla.suites import suite
 
-    facts = rollout.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ())
+    facts = rollout.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ()).to_json()
     policy = {"name": name, "step": 5, "sampler": {"steps": 10, "noise": 1.0}}
     found = {
         **an_evaluation(successes, trials),
@@ -393,15 +395,11 @@ def test_compare_pairs_a_stopped_record_on_the_common_rows_and_says_so(run, fold
 
 
 def test_eval_says_the_decision_of_an_early_stop_and_no_interval(folder, capsys):
-    import argparse
-
     from morph_vla.cli import eval as command
-    from morph_vla.results import statistics
 
     for name, successes, trials, more in (("a", 5, 7, {}), ("b", 1, 3, {"stopped": STOPPED})):
         whole_evaluation(folder, name, successes, trials, **more)
-    against, record = (json.loads((folder / name).read_text()) for name in "ab")
-    record["summary"] = statistics.summarise(record["trials"])
+    against, record = (read(folder / name) for name in "ab")
     arguments = argparse.Namespace(output=folder / "b", against=folder / "a", json=False)
     command.show(record, arguments, against)
     assert capsys.readouterr().out.splitlines() == [
@@ -413,9 +411,8 @@ def test_eval_says_the_decision_of_an_early_stop_and_no_interval(folder, capsys)
     arguments.json = True
     command.show(record, arguments, against)
     assert json.loads(capsys.readouterr().out)["stopped"] == STOPPED
-    del record["stopped"]
     arguments.json = False
-    command.show(record, arguments, against)
+    command.show(dataclasses.replace(record, stopped=None), arguments, against)
     out = capsys.readouterr().out
     assert out.startswith("b: 1 of 3 succeeded, 33.3% [")
     assert "95% interval [" in out
@@ -465,7 +462,8 @@ def test_merge_makes_one_record_of_two_halves(run, folder):
         "schema 3): whether these are the same is unknown",
         "c/record.json, from 2 parts, with 0 videos",
     ]
-    assert json.loads((folder / "c/record.json").read_text())["trials"] == whole["trials"]
+    written = json.loads((folder / "c/record.json").read_text())["trials"]
+    assert [{key: trial[key] for key in whole["trials"][0]} for trial in written] == whole["trials"]
     assert run("merge a b -o c")[2] == (
         "error: c/record.json is there already; merge into a folder without a record\n"
     )
@@ -495,7 +493,7 @@ def test_compare_says_why_episodes_are_not_paired(run, folder):
         (None, "no such folder or file: it; a record is written by `morph-vla eval` and `morph-vla demo`"),
         ("{", "it:1: not JSON: Expecting property name enclosed in double quotes"),
         ("[]", "it: not a record: expected kind 'evaluation' or 'demo'"),
-        ('{"kind": "demo"}', "it: the demo's record holds no evaluation yet"),
+        ('{"schema": 1, "kind": "demo"}', "it: the demo's record holds no evaluation yet"),
         (
             b"\xff",
             "it: cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
@@ -518,9 +516,9 @@ def test_a_folder_without_a_record(run, folder):
 
 
 def test_a_demo_is_compared_by_its_last_evaluation(folder):
-    demo = {"kind": "demo", "evaluations": [an_evaluation(1, 3), an_evaluation(2, 3, "after")]}
+    demo = {"schema": 1, "kind": "demo", "evaluations": [an_evaluation(1, 3), an_evaluation(2, 3, "after")]}
     (folder / "record.json").write_text(json.dumps(demo))
-    assert records.evaluation(folder)["policy"]["name"] == "after"
+    assert read(folder).policy.name == "after"
 
 
 def test_report_writes_one_page_and_prints_its_path(run, folder):

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from morph_vla.cli import demo, demo_words, progress
-from morph_vla.results import statistics
-from morph_vla.results.comparison import compare
+from morph_vla.results.record import Record, Study, record_from_json
 
 
 @pytest.fixture
@@ -110,28 +109,23 @@ def interrupted(clock):
     return run
 
 
-def evaluation(name, won, trials, step):
+def evaluation(name, won, trials, step) -> Record:
     own = [
         {"episode": i, "task": "cube_in_bowl", "success": i < won, "time_s": 4.0 + i if i < won else None,
          "ended": "success" if i < won else "time", "error": None, "initial": {"cube": [0.1 * i, 0.0, 0.0]}}
         for i in range(trials)
     ]  # fmt: skip
-    return {
+    return record_from_json({
         "policy": {"name": name, "step": step, "sampler": {"steps": 10, "noise": 0.0}},
         "suite": {"name": "droid_panda", "version": 1, "seed": 7},
         "trials": own,
-        "summary": statistics.summarise(own),
-    }
+    })  # fmt: skip
 
 
 def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder, capsys):
     before, after = evaluation("untrained", 0, 7, 0), evaluation("trained", 5, 7, 2200)
-    record = {
-        "evaluations": [before, after],
-        "difference": compare(before, after),
-        "seconds_by_stage": {"record": 150.0, "train": 451.0},
-    }
-    demo_words.show(record, folder / "x", folder / "x/report.html", "droid_panda:cube_in_bowl", 7)
+    study = Study(evaluations=(before, after), seconds_by_stage={"record": 150.0, "train": 451.0})
+    demo_words.show(study, folder / "x", folder / "x/report.html", "droid_panda:cube_in_bowl", 7)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split("  ")[0] == "task"
     assert " ".join(lines[2].split()) == "cube_in_bowl 0 of 7 5 of 7 71.4% [35.9, 91.8] 6.0 s"

@@ -176,10 +176,10 @@ def _row(
         wall, used = time.perf_counter() - begun, _processor_s(pool) - used
         here = time.process_time() - here
         spent, policy_s = dict(pool.spent), asker.spent
-    failed = {trial["error"] for trial in trials if trial["error"]}
+    failed = {trial.error for trial in trials if trial.error}
     if failed:
         raise MorphVlaError(f"nothing was measured: {min(failed)}")
-    steps = sum(trial["steps"] for trial in trials)
+    steps = sum(trial.steps or 0 for trial in trials)
     alone = (before + reference(suite, open_loop)) / 2
     rate, simulated, working = steps / wall, steps / suite.control_rate, workers * wall
     return {

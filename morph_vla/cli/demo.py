@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morph_vla import process
 from morph_vla.cli.common import add_json, print_json
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
+
+if TYPE_CHECKING:
+    from morph_vla.results.record import Record, Study
 
 EXAMPLES = """
   morph-vla demo
@@ -238,13 +241,12 @@ def _evaluate(folder: Path, suite_name: str, rows: tuple[int, int]) -> Done:
         there &= record == earlier
         records.append(record)
     words = ", ".join(
-        f"{record['policy']['name']} {record['summary']['successes']} of {record['summary']['trials']}"
-        for record in records
+        f"{record.policy.label} {record.summary.successes} of {record.summary.trials}" for record in records
     )
     return Done(records, words, there)
 
 
-def _attention(folder: Path, name: str, record: dict[str, Any]) -> Done:
+def _attention(folder: Path, name: str, record: "Record") -> Done:
     """Who attends to whom in the trained policy, over an episode in which it succeeded, where it did."""
     from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.serving.attention import episode_attention
@@ -259,19 +261,19 @@ def _attention(folder: Path, name: str, record: dict[str, Any]) -> Done:
     if policy.config.morphology is None:
         return Done("", "no kinematic tokens in this recipe: nothing to show")
     tasks = suite.load_tasks(name)
-    filmed = [trial for trial in record["trials"] if trial["success"] and trial["video"]]
-    trial = next(iter(filmed), record["trials"][0])
-    task = next(task for task in tasks if task.task_key == trial["task"])
-    asked = {"policy": policy.digest(), "suite": task.label, "episode": trial["episode"], "noise": NOISE}
+    filmed = [trial for trial in record.trials if trial.success and trial.video]
+    trial = next(iter(filmed), record.trials[0])
+    task = next(task for task in tasks if task.task_key == trial.task)
+    asked = {"policy": policy.digest(), "suite": task.label, "episode": trial.episode, "noise": NOISE}
     there = path.exists() and json.loads(path.read_text()).get("asked") == asked
     if not there:
         engine = MujocoEngine(policy.robot, task)
-        state = suite.initial_state(task, trial["episode"], len(policy.robot.joints))
+        state = suite.initial_state(task, trial.episode, len(policy.robot.joints))
         found = episode_attention(policy, engine, state)
         engine.close()
         found["episode"]["task_key"] = task.task_key
         write_text(path, json.dumps({**found, "asked": asked}))
-    return Done(path.name, f"between joints, in episode {trial['episode']} of {task.task_key}: {path}", there)
+    return Done(path.name, f"between joints, in episode {trial.episode} of {task.task_key}: {path}", there)
 
 
 def _compose(
@@ -279,20 +281,17 @@ def _compose(
     robot: dict[str, Any],
     recording: dict[str, Any],
     training: dict[str, Any],
-    records: list[dict[str, Any]],
+    records: list["Record"],
     attention: str,
     clock: _Clock,
     arguments: argparse.Namespace,
-) -> dict[str, Any]:
+) -> "Study":
     """The demo's record.json, with every path relative to its folder."""
     from morph_vla.evaluation import rollout
+    from morph_vla.files.plain import to_plain
     from morph_vla.results import comparison
+    from morph_vla.results.record import FILE_NAME, Study, write
 
-    placed = []
-    for record in records:
-        home = f"eval/{record['policy']['name']}"
-        trials = [{**t, "video": f"{home}/{t['video']}" if t["video"] else None} for t in record["trials"]]
-        placed.append({**record, "trials": trials})
     words = [
         *arguments.overrides,
         f"--suite {arguments.suite}",
@@ -300,23 +299,22 @@ def _compose(
         f"--episodes {arguments.episodes}",
         f"--untrained-episodes {_untrained_rows(arguments)}",
     ]
-    whole = {
-        "schema": 1,
-        "kind": "demo",
-        "robot": robot,
-        "recording": {**recording, "seconds": clock.seconds["record"]},
-        "training": {**training, "seconds": clock.seconds["train"]},
-        "evaluations": placed,
-        "difference": comparison.compare(records[0], records[1]),
-        "pictures": {"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
-        "machine": _machine(),
-        "versions": rollout.versions(),
-        "command": f"morph-vla demo {' '.join(words)}",
-        "seconds_by_stage": {stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    write_text(folder / "record.json", json.dumps(whole, indent=1))
-    return whole
+    study = Study(
+        robot=robot,
+        recording={**recording, "seconds": clock.seconds["record"]},
+        training={**training, "seconds": clock.seconds["train"]},
+        evaluations=tuple(records),
+        difference=to_plain(comparison.compare(records[0], records[1])),
+        pictures={"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
+        machine=_machine(),
+        versions=rollout.versions(),
+        command=f"morph-vla demo {' '.join(words)}",
+        seconds_by_stage={stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        folder=folder,
+    )
+    write(study, folder / FILE_NAME)
+    return study
 
 
 def _machine() -> dict[str, Any]:
@@ -336,7 +334,7 @@ def _machine() -> dict[str, Any]:
     return found
 
 
-def _report(folder: Path, record: dict[str, Any]) -> Done:
+def _report(folder: Path, record: "Study") -> Done:
     from morph_vla import report
 
     path = report.write(folder, record)

@@ -1,23 +1,26 @@
 """The demo's last screen: the table, the difference, the minutes, the page, and what to try next."""
 
 from pathlib import Path
-from typing import Any
 
 from morph_vla.cli.common import print_table
 from morph_vla.cli.progress import span
+from morph_vla.results.comparison import Comparison, compare
+from morph_vla.results.record import Record, Study
+from morph_vla.results.statistics import Rates, Summary
+from morph_vla.results.values import number
 
 
-def show(record: dict[str, Any], folder: Path, report: Path, suite: str, episodes: int) -> None:
+def show(study: Study, folder: Path, report: Path, suite: str, episodes: int) -> None:
     """Print what the demo measured."""
-    untrained, trained = record["evaluations"]
+    untrained, trained = study.evaluations
     print()
     print_table(
         ["task", "untrained", "trained", "", "95% Wilson", "median time to success"],
-        list(_rows(untrained["summary"], trained["summary"])),
+        list(_rows(untrained.summary, trained.summary)),
         right=(1, 2, 3, 4, 5),
     )
-    print(f"\n{difference(record['difference'])}")
-    seconds = record["seconds_by_stage"]
+    print(f"\n{difference(compare(untrained, trained))}")
+    seconds = {name: number(value) or 0.0 for name, value in study.seconds_by_stage.items()}
     print(f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items()))
     print(f"\nThe page, with films of episodes: {report}\n")
     print("Try next:")
@@ -25,47 +28,45 @@ def show(record: dict[str, Any], folder: Path, report: Path, suite: str, episode
         print(f"  {command}\n      {why}")
 
 
-def _rows(before: dict[str, Any], after: dict[str, Any]) -> list[list[str]]:
+def _rows(before: Summary, after: Summary) -> list[list[str]]:
     """A row a task, and one of all where there are several."""
-    tasks = after.get("tasks") or {}
-    rows = [_row(name, before.get("tasks", {}).get(name), own) for name, own in tasks.items()]
+    rows = [_row(name, before.tasks.get(name), rates) for name, rates in after.tasks.items()]
     return rows if len(rows) == 1 else [*rows, _row("all", before, after)]
 
 
-def _row(name: str, before: dict[str, Any] | None, after: dict[str, Any]) -> list[str]:
-    time = (after.get("time_to_success_s") or {}).get("median")
+def _row(name: str, before: Rates | None, after: Rates) -> list[str]:
+    time, low, high = after.time_to_success_s, after.low, after.high
     return [
         name,
         _count(before),
         _count(after),
-        "" if after["rate"] is None else f"{after['rate']:.1%}",
-        "" if after["rate"] is None else f"[{100 * after['low']:.1f}, {100 * after['high']:.1f}]",
-        "-" if time is None else f"{time:.1f} s",
+        "" if after.rate is None else f"{after.rate:.1%}",
+        "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]",
+        "-" if time is None else f"{time.median:.1f} s",
     ]
 
 
-def _count(summary: dict[str, Any] | None) -> str:
-    if not summary or not summary["trials"]:
-        return "not measured"
-    return f"{summary['successes']} of {summary['trials']}"
+def _count(rates: Rates | None) -> str:
+    return f"{rates.successes} of {rates.trials}" if rates and rates.trials else "not measured"
 
 
-def difference(found: dict[str, Any]) -> str:
+def difference(compared: Comparison) -> str:
     """`trained - untrained: +74.0 points [+61.2, +83.9] (95%, Tango), of 50 pairs of equal beginnings`."""
-    if found["difference"] is None:
-        return f"not compared: {found['reason']}"
+    bounds = compared.measured
+    if bounds is None or compared.difference is None:
+        return f"not compared: {compared.reason}"
     words = (
-        f"{found['b']} - {found['a']}: {100 * found['difference']:+.1f} points "
-        f"[{100 * found['low']:+.1f}, {100 * found['high']:+.1f}] (95%, {found['interval']})"
+        f"{compared.b} - {compared.a}: {100 * compared.difference:+.1f} points "
+        f"[{100 * bounds.low:+.1f}, {100 * bounds.high:+.1f}] (95%, {bounds.interval})"
     )
-    return words if found["paired"] else f"{words}; {found['reason']}"
+    return words if compared.paired else f"{words}; {compared.reason}"
 
 
-def next_commands(folder: Path, suite: str, trained: dict[str, Any], episodes: int) -> list[tuple[str, str]]:
+def next_commands(folder: Path, suite: str, trained: Record, episodes: int) -> list[tuple[str, str]]:
     """Three commands that go on from here, and what each is for."""
-    sampler = (trained["policy"].get("sampler") or {}).get("noise", 1.0)
-    noise = "" if sampler == 1.0 else f" --noise {sampler:g}"
-    checkpoint = folder / "train" / "checkpoints" / str(trained["policy"]["step"])
+    sampler = trained.policy.sampler
+    noise = f" --noise {sampler.noise:g}" if sampler and sampler.noise not in (None, 1.0) else ""
+    checkpoint = folder / "train" / "checkpoints" / str(trained.policy.step)
     rows = f"{episodes}:{2 * episodes}"
     return [
         (

@@ -1,6 +1,7 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
+import dataclasses
 import math
 import shlex
 import sys
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from morph_vla import process
-from morph_vla.cli import records
 from morph_vla.cli.common import add_engine, add_folders, add_json, print_json
 from morph_vla.cli.progress import Bar, remark
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.evaluation.rollout import Settings
+    from morph_vla.results.record import Record
+    from morph_vla.results.statistics import Rates
     from morph_vla.suites.suite import Suite
 
 EXAMPLES = """
@@ -78,7 +80,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
     from morph_vla.evaluation import rollout
     from morph_vla.evaluation.rollout import Settings
-    from morph_vla.results import comparison
+    from morph_vla.results import comparison, record
     from morph_vla.suites import suite
 
     process.prepare()
@@ -93,37 +95,39 @@ def run(arguments: argparse.Namespace) -> None:
         raise MorphVlaError(f"--noise must be a finite number of at least 0, not {arguments.noise:g}")
     if arguments.stop_when_decided and not arguments.against:
         raise MorphVlaError("--stop-when-decided wants --against RECORD: the evaluation to be better than")
-    against = records.evaluation(arguments.against) if arguments.against else None
+    against = record.read(arguments.against) if arguments.against else None
     chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     if against:
         parts = [rollout.suite_facts(task, ()) for task in chosen]
-        tasks = {key: own for part in parts for key, own in part["tasks"].items()}
-        this = {"suite": {**parts[0], "tasks": tasks}}
+        tasks = {key: own for part in parts for key, own in part.tasks.items()}
+        this = record.Record(suite=dataclasses.replace(parts[0], tasks=tasks))
         comparison.check_comparable({str(arguments.against): against, "this evaluation": this})
     settings = Settings(
         episodes, arguments.parallel, arguments.workers, arguments.open_loop, arguments.videos,
         answer_seconds=arguments.timeout, first=first, engine=arguments.engine,
         groups=2 if arguments.engine == "mujoco" else 1,
     )  # fmt: skip
-    record = evaluate(
+    evaluated = evaluate(
         arguments.checkpoint, chosen, settings, arguments.output, arguments.checkpoint.name,
         against if arguments.stop_when_decided else None, arguments.overrides,
         noise=arguments.noise, steps=arguments.sampler_steps,
     )  # fmt: skip
-    show(record, arguments, against)
+    show(evaluated, arguments, against)
 
 
-def show(record: dict[str, Any], arguments: argparse.Namespace, against: dict[str, Any] | None) -> None:
+def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:
     """What an evaluation came to, and beside `against`; if stopped early, its decision and no interval."""
     from morph_vla.cli import compare
+    from morph_vla.files.plain import to_plain
 
-    path, stopped = arguments.output / "record.json", record.get("stopped")
+    path, stopped, summary = arguments.output / "record.json", record.stopped, record.summary
     if arguments.json:
-        print_json({"record": str(path), **({"stopped": stopped} if stopped else {}), **record["summary"]})
+        answer = {"record": path, **({"stopped": stopped} if stopped else {}), **vars(summary)}
+        print_json(to_plain(answer))
         return
     if stopped:
-        counted = f"{record['summary']['successes']} of {record['summary']['trials']} succeeded"
-        print(f"{record['policy']['name']}: {compare.stopped(stopped)}")
+        counted = f"{summary.successes} of {summary.trials} succeeded"
+        print(f"{record.policy.label}: {compare.stopped(stopped)}")
         print(
             f"{counted} until then: after an early stop read the decision, not the rate; the same command "
             "without --stop-when-decided runs the rest"
@@ -155,12 +159,12 @@ def evaluate(
     settings: "Settings",
     folder: Path,
     name: str,
-    against: dict[str, Any] | None = None,
+    against: "Record | None" = None,
     overrides: Sequence[str] = (),
     *,
     noise: float = NOISE,
     steps: int = STEPS,
-) -> dict[str, Any]:
+) -> "Record":
     """The record of a checkpoint on a suite's tasks, written to `folder`; one that is there is read back.
 
     `steps` and `noise` are the sampler's (`CheckpointPolicy`).
@@ -168,13 +172,11 @@ def evaluate(
     task stops when it is decided which of the two is better. Raises MorphVlaError with both sides when the
     policy does not fit a task.
     """
-    import json
-
     from morph_vla.checks.policy import mismatches
     from morph_vla.doctor import require_gl
     from morph_vla.engines import by_name as engines
     from morph_vla.evaluation.rollout import finished
-    from morph_vla.files.writing import write_text
+    from morph_vla.results.record import FILE_NAME, write
     from morph_vla.results.tasks import combine
     from morph_vla.serving.policy import CheckpointPolicy
 
@@ -203,7 +205,7 @@ def evaluate(
     ]
     whole = combine(parts, _command(words, tasks[0].name, tasks[0], settings, folder))
     if whole != finished(folder):
-        write_text(folder / "record.json", json.dumps(whole, indent=1))
+        write(whole, folder / FILE_NAME)
     return whole
 
 
@@ -213,16 +215,14 @@ def _evaluate_task(
     settings: "Settings",
     folder: Path,
     about: dict[str, Any],
-    against: dict[str, Any] | None,
+    against: "Record | None",
     words: str,
     overrides: Sequence[str],
-) -> dict[str, Any]:
-    import json
-
+) -> "Record":
     from morph_vla.checks.policy import doubts
     from morph_vla.evaluation import rollout
-    from morph_vla.files.writing import write_text
     from morph_vla.results import sequential
+    from morph_vla.results.record import FILE_NAME, write
 
     suite = rollout.suite_facts(task, ())
     stop = sequential.stopper(against, suite, task.task_key, settings.first) if against else None
@@ -241,7 +241,7 @@ def _evaluate_task(
     if record == earlier:
         remark(f"already there: {folder / 'record.json'}")
     else:
-        write_text(folder / "record.json", json.dumps(record, indent=1))
+        write(record, folder / FILE_NAME)
     return record
 
 
@@ -266,29 +266,27 @@ def _shown(path: Path) -> str:
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else path.name
 
 
-def sentence(record: dict[str, Any]) -> str:
+def sentence(record: "Record") -> str:
     """'trained: 76 of 100 succeeded, 76.0% [66.8, 83.3] (95% Wilson), median 4.2 s to success'.
 
     Of several tasks, the sentence of all and an indented one for each.
     """
-    summary = record["summary"]
-    lines = [_sentence(record["policy"]["name"], summary)]
-    tasks = summary.get("tasks") or {}
+    lines = [_sentence(record.policy.label, record.summary)]
+    tasks = record.summary.tasks
     if len(tasks) > 1:
-        lines += [f"  {_sentence(task, own)}" for task, own in tasks.items()]
+        lines += [f"  {_sentence(task, rates)}" for task, rates in tasks.items()]
     return "\n".join(lines)
 
 
-def _sentence(name: str, summary: dict[str, Any]) -> str:
-    if summary["rate"] is None:
+def _sentence(name: str, rates: "Rates") -> str:
+    if rates.rate is None or rates.low is None or rates.high is None:
         return f"{name}: not measured"
     text = (
-        f"{name}: {summary['successes']} of {summary['trials']} succeeded, "
-        f"{summary['rate']:.1%} [{100 * summary['low']:.1f}, {100 * summary['high']:.1f}] (95% Wilson)"
+        f"{name}: {rates.successes} of {rates.trials} succeeded, "
+        f"{rates.rate:.1%} [{100 * rates.low:.1f}, {100 * rates.high:.1f}] (95% Wilson)"
     )
-    time = summary.get("time_to_success_s")
-    if time and time.get("median") is not None:
-        text += f", median {time['median']:.1f} s to success"
-    if summary["errors"]:
-        text += f", {summary['errors']} ended in an error"
+    if rates.time_to_success_s:
+        text += f", median {rates.time_to_success_s.median:.1f} s to success"
+    if rates.errors:
+        text += f", {rates.errors} ended in an error"
     return text

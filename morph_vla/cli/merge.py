@@ -1,6 +1,7 @@
 """`morph-vla merge A B -o FOLDER`."""
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from morph_vla.cli import records
@@ -27,30 +28,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the record that one evaluation would have written, and copy the parts' videos."""
-    import json
-
     from morph_vla.cli.eval import sentence
-    from morph_vla.files.writing import write_text
-    from morph_vla.results import comparison, merging
+    from morph_vla.files.plain import to_plain
+    from morph_vla.results import comparison, merging, record
 
-    target = arguments.output / "record.json"
+    target = arguments.output / record.FILE_NAME
     if target.exists():
         raise MorphVlaError(f"{target} is there already; merge into a folder without a record")
     if len({path.resolve() for path in arguments.parts}) < len(arguments.parts):
         raise MorphVlaError("a part is named twice")
-    found = {str(path): records.so_far(path) for path in arguments.parts}
-    parts = {name: record for name, (_, record) in found.items()}
+    parts = {str(path): records.so_far(path) for path in arguments.parts}
+    merged, copied = merging.videos(merging.merge(parts), parts, arguments.output)
     command = f"morph-vla merge {' '.join(map(str, arguments.parts))} -o {arguments.output}"
-    record = {**merging.merge(parts), "command": command}
-    copied = merging.videos(parts, {name: folder for name, (folder, _) in found.items()}, arguments.output)
-    write_text(target, json.dumps(record, indent=1))
-    gap, unknown = merging.missing(record), comparison.unknown(parts)
+    whole = dataclasses.replace(merged, command=command)
+    record.write(whole, target)
+    gap, unknown = merging.missing(whole), comparison.unknown(parts)
     if arguments.json:
-        print_json(
-            {"record": str(target), "videos": copied, "missing": gap, "unknown": unknown, **record["summary"]}
-        )
+        answer = {"record": target, "videos": copied, "missing": gap, "unknown": unknown}
+        print_json(to_plain({**answer, **vars(whole.summary)}))
         return
-    print(sentence(record))
+    print(sentence(whole))
     if gap:
         print(gap)
     if unknown:

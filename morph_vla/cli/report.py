@@ -1,11 +1,15 @@
 """`morph-vla report FOLDER ...`."""
 
 import argparse
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from morph_vla.cli import records
 from morph_vla.cli.common import add_json, print_json
+
+if TYPE_CHECKING:
+    from morph_vla.results.record import Record
 
 EXAMPLES = """
   morph-vla report runs/demo
@@ -33,52 +37,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Write one page about a record or several, and print its path; with --json, the numbers in it too."""
     from morph_vla import report
+    from morph_vla.results import record
 
-    found = [records.read(given) for given in arguments.folders]
-    folder, record = found[0] if len(found) == 1 else (found[0][0], together(found))
-    folders = [place for place, one in found for _ in _evaluations(one)]
-    path = arguments.output or folder / report.FILE_NAME
-    report.write(folder, record, folders, path)
+    loaded = [record.load(given) for given in arguments.folders]
+    several = [(part,) if isinstance(part, record.Record) else part.evaluations for part in loaded]
+    evaluations = [evaluation for part in several for evaluation in part]
+    path = arguments.output or loaded[0].folder / report.FILE_NAME
+    report.write(path.parent, loaded[0] if len(loaded) == 1 else evaluations, path)
     if arguments.json:
-        print_json({"report": str(path), **numbers(record)})
+        print_json({"report": str(path), **numbers(evaluations)})
     else:
         print(path)
 
 
-def together(found: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
-    """One record of all evaluations in several."""
-    evaluations = [one for _, record in found for one in _evaluations(record)]
-    return {"schema": max(record.get("schema") or 1 for _, record in found), "kind": "evaluation",
-            "evaluations": evaluations}  # fmt: skip
-
-
-def numbers(record: dict[str, Any]) -> dict[str, Any]:
+def numbers(records: "Sequence[Record]") -> "dict[str, object]":
     """What the page says, as plain values: each evaluation, its difference to the first, the curves."""
-    from morph_vla.report.reading import evaluations
+    from morph_vla.files.plain import to_plain
+    from morph_vla.report.reading import Evaluation, evaluations
     from morph_vla.results import comparison, curves
 
-    found = evaluations(record)
-    firsts: dict[str, Any] = {}
+    shown = evaluations(records)
+    firsts: dict[str, Evaluation] = {}
     differences = []
-    for one in found:
-        if one.trials:
-            first = firsts.setdefault(curves.suite_label(one.record), one)
-            if first is not one:
-                labels = {"a": first.label, "b": one.label}
-                differences.append({**comparison.compare(first.record, one.record), **labels})
+    for evaluation in shown:
+        if evaluation.trials:
+            first = firsts.setdefault(curves.suite_label(evaluation.record), evaluation)
+            if first is not evaluation:
+                difference = comparison.compare(first.record, evaluation.record)
+                differences.append(dataclasses.replace(difference, a=first.label, b=evaluation.label))
     rows = [
         {
-            "label": one.label,
-            "suite": curves.suite_label(one.record),
-            "engine": comparison.engine_label(one.record),
-            "step": (one.record.get("policy") or {}).get("step"),
-            "summary": one.summary,
+            "label": evaluation.label,
+            "suite": curves.suite_label(evaluation.record),
+            "engine": evaluation.record.engine.label if evaluation.record.engine else None,
+            "step": evaluation.record.policy.step,
+            "summary": evaluation.summary,
         }
-        for one in found
+        for evaluation in shown
     ]
-    panels = curves.curves([one.record for one in found])
-    return {"evaluations": rows, "differences": differences, "curves": panels}
-
-
-def _evaluations(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return record.get("evaluations") or ([record] if record["kind"] == "evaluation" else [])
+    return to_plain({"evaluations": rows, "differences": differences, "curves": curves.curves(records)})

@@ -247,8 +247,8 @@ def try_out(
             f"step {checkpoint.name}",
         )
         say(f"{chosen.label}, {sentence(record)}")
-        if record["summary"]["rate"] is not None:
-            rates[f"success/{chosen.label}"] = float(record["summary"]["rate"])
+        if record.summary.rate is not None:
+            rates[f"success/{chosen.label}"] = record.summary.rate
     return rates
 
 

@@ -16,7 +16,7 @@ from morph_vla.demonstrations.attempts import attempt, attempts
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
 from morph_vla.errors import MorphVlaError
-from morph_vla.results import statistics
+from morph_vla.results.intervals import Interval, wilson
 from morph_vla.suites.suite import Suite
 
 CHUNK = 25  # episodes a worker takes at once
@@ -46,9 +46,9 @@ class Check:
         return sum(outcome.failed_clause is None for outcome in self.outcomes)
 
     @property
-    def interval(self) -> statistics.Interval:
+    def interval(self) -> Interval:
         """Wilson's 95% interval of the success rate."""
-        return statistics.wilson(self.successes, len(self.outcomes))
+        return wilson(self.successes, len(self.outcomes))
 
     @property
     def failed(self) -> dict[str, list[int]]:

@@ -14,7 +14,6 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from morph_vla.engines import success as criterion
 from morph_vla.engines.workers import Advance, Lost, Worlds
@@ -22,6 +21,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.video import VideoWriter, write_picture
 from morph_vla.results import films
+from morph_vla.results.trial import Trial
 from morph_vla.suites.suite import InitialState, Suite
 
 
@@ -66,7 +66,7 @@ class Flights:
             for reason, numbers in self._anew.items()
         ]
 
-    def run(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+    def run(self, states: Sequence[InitialState]) -> Iterator[Trial]:
         """Yield a trial per state, as episodes end.
 
         Where some are filmed and a success or a failure is not among them, one is played again for its film,
@@ -75,23 +75,21 @@ class Flights:
         """
         trials = {}
         for trial in self._fly(states):
-            trials[trial["episode"]] = trial
+            trials[trial.episode] = trial
             yield trial
-        if any(trial["video"] for trial in trials.values()):
+        if any(trial.video for trial in trials.values()):
             yield from self._film_again(states, trials)
 
-    def _film_again(
-        self, states: Sequence[InitialState], trials: dict[int, dict[str, Any]]
-    ) -> Iterator[dict[str, Any]]:
+    def _film_again(self, states: Sequence[InitialState], trials: dict[int, Trial]) -> Iterator[Trial]:
         """Trials with their film. An episode is the same however often it is played: another is not taken."""
         wanted = films.worth_filming([trials[number] for number in sorted(trials)])
         self._filmed = max(wanted, default=-1) + 1
         for trial in self._fly([state for state in states if state.episode in wanted]):
-            first = trials[trial["episode"]]
-            if trial["video"] and trial["success"] == first["success"]:
-                yield {**first, "video": trial["video"]}
+            first = trials[trial.episode]
+            if trial.video and trial.success == first.success:
+                yield dataclasses.replace(first, video=trial.video)
 
-    def _fly(self, states: Sequence[InitialState]) -> Iterator[dict[str, Any]]:
+    def _fly(self, states: Sequence[InitialState]) -> Iterator[Trial]:
         """Play the states, a trial each."""
         self._queue.extend(Episode(state) for state in states)
         for slots in itertools.cycle(self._groups):
@@ -104,7 +102,7 @@ class Flights:
         begun = [episode for episode in self._queue if episode.answer is not None or episode.begun_anew]
         self._queue = deque(begun)
 
-    def _turn(self, slots: Sequence[int]) -> Iterator[dict[str, Any]]:
+    def _turn(self, slots: Sequence[int]) -> Iterator[Trial]:
         """One group's turn: what has come back, what begins, what goes on."""
         mine = [slot for slot in slots if slot in self._flying]
         for slot, answer in self._pool.receive(mine).items():
@@ -113,7 +111,7 @@ class Flights:
         self._begin([slot for slot in slots if slot not in self._flying])
         yield from self._ask(going_on)
 
-    def _landed(self, slot: int, answer: Advance | Lost) -> Iterator[dict[str, Any]]:
+    def _landed(self, slot: int, answer: Advance | Lost) -> Iterator[Trial]:
         episode = self._flying[slot]
         if isinstance(answer, Lost):
             del self._flying[slot]
@@ -149,7 +147,7 @@ class Flights:
                 messages[slot] = ("begin", episode.state, episode.state.episode < self._filmed)
         self._pool.send(messages)
 
-    def _ask(self, slots: Sequence[int]) -> Iterator[dict[str, Any]]:
+    def _ask(self, slots: Sequence[int]) -> Iterator[Trial]:
         """Ask the policy for these slots' next actions and send them off."""
         observations = []
         for slot in slots:
@@ -168,7 +166,7 @@ class Flights:
                 messages[slot] = ("advance", actions[: self._open_loop])
         self._pool.send(messages)
 
-    def _trial(self, episode: Episode, error: str | None) -> dict[str, Any]:
+    def _trial(self, episode: Episode, error: str | None) -> Trial:
         """One row of the record."""
         suite, number, answer = self._suite, episode.state.episode, episode.answer
         progress = answer.progress if answer else criterion.Progress(0.0)
@@ -178,25 +176,25 @@ class Flights:
         clause = None
         if reading is not None and error is None:
             clause = criterion.failed_clause(progress, reading, suite.success)
-        return {
-            "task": getattr(suite, "task_name", "") or suite.name,
-            "episode": number,
-            "success": success,
-            "time_s": seconds if success else None,
-            "ended": "error" if error else "success" if success else "time",
-            "error": error,
-            "steps": progress.steps,
-            "failed_clause": clause,
-            "clauses": criterion.times(progress, suite.control_rate),
-            "touched": progress.reached,
-            "lifted": progress.lifted,
-            "dropped": progress.dropped,
-            "pushed_in": reading is not None and criterion.pushed_in(progress, reading, suite.success),
-            "begun_anew": episode.begun_anew,
-            "initial": {name: list(pose) for name, pose in episode.state.poses.items()},
-            "final_object": [round(float(v), 4) for v in reading.object_position] if reading else None,
-            "video": self._video(episode),
-        }
+        return Trial(
+            task=getattr(suite, "task_name", "") or suite.name,
+            episode=number,
+            success=success,
+            time_s=seconds if success else None,
+            ended="error" if error else "success" if success else "time",
+            error=error,
+            steps=progress.steps,
+            failed_clause=clause,
+            clauses=criterion.times(progress, suite.control_rate),
+            touched=progress.reached,
+            lifted=progress.lifted,
+            dropped=progress.dropped,
+            pushed_in=reading is not None and criterion.pushed_in(progress, reading, suite.success),
+            begun_anew=episode.begun_anew,
+            initial={name: list(pose) for name, pose in episode.state.poses.items()},
+            final_object=[round(float(v), 4) for v in reading.object_position] if reading else None,
+            video=self._video(episode),
+        )
 
     def _show(self, episode: Episode, answer: Advance) -> None:
         """Put what was seen since the last answer on the episode's film."""
@@ -208,12 +206,12 @@ class Flights:
                 episode.film = VideoWriter(path, self._suite.control_rate)
             episode.film.add(frame)
 
-    def _video(self, episode: Episode) -> str | None:
-        """Where the episode's film is, relative to the record."""
+    def _video(self, episode: Episode) -> Path | None:
+        """Where the episode's film is."""
         film, episode.film = episode.film, None
         if film is None or film.last is None or self._folder is None:
             return None
         film.finish()
         # How it ended, which is the moment of success where there was one.
         write_picture(films.poster_of(film.path), film.last)
-        return film.path.relative_to(self._folder).as_posix()
+        return film.path

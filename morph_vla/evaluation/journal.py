@@ -4,14 +4,19 @@
 will say of suite, policy and engine), then has a line a finished trial, in the order in which they ended.
 """
 
+import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
-from morph_vla.results import identity
+from morph_vla.results import identity, record
+from morph_vla.results import trial as trials
+from morph_vla.results.record import Json, Record
+from morph_vla.results.trial import Trial
+from morph_vla.results.values import mapping
 
 FILE_NAME = "trials.jsonl"
 EARLIER = "earlier-"  # and a number: folders in which other evaluations are kept
@@ -25,50 +30,46 @@ class Journal:
     is dropped.
     """
 
-    def __init__(self, folder: Path | None, record: dict[str, Any], say: Callable[[str], None]):
-        """`record` is what the evaluation's record will say of suite, policy and engine."""
-        self._path = None if folder is None else folder / FILE_NAME
-        self.trials: dict[int, dict[str, Any]] = {}
-        if folder is None or self._path is None:
+    def __init__(self, folder: Path | None, begun: Record, say: Callable[[str], None]):
+        """`begun` is the evaluation's record before its first trial."""
+        self._folder = folder
+        self.trials: dict[int, Trial] = {}
+        if folder is None:
             return
-        record = json.loads(json.dumps(record))  # as it will be read back
-        own = identity.of_evaluation(record)
-        if self._path.exists():
-            first, *lines = [_parsed(line) for line in self._path.read_text().splitlines()] or [None]
-            if isinstance(first, dict) and first.get("evaluation") == own:
-                self.trials = {line["episode"]: line for line in lines if isinstance(line, dict)}
-        words = _held(folder, record)
-        if words is not None:
-            say(f"{folder} held another evaluation ({words}); it is kept in {_set_aside(folder)}")
-        kept = [{"evaluation": own, "record": record}, *self.trials.values()]
-        write_text(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+        evaluation, other = identity.of_evaluation(begun), None
+        for held in _held(folder):
+            if identity.of_evaluation(held) != evaluation:
+                other = other or (held if held.trials else None)
+            elif held.unfinished:
+                self.trials = {trial.episode: trial for trial in held.trials}
+        if other is not None:
+            aside = _set_aside(folder)
+            say(f"{folder} held another evaluation ({_words(other, begun)}); it is kept in {aside}")
+        first = {"evaluation": evaluation, "record": begun.facts()}
+        kept = [first, *(trial.to_json(folder) for trial in self.trials.values())]
+        write_text(folder / FILE_NAME, "".join(json.dumps(line) + "\n" for line in kept))
 
-    def add(self, trial: dict[str, Any]) -> None:
+    def add(self, trial: Trial) -> None:
         """Keep one finished trial."""
-        if self._path is not None:
-            with self._path.open("a") as out:
-                out.write(json.dumps(trial) + "\n")
+        if self._folder is not None:
+            with (self._folder / FILE_NAME).open("a") as out:
+                out.write(json.dumps(trial.to_json(self._folder)) + "\n")
 
 
-def read(folder: Path) -> dict[str, Any] | None:
-    """The trials of `folder` so far, as a record with `unfinished`; None when there is no journal in it.
+def read(folder: Path) -> Record | None:
+    """The trials of `folder` so far, as an unfinished record; None when there is no journal in it.
 
     An evaluation of several tasks keeps a journal a task, in a folder each: they are read as one. The last
     line of an evaluation that is being written may be cut short, and is left out.
     """
-    own = [path for path in folder.glob(f"*/{FILE_NAME}") if not path.parent.name.startswith(EARLIER)]
-    tasks = sorted(own, key=lambda p: p.stat().st_mtime)
     if (folder / FILE_NAME).is_file():
-        return _one(folder / FILE_NAME)
-    found = [_one(path) for path in tasks]
-    if not found:
+        return _read(folder)
+    paths = [path for path in folder.glob(f"*/{FILE_NAME}") if not path.parent.name.startswith(EARLIER)]
+    parts = [_read(path.parent) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
+    if not parts:
         return None
-    trials = [
-        {**trial, "task": trial.get("task") or path.parent.name}
-        for path, one in zip(tasks, found, strict=True)
-        for trial in one["trials"]
-    ]
-    return {**found[0], "trials": trials}
+    named = [replace(trial, task=trial.task or part.folder.name) for part in parts for trial in part.trials]
+    return replace(parts[0], trials=tuple(named), folder=folder)
 
 
 def newer(folder: Path) -> bool:
@@ -79,27 +80,22 @@ def newer(folder: Path) -> bool:
     return journal.is_file() and journal.stat().st_mtime > record.stat().st_mtime
 
 
-def _held(folder: Path, record: dict[str, Any]) -> str | None:
-    """In what another evaluation in `folder` differs from `record`; None where it has no trial of another."""
-    for name in (FILE_NAME, "record.json"):
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            there = _one(path) if name == FILE_NAME else json.loads(path.read_text(encoding="utf-8"))
-        except (MorphVlaError, ValueError):
-            continue
-        has_trials = isinstance(there, dict) and there.get("trials")
-        if has_trials and identity.of_evaluation(there) != identity.of_evaluation(record):
-            return _words(there, record)
-    return None
+def _held(folder: Path) -> list[Record]:
+    """What an earlier evaluation left in `folder`, as far as it can be read: its journal, then its record."""
+    held = []
+    for name, reader in ((FILE_NAME, _read), (record.FILE_NAME, record.read)):
+        if (folder / name).is_file():
+            with contextlib.suppress(MorphVlaError):
+                held.append(reader(folder))
+    return held
 
 
-def _words(there: dict[str, Any], here: dict[str, Any]) -> str:
-    found = identity.differences(there, here)
-    if found:
-        return identity.listed(found, "there", "here")
-    return f"schema {there.get('schema')}, which does not hold the whole suite"
+def _words(there: Record, here: Record) -> str:
+    """In what another evaluation differs."""
+    differences = identity.differences(there, here)
+    if differences:
+        return identity.listed(differences, "there", "here")
+    return f"schema {there.schema}, which does not hold the whole suite"
 
 
 def _set_aside(folder: Path) -> Path:
@@ -107,27 +103,26 @@ def _set_aside(folder: Path) -> Path:
     numbers = (number for number in range(1, 1_000_000) if not (folder / f"{EARLIER}{number}").exists())
     target = folder / f"{EARLIER}{next(numbers)}"
     target.mkdir()
-    for name in (FILE_NAME, "record.json", "videos"):
+    for name in (FILE_NAME, record.FILE_NAME, "videos"):
         if (folder / name).exists():
             (folder / name).rename(target / name)
     return target
 
 
-def _one(path: Path) -> dict[str, Any]:
-    lines = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if not lines or not isinstance(lines[0], dict) or "evaluation" not in lines[0]:
+def _read(folder: Path) -> Record:
+    path = folder / FILE_NAME
+    first, *lines = map(_parsed, path.read_text(encoding="utf-8").splitlines() or [""])
+    if "evaluation" not in first:
         raise MorphVlaError(f"{path}: not the journal of an evaluation: its first line does not name one")
-    trials = {
-        (str(line.get("task") or ""), line["episode"]): line
-        for line in lines[1:]
-        if isinstance(line, dict) and "episode" in line
-    }
-    facts = lines[0].get("record") or {}
-    return {**facts, "kind": "evaluation", "unfinished": True, "trials": list(trials.values())}
+    finished = [trials.from_json(line, folder) for line in lines if "episode" in line]
+    last = {trial.key: trial for trial in finished}  # one that was filmed afterwards is there twice
+    begun = record.record_from_json({**mapping(first.get("record")), "trials": []}, folder)
+    return replace(begun, unfinished=True, trials=tuple(last.values()))
 
 
-def _parsed(line: str) -> Any:
+def _parsed(line: str) -> Json:
+    """A line of the journal; an empty mapping where it was cut short."""
     try:
-        return json.loads(line)
+        return mapping(json.loads(line))
     except json.JSONDecodeError:
-        return None
+        return {}

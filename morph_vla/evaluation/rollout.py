@@ -5,16 +5,15 @@ the simulator is that episode's failure with its reason. Which environments run 
 an episode's initial state, and where its policy takes random numbers from, depend on its number alone.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
-import json
 import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from morph_vla import robots
 from morph_vla.engines import by_name as engines
@@ -25,13 +24,25 @@ from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.journal import Journal
 from morph_vla.files.plain import to_plain
-from morph_vla.results import identity, statistics
+from morph_vla.results import identity
+from morph_vla.results.record import (
+    FILE_NAME,
+    PolicyCard,
+    Record,
+    Stopped,
+    SuiteFacts,
+    Target,
+    TaskFacts,
+    engine_from_json,
+    policy_from_json,
+    read,
+)
+from morph_vla.results.trial import Trial
 from morph_vla.suites.resolved import resolved
 from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states
 
-SCHEMA = 3
 LOG = logging.getLogger(__name__)
-Stop = Callable[[Sequence[dict[str, Any]]], str | None]  # the trials so far -> why it is enough, or None
+Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
 
@@ -55,7 +66,7 @@ def evaluate(
     policy: Policy,
     settings: Settings = Settings(),
     *,
-    about: dict[str, Any] | None = None,
+    about: PolicyCard | Mapping[str, object] | None = None,
     folder: Path | None = None,
     command: str = "",
     notes: Sequence[str] = (),
@@ -63,32 +74,41 @@ def evaluate(
     stop: Stop | None = None,
     overrides: Sequence[str] = (),
     say: Callable[[str], None] = LOG.warning,
-) -> dict[str, Any]:
-    """Run `policy` on the suite's table of initial states and return the record (see the README).
+) -> Record:
+    """Run `policy` on the suite's table of initial states and return the record.
 
-    `about` describes the policy in the record; with `folder`, finished episodes are kept there as they end
-    (an interrupted evaluation of the same policy and suite goes on, also with more rows) and videos are
-    written to its `videos/`. Another evaluation there, by the whole suite, policy, engine or actions per
-    answer, is moved into `earlier-1` in it, and `say` is told so. `overrides` are those that the suite was
-    loaded with, for the record. `notes` are sentences for the record, to which it adds what went wrong
-    without costing an episode. `progress` is called with (episodes done, episodes in all, successes).
-    `stop` is asked after every episode: with a reason, no further one is begun, those that were begun are
-    finished and counted, and the record says so under `stopped`.
+    `about` describes the policy in the record (default: its class's name). With `folder`, finished episodes
+    are kept there as they end, and videos are written to its `videos/`; an interrupted evaluation of the
+    same policy and suite goes on, also with more rows. Another evaluation there, by the whole suite, policy,
+    engine or actions per answer, is moved into `earlier-1` in it, and `say` is told so. `overrides` are those
+    that the suite was loaded with, for the record. `notes` are sentences for the record, to which it adds
+    what went wrong without costing an episode. `progress` is called with (episodes done, episodes in all,
+    successes). `stop` is asked after every episode: with a reason, no further one is begun, those that were
+    begun are finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
-    about = about or {"name": type(policy).__name__, "checkpoint": None, "step": None}
+    if not isinstance(about, PolicyCard):
+        about = policy_from_json(about) if about else PolicyCard(name=type(policy).__name__)
     joints = len(robots.load(suite.robot).joints)
     count = suite.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    facts = _facts(suite, table, about, settings, overrides)
-    journal = Journal(folder, {**facts, "rows": [rows.start, rows.stop]}, say)
+    begun = Record(
+        suite=suite_facts(suite, table),
+        policy=about,
+        engine=engine_from_json(engines.facts(settings.engine)),
+        open_loop=settings.open_loop,
+        overrides=tuple(overrides),
+        rows=(rows.start, rows.stop),
+        folder=folder or Path(),
+    )
+    journal = Journal(folder, begun, say)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
     reason = stop(list(trials.values())) if stop and trials else None
     last = max(trials) if reason else rows.stop  # of those that had begun when it was stopped
     waiting = [table[row] for row in rows if row not in trials and row < last]
-    timing, said = {}, list(notes)
+    timing, all_notes = {}, list(notes)
     if waiting:
         with (
             engines.pool(
@@ -100,42 +120,29 @@ def evaluate(
             filmed = settings.first + settings.videos if folder is not None else 0
             flights = Flights(pool, asker, suite, settings.open_loop, groups, folder, filmed)
             for trial in flights.run(waiting):
-                trials[trial["episode"]] = trial
+                trials[trial.episode] = trial
                 journal.add(trial)
                 if progress:
-                    progress(len(trials), count, sum(t["success"] for t in trials.values()))
+                    progress(len(trials), count, sum(trial.success for trial in trials.values()))
                 if stop and not reason and (reason := stop(list(trials.values()))):
                     flights.begin_no_more()
             timing = {key: round(s, 2) for key, s in {**pool.spent, "policy_s": asker.spent}.items()}
-            said += [*asker.notes, *flights.notes]
-    ordered = [trials[row] for row in sorted(trials)]
-    if not waiting and (earlier := finished(folder)) and earlier["trials"] == ordered:
+            all_notes += [*asker.notes, *flights.notes]
+    ordered = tuple(trials[row] for row in sorted(trials))
+    if not waiting and (earlier := finished(folder)) and earlier.trials == ordered:
         return earlier  # with its own time and duration, not those of looking it up
-    return {
-        **facts,
-        **_came_to(rows, ordered, reason),
-        "wall_s": round(time.monotonic() - began, 2),
-        "timing": timing,
-        "notes": said,
-        **_circumstances(settings, command),
-    }
-
-
-def _circumstances(settings: Settings, command: str) -> dict[str, Any]:
-    """How and when it was run, which changes no episode."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return {"parallel": settings.parallel, "command": command, "versions": versions(), "time": now}
-
-
-def _came_to(rows: range, trials: list[dict[str, Any]], reason: str | None) -> dict[str, Any]:
-    """The rows that were asked for, why not all of them were run, the trials and their summary."""
-    stopped = {"reason": reason, "episodes": len(trials), "of": len(rows)}
-    return {
-        "rows": [rows.start, rows.stop],
-        **({"stopped": stopped} if len(trials) < len(rows) else {}),
-        "trials": trials,
-        "summary": statistics.summarise(trials),
-    }
+    return dataclasses.replace(
+        begun,
+        stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
+        trials=ordered,
+        wall_s=round(time.monotonic() - began, 2),
+        timing=timing,
+        notes=tuple(all_notes),
+        parallel=settings.parallel,
+        command=command,
+        versions=versions(),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
 
 
 def _workers(settings: Settings) -> int:
@@ -161,67 +168,38 @@ def _check(settings: Settings) -> None:
         raise MorphVlaError(f"timeout must be above 0 seconds, not {settings.answer_seconds:g}")
 
 
-def finished(folder: Path | None) -> dict[str, Any] | None:
-    """The record.json of an earlier evaluation in `folder`, or None."""
-    path = None if folder is None else folder / "record.json"
-    return json.loads(path.read_text()) if path is not None and path.exists() else None
+def finished(folder: Path | None) -> Record | None:
+    """The record of an earlier evaluation in `folder`, or None."""
+    return read(folder) if folder is not None and (folder / FILE_NAME).exists() else None
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of what an evaluation depends on, as far as installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
-def _facts(
-    suite: Suite,
-    table: Sequence[InitialState],
-    about: dict[str, Any],
-    settings: Settings,
-    overrides: Sequence[str],
-) -> dict[str, Any]:
-    """What is known of an evaluation before its first episode."""
-    return {
-        "schema": SCHEMA,
-        "kind": "evaluation",
-        "suite": suite_facts(suite, table),
-        "policy": about,
-        "engine": engines.facts(settings.engine),
-        "open_loop": settings.open_loop,
-        "overrides": list(overrides),
-    }
-
-
-def suite_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
+def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
     """What a record says of a suite: what its tasks share, and its one task."""
-    return {
-        "name": suite.name,
-        "version": suite.version,
-        "seed": suite.seed,
-        "robot": suite.robot,
-        "control_rate": suite.control_rate,
-        "variation": to_plain(suite.variation),
-        "tasks": {suite.task_key: _task_facts(suite, table)},
-    }
-
-
-def _task_facts(suite: Suite, table: Sequence[InitialState]) -> dict[str, Any]:
-    whole = resolved(suite)
-    return {
-        "task": suite.task,
-        "episode_seconds": suite.episode_seconds,
-        "object": suite.success.object,
-        "target": {
-            "name": suite.success.target,
-            "low": list(suite.success.low),
-            "high": list(suite.success.high),
-        },
-        "initial_states_sha256": fingerprint(table),
-        "resolved": whole,
-        "resolved_sha256": identity.digest(whole),
-    }
+    whole, success = resolved(suite), suite.success
+    task = TaskFacts(
+        task=suite.task,
+        episode_seconds=suite.episode_seconds,
+        object=success.object,
+        target=Target(success.target, list(success.low), list(success.high)),
+        initial_states_sha256=fingerprint(table),
+        resolved=whole,
+        resolved_sha256=identity.digest(whole),
+    )
+    return SuiteFacts(
+        name=suite.name,
+        version=suite.version,
+        seed=suite.seed,
+        robot=suite.robot,
+        control_rate=suite.control_rate,
+        variation=to_plain(suite.variation),
+        tasks={suite.task_key: task},
+    )

@@ -1,37 +1,28 @@
 """Who attends to whom: a heat map a layer, at the suite's initial states or at each step of an episode."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from morph_vla.report.maps import square
-from morph_vla.report.markup import Markup, Real, el, mapping, number, short, svg, text
-from morph_vla.report.reading import attention, in_folders
+from morph_vla.report.markup import Markup, el, short, svg, text
+from morph_vla.results.record import Json
+from morph_vla.results.values import Real, listing, mapping, number
 
 SHADES = 16  # of a heat map: one path each, which keeps a page of 18 layers small
 SIDE, MARGIN, TOP = 132.0, 16.0, 38.0  # of a map, in user units; report.js draws with the same
 STEPS = 120  # of an episode; of more, evenly chosen ones are shown
 
-Matrix = list[list[float]]
+Matrix = list[list[Real]]
 
 
-def find(record: Mapping[str, Any], folders: Sequence[Any]) -> Mapping[str, Any] | None:
-    """The file of attention that the record names; None when it names none that can be read."""
-    name = record.get("attention") or mapping(record.get("pictures")).get("attention")
-    path = in_folders(folders, name) if name is not None else None
-    return attention(path) if path else None
-
-
-def section(
-    record: Mapping[str, Any], found: Mapping[str, Any], film: tuple[str, str] | None = None
-) -> Markup | None:
-    """Attention between joints, layer by layer, of what `find` read; None when it holds no map.
+def section(robot: Json, read: Json, film: tuple[str, str] | None = None) -> Markup | None:
+    """Attention between joints, layer by layer, of what `reading.attention` read; None when it holds no map.
 
     Where the file has `steps`, a slider chooses one, and the maps show it; `film` is the id of a video on the
     page, which then moves along, and what it shows.
     """
-    steps = _steps(found)
-    layers = [mapping(layer) for layer in found["layers"]]
+    steps = _steps(read)
+    layers = [mapping(layer) for layer in listing(read["layers"])]
     matrices = [square(layer.get("matrix")) for layer in layers]
     if steps:
         matrices = list(steps[0][1])
@@ -39,7 +30,7 @@ def section(
         _largest(m for m in (matrix, *(own[place] for _, own in steps)) if m)
         for place, matrix in enumerate(matrices)
     ]
-    neighbours = square(mapping(record.get("robot")).get("adjacency") or found.get("adjacency"))
+    neighbours = square(robot.get("adjacency") or read.get("adjacency"))
     maps = [
         _heat_map(layer, matrix, most, neighbours)
         for layer, matrix, most in zip(layers, matrices, largest, strict=True)
@@ -50,7 +41,7 @@ def section(
     return el(
         "section",
         el("h2", "Attention between joints"),
-        el("p", _words(bool(steps), found), class_="note"),
+        el("p", _words(bool(steps), read), class_="note"),
         el("svg", el("defs", _hatch()), width="0", height="0", aria_hidden="true", style="position:absolute"),
         _slider(steps, largest) if steps else None,
         el(
@@ -59,13 +50,13 @@ def section(
             _beside(film, bool(steps)),
             class_="seen" if film else None,
         ),
-        _joints(found),
+        _joints(read),
         class_="attention",
     )
 
 
-def _words(steps: bool, found: Mapping[str, Any]) -> str:
-    episode = mapping(found.get("episode"))
+def _words(steps: bool, read: Json) -> str:
+    episode = mapping(read.get("episode"))
     when = "At each time the policy was asked in one episode" if steps else "At the suite's initial states"
     if steps and episode:
         task = f"{episode['task']}, " if episode.get("task") else ""
@@ -93,25 +84,21 @@ def _beside(film: tuple[str, str] | None, steps: bool) -> Markup | None:
     return el("figure", video, el("figcaption", f"{words}. {says}".strip()), class_="clip along")
 
 
-def _joints(found: Mapping[str, Any]) -> Markup | None:
-    joints = found.get("joints")
-    names = joints if isinstance(joints, list) else []
-    key = ", ".join(f"{place + 1} {name}" for place, name in enumerate(names))
+def _joints(read: Json) -> Markup | None:
+    key = ", ".join(f"{place + 1} {name}" for place, name in enumerate(listing(read.get("joints"))))
     return el("p", f"Joints: {key}.", class_="note") if key else None
 
 
-def _steps(found: Mapping[str, Any]) -> list[tuple[str, list[Matrix]]]:
+def _steps(read: Json) -> list[tuple[str, list[Matrix]]]:
     """(words for the step, a matrix a layer) of every step that is well formed."""
-    listed = found.get("steps")
-    rows = [mapping(row) for row in listed] if isinstance(listed, list) else []
+    rows = [mapping(row) for row in listing(read.get("steps"))]
     if len(rows) > STEPS:
         rows = [rows[round(i * (len(rows) - 1) / (STEPS - 1))] for i in range(STEPS)]
     steps = []
     for row in rows:
-        own = row.get("layers")
-        matrices = [square(matrix) for matrix in own] if isinstance(own, list) else []
+        matrices = [square(matrix) for matrix in listing(row.get("layers"))]
         whole = [matrix for matrix in matrices if matrix]
-        if whole and len(whole) == len(found["layers"]):
+        if whole and len(whole) == len(listing(read["layers"])):
             seconds = number(row.get("time_s"))
             after = f", {seconds:.1f} s" if seconds is not None else ""
             steps.append((f"step {row.get('step')}{after}", whole))
@@ -163,7 +150,7 @@ def _hatch() -> Markup:
     )
 
 
-def _heat_map(layer: Mapping[str, Any], matrix: Matrix, largest: Real, neighbours: Matrix | None) -> Markup:
+def _heat_map(layer: Json, matrix: Matrix, largest: Real, neighbours: Matrix | None) -> Markup:
     """One layer: row = the joint that asks, column = the joint it reads.
 
     In a masked layer the pairs that are no neighbours are hatched when the adjacency is known.

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from morph_vla.report.markup import Markup, Real, text
+from morph_vla.report.markup import Markup, text
+from morph_vla.results.values import Real
 
 WIDTH = 460.0  # user units: near the pixels of a phone, so that the letters stay legible there
 

@@ -5,21 +5,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
-from morph_vla.report.maps import OUTCOMES, outcome, start_maps
-from morph_vla.report.markup import Markup, duration, el, join, number
+from morph_vla.report.maps import OUTCOMES, start_maps
+from morph_vla.report.markup import Markup, duration, el, join
 from morph_vla.report.reading import (
     Evaluation,
     data_uri,
     encoded_size,
-    inside,
+    in_its_folder,
     media_type,
     task_text,
     the_policy,
 )
 from morph_vla.results.films import poster_of
-from morph_vla.results.statistics import is_error
+from morph_vla.results.trial import Trial
 
 SHOWN = 6  # videos of the last evaluation that stand open, half as many of the others; a cell opens the rest
 OVERHEAD = 700  # bytes of markup around a video
@@ -60,8 +59,8 @@ def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
     left_out = missing = 0
     queues = [_queue(place, evaluation) for place, evaluation in enumerate(evaluations)]
     turns = chain.from_iterable(zip_longest(*reversed(queues)))
-    for key, name in (turn for turn in turns if turn is not None):
-        path = inside(evaluations[key[0]].folder, name)
+    for key, video in (turn for turn in turns if turn is not None):
+        path = in_its_folder(evaluations[key[0]].record.folder, video)
         if not path.is_file() or media_type(path) is None:
             missing += 1
         elif (size := encoded_size(path) + _poster_size(path) + OVERHEAD) <= budget:
@@ -117,10 +116,10 @@ def _block(
 ) -> list[Markup]:
     """One task of an evaluation: the grid of its episodes, the map, the videos."""
     evaluation = everyone[place]
-    trials = sorted(evaluation.tasks[task], key=lambda trial: trial["episode"])
+    trials = sorted(evaluation.tasks[task], key=lambda trial: trial.episode)
     several = len(evaluation.tasks) > 1
     says = f"says-{place}-{nth}" if several else f"says-{place}"
-    cells = [_cell((place, task, trial["episode"]), nth, trial, clips, says) for trial in trials]
+    cells = [_cell((place, task, trial.episode), nth, trial, clips, says) for trial in trials]
     grid = el(
         "div",
         el("div", cells, class_=f"cells{' many' if len(cells) > NUMBERED else ''}"),
@@ -133,9 +132,9 @@ def _block(
         words = (
             "Where the objects began, seen from above in the robot's base frame: dot success, cross failure"
         )
-        words += ", ring error." if any(map(is_error, trials)) else "."
+        words += ", ring error." if any(trial.outcome == "error" for trial in trials) else "."
         view = el("figure", el("div", maps, class_="maps"), el("figcaption", words))
-    keys = [(place, task, trial["episode"]) for trial in trials]
+    keys = [(place, task, trial.episode) for trial in trials]
     videos = [
         clip(key, nth, trial, clips) for key, trial in zip(keys, trials, strict=True) if key not in elsewhere
     ]
@@ -145,51 +144,46 @@ def _block(
     return [part for part in (title, el("div", grid, view, class_="two"), pictures) if part]
 
 
-def describe(trial: Mapping[str, Any]) -> str:
+def describe(trial: Trial) -> str:
     """One episode in words."""
-    start, seconds = f"Episode {trial['episode']}", number(trial.get("time_s"))
-    if trial["success"]:
+    start, seconds = f"Episode {trial.episode}", trial.time_s
+    if trial.success:
         return f"{start}: success" + (f" after {duration(seconds)}" if seconds is not None else "")
-    if outcome(trial) == "error":
-        return f"{start}: error, {trial.get('error') or 'no message'}"
-    return f"{start}: failed, {failed_at(trial.get('failed_clause'))}"
+    if trial.outcome == "error":
+        return f"{start}: error, {trial.error or 'no message'}"
+    return f"{start}: failed, {failed_at(trial.failed_clause)}"
 
 
-def failed_at(clause: object) -> str:
+def failed_at(clause: str | None) -> str:
     """The clause of the success criterion at which an episode stopped, in words."""
-    return FAILED_AT.get(str(clause), str(clause or "clause not recorded"))
+    return FAILED_AT.get(clause or "", clause or "clause not recorded")
 
 
-def _queue(place: int, evaluation: Evaluation) -> list[tuple[Key, object]]:
+def _queue(place: int, evaluation: Evaluation) -> list[tuple[Key, Path]]:
     """The videos of an evaluation with outcomes and tasks taking turns, so that the first show each."""
-    named = [
-        (task, trial)
-        for task, own in evaluation.tasks.items()
-        for trial in sorted(own, key=lambda trial: trial["episode"])
-        if trial.get("video") is not None
-    ]
-    kinds = [(task, how) for how in OUTCOMES for task in evaluation.tasks]
-    groups = [[(t, trial) for t, trial in named if (t, outcome(trial)) == kind] for kind in kinds]
-    turns = (one for one in chain.from_iterable(zip_longest(*groups)) if one is not None)
-    return [((place, task, trial["episode"]), trial["video"]) for task, trial in turns]
+    filmed = sorted((trial for trial in evaluation.trials if trial.video), key=lambda trial: trial.episode)
+    kinds = [(task, outcome) for outcome in OUTCOMES for task in evaluation.tasks]
+    groups = [[trial for trial in filmed if (trial.task, trial.outcome) == kind] for kind in kinds]
+    turns = (trial for trial in chain.from_iterable(zip_longest(*groups)) if trial is not None)
+    return [((place, trial.task, trial.episode), trial.video) for trial in turns if trial.video]
 
 
-def _cell(key: Key, nth: int, trial: Mapping[str, Any], clips: Clips, says: str) -> Markup:
+def _cell(key: Key, nth: int, trial: Trial, clips: Clips, says: str) -> Markup:
     words = describe(trial)
     common = {
-        "class_": f"cell {outcome(trial)}",
+        "class_": f"cell {trial.outcome}",
         "title": words,
         "aria_label": words,
         "data_says": words,
         "data_line": says,
     }
     if key in clips.files:
-        return el("a", trial["episode"], href=f"#{anchor(key, nth)}", **common)
-    return el("button", trial["episode"], type="button", **common)
+        return el("a", trial.episode, href=f"#{anchor(key, nth)}", **common)
+    return el("button", trial.episode, type="button", **common)
 
 
-def _legend(trials: Sequence[Mapping[str, Any]], dots: bool) -> Markup:
-    counts = Counter(map(outcome, trials))
+def _legend(trials: Sequence[Trial], dots: bool) -> Markup:
+    counts = Counter(trial.outcome for trial in trials)
     keys = [
         join(el("span", class_=f"cell {how}", aria_hidden="true"), el("span", f"{counts[how]} {how}"))
         for how in OUTCOMES
@@ -202,7 +196,7 @@ def _legend(trials: Sequence[Mapping[str, Any]], dots: bool) -> Markup:
 def clip(
     key: Key,
     nth: int,
-    trial: Mapping[str, Any],
+    trial: Trial,
     clips: Clips,
     before: str = "",
     *,
@@ -225,7 +219,7 @@ def clip(
         "figure",
         picture,
         el("figcaption", el("b", before) if before else None, words),
-        class_=f"clip {outcome(trial)}{extra}",
+        class_=f"clip {trial.outcome}{extra}",
         id=anchor(key, nth),
     )
 

@@ -1,54 +1,43 @@
 """Charts against training steps: the loss, and success with a band."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
-from typing import Any
 
 from morph_vla.report.axes import WIDTH, Axis, foot, linear_axis, log_axis
-from morph_vla.report.markup import (
-    Markup,
-    Real,
-    bracket,
-    count,
-    el,
-    line,
-    mapping,
-    number,
-    percent,
-    svg,
-    text,
-)
+from morph_vla.report.markup import Markup, bracket, count, el, line, percent, svg, text
+from morph_vla.results.curves import Panel
+from morph_vla.results.values import Real, mapping, number
 
 POINTS = 600  # of a curve; more cannot be told apart at this width
 
 
-def learning_curve(panel: Mapping[str, Any]) -> Markup:
+def learning_curve(panel: Panel) -> Markup:
     """Success against training steps, a line and a 95% Wilson band a run (`results/curves.py`)."""
     left, right, top, bottom = 42.0, WIDTH - 8.0, 10.0, 250.0
-    steps = [point["step"] for run in panel["runs"] for point in run["points"]]
+    steps = [point.step for run in panel.runs for point in run.points]
     across, up = linear_axis(min(steps), max(steps), left, right), linear_axis(0.0, 1.0, bottom, top)
-    parts: list[Any] = []
+    parts: list[object] = []
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         parts.append(line(left, up.place(tick), right, up.place(tick), "grid"))
         parts.append(text(left - 6, up.place(tick) + 4, f"{tick:.0%}", "end", "tick"))
     for tick in across.ticks:
         parts.append(line(across.place(tick), bottom, across.place(tick), bottom + 4, "axis"))
         parts.append(foot(across.place(tick), bottom + 18, count(tick)))
-    for place, run in enumerate(panel["runs"]):
-        series = run["points"]
-        edge = [(p["step"], p["high"]) for p in series] + [(p["step"], p["low"]) for p in reversed(series)]
+    for place, run in enumerate(panel.runs):
+        series = run.points
+        edge = [(p.step, p.high) for p in series] + [(p.step, p.low) for p in reversed(series)]
         band = " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in edge)
         parts.append(el("polygon", points=band, class_=f"band c{place % 6}"))
-        parts.append(_path([(float(p["step"]), p["rate"]) for p in series], across, up, f"run c{place % 6}"))
+        parts.append(_path([(float(p.step), p.rate) for p in series], across, up, f"run c{place % 6}"))
         for p in series:
-            says = f"{run['run']}, step {p['step']}: {percent(p['rate'])} {bracket(p['low'], p['high'])}"
-            place_of = {"cx": across.place(p["step"]), "cy": up.place(p["rate"])}
-            whisker = line(place_of["cx"], up.place(p["low"]), place_of["cx"], up.place(p["high"]), "hair")
+            says = f"{run.run}, step {p.step}: {percent(p.rate)} {bracket(p.low, p.high)}"
+            place_of = {"cx": across.place(p.step), "cy": up.place(p.rate)}
+            whisker = line(place_of["cx"], up.place(p.low), place_of["cx"], up.place(p.high), "hair")
             parts += [whisker, el("circle", el("title", says), r=4, class_=f"point c{place % 6}", **place_of)]
     name = text(right, bottom + 36, "training steps", "end", "tick")
     axes = (line(left, bottom, right, bottom, "axis"), name)
-    last = ", ".join(f"{run['run']} {percent(run['points'][-1]['rate'])}" for run in panel["runs"])
-    title = f"Success rate on {panel['suite']} against training steps; at each run's last step: {last}"
+    last = ", ".join(f"{run.run} {percent(run.points[-1].rate)}" for run in panel.runs)
+    title = f"Success rate on {panel.suite} against training steps; at each run's last step: {last}"
     return svg(title, WIDTH, bottom + 42, parts, axes)
 
 

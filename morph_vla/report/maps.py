@@ -1,20 +1,16 @@
 """The pictures of where: initial states seen from above, and the joint graph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import cos, hypot, pi, sin
-from typing import Any
 
 from morph_vla.report.axes import WIDTH, linear_axis
-from morph_vla.report.markup import Markup, Real, el, line, mapping, numbers, short, svg, text
-from morph_vla.results.statistics import is_error
+from morph_vla.report.markup import Markup, el, line, short, svg, text
+from morph_vla.results.record import Json
+from morph_vla.results.trial import Trial
+from morph_vla.results.values import Real, mapping, numbers
 
-Trials = Sequence[Mapping[str, Any]]
+Trials = Sequence[Trial]
 OUTCOMES = ("success", "failure", "error")
-
-
-def outcome(trial: Mapping[str, Any]) -> str:
-    """`success`, `failure` or `error`."""
-    return "success" if trial["success"] else "error" if is_error(trial) else "failure"
 
 
 def start_maps(trials: Trials, everyone: Sequence[Trials]) -> list[Markup]:
@@ -22,25 +18,24 @@ def start_maps(trials: Trials, everyone: Sequence[Trials]) -> list[Markup]:
 
     All maps of a report share one scale, which spans the initial states of `everyone`.
     """
-    all_places = [xy for one in everyone for _, places in _places(one).items() for xy, _ in places]
+    all_places = [xy for other in everyone for places in _places(other).values() for xy, _ in places]
     if not all_places:
         return []
     corners = tuple(f(xy[i] for xy in all_places) for i in (0, 1) for f in (min, max))
     return [_start_map(name, places, corners) for name, places in _places(trials).items()]
 
 
-def _places(trials: Trials) -> dict[str, list[tuple[list[float], str]]]:
+def _places(trials: Trials) -> dict[str, list[tuple[list[Real], str]]]:
     """Object -> ((x, y), outcome) of each trial that says where the object began."""
-    found: dict[str, list[tuple[list[float], str]]] = {}
+    objects: dict[str, list[tuple[list[Real], str]]] = {}
     for trial in trials:
-        for name, state in mapping(trial.get("initial")).items():
-            pose = numbers(state)
-            if pose and len(pose) >= 2:
-                found.setdefault(str(name), []).append((pose[:2], outcome(trial)))
-    return found
+        for name, pose in (trial.initial or {}).items():
+            if len(pose) >= 2:
+                objects.setdefault(name, []).append((pose[:2], trial.outcome))
+    return objects
 
 
-def _start_map(name: str, places: list[tuple[list[float], str]], corners: tuple[float, ...]) -> Markup:
+def _start_map(name: str, places: list[tuple[list[Real], str]], corners: tuple[Real, ...]) -> Markup:
     """Seen from behind the robot: x runs up, y to the left, both at one scale."""
     x_low, x_high, y_low, y_high = corners
     margin = 0.06 * max(x_high - x_low, y_high - y_low, 0.05)
@@ -83,7 +78,7 @@ def _mark(x: Real, y: Real, how: str) -> Markup:
     return el("path", d=path, class_="m-failure")
 
 
-def square(matrix: object) -> list[list[float]] | None:
+def square(matrix: object) -> list[list[Real]] | None:
     """The matrix as rows of finite numbers when it is square and not empty, else None."""
     if not isinstance(matrix, list | tuple) or not matrix:
         return None
@@ -94,7 +89,7 @@ def square(matrix: object) -> list[list[float]] | None:
     return rows if len(rows) == len(matrix) and all(len(row) == len(matrix) for row in rows) else None
 
 
-def joint_graph(robot: Mapping[str, Any]) -> Markup | None:
+def joint_graph(robot: Json) -> Markup | None:
     """The joint graph on a circle, for a record with an adjacency but no picture; None without one."""
     adjacency, joints = square(robot.get("adjacency")), robot.get("joints")
     if adjacency is None or not isinstance(joints, list) or len(joints) != len(adjacency):

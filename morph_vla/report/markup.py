@@ -2,10 +2,9 @@
 
 import html
 from collections.abc import Iterable, Mapping
-from math import isfinite
-from typing import Any
 
-Real = float | int  # a coordinate or a rate: 0 and 1 are as good as 0.0 and 1.0
+from morph_vla.results.values import Real, number
+
 VOID = frozenset({"meta", "img", "br", "hr", "col"})
 
 
@@ -73,24 +72,6 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Markup:
     return el("dl", (el("div", el("dt", name), el("dd", value)) for name, value in known), class_="facts")
 
 
-def mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is a mapping, else an empty one: a malformed optional part counts as absent."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def number(value: object) -> float | None:
-    """The value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return None
-    return float(value)
-
-
-def numbers(value: object) -> list[float] | None:
-    """The value if it is a list of finite numbers, else None."""
-    found = [number(item) for item in value] if isinstance(value, list | tuple) else [None]
-    return None if None in found else [item for item in found if item is not None]
-
-
 def short(value: Real) -> str:
     """A coordinate: at most two decimals, no trailing zeros, no minus zero."""
     words = f"{value:.2f}".rstrip("0").rstrip(".")
@@ -124,8 +105,8 @@ def duration(seconds: Real) -> str:
 
 def count(value: object) -> str:
     """A whole number with thousands set apart, or a dash when it is none."""
-    found = number(value)
-    return "–" if found is None else f"{found:,.0f}".replace(",", "\u202f")
+    whole = number(value)
+    return "–" if whole is None else f"{whole:,.0f}".replace(",", "\u202f")
 
 
 def value_words(value: object) -> str:

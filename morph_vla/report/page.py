@@ -1,14 +1,16 @@
 """The page: its head, its sections in order, and writing it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from morph_vla.files.writing import write_text
-from morph_vla.report import attention, episodes, hero, results, sections
+from morph_vla.report import attention, episodes, hero, reading, results, sections
 from morph_vla.report.episodes import Clips
-from morph_vla.report.markup import Markup, el, join, mapping
+from morph_vla.report.markup import Markup, el, join
 from morph_vla.report.reading import Evaluation, evaluations
+from morph_vla.results.record import Json, Record, Study
+from morph_vla.results.trial import inside
+from morph_vla.results.values import integer, mapping
 
 FILE_NAME = "report.html"
 MAX_BYTES = 12_000_000
@@ -19,39 +21,38 @@ POLICY += "; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 NO_CLIPS = Clips({}, frozenset(), 0, 0)
 
 
-def write(
-    folder: Path, record: Mapping[str, Any], folders: Sequence[Path] = (), path: Path | None = None
-) -> Path:
-    """Write `folder`/report.html for a record of kind 'evaluation' or 'demo', whole or not at all; its path.
+def write(folder: Path, record: Record | Study | Sequence[Record], path: Path | None = None) -> Path:
+    """Write `folder`/report.html about an evaluation, several, or a demo, whole or not at all; its path.
 
-    A record of kind 'evaluation' is one evaluation, or has a list `evaluations` of them; each is compared
-    with the first of its suite. Files named in the record are read from `folder`, or those of the n-th
-    evaluation from `folders`[n]; one that is not there is left out. `path` is another place for the page.
-    The page stays under MAX_BYTES (12 MB): it counts the videos that do not fit.
-    Raises MorphVlaError, one sentence, for another schema or kind, for malformed trials, when nothing was
-    measured, and for a file that is not inside `folder`.
+    Each evaluation is compared with the first of its suite. A file that is not there is left out. `path` is
+    another place for the page. The page stays under MAX_BYTES (12 MB): it counts the videos that do not fit.
+    Raises MorphVlaError, one sentence, when nothing was measured, and for a file outside its record's folder.
     """
-    many = len(record.get("evaluations") or [record]) if isinstance(record, Mapping) else 1
-    found = evaluations(record, list(folders) or [folder] * many)
-    bare = render(folder, record, found, NO_CLIPS)
-    clips = episodes.choose_clips(found, MAX_BYTES - len(_encoded(bare)) - 2_000)
-    page = render(folder, record, found, clips)
+    study = record if isinstance(record, Study) else _study(record)
+    shown = evaluations(study.evaluations)
+    bare = render(study, shown, NO_CLIPS)
+    clips = episodes.choose_clips(shown, MAX_BYTES - len(_encoded(bare)) - 2_000)
     path = path or folder / FILE_NAME
-    write_text(path, _encoded(page).decode("utf-8"))
+    write_text(path, _encoded(render(study, shown, clips)).decode("utf-8"))
     return path
 
 
-def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...], clips: Clips) -> Markup:
+def _study(record: Record | Sequence[Record]) -> Study:
+    """Evaluations without a demo around them."""
+    records = (record,) if isinstance(record, Record) else tuple(record)
+    return Study(evaluations=records, kind="evaluation")
+
+
+def render(study: Study, shown: tuple[Evaluation, ...], clips: Clips) -> Markup:
     """The page as text, with the given videos in it."""
     parts = {
-        "the training": sections.training(record),
-        "the robot's joints": sections.robot(record, folder),
-        "the attention between joints": _attention(record, folder, found, clips),
+        "the training": sections.training(study.training),
+        "the robot's joints": sections.robot(study),
+        "the attention between joints": _attention(study, shown, clips),
     }
-    on_top = hero.chosen(found, clips)
-    shown = [episodes.section(place, found, clips, on_top) for place in reversed(range(len(found)))]
-    absent = [name for name, part in parts.items() if part is None] if record["kind"] == "demo" else []
-    if not any(trial.get("video") for one in found for trial in one.trials):
+    on_top = hero.chosen(shown, clips)
+    absent = [name for name, part in parts.items() if part is None] if study.kind == "demo" else []
+    if not any(trial.video for evaluation in shown for trial in evaluation.trials):
         absent.append("episode videos")
     notes = [
         episodes.clips_note(clips),
@@ -62,46 +63,46 @@ def render(folder: Path, record: Mapping[str, Any], found: tuple[Evaluation, ...
         "body",
         el(
             "main",
-            results.header(record, found, hero.films(found, clips)),
-            results.result(found),
+            results.header(study, shown, hero.films(shown, clips)),
+            results.result(shown),
             # A demo's untrained and trained policy are two points, which the bars say better.
-            results.curve(found) if record["kind"] == "evaluation" else None,
-            results.failures(found),
-            shown,
+            results.curve(shown) if study.kind == "evaluation" else None,
+            results.failures(shown),
+            [episodes.section(place, shown, clips, on_top) for place in reversed(range(len(shown)))],
             parts.values(),
-            sections.making(record, found),
+            sections.making(study, shown),
         ),
         el("footer", (el("p", note) for note in notes if note)),
         el("script", Markup(_asset("report.js"))),
     )
-    return join(Markup("<!doctype html>\n"), el("html", _head(results.headline(found)), body, lang="en"))
+    return join(Markup("<!doctype html>\n"), el("html", _head(results.headline(shown)), body, lang="en"))
 
 
-def _attention(
-    record: Mapping[str, Any], folder: Path, found: tuple[Evaluation, ...], clips: Clips
-) -> Markup | None:
-    """That of the whole record, else of the last evaluation that has one; beside it the episode's film."""
-    places = [(record, folder, len(found) - 1)]
-    places += [(one.record, one.folder, place) for place, one in reversed(list(enumerate(found)))]
-    for own, where, place in places:
-        read = attention.find(own, [where])
-        if read is not None and (part := attention.section(own, read, _film(read, found, place, clips))):
+def _attention(study: Study, shown: tuple[Evaluation, ...], clips: Clips) -> Markup | None:
+    """That of the whole study, else of the last evaluation that has one; beside it the episode's film."""
+    name = study.pictures.get("attention")
+    places = [(study.folder, inside(study.folder, name), len(shown) - 1)] if name is not None else []
+    for place, evaluation in reversed(list(enumerate(shown))):
+        if evaluation.record.attention:
+            places.append((evaluation.record.folder, evaluation.record.attention, place))
+    for folder, path, place in places:
+        read = reading.attention(folder, path)
+        if read is not None and (
+            part := attention.section(study.robot, read, _film(read, shown, place, clips))
+        ):
             return part
     return None
 
 
-def _film(
-    read: Mapping[str, Any], found: tuple[Evaluation, ...], place: int, clips: Clips
-) -> tuple[str, str] | None:
+def _film(read: Json, shown: tuple[Evaluation, ...], place: int, clips: Clips) -> tuple[str, str] | None:
     """(id of the figure, words) of the film of the episode whose attention was read."""
     about = mapping(read.get("episode"))
-    number = about.get("episode")
-    key = (place, str(about.get("task_key") or ""), number if isinstance(number, int) else -1)
-    if key not in clips.files:
+    key = (place, str(about.get("task_key") or ""), integer(about.get("episode")))
+    if key[2] is None or (place, key[1], key[2]) not in clips.files:
         return None
-    tasks = found[place].tasks
-    trial = next(trial for trial in tasks[key[1]] if trial["episode"] == key[2])
-    return episodes.anchor(key, list(tasks).index(key[1])), episodes.describe(trial)
+    tasks = shown[place].tasks
+    trial = next(trial for trial in tasks[key[1]] if trial.episode == key[2])
+    return episodes.anchor((place, *trial.key), list(tasks).index(key[1])), episodes.describe(trial)
 
 
 def _head(title: str) -> Markup:

@@ -1,18 +1,19 @@
-"""What a report reads: the record, judged, and the files beside it, kept inside their folder."""
+"""What a report reads: the evaluations of a record, and the files beside it, kept inside their folder."""
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from functools import cached_property
+from pathlib import Path
 
-from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.report.markup import mapping
-from morph_vla.results import comparison, curves, statistics
+from morph_vla.errors import MorphVlaError
+from morph_vla.results import curves
+from morph_vla.results.record import Json, Record, SuiteFacts
+from morph_vla.results.statistics import Summary
+from morph_vla.results.trial import Trial, by_task
+from morph_vla.results.values import mapping
 
-SCHEMAS = (1, 2, 3)
-KINDS = ("demo", "evaluation")
 MEDIA = {
     ".mp4": "video/mp4",
     ".webm": "video/webm",
@@ -27,70 +28,56 @@ ATTENTION_BYTES = 32_000_000  # a file larger than this is no table of mean weig
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of one policy: its record, and what its trials say."""
+    """One evaluation of one policy, with the name it has on the page."""
 
     label: str
-    record: Mapping[str, Any]
-    trials: Sequence[Mapping[str, Any]]
-    summary: Mapping[str, Any]
-    folder: Path = Path()  # that its record names files in
+    record: Record
 
     @property
-    def tasks(self) -> dict[str, list[Mapping[str, Any]]]:
+    def trials(self) -> tuple[Trial, ...]:
+        """Its trials."""
+        return self.record.trials
+
+    @property
+    def summary(self) -> Summary:
+        """What its trials say."""
+        return self.record.summary
+
+    @cached_property
+    def tasks(self) -> dict[str, list[Trial]]:
         """Task -> its trials; a single "" where trials name none, empty without trials."""
-        return statistics.by_task(self.trials)
+        return by_task(self.trials)
 
     @property
-    def suite(self) -> Mapping[str, Any]:
+    def suite(self) -> SuiteFacts:
         """What the record says of its suite."""
-        return mapping(self.record.get("suite"))
+        return self.record.suite
 
 
-def evaluations(record: Mapping[str, Any], folders: Sequence[Path] = ()) -> tuple[Evaluation, ...]:
-    """Every evaluation in the record, in its order, summarised from its trials.
-
-    `folders` are those that each one's files lie in. Raises MorphVlaError, one sentence, for another schema
-    or kind, for trials that are not well formed, and when no evaluation has a single trial.
-    """
-    if record.get("schema") not in SCHEMAS:
-        known = " or ".join(map(str, SCHEMAS))
-        raise MorphVlaError(f"this record has schema {record.get('schema')!r}, expected {known}")
-    kind = record.get("kind")
-    if kind not in KINDS:
-        hint = nearest(str(kind), KINDS)
-        raise MorphVlaError(f"a report shows a record of kind 'demo' or 'evaluation', got {kind!r}{hint}")
-    single = kind == "evaluation" and "evaluations" not in record
-    found = [record] if single else record.get("evaluations")
-    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
-        raise MorphVlaError(f"this record of kind '{kind}' has no list of evaluations")
-    trials = [statistics.trials_of(item) for item in found]
-    if not any(trials):
+def evaluations(records: Sequence[Record]) -> tuple[Evaluation, ...]:
+    """The evaluations of a page, in their order. Raises MorphVlaError when none has a single trial."""
+    if not any(record.trials for record in records):
         raise MorphVlaError(
             "this record holds no trials: nothing was measured, so there is nothing to report"
         )
-    places = list(folders) or [Path()] * len(found)
-    return tuple(
-        Evaluation(label, item, own, statistics.summarise(own), place)
-        for label, item, own, place in zip(_labels(found), found, trials, places, strict=True)
-    )
+    return tuple(map(Evaluation, _labels(records), records))
 
 
 def task_text(evaluation: Evaluation, task: str) -> str | None:
     """The sentence that the policy is given in a task, where the record says it."""
-    own = mapping(mapping(evaluation.suite.get("tasks")).get(task)).get("task")
-    found = own or (evaluation.suite.get("task") if len(evaluation.tasks) <= 1 else None)
-    return str(found) if found else None
+    tasks = evaluation.suite.tasks
+    facts = tasks.get(task) or (tasks.get("") if len(evaluation.tasks) <= 1 else None)
+    return facts.task if facts else None
 
 
 def disagreement(evaluation: Evaluation) -> str | None:
     """In words, where the stored summary differs from what the trials say; None where it does not."""
-    stored = mapping(evaluation.record.get("summary"))
+    stored = evaluation.record.stored
     for key in ("successes", "trials", "errors"):
-        if key in stored and stored[key] != evaluation.summary[key]:
-            own = evaluation.summary[key]
-            return (
-                f"The record's summary of {evaluation.label} says {stored[key]} {key}, its trials say {own}."
-            )
+        counted = getattr(evaluation.summary, key)
+        if key in stored and stored[key] != counted:
+            stated = f"The record's summary of {evaluation.label} says {stored[key]} {key}"
+            return f"{stated}, its trials say {counted}."
     return None
 
 
@@ -100,20 +87,12 @@ def the_policy(evaluation: Evaluation) -> str:
     return f"The {label} policy" if label in ("trained", "untrained") else f"Policy “{label}”"
 
 
-def inside(folder: Path, name: object) -> Path:
-    """The path of a file named in a record, which must lie in the record's folder.
-
-    Raises MorphVlaError for an absolute path, for `..`, for a link that leads out of the folder and for a
-    name that is no text: a record is data from elsewhere, and must not make us publish other files.
-    """
-    if not isinstance(name, str) or not name.strip() or "\0" in name:
-        raise MorphVlaError(f"the record names a file {name!r}, expected a path relative to its folder")
-    windows = PureWindowsPath(name)  # reads both separators, so it sees `..\\x` on every system
-    if windows.drive or windows.root or PurePosixPath(name).is_absolute() or ".." in windows.parts:
-        raise MorphVlaError(f"the record names the file {name!r}, which is not inside its folder")
-    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+def in_its_folder(folder: Path, path: Path) -> Path:
+    """The path of a file that a record in `folder` names. Raises MorphVlaError for a link that leads out."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        name = path.relative_to(folder).as_posix()
         raise MorphVlaError(f"the record names the file {name!r}, a link that leads out of its folder")
-    return folder / name
+    return path
 
 
 def media_type(path: Path) -> str | None:
@@ -131,45 +110,39 @@ def encoded_size(path: Path) -> int:
     return 4 * ((path.stat().st_size + 2) // 3) + 64
 
 
-def in_folders(folders: Iterable[Path], name: object) -> Path | None:
-    """The file of that name in the first of the folders that has it; None where none does."""
-    return next((path for folder in folders if (path := inside(folder, name)).is_file()), None)
-
-
-def attention(path: Path) -> Mapping[str, Any] | None:
+def attention(folder: Path, path: Path) -> Json | None:
     """The attention file `{"joints": [...], "layers": [...]}`, or None when it cannot be read."""
+    path = in_its_folder(folder, path)
     if not path.is_file() or path.stat().st_size > ATTENTION_BYTES:
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = mapping(json.loads(path.read_text(encoding="utf-8")))
     except ValueError:
         return None
-    return found if isinstance(found, Mapping) and isinstance(found.get("layers"), list) else None
+    return content if isinstance(content.get("layers"), list) else None
 
 
-def _labels(records: Iterable[Mapping[str, Any]]) -> list[str]:
+def _labels(records: Sequence[Record]) -> list[str]:
     """A name for each evaluation; two of the same name are told apart by step, engine, or number.
 
     A policy that is called like its step is named after its run.
     """
-    found = list(records)
-    steps = [mapping(item.get("policy")).get("step") for item in found]
-    names = [
-        curves.run_of(item).rpartition("/")[2]
-        if statistics.policy_label(item) == str(step)
-        else statistics.policy_label(item)
-        for item, step in zip(found, steps, strict=True)
+    labels = []
+    for record in records:
+        policy = record.policy
+        after_step = policy.label == str(policy.step)
+        labels.append(curves.run_of(record).rpartition("/")[2] if after_step else policy.label)
+    steps = [record.policy.step for record in records]
+    labels = [
+        f"{label}, step {step}" if labels.count(label) > 1 and step is not None else label
+        for label, step in zip(labels, steps, strict=True)
     ]
-    engines = [comparison.engine_label(item) for item in found]
-    plain = [
-        f"{name}, step {step}" if names.count(name) > 1 and step is not None else name
-        for name, step in zip(names, steps, strict=True)
-    ]
-    plain = [
-        f"{name}, {engine}" if plain.count(name) > 1 and engine and len(set(engines)) > 1 else name
-        for name, engine in zip(plain, engines, strict=True)
+    engines = [record.engine.label if record.engine else "" for record in records]
+    labels = [
+        f"{label}, {engine}" if labels.count(label) > 1 and engine and len(set(engines)) > 1 else label
+        for label, engine in zip(labels, engines, strict=True)
     ]
     return [
-        f"{name} ({plain[: place + 1].count(name)})" if plain.count(name) > 1 else name
-        for place, name in enumerate(plain)
+        f"{label} ({labels[: place + 1].count(label)})" if labels.count(label) > 1 else label
+        for place, label in enumerate(labels)
     ]

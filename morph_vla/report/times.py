@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from morph_vla.report.axes import WIDTH, Axis, foot, linear_axis
-from morph_vla.report.markup import Markup, el, join, line, mapping, number, percent, svg, text
+from morph_vla.report.markup import Markup, el, join, line, percent, svg, text
 from morph_vla.report.reading import Evaluation
 from morph_vla.results.intervals import wilson
 
@@ -17,11 +17,11 @@ def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
     Every trial is followed to the end of its episode, so that the share of all trials that have succeeded is
     what Kaplan and Meier's estimate comes to. A trial that ended in an error never succeeds.
     """
-    measured = [one for one in evaluations if one.trials]
-    curves = [(one, steps_of(one)) for one in measured]
+    measured = [evaluation for evaluation in evaluations if evaluation.trials]
+    curves = [(evaluation, steps_of(evaluation)) for evaluation in measured]
     if not any(steps for _, steps in curves) or len(curves) > MOST:
         return None
-    end = max(_seconds(one) for one in measured)
+    end = max(_seconds(evaluation) for evaluation in measured)
     end = max([end, *(steps[-1][0] for _, steps in curves if steps)])
     left, right, top, bottom = 42.0, WIDTH - 8.0, 10.0, 230.0
     across, up = linear_axis(0.0, end, left, right), linear_axis(0.0, 1.0, bottom, top)
@@ -32,22 +32,22 @@ def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
     for tick in across.ticks:
         parts.append(line(across.place(tick), bottom, across.place(tick), bottom + 4, "axis"))
         parts.append(foot(across.place(tick), bottom + 18, f"{tick:g}"))
-    for place, (one, steps) in enumerate(curves):
-        of, last = len(one.trials), place == len(curves) - 1
+    for place, (evaluation, steps) in enumerate(curves):
+        of, last = len(evaluation.trials), place == len(curves) - 1
         corners = _corners(steps, end)
         if last:
             edges = [(t, wilson(count, of)) for t, count in corners]
-            ring = [(t, one.high) for t, one in edges] + [(t, one.low) for t, one in edges[::-1]]
+            ring = [(t, bound.high) for t, bound in edges] + [(t, bound.low) for t, bound in edges[::-1]]
             parts.append(_shape("polygon", ring, across, up, f"band c{_color(place, len(curves))}"))
         shares = [(t, count / of) for t, count in corners]
         parts.append(_shape("polyline", shares, across, up, f"run c{_color(place, len(curves))}"))
     axes = (line(left, bottom, right, bottom, "axis"), text(right, bottom + 36, "seconds", "end", "tick"))
     title = "Share of the trials that had succeeded, against time. " + "; ".join(
-        _in_words(one, steps) for one, steps in curves
+        _in_words(evaluation, steps) for evaluation, steps in curves
     )
     keys = [
-        join(el("i", class_=f"key c{_color(place, len(curves))}"), el("span", one.label))
-        for place, (one, _) in enumerate(curves)
+        join(el("i", class_=f"key c{_color(place, len(curves))}"), el("span", evaluation.label))
+        for place, (evaluation, _) in enumerate(curves)
     ]
     words = "By when which share of all trials had succeeded, to the end of the episode; "
     words += f"the band is {measured[-1].label}'s 95% Wilson interval at each time."
@@ -59,13 +59,9 @@ def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
     )
 
 
-def steps_of(one: Evaluation) -> Points:
+def steps_of(evaluation: Evaluation) -> Points:
     """(seconds, successes so far) at each time at which a trial succeeded."""
-    times = sorted(
-        seconds
-        for trial in one.trials
-        if trial["success"] and (seconds := number(trial.get("time_s"))) is not None
-    )
+    times = sorted(float(t.time_s) for t in evaluation.trials if t.success and t.time_s is not None)
     return [(seconds, place + 1) for place, seconds in enumerate(times)]
 
 
@@ -78,11 +74,10 @@ def _corners(steps: Points, end: float) -> Points:
     return [*corners, (end, count)]
 
 
-def _seconds(one: Evaluation) -> float:
+def _seconds(evaluation: Evaluation) -> float:
     """How long its longest episode may last, where its record says."""
-    tasks = mapping(one.suite.get("tasks")).values()
-    known = [number(mapping(task).get("episode_seconds")) for task in tasks]
-    return max((seconds for seconds in known if seconds is not None), default=0.0)
+    known = [task.episode_seconds for task in evaluation.suite.tasks.values() if task.episode_seconds]
+    return float(max(known, default=0.0))
 
 
 def _color(place: int, many: int) -> int:
@@ -90,11 +85,11 @@ def _color(place: int, many: int) -> int:
     return 2 if place == many - 1 else (4, 0)[place % 2]
 
 
-def _in_words(one: Evaluation, steps: Points) -> str:
+def _in_words(evaluation: Evaluation, steps: Points) -> str:
     if not steps:
-        return f"{one.label}: none"
-    share = percent(steps[-1][1] / len(one.trials))
-    return f"{one.label}: {share}, the last after {steps[-1][0]:.1f} s"
+        return f"{evaluation.label}: none"
+    share = percent(steps[-1][1] / len(evaluation.trials))
+    return f"{evaluation.label}: {share}, the last after {steps[-1][0]:.1f} s"
 
 
 def _shape(kind: str, places: Sequence[tuple[float, float]], across: Axis, up: Axis, class_: str) -> Markup:

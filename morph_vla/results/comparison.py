@@ -7,53 +7,123 @@ and are named.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import identity
 from morph_vla.results.intervals import NEWCOMBE, TANGO, mcnemar, newcombe, tango
-from morph_vla.results.statistics import by_task, policy_label, summarise, task_of, trials_of
+from morph_vla.results.record import Record
+from morph_vla.results.statistics import summarise
+from morph_vla.results.trial import Trial, by_key, by_task
 
-Key = tuple[str, int]
+
+@dataclass(frozen=True)
+class Counts:
+    """How many episodes both, only a, only b and neither solved."""
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
 
 
-def compare(
-    record_a: Mapping[str, Any], record_b: Mapping[str, Any], confidence: float = 0.95
-) -> dict[str, Any]:
-    """How much better b is than a: rate_b - rate_a over all trials and under `tasks` for each task.
+@dataclass(frozen=True)
+class Pairs(Counts):
+    """Counts of pairs, with the p value of the exact McNemar test."""
 
-    Where both ran the same episodes from equal initial states, `low` and `high` are Tango's paired interval
-    and `paired` counts the episodes that both, only a, only b or neither solved, with the exact McNemar p
-    value. Otherwise they are Newcombe's interval of independent samples, `paired` is None and `reason` says
-    why. `independent` is Newcombe's in either case. What was not measured, or cannot be compared because the
-    suites, their versions, their tasks or what counts as success differ, has the difference None and a
-    reason, never 0. Where one was stopped early, all speak of the episodes that both have, and `common`
-    counts them. `conditions` names what else differs, and `unknown` what cannot be told.
-    Raises MorphVlaError as `summarise` does.
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An interval of a difference of rates, and which one it is."""
+
+    low: float
+    high: float
+    interval: str
+
+
+@dataclass(frozen=True)
+class RateDifference:
+    """rate_b - rate_a of two lists of trials, in [-1, 1]; None, with a reason, where it is not measured.
+
+    Where both hold the same episodes from equal initial states, `low` and `high` are Tango's paired interval.
+    Otherwise they are Newcombe's interval of independent samples, `paired` is None and `reason` says why.
+    `independent` is Newcombe's in either case.
     """
-    apart = why_not_comparable(record_a, record_b)
-    a, b, common = _common(record_a, record_b)
-    whole = _compare(a, b, apart, _unpaired(record_a, record_b, a, b), confidence)
-    shared = [task for task in by_task(a) if task and task in by_task(b)]
+
+    rate_a: float | None
+    rate_b: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    interval: str | None
+    paired: Pairs | None
+    independent: Bounds | None
+    reason: str | None
+
+    @property
+    def measured(self) -> Bounds | None:
+        """The interval around the difference; None where there is no difference."""
+        if self.low is None or self.high is None or self.interval is None:
+            return None
+        return Bounds(self.low, self.high, self.interval)
+
+
+@dataclass(frozen=True)
+class Comparison(RateDifference):
+    """The difference of two records over all trials, and of each task that both have."""
+
+    a: str
+    b: str
+    engine_a: str | None
+    engine_b: str | None
+    conditions: list[str]
+    """What differs of the conditions under which it was measured."""
+    unknown: str | None
+    """Which facts cannot be compared, because a record of an earlier schema does not say them."""
+    common: int | None
+    """Where one was stopped early, how many episodes both have: all numbers speak of those."""
+    tasks: dict[str, RateDifference]
+
+
+def compare(record_a: Record, record_b: Record, confidence: float = 0.95) -> Comparison:
+    """How much better b is than a, over all trials and for each task.
+
+    What was not measured, or cannot be compared because the suites, their versions, their tasks or what
+    counts as success differ, has the difference None and a reason, never 0. Where one was stopped early,
+    only the episodes that both have are compared.
+    """
     suites = suite_difference(record_a, record_b)
+    trials_a, trials_b, common = _common(record_a, record_b)
+    whole = _compare(
+        trials_a,
+        trials_b,
+        why_not_comparable(record_a, record_b),
+        _why_not_paired(record_a, record_b, trials_a, trials_b),
+        confidence,
+    )
+    tasks_a, tasks_b = by_task(trials_a), by_task(trials_b)
+    shared = [task for task in tasks_a if task and task in tasks_b]
     tasks = {}
-    for task in shared if len(by_task(a)) > 1 or len(by_task(b)) > 1 else []:
-        own_a, own_b = by_task(a)[task], by_task(b)[task]
-        tasks[task] = _compare(own_a, own_b, suites, _unpaired(record_a, record_b, own_a, own_b), confidence)
-    return {
-        "a": policy_label(record_a),
-        "b": policy_label(record_b),
-        "engine_a": engine_label(record_a),
-        "engine_b": engine_label(record_b),
-        "conditions": [one.words() for one in identity.conditions(record_a, record_b)],
-        "unknown": unknown({"a": record_a, "b": record_b}),
-        "common": common,
-        **whole,
-        "tasks": tasks,
-    }
+    for task in shared if len(tasks_a) > 1 or len(tasks_b) > 1 else []:
+        unpaired = _why_not_paired(record_a, record_b, tasks_a[task], tasks_b[task])
+        tasks[task] = _compare(tasks_a[task], tasks_b[task], suites, unpaired, confidence)
+    return Comparison(
+        **vars(whole),
+        a=record_a.policy.label,
+        b=record_b.policy.label,
+        engine_a=record_a.engine.label if record_a.engine else None,
+        engine_b=record_b.engine.label if record_b.engine else None,
+        conditions=[difference.words() for difference in identity.conditions(record_a, record_b)],
+        unknown=unknown({"a": record_a, "b": record_b}),
+        common=common,
+        tasks=tasks,
+    )
 
 
-def unknown(records: Mapping[str, Mapping[str, Any]]) -> str | None:
+def unknown(records: Mapping[str, Record]) -> str | None:
     """In words, which of the records (by name) do not hold their whole suite; None where all do."""
     few = [name for name, record in records.items() if not identity.is_whole(record)]
     if not few:
@@ -65,35 +135,36 @@ def unknown(records: Mapping[str, Mapping[str, Any]]) -> str | None:
     )
 
 
-def why_not_comparable(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> str | None:
+def why_not_comparable(record_a: Record, record_b: Record) -> str | None:
     """None when the two success rates are of the same thing, else the reason in words."""
     difference = suite_difference(record_a, record_b)
     if difference:
         return difference
-    a, b = ({task for task in by_task(trials_of(record)) if task} for record in (record_a, record_b))
+    a, b = ({trial.task for trial in record.trials if trial.task} for record in (record_a, record_b))
     if a and b and a != b:
         return f"the tasks differ: {', '.join(sorted(a))} and {', '.join(sorted(b))}"
     return None
 
 
-def suite_difference(
-    record_a: Mapping[str, Any], record_b: Mapping[str, Any], *, seeds: bool = False
-) -> str | None:
+def suite_difference(record_a: Record, record_b: Record, *, seeds: bool = False) -> str | None:
     """In words, where two records say that they measure different things; None where they do not.
 
     These are other suites or versions of one, another robot, control rate, length, criterion, object or text,
     and on demand seeds.
     """
-    keys = [("name", "suites"), ("version", "versions of the suite"), *([("seed", "seeds")] if seeds else [])]
-    for key, words in keys:
-        a, b = (_suite(record).get(key) for record in (record_a, record_b))
-        if a is not None and b is not None and a != b:
-            return f"the {words} differ: {a} and {b}"
+    a, b = record_a.suite, record_b.suite
+    for words, one, other in (
+        ("suites", a.name, b.name),
+        ("versions of the suite", a.version, b.version),
+        ("seeds", a.seed if seeds else None, b.seed),
+    ):
+        if one is not None and other is not None and one != other:
+            return f"the {words} differ: {one} and {other}"
     measured = identity.measured(record_a, record_b)
     return f"what is measured differs: {identity.listed(measured)}" if measured else None
 
 
-def check_comparable(records: Mapping[str, Mapping[str, Any]]) -> None:
+def check_comparable(records: Mapping[str, Record]) -> None:
     """Raise MorphVlaError where records (by where they are from) do not measure the same thing."""
     first_name, first = next(iter(records.items()))
     for name, record in records.items():
@@ -105,119 +176,80 @@ def check_comparable(records: Mapping[str, Mapping[str, Any]]) -> None:
             )
 
 
-def why_not_paired(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> str | None:
-    """None when both records hold the same episodes from equal initial states, else the reason in words."""
-    return _unpaired(record_a, record_b, trials_of(record_a), trials_of(record_b))
-
-
-def states_differ(trial_a: Mapping[str, Any], trial_b: Mapping[str, Any]) -> str | None:
+def states_differ(trial_a: Trial, trial_b: Trial) -> str | None:
     """Why two trials of one number are no pair, in words; None when they are."""
-    first, second = trial_a.get("initial"), trial_b.get("initial")
-    of = f" of task {task_of(trial_a)}" if task_of(trial_a) else ""
-    if first is None or second is None:
-        return f"episode {trial_a['episode']}{of} does not say from which initial state it started"
-    if first != second:
-        return f"the initial states differ, first in episode {trial_a['episode']}{of}"
+    episode = f"episode {trial_a.episode}{trial_a.of_task}"
+    if trial_a.initial is None or trial_b.initial is None:
+        return f"{episode} does not say from which initial state it started"
+    if trial_a.initial != trial_b.initial:
+        return f"the initial states differ, first in {episode}"
     return None
 
 
-def by_key(trials: Sequence[Mapping[str, Any]]) -> dict[Key, Mapping[str, Any]]:
-    """(task, episode) -> trial."""
-    return {(task_of(trial), trial["episode"]): trial for trial in trials}
-
-
-def paired_counts(pairs: Sequence[tuple[bool, bool]]) -> dict[str, int]:
-    """How many pairs (a succeeded, b succeeded) both, only a, only b and neither solved."""
+def paired_counts(pairs: Sequence[tuple[bool, bool]]) -> Counts:
+    """The counts of (a succeeded, b succeeded)."""
     counts = Counter(pairs)
-    return {
-        "both": counts[True, True],
-        "only_a": counts[True, False],
-        "only_b": counts[False, True],
-        "neither": counts[False, False],
-    }
-
-
-def engine_label(record: Mapping[str, Any]) -> str | None:
-    """`mujoco 4.0.0`, or None where the record names no engine."""
-    engine = record.get("engine")
-    if not isinstance(engine, Mapping) or not engine.get("name"):
-        return None
-    return f"{engine['name']} {engine.get('version') or ''}".strip()
+    return Counts(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
 
 
 def _compare(
-    trials_a: Sequence[Mapping[str, Any]],
-    trials_b: Sequence[Mapping[str, Any]],
+    trials_a: Sequence[Trial],
+    trials_b: Sequence[Trial],
     apart: str | None,
     unpaired: str | None,
     confidence: float,
-) -> dict[str, Any]:
+) -> RateDifference:
     """One comparison of two lists of trials; `apart` says why there is none, `unpaired` why not in pairs."""
     a, b = summarise(trials_a, confidence), summarise(trials_b, confidence)
-    measured = bool(trials_a and trials_b) and apart is None
-    counts = (a["successes"], a["trials"], b["successes"], b["trials"])
-    independent = newcombe(*counts, confidence) if measured else None
-    paired = None if unpaired or not measured else _paired(trials_a, trials_b)
-    bounds = tango(paired["only_a"], paired["only_b"], a["trials"], confidence) if paired else independent
-    p_value = {"p_value": mcnemar(paired["only_a"], paired["only_b"])} if paired else {}
-    return {
-        "rate_a": a["rate"],
-        "rate_b": b["rate"],
-        "difference": b["rate"] - a["rate"] if measured else None,
-        "low": bounds.low if bounds else None,
-        "high": bounds.high if bounds else None,
-        "confidence": confidence,
-        "interval": TANGO if paired else NEWCOMBE if independent else None,
-        "paired": {**paired, **p_value} if paired else None,
-        "independent": {"low": independent.low, "high": independent.high, "interval": NEWCOMBE}
-        if independent
-        else None,
-        "reason": apart or unpaired,
-    }
+    if a.rate is None or b.rate is None or apart:
+        nothing = (None, None, None, confidence, None, None, None)
+        return RateDifference(a.rate, b.rate, *nothing, apart or unpaired)
+    newcombes = newcombe(a.successes, a.trials, b.successes, b.trials, confidence)
+    independent = Bounds(newcombes.low, newcombes.high, NEWCOMBE)
+    bounds, pairs = independent, None
+    if not unpaired:
+        of_b = by_key(trials_b)
+        counts = paired_counts([(trial.success, of_b[trial.key].success) for trial in trials_a])
+        pairs = Pairs(**vars(counts), p_value=mcnemar(counts.only_a, counts.only_b))
+        tangos = tango(pairs.only_a, pairs.only_b, a.trials, confidence)
+        bounds = Bounds(tangos.low, tangos.high, TANGO)
+    return RateDifference(
+        rate_a=a.rate,
+        rate_b=b.rate,
+        difference=b.rate - a.rate,
+        low=bounds.low,
+        high=bounds.high,
+        confidence=confidence,
+        interval=bounds.interval,
+        paired=pairs,
+        independent=independent,
+        reason=unpaired,
+    )
 
 
-def _common(
-    record_a: Mapping[str, Any], record_b: Mapping[str, Any]
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], int | None]:
+def _common(record_a: Record, record_b: Record) -> tuple[Sequence[Trial], Sequence[Trial], int | None]:
     """The trials of each, and how many both have where one was stopped early: then only those, else None."""
-    a, b = list(trials_of(record_a)), list(trials_of(record_b))
-    if not (record_a.get("stopped") or record_b.get("stopped")):
-        return a, b, None
-    shared = by_key(a).keys() & by_key(b).keys()
-    if not shared:
-        return a, b, None
-    a, b = ([one for one in own if (task_of(one), one["episode"]) in shared] for own in (a, b))
+    shared = by_key(record_a.trials).keys() & by_key(record_b.trials).keys()
+    if not shared or not (record_a.stopped or record_b.stopped):
+        return record_a.trials, record_b.trials, None
+    a, b = ([trial for trial in record.trials if trial.key in shared] for record in (record_a, record_b))
     return a, b, len(shared)
 
 
-def _paired(trials_a: Sequence[Mapping[str, Any]], trials_b: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Outcome counts over the episodes of both."""
-    b = by_key(trials_b)
-    return paired_counts([(trial["success"], b[key]["success"]) for key, trial in by_key(trials_a).items()])
-
-
-def _unpaired(
-    record_a: Mapping[str, Any],
-    record_b: Mapping[str, Any],
-    trials_a: Sequence[Mapping[str, Any]],
-    trials_b: Sequence[Mapping[str, Any]],
+def _why_not_paired(
+    record_a: Record, record_b: Record, trials_a: Sequence[Trial], trials_b: Sequence[Trial]
 ) -> str | None:
     if not trials_a or not trials_b:
         return "one of the two has no trials"
     suites = suite_difference(record_a, record_b)
     if suites:
         return suites
-    a, b = by_key(trials_a), by_key(trials_b)
-    seeds = [_suite(record).get("seed") for record in (record_a, record_b)]
+    seeds = record_a.suite.seed, record_b.suite.seed
     if None not in seeds and seeds[0] != seeds[1]:
         return f"the seeds differ, and with them the initial states: {seeds[0]} and {seeds[1]}"
+    a, b = by_key(trials_a), by_key(trials_b)
     if a.keys() != b.keys():
         return (
             f"the episodes differ: {len(a.keys() - b.keys())} only in a, {len(b.keys() - a.keys())} only in b"
         )
     return next((words for key in sorted(a) if (words := states_differ(a[key], b[key]))), None)
-
-
-def _suite(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    suite = record.get("suite")
-    return suite if isinstance(suite, Mapping) else {}

@@ -4,13 +4,14 @@ As in the paper's Figure 8: a line a run, a picture a suite, and around each che
 95% Wilson interval. A band says how well a checkpoint was measured, not how much another seed would differ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.results.statistics import policy_label, summarise, trials_of
+from morph_vla.results.record import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,54 +19,77 @@ if TYPE_CHECKING:
 COLOURS = ("#2a5d8f", "#b5731b", "#1e7b4f", "#8a4f9e", "#5b6670", "#c0432f")
 
 
-def curves(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each suite with a run that has two checkpoints or more: {suite, runs: [{run, points}]}.
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint's success rate, with Wilson's interval."""
 
-    A point is {step, rate, low, high, half_width, trials, successes}, in the order of steps; evaluations
-    without a step or a trial have none. The same run in two engines is two lines.
+    step: int
+    rate: float
+    low: float
+    high: float
+    half_width: float
+    trials: int
+    successes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """The checkpoints of one training run, in the order of their steps."""
+
+    run: str
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: the runs that were evaluated on a suite."""
+
+    suite: str
+    runs: list[Run]
+
+
+def curves(records: Sequence[Record]) -> list[Panel]:
+    """A panel for each suite with a run that has two checkpoints or more.
+
+    Evaluations without a step or a trial have no point. The same run in two engines is two lines.
     Raises MorphVlaError where one run has two evaluations at one step.
     """
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    suites: dict[str, dict[str, list[Point]]] = {}
     for record in records:
         point = _point(record)
         if point is not None:
-            found.setdefault(suite_label(record), {}).setdefault(_line(record, records), []).append(point)
+            suites.setdefault(suite_label(record), {}).setdefault(_line(record, records), []).append(point)
     panels = []
-    for suite, runs in found.items():
+    for suite, runs in suites.items():
         for run, points in runs.items():
-            points.sort(key=lambda point: point["step"])
-            twice = [a["step"] for a, b in pairwise(points) if a["step"] == b["step"]]
+            points.sort(key=lambda point: point.step)
+            twice = [a.step for a, b in pairwise(points) if a.step == b.step]
             if twice and len(points) > 2:
                 raise MorphVlaError(
                     f"{run} was evaluated twice on {suite} at step {twice[0]}: a curve takes one "
                     "evaluation a step; merge them with `morph-vla merge`, or leave one out"
                 )
-        if any(len({point["step"] for point in points}) > 1 for points in runs.values()):
-            panels.append(
-                {"suite": suite, "runs": [{"run": run, "points": points} for run, points in runs.items()]}
-            )
+        if any(len({point.step for point in points}) > 1 for points in runs.values()):
+            panels.append(Panel(suite, [Run(run, points) for run, points in runs.items()]))
     return panels
 
 
-def run_of(record: Mapping[str, Any]) -> str:
+def run_of(record: Record) -> str:
     """The training run that a record's checkpoint is of: `runs/first` for `runs/first/checkpoints/1500`.
 
     Where the record does not say where the checkpoint lay, the policy's name.
     """
-    policy = record.get("policy")
-    checkpoint = policy.get("checkpoint") if isinstance(policy, Mapping) else None
-    parts = PurePosixPath(str(checkpoint or "")).parts
+    parts = PurePosixPath(record.policy.checkpoint or "").parts
     above = parts[:-2] if len(parts) > 1 and parts[-2] == "checkpoints" else parts[:-1]
-    return "/".join(above) or policy_label(record)
+    return "/".join(above) or record.policy.label
 
 
-def suite_label(record: Mapping[str, Any]) -> str:
+def suite_label(record: Record) -> str:
     """The suite's name, or "suite" where the record has none."""
-    suite = record.get("suite")
-    return str((suite.get("name") if isinstance(suite, Mapping) else None) or "suite")
+    return record.suite.name or "suite"
 
 
-def write(panels: Sequence[Mapping[str, Any]], path: Path) -> Path:
+def write(panels: Sequence[Panel], path: Path) -> Path:
     """Draw the curves into an image file, whose suffix says which kind (svg, png, pdf); returns its path.
 
     Raises MissingExtraError without matplotlib, and MorphVlaError for nothing to draw or an unknown suffix.
@@ -79,47 +103,41 @@ def write(panels: Sequence[Mapping[str, Any]], path: Path) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(6.2 * len(panels), 4.2), layout="constrained")
-    FigureCanvasAgg(drawn)
+    figure = Figure(figsize=(6.2 * len(panels), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
     for place, panel in enumerate(panels, start=1):
-        _panel(drawn.add_subplot(1, len(panels), place), panel)
+        _panel(figure.add_subplot(1, len(panels), place), panel)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        drawn.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
+        figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
     except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
         raise MorphVlaError(f"{path}: cannot be drawn: {error}") from error
     return path
 
 
-def _panel(axes: "Axes", panel: Mapping[str, Any]) -> None:
-    for place, run in enumerate(panel["runs"]):
-        colour, points = COLOURS[place % len(COLOURS)], run["points"]
-        steps = [point["step"] for point in points]
-        low, high = ([100 * point[key] for point in points] for key in ("low", "high"))
+def _panel(axes: "Axes", panel: Panel) -> None:
+    for place, run in enumerate(panel.runs):
+        colour, steps = COLOURS[place % len(COLOURS)], [point.step for point in run.points]
+        low, high = [100 * point.low for point in run.points], [100 * point.high for point in run.points]
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-        rates = [100 * point["rate"] for point in points]
-        axes.plot(steps, rates, color=colour, marker="o", markersize=4, label=run["run"])
-    axes.set(title=panel["suite"], xlabel="training steps", ylabel="success rate [%]", ylim=(0, 100))
+        rates = [100 * point.rate for point in run.points]
+        axes.plot(steps, rates, color=colour, marker="o", markersize=4, label=run.run)
+    axes.set(title=panel.suite, xlabel="training steps", ylabel="success rate [%]", ylim=(0, 100))
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
 
 
-def _point(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    policy = record.get("policy")
-    step = policy.get("step") if isinstance(policy, Mapping) else None
-    summary = summarise(trials_of(record))
-    if not isinstance(step, int) or isinstance(step, bool) or summary["rate"] is None:
+def _point(record: Record) -> Point | None:
+    step, summary = record.policy.step, record.summary
+    bounds = (summary.rate, summary.low, summary.high, summary.half_width)
+    if step is None or None in bounds:
         return None
-    keys = ("rate", "low", "high", "half_width", "trials", "successes")
-    return {"step": step, **{key: summary[key] for key in keys}}
+    rate, low, high, half_width = (bound for bound in bounds if bound is not None)
+    return Point(step, rate, low, high, half_width, summary.trials, summary.successes)
 
 
-def _line(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def _line(record: Record, records: Sequence[Record]) -> str:
     """The run, with its engine where the records are of several."""
-    engine, several = _engine(record), len({_engine(other) for other in records}) > 1
-    return f"{run_of(record)}, {engine}" if several and engine else run_of(record)
-
-
-def _engine(record: Mapping[str, Any]) -> str | None:
-    engine = record.get("engine")
-    return str(engine.get("name")) if isinstance(engine, Mapping) and engine.get("name") else None
+    engines = {other.engine and other.engine.name for other in records}
+    run = run_of(record)
+    return f"{run}, {record.engine.name}" if len(engines) > 1 and record.engine else run

@@ -1,17 +1,18 @@
 """Films of trials: which are worth making, and where their still pictures lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from morph_vla.results.trial import Trial
 
 
-def worth_filming(trials: Sequence[Mapping[str, Any]]) -> list[int]:
+def worth_filming(trials: Sequence[Trial]) -> list[int]:
     """Episodes to play again for their film: the first success and the first failure, where none has one."""
     wanted = []
-    for success in (True, False):
-        alike = [trial for trial in trials if trial["success"] is success and not trial.get("error")]
-        if alike and not any(trial.get("video") for trial in alike):
-            wanted.append(int(alike[0]["episode"]))
+    for outcome in ("success", "failure"):
+        alike = [trial for trial in trials if trial.outcome == outcome]
+        if alike and not any(trial.video for trial in alike):
+            wanted.append(alike[0].episode)
     return wanted
 
 

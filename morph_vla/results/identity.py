@@ -1,17 +1,19 @@
 """Which evaluations are the same one, and in what two differ: pure functions of records.
 
-A record holds each task's whole suite as it was resolved, overrides included (`suite.tasks.NAME.resolved`),
-with its SHA-256 digest beside it. Records of schema 2 and below hold a few of these facts; what they lack is
-unknown, and only what both sides say is compared.
+A record holds each task's whole suite as it was resolved, overrides included (`TaskFacts.resolved`), with its
+SHA-256 digest beside it. Records of schema 2 and below hold a few of these facts; what they lack is unknown,
+and only what both sides say is compared.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from morph_vla.results.record import Json, Record, Target, TaskFacts
+from morph_vla.results.values import listing
 
 NONE = "none"  # what a record says of a key that it does not have
-SHARED = ("name", "version", "seed", "robot", "control_rate", "variation")  # of a suite's tasks
 # What a success rate is a rate of. Everything else of a suite is a condition, which may differ on purpose.
 MEASURED = ("robot", "control_rate", "episode_seconds", "task", "success", "objects", "expert")
 TABLE = "initial_states_sha256"
@@ -22,169 +24,160 @@ class Difference(NamedTuple):
     """A fact by its dotted name, with the value of each side."""
 
     key: str
-    a: Any
-    b: Any
+    a: object
+    b: object
 
     def words(self, in_a: str = "", in_b: str = "") -> str:
         """`success.dwell_seconds: 0.5 and 0.05`, or `KEY: 0.5 there, 0.05 here` where the sides are named."""
         if in_a:
-            return f"{self.key}: {said(self.a)} {in_a}, {said(self.b)} {in_b}"
-        return f"{self.key}: {said(self.a)} and {said(self.b)}"
+            return f"{self.key}: {value_words(self.a)} {in_a}, {value_words(self.b)} {in_b}"
+        return f"{self.key}: {value_words(self.a)} and {value_words(self.b)}"
+
+    @property
+    def bare(self) -> str:
+        """The fact's name without that of its task."""
+        return self.key.rpartition(": ")[2]
 
 
-def digest(plain: Any) -> str:
+def digest(plain: object) -> str:
     """SHA-256 of plain values, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def of_evaluation(facts: Mapping[str, Any]) -> str:
-    """What two evaluations must share for one to continue the other, of a record or of its first facts.
+def of_evaluation(record: Record) -> str:
+    """What two evaluations must share for one to continue the other.
 
-    How many rows were asked for is not of it, nor are overrides: what they changed is in the suite.
+    How many rows were asked for is not part of it, nor are overrides: what they changed is in the suite.
     """
-    keys = ("schema", "kind", "suite", "policy", "engine", "open_loop")
-    return digest({key: facts.get(key) for key in keys})
+    facts = record.facts()
+    return digest({key: facts[key] for key in ("schema", "kind", "suite", "policy", "engine", "open_loop")})
 
 
-def is_whole(record: Mapping[str, Any]) -> bool:
+def is_whole(record: Record) -> bool:
     """Whether the record holds the whole suite of each of its tasks."""
-    tasks = _tasks(record)
-    return bool(tasks) and all("resolved" in _mapping(own) for own in tasks.values())
+    tasks = record.suite.tasks.values()
+    return bool(tasks) and all(task.resolved is not None for task in tasks)
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+def differences(a: Record, b: Record) -> list[Difference]:
     """All that two evaluations differ in: their suites, policies, engines, actions per answer."""
-    found = suite_differences(a, b)
-    for key in ("policy", "engine"):
-        found += _apart(flat(a.get(key) or {}, key), flat(b.get(key) or {}, key))
-    return found + _apart({"open_loop": a.get("open_loop")}, {"open_loop": b.get("open_loop")})
+    others = _apart(_policy_and_engine(a), _policy_and_engine(b))
+    return suite_differences(a, b) + others + _apart({"open_loop": a.open_loop}, {"open_loop": b.open_loop})
 
 
-def suite_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+def suite_differences(a: Record, b: Record) -> list[Difference]:
     """What differs in the suites of two records, over the tasks of both; a difference of all is named once.
 
     A key that one of the two does not have differs only where both hold their whole suite.
     """
     common = not (is_whole(a) and is_whole(b))
-    found = _apart(_shared(a), _shared(b), common)
-    tasks_a, tasks_b = _tasks(a), _tasks(b)
+    differing = _apart(_shared(a), _shared(b), common)
     by_task = {
-        task: _apart(_task_facts(own), _task_facts(tasks_b[task]), common)
-        for task, own in tasks_a.items()
-        if task in tasks_b
+        name: _apart(_task_facts(task), _task_facts(b.suite.tasks[name]), common)
+        for name, task in a.suite.tasks.items()
+        if name in b.suite.tasks
     }
-    for task, own in by_task.items():
-        for one in own:
-            everywhere = all(one in other for other in by_task.values())
-            found.append(one if everywhere else Difference(f"{task}: {one.key}", one.a, one.b))
-    unique = [one for place, one in enumerate(found) if one not in found[:place]]
-    beside = _beside(a) | _beside(b)
+    for name, of_task in by_task.items():
+        for difference in of_task:
+            everywhere = all(difference in other for other in by_task.values())
+            differing.append(
+                difference if everywhere else difference._replace(key=f"{name}: {difference.key}")
+            )
+    unique = [difference for place, difference in enumerate(differing) if difference not in differing[:place]]
+    distractors = _distractors(a, b)
     # What is measured comes first, and a digest, which says least, comes last.
-    return sorted(unique, key=lambda one: (_bare(one.key) == TABLE, not _is_measured(one.key, beside)))
+    return sorted(unique, key=lambda fact: (fact.bare == TABLE, not _is_measured(fact, distractors)))
 
 
-def measured(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+def measured(a: Record, b: Record) -> list[Difference]:
     """Differences of what is measured: success rates of the two are not of the same thing."""
-    return [one for one in suite_differences(a, b) if _is_measured(one.key, _beside(a) | _beside(b))]
+    distractors = _distractors(a, b)
+    return [difference for difference in suite_differences(a, b) if _is_measured(difference, distractors)]
 
 
-def conditions(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+def conditions(a: Record, b: Record) -> list[Difference]:
     """Differences of the conditions under which it is measured, which may be what one wants to compare."""
-    beside = _beside(a) | _beside(b)
-    found = [
-        one
-        for one in suite_differences(a, b)
-        if not _is_measured(one.key, beside)
-        and _bare(one.key).split(".")[0] not in SPOKEN_ELSEWHERE
-        and not _is_added(one, beside)
+    distractors = _distractors(a, b)
+    differing = [
+        difference
+        for difference in suite_differences(a, b)
+        if not _is_measured(difference, distractors)
+        and difference.bare.split(".")[0] not in SPOKEN_ELSEWHERE
+        and not _is_added(difference, distractors)
     ]
-    engines = [_mapping(record.get("engine")) for record in (a, b)]
-    if all(engines):
-        if engines[0].get("name") != engines[1].get("name"):
-            found.append(Difference("engine", *(_engine(one) for one in engines)))
+    if a.engine and b.engine:
+        if a.engine.name != b.engine.name:
+            differing.append(Difference("engine", a.engine.label, b.engine.label))
         else:
-            found += _apart(flat(engines[0], "engine"), flat(engines[1], "engine"))
-    samplers = [flat(_mapping(record.get("policy")).get("sampler") or {}, "sampler") for record in (a, b)]
-    found += _apart(*samplers, common=True)
-    loops = [{"open_loop": record["open_loop"]} if record.get("open_loop") else {} for record in (a, b)]
-    return found + _apart(*loops, common=True)
+            differing += _apart(flat(a.engine.to_json(), "engine"), flat(b.engine.to_json(), "engine"))
+    samplers = [flat(record.policy.to_json().get("sampler") or {}, "sampler") for record in (a, b)]
+    differing += _apart(samplers[0], samplers[1], common=True)
+    loops = [{"open_loop": record.open_loop} if record.open_loop else {} for record in (a, b)]
+    return differing + _apart(loops[0], loops[1], common=True)
 
 
-def flat(value: Any, name: str = "") -> dict[str, Any]:
+def flat(value: object, name: str = "") -> dict[str, object]:
     """Nested mappings as one, with dotted names; lists are values."""
     if not isinstance(value, Mapping):
         return {name: value}
-    found: dict[str, Any] = {}
-    for key, own in value.items():
-        found |= flat(own, f"{name}.{key}" if name else str(key))
-    return found
+    facts: dict[str, object] = {}
+    for key, item in value.items():
+        facts |= flat(item, f"{name}.{key}" if name else str(key))
+    return facts
 
 
-def said(value: Any) -> str:
+def value_words(value: object) -> str:
     """A value in a sentence: words as they are, anything else as JSON writes it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def listed(found: list[Difference], in_a: str = "", in_b: str = "", most: int = 3) -> str:
+def listed(differing: list[Difference], in_a: str = "", in_b: str = "", most: int = 3) -> str:
     """The first few differences in words, and how many more there are."""
-    words = "; ".join(one.words(in_a, in_b) for one in found[:most])
-    return f"{words}; and {len(found) - most} more" if len(found) > most else words
+    words = "; ".join(difference.words(in_a, in_b) for difference in differing[:most])
+    return f"{words}; and {len(differing) - most} more" if len(differing) > most else words
 
 
-def _apart(a: Mapping[str, Any], b: Mapping[str, Any], common: bool = False) -> list[Difference]:
+def _apart(a: Json, b: Json, common: bool = False) -> list[Difference]:
     keys = [key for key in a if key in b] if common else [*a, *(key for key in b if key not in a)]
-    found = [Difference(key, a.get(key, NONE), b.get(key, NONE)) for key in keys]
-    return [one for one in found if one.a != one.b]
+    pairs = [Difference(key, a.get(key, NONE), b.get(key, NONE)) for key in keys]
+    return [pair for pair in pairs if pair.a != pair.b]
 
 
-def _bare(key: str) -> str:
-    """A fact's name without that of the task."""
-    return key.rpartition(": ")[2]
-
-
-def _is_measured(key: str, beside: set[str]) -> bool:
-    first, *rest = _bare(key).split(".")
+def _is_measured(difference: Difference, distractors: set[str]) -> bool:
+    first, *rest = difference.bare.split(".")
     if first == "objects" and rest:
         # A distractor is no part of the task, and a colour is how a thing looks.
-        return rest[0] not in beside and rest[-1] != "color"
+        return rest[0] not in distractors and rest[-1] != "color"
     return first in MEASURED
 
 
-def _is_added(one: Difference, beside: set[str]) -> bool:
+def _is_added(difference: Difference, distractors: set[str]) -> bool:
     """Whether it is a fact of a distractor that one side does not have: `distractors` names those."""
-    first, *rest = _bare(one.key).split(".")
-    return first in ("objects", "placement") and rest[0] in beside and NONE in (one.a, one.b)
+    first, *rest = difference.bare.split(".")
+    return (
+        first in ("objects", "placement") and rest[0] in distractors and NONE in (difference.a, difference.b)
+    )
 
 
-def _beside(record: Mapping[str, Any]) -> set[str]:
-    """The distractors on any of its tables."""
-    every = (_mapping(_mapping(own).get("resolved")).get("distractors") for own in _tasks(record).values())
-    return {name for names in every for name in names or ()}
+def _distractors(*records: Record) -> set[str]:
+    """The distractors on any of their tables."""
+    tasks = [task for record in records for task in record.suite.tasks.values()]
+    return {str(name) for task in tasks for name in listing((task.resolved or {}).get("distractors"))}
 
 
-def _engine(facts: Mapping[str, Any]) -> str:
-    return f"{facts.get('name')} {facts.get('version') or ''}".strip()
+def _policy_and_engine(record: Record) -> dict[str, object]:
+    engine = flat(record.engine.to_json(), "engine") if record.engine else {}
+    return flat(record.policy.to_json(), "policy") | engine
 
 
-def _shared(record: Mapping[str, Any]) -> dict[str, Any]:
-    suite = _mapping(record.get("suite"))
-    return flat({key: suite[key] for key in (*SHARED, "task") if suite.get(key) is not None})
+def _shared(record: Record) -> dict[str, object]:
+    return flat({key: value for key, value in record.suite.to_json().items() if key != "tasks"})
 
 
-def _task_facts(own: Any) -> dict[str, Any]:
+def _task_facts(task: TaskFacts) -> dict[str, object]:
     """A task's facts by the names that they have in a suite's file."""
-    facts = _mapping(own)
-    target = _mapping(facts.get("target"))
-    success = {"object": facts.get("object"), "target": target.get("name")}
-    success |= {key: target.get(key) for key in ("low", "high")}
-    few = {key: facts.get(key) for key in ("task", "episode_seconds", TABLE)}
-    old = flat({**few, "success": success})
-    return {key: value for key, value in old.items() if value is not None} | flat(facts.get("resolved") or {})
-
-
-def _tasks(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(_mapping(record.get("suite")).get("tasks"))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    few = {key: getattr(task, key) for key in ("task", "episode_seconds", TABLE)}
+    box = task.target or Target()
+    success = {"object": task.object, "target": box.name, "low": box.low, "high": box.high}
+    known = flat({**few, "success": success})
+    return {key: value for key, value in known.items() if value is not None} | flat(task.resolved or {})

@@ -16,8 +16,8 @@ from math import hypot, inf, sqrt
 from statistics import NormalDist, fmean
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.results.values import Real
 
-Real = float | int
 NEWCOMBE = "Newcombe 1998, method 10"
 TANGO = "Tango 1998, paired"
 SQUARE_AND_ADD = "Wilson per task, squared and added (Zou and Donner 2008)"

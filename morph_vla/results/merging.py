@@ -6,22 +6,22 @@ took half of the table, or an evaluation and the rest of it. Pure functions of r
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
 from morph_vla.results import identity
-from morph_vla.results.comparison import Key, by_key
 from morph_vla.results.films import poster_of
-from morph_vla.results.statistics import check_trials, summarise, trials_of
+from morph_vla.results.record import Json, Record, TaskFacts
+from morph_vla.results.trial import Key, Trial, name_in
 
 ABSENT = "(not said)"
-DIGESTS = ("resolved_sha256",)  # of what is compared itself
 SINCE_3 = (".resolved.", ".sampler.", "policy.batch")  # facts that records before schema 3 do not have
 NAMES = ("name", "checkpoint")  # of a policy: where it lay, which may differ between two machines
 
 
-def merge(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def merge(parts: Mapping[str, Record]) -> Record:
     """One record of the trials of all parts (where they are from -> record); their order does not matter.
 
     An episode that several parts have must have ended in the same way in each. `parts` of the result says
@@ -33,73 +33,73 @@ def merge(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     names = sorted(parts)
     for name in names[1:]:
         _check_same(names[0], parts[names[0]], name, parts[name])
-    trials: dict[Key, Mapping[str, Any]] = {}
+    trials: dict[Key, Trial] = {}
     owner: dict[Key, str] = {}
     for name in names:
-        check_trials(trials_of(parts[name]))
-        for key, trial in by_key(trials_of(parts[name])).items():
-            if key in trials:
-                _check_equal(key, owner[key], trials[key], name, trial)
-            if key not in trials or not trials[key].get("video"):
-                trials[key], owner[key] = trial, name
-    records = [parts[name] for name in names]
-    shared = _shared(records)
-    ordered = [trials[key] for key in sorted(trials, key=lambda key: _place(shared, key))]
-    return {**shared, "trials": ordered, "summary": summarise(ordered), **_made(records)}
+        for trial in parts[name].trials:
+            if trial.key in trials:
+                _check_equal(owner[trial.key], trials[trial.key], name, trial)
+            if trial.key not in trials or not trials[trial.key].video:
+                trials[trial.key], owner[trial.key] = trial, name
+    whole = _whole([parts[name] for name in names])
+    tasks = list(whole.suite.tasks)
+
+    def place(trial: Trial) -> tuple[int, str, int]:
+        """Its task's place in the suite, then its number."""
+        return (tasks.index(trial.task) if trial.task in tasks else len(tasks)), *trial.key
+
+    return replace(whole, trials=tuple(sorted(trials.values(), key=place)))
 
 
-def owners(parts: Mapping[str, Mapping[str, Any]]) -> dict[Key, str]:
-    """(task, episode) -> the part whose video of it is taken: the first by name that has one."""
-    found: dict[Key, str] = {}
-    for name in sorted(parts, reverse=True):
-        found |= {key: name for key, trial in by_key(trials_of(parts[name])).items() if trial.get("video")}
-    return found
+def videos(record: Record, parts: Mapping[str, Record], folder: Path) -> tuple[Record, int]:
+    """Copy the videos of a merged record into `folder`; the record with them there, and how many there were.
 
-
-def videos(parts: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path], target: Path) -> int:
-    """Copy the videos that the parts name from their folders to `target`; returns how many were there.
-
-    Raises MorphVlaError for a name that leads out of its folder.
+    Raises MorphVlaError for a link that leads out of the folder of its part.
     """
-    copied = 0
-    for key, name in owners(parts).items():
-        video = by_key(trials_of(parts[name]))[key]["video"]
-        source, goal = folders[name] / str(video), target / str(video)
-        if not source.resolve().is_relative_to(folders[name].resolve()):
-            raise MorphVlaError(f"{name} names the video '{video}', which is not inside its folder")
-        if source.is_file():
-            _copy(source, goal)
-            if poster_of(source).is_file() and not poster_of(source).is_symlink():
-                _copy(poster_of(source), poster_of(goal))
-            copied += 1
-    return copied
+    homes = {trial.video: part.folder for part in parts.values() for trial in part.trials if trial.video}
+    trials, copied = [], 0
+    for trial in record.trials:
+        video = trial.video
+        if video is not None:
+            home = homes[video]
+            target = folder / name_in(home, video)
+            if not video.resolve().is_relative_to(home.resolve()):
+                name = name_in(home, video)
+                raise MorphVlaError(f"{home} names the video '{name}', a link that leads out of its folder")
+            if video.is_file():
+                _copy(video, target)
+                if poster_of(video).is_file() and not poster_of(video).is_symlink():
+                    _copy(poster_of(video), poster_of(target))
+                copied += 1
+            trial = replace(trial, video=target)
+        trials.append(trial)
+    return replace(record, trials=tuple(trials), folder=folder), copied
 
 
-def _copy(source: Path, goal: Path) -> None:
+def _copy(source: Path, target: Path) -> None:
     """Copy a file, whole or not at all."""
-    goal.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = goal.with_suffix(f".unfinished{goal.suffix}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_suffix(f".unfinished{target.suffix}")
     shutil.copyfile(source, unfinished)
-    unfinished.replace(goal)
+    unfinished.replace(target)
 
 
-def missing(record: Mapping[str, Any]) -> str | None:
+def missing(record: Record) -> str | None:
     """In words, which episodes up to the last of a task nobody ran; None when all are there."""
-    keys = {(str(t.get("task") or ""), t["episode"]) for t in trials_of(record)}
+    tasks: dict[str, set[int]] = {}
+    for task, episode in sorted(trial.key for trial in record.trials):
+        tasks.setdefault(task, set()).add(episode)
     gaps = []
-    for task in sorted({task for task, _ in keys}):
-        numbers = {episode for other, episode in keys if other == task}
-        gone = sorted(set(range(max(numbers) + 1)) - numbers)
+    for task, episodes in tasks.items():
+        gone = sorted(set(range(max(episodes) + 1)) - episodes)
         if gone:
             gaps.append(f"{len(gone)} episodes{f' of {task}' if task else ''} (the first is {gone[0]})")
     return f"not in any part: {', '.join(gaps)}" if gaps else None
 
 
-def _check_same(name_a: str, a: Mapping[str, Any], name_b: str, b: Mapping[str, Any]) -> None:
-    left, right = _identity(a), _identity(b)
-    shared = _tasks(a).keys() & _tasks(b).keys()  # parts may also be tasks
-    left |= _task_facts(a, shared)
-    right |= _task_facts(b, shared)
+def _check_same(name_a: str, a: Record, name_b: str, b: Record) -> None:
+    shared = a.suite.tasks.keys() & b.suite.tasks.keys()  # parts may also be tasks
+    left, right = _identity(a, shared), _identity(b, shared)
     unknown = () if identity.is_whole(a) and identity.is_whole(b) else SINCE_3
     differences = [
         f"{key}: {left.get(key, ABSENT)!r} in {name_a}, {right.get(key, ABSENT)!r} in {name_b}"
@@ -111,83 +111,65 @@ def _check_same(name_a: str, a: Mapping[str, Any], name_b: str, b: Mapping[str, 
         raise MorphVlaError(
             f"{name_a} and {name_b} are not parts of one evaluation: {'; '.join(differences)}"
         )
-    if not left.get("suite.name"):
+    if not a.suite.name:
         raise MorphVlaError(f"{name_a} does not say of which suite it is: only records that do are merged")
 
 
-def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What parts of one evaluation share, by dotted name."""
-    policy = dict(record.get("policy") or {})
-    if policy.get("sha256"):
+def _identity(record: Record, tasks: Collection[str]) -> dict[str, object]:
+    """What parts of one evaluation share, by dotted name; of the suite's tasks these."""
+    policy = record.policy.to_json()
+    if record.policy.sha256:
         policy = {key: value for key, value in policy.items() if key not in NAMES}
-    groups = {"suite": record.get("suite") or {}, "policy": policy, "engine": record.get("engine") or {}}
-    facts: dict[str, Any] = {"open_loop": record.get("open_loop")}
-    for group, own in groups.items():
-        facts |= identity.flat({key: value for key, value in own.items() if key != "tasks"}, group)
-    return facts
+    # A digest of what is compared itself would name a difference twice.
+    chosen = {task: replace(record.suite.tasks[task], resolved_sha256=None) for task in tasks}
+    facts = {
+        "suite": replace(record.suite, tasks=chosen).to_json(),
+        "policy": policy,
+        "engine": record.engine.to_json() if record.engine else {},
+    }
+    return {"open_loop": record.open_loop, **identity.flat(facts)}
 
 
-def _task_facts(record: Mapping[str, Any], tasks: Collection[str]) -> dict[str, Any]:
-    """What a record says of these tasks, by dotted name, without digests of what is said itself."""
-    own = {task: {k: v for k, v in _tasks(record)[task].items() if k not in DIGESTS} for task in tasks}
-    return identity.flat(own, "suite.tasks") if own else {}
-
-
-def _tasks(record: Mapping[str, Any]) -> dict[str, Any]:
-    return dict((record.get("suite") or {}).get("tasks") or {})
-
-
-def _check_equal(key: Key, name_a: str, a: Mapping[str, Any], name_b: str, b: Mapping[str, Any]) -> None:
-    left, right = ({k: v for k, v in one.items() if k != "video"} for one in (a, b))
-    different = sorted(k for k in left.keys() | right.keys() if left.get(k) != right.get(k))
+def _check_equal(name_a: str, a: Trial, name_b: str, b: Trial) -> None:
+    names = sorted(field.name for field in fields(Trial) if field.name != "video")
+    different = [name for name in names if getattr(a, name) != getattr(b, name)]
     if different:
-        of = f" of task '{key[0]}'" if key[0] else ""
-        sides = "; ".join(f"{k}: {left.get(k)!r} and {right.get(k)!r}" for k in different[:3])
-        raise MorphVlaError(f"episode {key[1]}{of} differs between {name_a} and {name_b}: {sides}")
+        sides = "; ".join(f"{name}: {getattr(a, name)!r} and {getattr(b, name)!r}" for name in different[:3])
+        raise MorphVlaError(f"episode {a.episode}{a.of_task} differs between {name_a} and {name_b}: {sides}")
 
 
-def _place(record: Mapping[str, Any], key: Key) -> tuple[int, str, int]:
-    """Where a trial stands: its task's place in the suite, then its number."""
-    tasks = list((record.get("suite") or {}).get("tasks") or ())
-    return (tasks.index(key[0]) if key[0] in tasks else len(tasks)), key[0], key[1]
+def _whole(records: Sequence[Record]) -> Record:
+    """Everything about the evaluation that does not depend on how it was cut up, and how it came to be."""
+    least = next((record for record in records if not identity.is_whole(record)), records[0])
+    most = max(records, key=lambda record: len(record.suite.tasks))  # its tasks are in the suite's order
+    tasks = dict.fromkeys(task for record in (most, *records) for task in record.suite.tasks)
+    rows = [record.rows for record in records if record.rows]
+    first = records[0].versions
+    return Record(
+        schema=min(record.schema for record in records),
+        suite=replace(records[0].suite, tasks={task: _known(task, records) for task in tasks}),
+        policy=least.policy,  # nobody says more for it
+        engine=least.engine,
+        open_loop=least.open_loop,
+        overrides=least.overrides,
+        rows=(min(row[0] for row in rows), max(row[1] for row in rows)) if rows else None,
+        wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),
+        versions={k: v for k, v in first.items() if all(part.versions.get(k) == v for part in records)},
+        time=max(record.time for record in records),
+        parts=tuple(map(_part, records)),
+    )
 
 
-def _shared(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything about the evaluation that does not depend on how it was cut up."""
-    first = records[0]
-    least = next((one for one in records if not identity.is_whole(one)), first)  # nobody says more for it
-    most = max(records, key=lambda one: len(_tasks(one)))  # its tasks are in the suite's order
-    tasks = {task: _known(task, records) for task in _tasks(most)}
-    tasks |= {task: _known(task, records) for one in records for task in _tasks(one) if task not in tasks}
-    suite = {**(first.get("suite") or {}), **({"tasks": tasks} if tasks else {})}
-    rows = [one["rows"] for one in records if one.get("rows")]
-    return {
-        "schema": min((one["schema"] for one in records if one.get("schema")), default=None),
-        "kind": "evaluation",
-        "suite": suite,
-        **{key: least.get(key) for key in ("policy", "engine", "open_loop")},
-        **({"overrides": least["overrides"]} if "overrides" in least else {}),
-        **({"rows": [min(row[0] for row in rows), max(row[1] for row in rows)]} if rows else {}),
-    }
-
-
-def _known(task: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _known(task: str, records: Sequence[Record]) -> TaskFacts:
     """What every part that has the task says of it: what one of them leaves out is unknown of the whole."""
-    every = [_tasks(one)[task] for one in records if task in _tasks(one)]
-    return {key: value for key, value in every[0].items() if all(key in one for one in every)}
+    facts = [record.suite.tasks[task] for record in records if task in record.suite.tasks]
+    names = [field.name for field in fields(TaskFacts)]
+    unknown = {name: None for name in names if any(getattr(task_facts, name) is None for task_facts in facts)}
+    return replace(facts[0], **unknown)
 
 
-def _made(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How it came to be."""
+def _part(record: Record) -> Json:
+    """What one part was."""
     keys = ("command", "time", "wall_s", "parallel", "versions", "stopped", "notes")
-    parts = [
-        {**{key: one[key] for key in keys if one.get(key)}, "trials": len(trials_of(one))} for one in records
-    ]
-    versions = [dict(one.get("versions") or {}) for one in records]
-    same = {key: v for key, v in versions[0].items() if all(other.get(key) == v for other in versions)}
-    return {
-        "wall_s": round(sum(one.get("wall_s") or 0.0 for one in records), 2),
-        "versions": same,
-        "time": max((str(one["time"]) for one in records if one.get("time")), default=""),
-        "parts": parts,
-    }
+    values = {key: to_plain(getattr(record, key)) for key in keys if getattr(record, key)}
+    return {**values, "trials": len(record.trials)}

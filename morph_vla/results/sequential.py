@@ -15,19 +15,20 @@ sooner, so the first hundred to end are not a fair sample. `pairs_so_far` stops 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import exp, lgamma, log
-from typing import Any
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.comparison import (
-    by_key,
+    Counts,
     check_comparable,
     paired_counts,
     states_differ,
     suite_difference,
 )
 from morph_vla.results.intervals import Interval, Real, constrained, last
-from morph_vla.results.statistics import task_of, trials_of
+from morph_vla.results.record import Record, SuiteFacts
+from morph_vla.results.trial import Trial, by_key
 
 Pairs = Sequence[tuple[bool, bool]]
 
@@ -38,16 +39,40 @@ CELLS = 0.5  # Dirichlet(1/2, 1/2, 1/2) over only a, only b, and the rest
 FAR = 1_000_000  # episodes: further than this nobody goes on
 
 
-def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> dict[str, Pairs]:
+@dataclass(frozen=True)
+class Look(Counts):
+    """What the pairs say so far, in the table's order."""
+
+    episodes: int
+    """Pairs that were looked at."""
+    of: int | None
+    """Episodes in the table."""
+    difference: float | None
+    low: float
+    high: float
+    stake: float
+    """What a stake of 1 has become."""
+    error: Real
+    margin: Real
+    decision: str | None
+    """`a` or `b` from the first pair on at which the stake reached 1/error, `none` where the bounds of the
+    difference lie within +-margin, None where neither is the case."""
+    decided_at: int | None
+    """The number of pairs at that point."""
+    more: int | None
+    """Episodes until a decision if they go on as so far; None where that is further than a million."""
+
+
+def pairs_so_far(record_a: Record, record_b: Record) -> dict[str, Pairs]:
     """Task -> (a succeeded, b succeeded) of each episode in the table's order, up to the first one lacks.
 
     The task is "" where trials name none. The records may be unfinished. Raises MorphVlaError where they are
     not of the same suite and criterion, or where an episode began in different states.
     """
     check_comparable({"A": record_a, "B": record_b})
-    a, b = by_key(trials_of(record_a)), by_key(trials_of(record_b))
-    found: dict[str, list[tuple[bool, bool]]] = {task: [] for task, _ in (*a, *b)}
-    for task, pairs in found.items():
+    a, b = by_key(record_a.trials), by_key(record_b.trials)
+    tasks: dict[str, list[tuple[bool, bool]]] = {task: [] for task, _ in (*a, *b)}
+    for task, pairs in tasks.items():
         numbers = [episode for other, episode in (*a, *b) if other == task]
         for key in ((task, episode) for episode in range(min(numbers), max(numbers) + 1)):
             if key not in a or key not in b:
@@ -55,8 +80,8 @@ def pairs_so_far(record_a: Mapping[str, Any], record_b: Mapping[str, Any]) -> di
             words = states_differ(a[key], b[key])
             if words:
                 raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
-            pairs.append((a[key]["success"], b[key]["success"]))
-    return dict(found)
+            pairs.append((a[key].success, b[key].success))
+    return dict(tasks)
 
 
 def in_turn(pairs: Mapping[str, Pairs]) -> Pairs:
@@ -65,35 +90,35 @@ def in_turn(pairs: Mapping[str, Pairs]) -> Pairs:
 
 
 def stopper(
-    against: Mapping[str, Any],
-    suite: Mapping[str, Any],
+    against: Record,
+    suite: SuiteFacts,
     task: str,
     first: int = 0,
     error: Real = ERROR,
     margin: Real = MARGIN,
-) -> Callable[[Sequence[Mapping[str, Any]]], str | None]:
+) -> Callable[[Sequence[Trial]], str | None]:
     """For `rollout.evaluate`: why the trials so far are enough beside the record `against`, or None.
 
     They are of `task`, from row `first` of the table on; `suite` is what the record will say of it, at least
     name, version and seed. Raises MorphVlaError where the two measure different things or have other seeds,
     or where `against` has no such trial.
     """
-    words = suite_difference(against, {"suite": suite}, seeds=True)
+    words = suite_difference(against, Record(suite=suite), seeds=True)
     if words:
         raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
-    own = [
-        trial for trial in trials_of(against) if task_of(trial) in (task, "") and trial["episode"] >= first
-    ]
-    if not own:
+    chosen = [trial for trial in against.trials if trial.task in (task, "") and trial.episode >= first]
+    if not chosen:
         from_row = f" from row {first} on" if first else ""
         raise MorphVlaError(f"the record to decide against has no episode of task '{task}'{from_row}")
-    whole = {"trials": [{**trial, "task": task} for trial in own]}
 
-    def stop(trials: Sequence[Mapping[str, Any]]) -> str | None:
-        so_far = {"trials": [{**trial, "task": task} for trial in trials]}
-        pairs = pairs_so_far(whole, so_far)[task]
-        seen = watch(pairs, error, margin)
-        return sentence(seen, "the earlier one", "this one") if seen["decision"] else None
+    def of_task(trials: Sequence[Trial]) -> Record:
+        return Record(trials=tuple(replace(trial, task=task) for trial in trials))
+
+    whole = of_task(chosen)
+
+    def stop(trials: Sequence[Trial]) -> str | None:
+        look = watch(pairs_so_far(whole, of_task(trials))[task], error, margin)
+        return sentence(look, "the earlier one", "this one") if look.decision else None
 
     return stop
 
@@ -125,62 +150,59 @@ def bounds(only_a: Real, only_b: Real, pairs: Real, error: Real = ERROR) -> Inte
     return Interval(-last(-middle, 1.0, lambda d: allowed(-d)), last(middle, 1.0, allowed))
 
 
-def watch(pairs: Pairs, error: Real = ERROR, margin: Real = MARGIN, of: int | None = None) -> dict[str, Any]:
-    """What the pairs say so far, in the table's order.
+def watch(pairs: Pairs, error: Real = ERROR, margin: Real = MARGIN, of: int | None = None) -> Look:
+    """What the pairs say so far, in the table's order, which has `of` episodes.
 
-    `decision` is "a" or "b" from the first pair at which the stake reached 1/error (`decided_at` counts it),
-    "none" where the bounds of the difference lie within +-margin, else None. `more` is the number of episodes
-    after which either would happen if they went on as so far, None where that is further than a million. `of`
-    is the number of episodes in the table. Raises MorphVlaError for an error or a margin outside (0, 1).
+    Raises MorphVlaError for an error or a margin outside (0, 1).
     """
     for name, value in (("error", error), ("margin", margin)):
         if not 0 < value < 1:
             raise MorphVlaError(f"the {name} lies between 0 and 1, got {value}; 5% is 0.05")
-    counts = paired_counts(list(pairs))
-    only_a, only_b, count = counts["only_a"], counts["only_b"], len(pairs)
+    counts, count = paired_counts(list(pairs)), len(pairs)
+    only_a, only_b = counts.only_a, counts.only_b
     better, at = _first_decision(pairs, error)
     around = bounds(only_a, only_b, count, error)
     if better is None and count and -margin < around.low and around.high < margin:
         better, at = "none", count
-    return {
-        "episodes": count,
-        "of": of,
-        **counts,
-        "difference": (only_b - only_a) / count if count else None,
-        "low": around.low,
-        "high": around.high,
-        "stake": exp(min(evidence(only_a, only_b), 700.0)),
-        "error": error,
-        "margin": margin,
-        "decision": better,
-        "decided_at": at,
-        "more": None if better else _more(only_a, only_b, count, error, margin),
-    }
+    return Look(
+        **vars(counts),
+        episodes=count,
+        of=of,
+        difference=(only_b - only_a) / count if count else None,
+        low=around.low,
+        high=around.high,
+        stake=exp(min(evidence(only_a, only_b), 700.0)),
+        error=error,
+        margin=margin,
+        decision=better,
+        decided_at=at,
+        more=None if better else _more(only_a, only_b, count, error, margin),
+    )
 
 
-def sentence(seen: Mapping[str, Any], a: str = "A", b: str = "B") -> str:
-    """What `watch` found, in one sentence."""
-    points = f"{100 * seen['margin']:g} points"
-    where = f"after {seen['episodes']} episodes" + (f" of {seen['of']}" if seen["of"] else "")
-    if seen["decision"] in ("a", "b"):
-        winner = a if seen["decision"] == "a" else b
+def sentence(look: Look, a: str = "A", b: str = "B") -> str:
+    """What `watch` returned, in one sentence."""
+    points = f"{100 * look.margin:g} points"
+    where = f"after {look.episodes} episodes" + (f" of {look.of}" if look.of else "")
+    if look.decision in ("a", "b"):
+        winner = a if look.decision == "a" else b
         return (
-            f"decided: {winner} is better (from episode {seen['decided_at']} on; the chance of a wrong "
-            f"decision is at most {seen['error']:.0%}, however often one looks)"
+            f"decided: {winner} is better (from episode {look.decided_at} on; the chance of a wrong "
+            f"decision is at most {look.error:.0%}, however often one looks)"
         )
-    if seen["decision"] == "none":
-        return f"no difference of {points} can be expected ({where}: {_range(seen)})"
-    if not seen["episodes"]:
+    if look.decision == "none":
+        return f"no difference of {points} can be expected ({where}: {_range(look)})"
+    if not look.episodes:
         return "undecided: no episode is finished in both yet"
-    if seen["more"] is None:
-        return f"undecided {where}: {_range(seen)}; nothing points to an end"
-    left = seen["of"] - seen["episodes"] if seen["of"] else None
-    words = f"undecided {where}: {_range(seen)}; go on, about {seen['more']} more if they go on as so far"
-    return f"{words}, and the table has {left} left" if left is not None and left < seen["more"] else words
+    if look.more is None:
+        return f"undecided {where}: {_range(look)}; nothing points to an end"
+    left = look.of - look.episodes if look.of else None
+    words = f"undecided {where}: {_range(look)}; go on, about {look.more} more if they go on as so far"
+    return f"{words}, and the table has {left} left" if left is not None and left < look.more else words
 
 
-def _range(seen: Mapping[str, Any]) -> str:
-    return f"B - A between {100 * seen['low']:+.1f} and {100 * seen['high']:+.1f} points"
+def _range(look: Look) -> str:
+    return f"B - A between {100 * look.low:+.1f} and {100 * look.high:+.1f} points"
 
 
 def _first_decision(pairs: Pairs, error: Real) -> tuple[str | None, int | None]:

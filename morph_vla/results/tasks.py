@@ -3,82 +3,62 @@
 Rates are pooled over the episodes of all tasks and given for each; the suite's facts hold each task's own.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.results import statistics
-
-SAME = (
-    "schema",
-    "kind",
-    "policy",
-    "engine",
-    "open_loop",
-    "overrides",
-    "versions",
-)  # what parts of one evaluation share
+from morph_vla.results.record import Record, Stopped, TaskFacts
 
 
-def combine(records: Sequence[Mapping[str, Any]], command: str = "") -> dict[str, Any]:
-    """The record of one policy on all tasks, in the order given; videos are named from the common folder.
+def combine(records: Sequence[Record], command: str = "") -> Record:
+    """The record of one policy on all tasks, in the order given.
 
     A task's own record lies in the folder of its name. Raises MorphVlaError, naming what differs, for records
     that are no parts of one evaluation.
     """
     first = records[0]
-    tasks: dict[str, Any] = {}
+    tasks: dict[str, TaskFacts] = {}
     for record in records:
         _check_same(first, record)
-        again = tasks.keys() & record["suite"]["tasks"].keys()
+        again = tasks.keys() & record.suite.tasks.keys()
         if again:
             raise MorphVlaError(f"task '{min(again)}' was evaluated twice")
-        tasks |= record["suite"]["tasks"]
-    trials = [
-        {**trial, "video": f"{trial['task']}/{trial['video']}" if trial.get("video") else None}
-        for record in records
-        for trial in record["trials"]
-    ]
-    spent = [record.get("timing") or {} for record in records]
-    keys = dict.fromkeys(key for one in spent for key in one)
-    return {
-        **first,
-        "suite": {**first["suite"], "tasks": tasks},
-        **({"stopped": _stopped(records, tasks)} if any("stopped" in record for record in records) else {}),
-        "trials": trials,
-        "summary": statistics.summarise(trials),
-        "wall_s": round(sum(record["wall_s"] for record in records), 2),
-        "timing": {key: round(sum(one.get(key, 0.0) for one in spent), 2) for key in keys},
-        "notes": [note for record in records for note in record.get("notes", [])],
-        "command": command or first["command"],
-        "time": max(record["time"] for record in records),
-    }
-
-
-def _stopped(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Any]) -> dict[str, Any]:
-    """How many episodes all tasks together saw of how many, and why each that was stopped was."""
-    reasons = [
-        f"{task}: {record['stopped']['reason']}"
-        for task, record in zip(tasks, records, strict=True)
-        if record.get("stopped")
-    ]
-    of = sum(
-        record["stopped"]["of"] if record.get("stopped") else len(record["trials"]) for record in records
+        tasks |= record.suite.tasks
+    names = dict.fromkeys(name for record in records for name in record.timing)
+    return replace(
+        first,
+        suite=replace(first.suite, tasks=tasks),
+        stopped=_stopped(records, list(tasks)) if any(record.stopped for record in records) else None,
+        trials=tuple(trial for record in records for trial in record.trials),
+        wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),
+        timing={name: round(sum(record.timing.get(name, 0.0) for record in records), 2) for name in names},
+        notes=tuple(note for record in records for note in record.notes),
+        command=command or first.command,
+        time=max(record.time for record in records),
+        folder=first.folder.parent,
     )
-    return {
-        "reason": "; ".join(reasons),
-        "episodes": sum(len(record["trials"]) for record in records),
-        "of": of,
-    }
 
 
-def _check_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    shared = {key: (one.get(key), other.get(key)) for key in SAME}
-    shared |= {
-        f"suite.{key}": (value, other["suite"].get(key))
-        for key, value in one["suite"].items()
-        if key != "tasks"
-    }
-    for key, (a, b) in shared.items():
-        if a != b:
-            raise MorphVlaError(f"these tasks are no parts of one evaluation: {key} is {a} and {b}")
+def _stopped(records: Sequence[Record], tasks: Sequence[str]) -> Stopped:
+    """How many episodes all tasks together saw of how many, and why each that was stopped was."""
+    ends = [record.stopped for record in records]
+    reasons = [f"{task}: {end.reason}" for task, end in zip(tasks, ends, strict=True) if end]
+    of = sum(end.of if end else len(record.trials) for end, record in zip(ends, records, strict=True))
+    return Stopped(sum(len(record.trials) for record in records), of, "; ".join(reasons))
+
+
+def _check_same(one: Record, other: Record) -> None:
+    a, b = (_shared(record) for record in (one, other))
+    for key in a | b:
+        if a.get(key) != b.get(key):
+            raise MorphVlaError(
+                f"these tasks are no parts of one evaluation: {key} is {a.get(key)} and {b.get(key)}"
+            )
+
+
+def _shared(record: Record) -> dict[str, object]:
+    """What parts of one evaluation share."""
+    facts, suite = record.facts(), record.suite.to_json()
+    shared = {key: facts.get(key) for key in ("schema", "policy", "engine", "open_loop", "overrides")}
+    shared |= {f"suite.{key}": value for key, value in suite.items() if key != "tasks"}
+    return {**shared, "versions": record.versions}

@@ -18,6 +18,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.rollout import Settings
 from morph_vla.results import statistics
+from morph_vla.results.trial import Trial
 from morph_vla.suites.suite import InitialState, Success, initial_state, initial_states
 
 RATE = 11.0  # [Hz]
@@ -143,9 +144,9 @@ def test_the_table_is_made_before_any_world(tiny_suite):
 
 def test_an_unmeasured_success_is_not_0_percent():
     nothing = statistics.summarise([])
-    assert (nothing["trials"], nothing["rate"], nothing["low"], nothing["high"]) == (0, None, None, None)
-    failed = {"episode": 0, "success": False, "time_s": None, "ended": "time", "failed_clause": "reached"}
-    assert statistics.summarise([failed])["rate"] == 0.0
+    assert (nothing.trials, nothing.rate, nothing.low, nothing.high) == (0, None, None, None)
+    failed = Trial(episode=0, success=False, failed_clause="reached")
+    assert statistics.summarise([failed]).rate == 0.0
 
 
 class ScriptedPool:
@@ -214,9 +215,9 @@ def evaluate(tiny_suite, monkeypatch):
 def test_counting_only_the_first_that_finish(evaluate, parallel):
     """Half of these episodes succeed, and those that do are short: whoever stops early counts too many."""
     record, _ = evaluate(parallel)
-    assert [trial["episode"] for trial in record["trials"]] == list(range(24))
-    assert record["summary"]["rate"] == 0.5
-    assert record["summary"]["trials"] == 24
+    assert [trial.episode for trial in record.trials] == list(range(24))
+    assert record.summary.rate == 0.5
+    assert record.summary.trials == 24
     _, pool = evaluate(24)
     first = pool.finished[:12]  # the mistake: of twice as many started, the first 12 that end
     assert sum(won for _, won in first) / len(first) > 0.9
@@ -228,7 +229,7 @@ def test_initial_states_that_depend_on_when_other_episodes_ended(evaluate, paral
     alone, one_by_one = evaluate(1)
     together, side_by_side = evaluate(parallel)
     assert one_by_one.began == side_by_side.began == table
-    assert together["trials"] == alone["trials"]
+    assert together.trials == alone.trials
 
     # The mistake: whoever resets draws from one generator, in the order in which episodes end.
     def drawn(pool):
@@ -243,7 +244,7 @@ def test_the_generator_of_the_moment_reaches_no_initial_state(evaluate):
     first, _ = evaluate(5)
     np.random.seed(8)  # noqa: NPY002
     second, _ = evaluate(5)
-    assert first["trials"] == second["trials"]
+    assert first.trials == second.trials
 
 
 @pytest.mark.parametrize("episodes", [0, -3])

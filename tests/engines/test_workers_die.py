@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,8 +38,9 @@ class Killer:
         return self.infer_batch([observation])[0]
 
 
-def run(suite, policy, episodes=4, **settings):
-    return evaluate(suite, policy, Settings(episodes, videos=0, **settings))
+def run(suite, policy, episodes=4, **settings) -> dict[str, Any]:
+    """The record as it is written."""
+    return evaluate(suite, policy, Settings(episodes, videos=0, **settings)).to_json()
 
 
 @pytest.fixture(scope="module")

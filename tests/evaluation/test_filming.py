@@ -5,9 +5,15 @@ import numpy as np
 import pytest
 from policies import Wave
 
-from morph_vla.evaluation.rollout import Settings, evaluate
+from morph_vla.evaluation import rollout
+from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.video import VideoWriter, write_picture
 from morph_vla.results import films
+
+
+def evaluate(suite, policy, settings, folder) -> dict:
+    """The record as it is written."""
+    return rollout.evaluate(suite, policy, settings, folder=folder).to_json()
 
 
 def noise(height: int, width: int) -> np.ndarray:

@@ -1,27 +1,31 @@
 """A folder that holds another evaluation: never taken for this one, never lost, and named."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from morph_vla.evaluation.journal import Journal, read
 from morph_vla.results import identity
+from morph_vla.results.record import Record, record_from_json, write
+from morph_vla.results.trial import Trial
 
 CUBE = {"dwell_seconds": 0.5, "max_speed": 0.02}
 
 
-def facts(schema: int = 3, **success) -> dict:
+def facts(schema: int = 3, **success) -> Record:
     own = {"success": {**CUBE, **success}}
     task = {"task": "put it there", **({"resolved": own} if schema > 2 else {})}
-    return {
+    return record_from_json({
         "schema": schema,
         "kind": "evaluation",
         "suite": {"name": "cubes", "version": 1, "seed": 3, "tasks": {"cube": task}},
         "policy": {"name": "trained", "sha256": "ab"},
         "engine": {"name": "mujoco", "version": "3"},
         "open_loop": 8,
-    }
+        "trials": [],
+    })  # fmt: skip
 
 
 @pytest.fixture
@@ -34,8 +38,9 @@ def held(tmp_path: Path) -> Path:
     """A folder with a finished evaluation of two episodes, its record and a video."""
     journal = Journal(tmp_path, facts(), lambda words: pytest.fail(words))
     for episode in (0, 1):
-        journal.add({"episode": episode, "success": True})
-    (tmp_path / "record.json").write_text(json.dumps({**facts(), "trials": list(range(2))}))
+        journal.add(Trial(episode=episode, success=True))
+    trials = tuple(Trial(episode=episode, success=True) for episode in (0, 1))
+    write(replace(facts(), trials=trials), tmp_path / "record.json")
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos/000.mp4").write_bytes(b"film")
     return tmp_path
@@ -56,23 +61,28 @@ def test_another_criterion_is_another_evaluation_and_both_are_kept(held, said):
     assert not (held / "record.json").exists()
     earlier = read(held / "earlier-1")
     assert earlier is not None
-    assert [trial["episode"] for trial in earlier["trials"]] == [0, 1]
+    assert [trial.episode for trial in earlier.trials] == [0, 1]
     assert (held / "earlier-1/videos/000.mp4").read_bytes() == b"film"
-    assert json.loads((held / "earlier-1/record.json").read_text())["trials"] == [0, 1]
+    assert len(json.loads((held / "earlier-1/record.json").read_text())["trials"]) == 2
 
 
 def test_each_other_evaluation_has_a_folder_of_its_own(held, said):
-    Journal(held, facts(dwell_seconds=0.05), said.append).add({"episode": 7, "success": False})
+    Journal(held, facts(dwell_seconds=0.05), said.append).add(Trial(episode=7, success=False))
     Journal(held, facts(), said.append)
     assert len(said) == 2
     assert "success.dwell_seconds: 0.05 there, 0.5 here" in said[1]
-    assert (read(held / "earlier-2") or {})["trials"] == [{"episode": 7, "success": False}]
+    second = read(held / "earlier-2")
+    assert second is not None
+    assert [(trial.episode, trial.success) for trial in second.trials] == [(7, False)]
     assert sorted(path.name for path in held.iterdir()) == ["earlier-1", "earlier-2", "trials.jsonl"]
 
 
 def test_a_journal_of_schema_2_does_not_say_its_criterion(tmp_path, said):
     old = facts(schema=2)
-    lines = [{"evaluation": identity.of_evaluation(old), "record": old}, {"episode": 0, "success": True}]
+    lines = [
+        {"evaluation": identity.of_evaluation(old), "record": old.facts()},
+        {"episode": 0, "success": True},
+    ]
     (tmp_path / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert Journal(tmp_path, facts(), said.append).trials == {}
     assert said == [

@@ -1,6 +1,8 @@
 """Rows of the table: halves that merge into the whole, tables that grow, and stopping when decided."""
 
+import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import journal
 from morph_vla.evaluation.rollout import Settings, evaluate
-from morph_vla.results.merging import merge
+from morph_vla.results import merging
+from morph_vla.results.record import Record, SuiteFacts, record_from_json
 from morph_vla.results.sequential import stopper
+from morph_vla.results.trial import Trial
 from morph_vla.suites.suite import initial_state
 
 ABOUT = {"name": "still", "checkpoint": None, "step": 5, "sha256": "0123"}
@@ -29,14 +33,14 @@ class Still:
         return {"actions": np.tile(self.rest, (5, 1))}
 
 
-def run(suite, policy, settings: dict, **more):
-    return evaluate(suite, policy, Settings(workers=1, groups=1, **settings), about=ABOUT, **more)
+def run(suite, policy, settings: dict, **more) -> dict[str, Any]:
+    """The record as it is written."""
+    record = evaluate(suite, policy, Settings(workers=1, groups=1, **settings), about=ABOUT, **more)
+    return record.to_json()
 
 
 @pytest.fixture(scope="module")
 def short(tiny_suite):
-    import dataclasses
-
     success = dataclasses.replace(tiny_suite.success, dwell_seconds=0.1)
     return dataclasses.replace(tiny_suite, episode_seconds=0.4, success=success)
 
@@ -67,14 +71,21 @@ def test_a_part_of_the_table_has_the_tables_own_states_and_says_which_rows(short
     assert [t["video"] for t in second["trials"]] == ["videos/002.mp4", None, None]  # the first of the part
 
 
+def written(record: Record) -> dict:
+    """A record without its videos, which stay with the halves."""
+    bare = tuple(dataclasses.replace(trial, video=None) for trial in record.trials)
+    return dataclasses.replace(record, trials=bare).to_json()
+
+
 def test_two_halves_merge_into_what_one_evaluation_writes(whole, halves):
-    merged = merge({str(folder): record for folder, record in halves})
+    parts = {str(folder): record_from_json(record, folder) for folder, record in halves}
+    merged = written(merging.merge(parts))
     for key in ("schema", "suite", "policy", "engine", "open_loop", "rows"):
         assert merged[key] == whole[key]
-    assert [{**trial, "video": None} for trial in merged["trials"]] == whole["trials"]
+    assert merged["trials"] == whole["trials"]
     assert merged["summary"] == whole["summary"]
-    unfinished = {str(folder): journal.read(folder) or {} for folder, _ in halves}
-    assert merge(unfinished)["trials"] == merged["trials"]
+    unfinished = {str(folder): journal.read(folder) or Record() for folder, _ in halves}
+    assert written(merging.merge(unfinished))["trials"] == merged["trials"]
 
 
 def test_a_table_grows_without_running_an_episode_twice(short, halves, whole, tmp_path):
@@ -89,24 +100,28 @@ def test_a_table_grows_without_running_an_episode_twice(short, halves, whole, tm
     assert shorter["trials"] == whole["trials"][:2]
 
 
-def beaten(short, rows: int) -> dict:
+def beaten(short, rows: int) -> Record:
     """A record in which every episode succeeds."""
+    tables = [initial_state(short, i, 8).poses for i in range(rows)]
     trials = [
-        {
-            "task": "cube_in_bowl",
-            "episode": i,
-            "success": True,
-            "ended": "success",
-            "initial": {name: list(pose) for name, pose in initial_state(short, i, 8).poses.items()},
-        }
-        for i in range(rows)
+        Trial(
+            task="cube_in_bowl",
+            episode=i,
+            success=True,
+            ended="success",
+            initial={name: list(pose) for name, pose in poses.items()},
+        )
+        for i, poses in enumerate(tables)
     ]
-    return {"suite": {"name": short.name, "version": short.version, "seed": short.seed}, "trials": trials}
+    return Record(suite=facts(short), trials=tuple(trials))
+
+
+def facts(short) -> SuiteFacts:
+    return SuiteFacts(name=short.name, version=short.version, seed=short.seed)
 
 
 def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(short, tmp_path):
-    facts = {"name": short.name, "version": short.version, "seed": short.seed}
-    stop = stopper(beaten(short, 19), facts, "cube_in_bowl")
+    stop = stopper(beaten(short, 19), facts(short), "cube_in_bowl")
     settings = {"episodes": 19, "parallel": 3, "videos": 0}
     record = run(short, Still(), settings, folder=tmp_path, stop=stop)
     episodes = [trial["episode"] for trial in record["trials"]]
@@ -129,11 +144,10 @@ def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(sho
 
 
 def test_what_cannot_be_decided_against_is_refused_before_the_first_episode(short):
-    facts = {"name": short.name, "version": short.version, "seed": short.seed}
     with pytest.raises(MorphVlaError, match="the same initial states, and the seeds differ: 20264 and 5"):
-        stopper(beaten(short, 3), {**facts, "seed": 5}, "cube_in_bowl")
+        stopper(beaten(short, 3), dataclasses.replace(facts(short), seed=5), "cube_in_bowl")
     with pytest.raises(MorphVlaError, match="has no episode of task 'can_in_mug'"):
-        stopper(beaten(short, 3), facts, "can_in_mug")
+        stopper(beaten(short, 3), facts(short), "can_in_mug")
 
 
 def test_a_row_before_the_first_is_refused(short):

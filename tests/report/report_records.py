@@ -4,13 +4,32 @@ import base64
 import json
 from pathlib import Path
 
-from morph_vla.results import statistics
-from morph_vla.results.comparison import compare
+from morph_vla import report
+from morph_vla.report.reading import Evaluation, evaluations
+from morph_vla.results.record import Record, from_json
+from morph_vla.results.statistics import Summary, summarise
+from morph_vla.results.trial import list_from_json
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
 JOINTS = [f"panda_joint{i}" for i in range(1, 6)]
+
+
+def write_page(folder: Path, plain: dict) -> Path:
+    """The page of a record as it is read from a file in `folder`."""
+    return report.write(folder, from_json(plain, folder))
+
+
+def shown(plain: dict) -> tuple[Evaluation, ...]:
+    """What a page shows of a record."""
+    record = from_json(plain)
+    return evaluations([record] if isinstance(record, Record) else record.evaluations)
+
+
+def summary(outcomes: str) -> Summary:
+    """Of one trial a letter."""
+    return summarise(list_from_json(trials(outcomes), Path()))
 
 
 def trials(outcomes: str, videos: str | None = None) -> list[dict]:
@@ -46,7 +65,7 @@ def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) 
         },
         "policy": {"name": name, "checkpoint": "checkpoints/7", "step": 7},
         "trials": own,
-        "summary": statistics.summarise(own),
+        "summary": {"successes": outcomes.count("s"), "trials": len(own), "errors": outcomes.count("e")},
         "command": "morph-vla eval droid_panda",
         "versions": {"python": "3.12.1"},
         "time": "2026-11-20T21:00:00Z",
@@ -86,7 +105,6 @@ def demo(folder: Path) -> dict:
             "curve": curve,
         },
         "evaluations": [before, after],
-        "difference": compare(before, after),
         "pictures": {"joint_graph": "joint_graph.png", "attention": "attention.json"},
         "machine": {"cpu": "2 cores"},
         "command": "morph-vla demo",

@@ -8,9 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from report_records import attention_over, demo, several_of_tasks
-
-from morph_vla import report
+from report_records import attention_over, demo, several_of_tasks, write_page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), "")
@@ -57,9 +55,9 @@ ASK = """<pre id="answer"></pre><script>
 </script>"""
 
 
-def seen(page: Path, folder: Path) -> list[dict]:
+def seen(path: Path, folder: Path) -> list[dict]:
     """What the browser says of the page at a laptop's width and at a phone's."""
-    source = page.read_text(encoding="utf-8").replace("<head>", f"<head>{LISTEN}", 1)
+    source = path.read_text(encoding="utf-8").replace("<head>", f"<head>{LISTEN}", 1)
     assert LISTEN in source
     frames = "".join(
         f'<iframe srcdoc="{html.escape(source)}" style="width:{width}px;height:{height}px;border:0"></iframe>'
@@ -90,16 +88,16 @@ def test_a_demos_page_renders_without_errors_and_its_slider_moves(tmp_path: Path
     for one in record["evaluations"]:
         for trial in one["trials"]:
             trial["video"] = None  # those of the fixture are no videos
-    answers = seen(report.write(tmp_path, record), tmp_path)
+    answers = seen(write_page(tmp_path, record), tmp_path)
     check(answers)
     assert [(answer["moved"], answer["says"]) for answer in answers] == [(True, "step 48, 3.0 s")] * 2
 
 
 def test_a_page_of_several_tasks_and_records_renders_without_errors(tmp_path: Path):
-    check(seen(report.write(tmp_path, several_of_tasks()), tmp_path))
+    check(seen(write_page(tmp_path, several_of_tasks()), tmp_path))
 
 
 def test_the_listener_hears_an_error(tmp_path: Path):
-    page = report.write(tmp_path, several_of_tasks())
-    page.write_text(page.read_text().replace("</body>", "<script>nothing.there()</script></body>"))
-    assert all("nothing is not defined" in answer["errors"][0] for answer in seen(page, tmp_path))
+    path = write_page(tmp_path, several_of_tasks())
+    path.write_text(path.read_text().replace("</body>", "<script>nothing.there()</script></body>"))
+    assert all("nothing is not defined" in answer["errors"][0] for answer in seen(path, tmp_path))

@@ -7,13 +7,23 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_records import JOINTS, PNG, attention_over, demo, evaluation, of_tasks, several_of_tasks
+from report_records import (
+    JOINTS,
+    PNG,
+    attention_over,
+    demo,
+    evaluation,
+    of_tasks,
+    several_of_tasks,
+    write_page,
+)
 
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
 from morph_vla.report.markup import bracket, percent, points
-from morph_vla.results import statistics
 from morph_vla.results.comparison import compare
+from morph_vla.results.record import Study, from_json, record_from_json
 
 VOID = {"meta", "img", "br", "hr", "col"}
 
@@ -55,7 +65,7 @@ class Page(HTMLParser):
 
 
 def written(folder: Path, record: dict) -> Page:
-    path = report.write(folder, record)
+    path = write_page(folder, record)
     assert path == folder / "report.html"
     return Page(path)
 
@@ -109,15 +119,18 @@ def test_a_demo_is_one_closed_page_with_every_part(tmp_path: Path):
 def test_the_numbers_are_those_of_statistics(tmp_path: Path):
     record = demo(tmp_path)
     page = written(tmp_path, record)
-    before, after = (statistics.summarise(one["trials"]) for one in record["evaluations"])
-    difference = compare(*record["evaluations"])
-    bounds = bracket(after["low"], after["high"])
+    study = from_json(record)
+    assert isinstance(study, Study)
+    before, after = (evaluation.summary for evaluation in study.evaluations)
+    first, last = study.evaluations
+    difference = to_plain(compare(first, last))
+    bounds = bracket(after.low, after.high)
     assert f"The trained policy succeeds in 9 of 11 trials: 81.8% {bounds}" in page.words
-    for summary in (before, after):
-        assert percent(summary["rate"]) in page.words
-        assert bracket(summary["low"], summary["high"]) in page.words
-        assert f"± {100 * summary['half_width']:.1f}" in page.words
-    seconds = after["time_to_success_s"]
+    for rates in map(to_plain, (before, after)):
+        assert percent(rates["rate"]) in page.words
+        assert bracket(rates["low"], rates["high"]) in page.words
+        assert f"± {100 * rates['half_width']:.1f}" in page.words
+    seconds = to_plain(after.time_to_success_s)
     assert f"{seconds['median']:.2f} s" in page.words
     assert f"[{seconds['low']:.2f}, {seconds['high']:.2f}] s" in page.words
     bounds = f"[{points(difference['low'])}, {points(difference['high'])}]"
@@ -233,8 +246,8 @@ def test_videos_of_several_records_come_from_their_own_folders(tmp_path: Path):
             path = folder / str(trial["video"])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(f"{folder.name} {trial['video']}".encode())
-    whole = {"schema": 2, "kind": "evaluation", "evaluations": records}
-    page = Page(report.write(tmp_path, whole, folders, tmp_path / "deep/page.html"))
+    read = [record_from_json(record, folder) for record, folder in zip(records, folders, strict=True)]
+    page = Page(report.write(tmp_path, read, tmp_path / "deep/page.html"))
     assert_closed(page)
     held = {base64.b64decode((v["src"] or "").partition("base64,")[2]).decode() for v in page.all("video")}
     assert held == {
@@ -243,7 +256,7 @@ def test_videos_of_several_records_come_from_their_own_folders(tmp_path: Path):
     assert {a["href"] for a in page.all("a", "cell")} == {f"#{f['id']}" for f in page.all("figure", "clip")}
     records[1]["trials"][0]["video"] = "../a/can/videos/000.mp4"
     with pytest.raises(MorphVlaError, match="which is not inside its folder"):
-        report.write(tmp_path, whole, folders)
+        record_from_json(records[1], folders[1])
 
 
 def test_other_suites_on_one_page_are_not_compared(tmp_path: Path):
@@ -400,12 +413,12 @@ def test_frame_strips_are_shown_as_pictures(tmp_path: Path):
 
 
 def test_writing_again_replaces_the_page_whole(tmp_path: Path):
-    report.write(tmp_path, evaluation("fff"))
+    write_page(tmp_path, evaluation("fff"))
     first = (tmp_path / "report.html").read_bytes()
     with pytest.raises(MorphVlaError):
-        report.write(tmp_path, {"schema": 1, "kind": "evaluation", "trials": []})
+        write_page(tmp_path, {"schema": 1, "kind": "evaluation", "trials": []})
     assert (tmp_path / "report.html").read_bytes() == first
-    report.write(tmp_path, evaluation("fff"))
+    write_page(tmp_path, evaluation("fff"))
     assert (tmp_path / "report.html").read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
@@ -416,13 +429,13 @@ def test_writing_again_replaces_the_page_whole(tmp_path: Path):
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [
-        ({"kind": "evaluation"}, "this record has schema None, expected 1 or 2"),
-        ({"schema": 4, "kind": "demo"}, "this record has schema 4, expected 1 or 2 or 3"),
+        ({"kind": "evaluation"}, "this record has schema None, expected 1, 2 or 3"),
+        ({"schema": 4, "kind": "demo"}, "this record has schema 4, expected 1, 2 or 3"),
         (
             {"schema": 1, "kind": "evalution"},
-            "kind 'demo' or 'evaluation', got 'evalution'; did you mean 'evaluation'?",
+            "expected kind 'evaluation' or 'demo', got 'evalution'; did you mean 'evaluation'?",
         ),
-        ({"schema": 1, "kind": "demo"}, "this record of kind 'demo' has no list of evaluations"),
+        ({"schema": 1, "kind": "demo"}, "holds no trials: nothing was measured"),
         ({"schema": 1, "kind": "evaluation"}, "this is no evaluation record: it has no list of trials"),
         ({"schema": 1, "kind": "evaluation", "trials": []}, "holds no trials: nothing was measured"),
         ({"schema": 1, "kind": "demo", "evaluations": []}, "holds no trials: nothing was measured"),
@@ -435,7 +448,7 @@ def test_writing_again_replaces_the_page_whole(tmp_path: Path):
 )
 def test_a_bad_record_is_one_sentence_and_no_page(tmp_path: Path, record: dict, sentence: str):
     with pytest.raises(MorphVlaError, match=re.escape(sentence)):
-        report.write(tmp_path, record)
+        write_page(tmp_path, record)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -446,12 +459,12 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     record = evaluation("sf")
     record["trials"][0]["video"] = name
     with pytest.raises(MorphVlaError, match=r"the record names the file .* which is not inside its folder"):
-        report.write(tmp_path, record)
+        write_page(tmp_path, record)
     pictured = {**evaluation("sf"), "kind": "demo", "evaluations": [evaluation("sf")]}
     for key in ("joint_graph", "attention"):
         robot = {"name": "panda", "joints": [{"name": "joint1"}]}
         with pytest.raises(MorphVlaError, match="which is not inside its folder"):
-            report.write(tmp_path, {**pictured, "robot": robot, "pictures": {key: name}})
+            write_page(tmp_path, {**pictured, "robot": robot, "pictures": {key: name}})
 
 
 def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
@@ -462,7 +475,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
     record = evaluation("sf")
     record["trials"][0]["video"] = "strip.png"
     with pytest.raises(MorphVlaError, match="a link that leads out of its folder"):
-        report.write(inner, record)
+        write_page(inner, record)
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path):
@@ -471,4 +484,4 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path):
     with pytest.raises(
         MorphVlaError, match="the record names a file 7, expected a path relative to its folder"
     ):
-        report.write(tmp_path, record)
+        write_page(tmp_path, record)

@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from report_records import attention_over, demo, evaluation, of_tasks, trials
+from report_records import attention_over, demo, evaluation, of_tasks, shown, summary
 from test_page import assert_closed, written
 
 from morph_vla.report import hero, results, rules, times
 from morph_vla.report.episodes import Clips
-from morph_vla.report.reading import evaluations
-from morph_vla.results import statistics
+from morph_vla.results.record import suite_from_json
 
 
 def test_a_success_and_a_failure_play_beside_the_number_and_nowhere_else(tmp_path: Path):
@@ -42,13 +41,13 @@ def test_without_films_the_top_is_words_alone(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_why_the_others_failed(outcomes: str, words: str | None):
-    assert hero.why(statistics.summarise(trials(outcomes))) == words
+    assert hero.why(summary(outcomes)) == words
 
 
 def test_films_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: Path):
     record = {"schema": 1, "kind": "demo",
               "evaluations": [evaluation("fs", "untrained"), evaluation("sssff")]}  # fmt: skip
-    found = evaluations(record)
+    found = shown(record)
     path = tmp_path / "x.mp4"
     everything = {(place, "", i): path for place, many in ((0, 2), (1, 5)) for i in range(many)}
     assert list(hero.chosen(found, Clips(everything, frozenset(), 0, 0))) == [(1, "", 0), (1, "", 3)]
@@ -97,7 +96,7 @@ def test_a_map_of_attention_is_full_at_its_own_layers_largest(tmp_path: Path):
 
 
 def test_success_against_time_steps_at_each_success():
-    (one,) = evaluations(evaluation("sfses"))
+    (one,) = shown(evaluation("sfses"))
     assert times.steps_of(one) == [(3.1, 1), (pytest.approx(3.44), 2), (pytest.approx(3.78), 3)]
     chart = times.success_by_time([one])
     assert chart is not None
@@ -106,14 +105,14 @@ def test_success_against_time_steps_at_each_success():
     heights = [float(point.partition(",")[2]) for point in line.split()]
     assert len(heights) == 2 + 2 * 3
     assert heights == sorted(heights, reverse=True)  # a share that has succeeded never falls
-    assert times.success_by_time(evaluations(evaluation("fff"))) is None
+    assert times.success_by_time(shown(evaluation("fff"))) is None
 
 
 def test_an_episodes_whole_time_is_on_the_axis():
     record = of_tasks("host", 3, can="sf")
     for task in record["suite"]["tasks"].values():
         task["episode_seconds"] = 30
-    chart = times.success_by_time(evaluations(record))
+    chart = times.success_by_time(shown(record))
     assert chart is not None
     assert ">30<" in chart
 
@@ -147,7 +146,7 @@ def test_the_criterion_and_how_the_policy_was_asked_are_on_the_page(tmp_path: Pa
 
 @pytest.mark.parametrize("task", [{}, {"target": 3}, {"target": {"low": [0, 0], "high": [1, 1]}}, None])
 def test_a_criterion_that_is_not_in_the_record_is_left_out(task: object):
-    assert rules.criterion({"tasks": {"can": task}}) is None
+    assert rules.criterion(suite_from_json({"tasks": {"can": task}})) is None
 
 
 def test_other_samplers_are_named_by_their_policy():
@@ -155,12 +154,12 @@ def test_other_samplers_are_named_by_their_policy():
     for one, noise in ((first, 0.0), (second, 1.0)):
         one["policy"]["sampler"] = {"steps": 10, "noise": noise}
         one["open_loop"] = 8
-    found = rules.asked(evaluations({"schema": 1, "kind": "demo", "evaluations": [first, second]}))
+    found = rules.asked(shown({"schema": 1, "kind": "demo", "evaluations": [first, second]}))
     assert found is not None
     assert re.findall(r"<dt>(.*?)</dt>", found) == [
         "actions executed per answer", "sampler, untrained", "sampler, trained",
     ]  # fmt: skip
-    assert rules.asked(evaluations(evaluation("sf"))) is None
+    assert rules.asked(shown(evaluation("sf"))) is None
 
 
 def test_a_recording_says_no_folder_and_no_time_that_was_not_taken(tmp_path: Path):

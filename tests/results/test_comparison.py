@@ -12,9 +12,10 @@ from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import suite_facts
-from morph_vla.results.comparison import check_comparable, compare
-from morph_vla.results.intervals import TANGO, constrained, newcombe, paired_score, tango
-from morph_vla.results.statistics import mcnemar
+from morph_vla.files.plain import to_plain
+from morph_vla.results import comparison
+from morph_vla.results.intervals import TANGO, constrained, mcnemar, newcombe, paired_score, tango
+from morph_vla.results.record import record_from_json
 from morph_vla.suites import suite
 
 
@@ -40,10 +41,19 @@ def record(outcomes: list[bool], name: str = "trained", named: str = "droid_pand
     return {"schema": 2, "kind": "evaluation", **about, "trials": trials}
 
 
+def compare(before: dict, after: dict) -> dict:
+    """The comparison of two records as they are read from files, as it is written to one."""
+    return to_plain(comparison.compare(record_from_json(before), record_from_json(after)))
+
+
+def check_comparable(records: dict[str, dict]) -> None:
+    comparison.check_comparable({name: record_from_json(plain) for name, plain in records.items()})
+
+
 def whole(outcomes: list[bool], *overrides: str) -> dict:
     """A record of schema 3, which holds its whole suite."""
     found = record(outcomes)
-    facts = suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ())
+    facts = suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ()).to_json()
     policy = {"name": "trained", "sampler": {"steps": 10, "noise": 1.0}}
     engine = {"name": "mujoco", "version": "3.1"}
     return {**found, "schema": 3, "suite": facts, "policy": policy, "engine": engine, "open_loop": 8}
@@ -315,4 +325,4 @@ def test_a_comparison_with_nothing_measured_has_no_difference():
 
 def test_what_is_no_evaluation_record_is_refused_in_words():
     with pytest.raises(MorphVlaError, match="this is no evaluation record: it has no list of trials"):
-        compare({"kind": "demo"}, record([True]))
+        compare({"schema": 3, "kind": "evaluation"}, record([True]))

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.results.curves import curves, run_of, write
+from morph_vla.results import curves as module
+from morph_vla.results.curves import run_of, write
 from morph_vla.results.intervals import wilson
+from morph_vla.results.record import PolicyCard, Record, record_from_json
 
 
 def record(run: str, step: int | None, successes: int, trials: int = 13, **fields: object) -> dict:
@@ -15,32 +17,36 @@ def record(run: str, step: int | None, successes: int, trials: int = 13, **field
     return {"suite": {"name": "cube"}, "policy": policy, "trials": own, **fields}
 
 
+def curves(records: list[dict]) -> list[module.Panel]:
+    return module.curves([record_from_json(plain) for plain in records])
+
+
 def test_checkpoints_of_a_run_are_a_line_with_wilsons_bands_in_the_order_of_steps():
     found = curves([record("a", 30, 11), record("b", 20, 3), record("a", 10, 2)])
-    assert [panel["suite"] for panel in found] == ["cube"]
-    assert [run["run"] for run in found[0]["runs"]] == ["runs/a", "runs/b"]
-    points = found[0]["runs"][0]["points"]
-    assert [point["step"] for point in points] == [10, 30]
+    assert [panel.suite for panel in found] == ["cube"]
+    assert [run.run for run in found[0].runs] == ["runs/a", "runs/b"]
+    points = found[0].runs[0].points
+    assert [point.step for point in points] == [10, 30]
     bounds = wilson(11, 13)
-    assert (points[1]["rate"], points[1]["low"], points[1]["high"]) == (11 / 13, bounds.low, bounds.high)
+    assert (points[1].rate, points[1].low, points[1].high) == (11 / 13, bounds.low, bounds.high)
 
 
 def test_suites_have_a_picture_each_and_engines_a_line_each():
     other = {"suite": {"name": "orange"}}
     both = [record("a", 10, 2), record("a", 30, 5)]
     both += [{**record("a", step, 1), **other} for step in (10, 30)]
-    assert [panel["suite"] for panel in curves(both)] == ["cube", "orange"]
+    assert [panel.suite for panel in curves(both)] == ["cube", "orange"]
     engines = [{**one, "engine": {"name": name}} for one in both[:2] for name in ("mujoco", "isaaclab")]
     (panel,) = curves(engines)
-    assert [run["run"] for run in panel["runs"]] == ["runs/a, mujoco", "runs/a, isaaclab"]
+    assert [run.run for run in panel.runs] == ["runs/a, mujoco", "runs/a, isaaclab"]
 
 
 def test_what_is_no_curve_has_none():
     assert curves([]) == []
     assert curves([record("a", 10, 2), record("b", 10, 2)]) == []
     assert curves([record("a", None, 2), record("a", 10, 2)]) == []
-    measured = curves([record("a", 10, 2), record("a", 20, 0, 0), record("a", 30, 5)])[0]["runs"][0]["points"]
-    assert [point["step"] for point in measured] == [10, 30]  # not measured is not 0%
+    measured = curves([record("a", 10, 2), record("a", 20, 0, 0), record("a", 30, 5)])[0].runs[0].points
+    assert [point.step for point in measured] == [10, 30]  # not measured is not 0%
     with pytest.raises(MorphVlaError, match="no curve to draw: it takes evaluations of at least two checkpo"):
         write([], Path("nowhere.png"))
 
@@ -62,7 +68,7 @@ def test_a_step_that_was_evaluated_twice_is_refused():
     ],
 )
 def test_the_run_is_where_the_checkpoints_lie(checkpoint: str | None, run: str):
-    assert run_of({"policy": {"name": "trained", "checkpoint": checkpoint}}) == run
+    assert run_of(Record(policy=PolicyCard(name="trained", checkpoint=checkpoint))) == run
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])

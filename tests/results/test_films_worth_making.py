@@ -1,8 +1,11 @@
 """Which trials are worth a film."""
 
+from pathlib import Path
+
 import pytest
 
 from morph_vla.results import films
+from morph_vla.results.trial import Trial
 
 
 @pytest.mark.parametrize(
@@ -19,8 +22,8 @@ from morph_vla.results import films
 )
 def test_one_success_and_one_failure_are_worth_filming(trials, wanted):
     given = [
-        {"episode": i, "success": letter in "sS", "error": "x" if letter == "e" else None,
-         "video": "v.mp4" if letter.isupper() else None}
+        Trial(episode=i, success=letter in "sS", ended="error" if letter == "e" else "time",
+              video=Path("v.mp4") if letter.isupper() else None)
         for i, letter in enumerate(trials)
     ]  # fmt: skip
     assert films.worth_filming(given) == wanted

@@ -8,32 +8,38 @@ import pytest
 from morph_vla.evaluation import rollout
 from morph_vla.results import identity
 from morph_vla.results.identity import Difference
+from morph_vla.results.record import Record, record_from_json
 from morph_vla.suites import suite
 from morph_vla.suites.resolved import resolved
 
 TASK = "droid_panda:cube_in_bowl"
 
 
-def record(*overrides: str, task: str = TASK, **changes) -> dict:
-    """The first facts of an evaluation, as they are read back from a file."""
+def plain(*overrides: str, task: str = TASK, **changes) -> dict:
+    """The first facts of an evaluation, as they stand in a file."""
     chosen = suite.load(task, overrides)
     facts = {
         "schema": 3,
         "kind": "evaluation",
-        "suite": rollout.suite_facts(chosen, ()),
+        "suite": rollout.suite_facts(chosen, ()).to_json(),
         "policy": {"name": "trained", "sha256": "ab", "sampler": {"steps": 10, "noise": 1.0}},
         "engine": {"name": "mujoco", "version": "3.1"},
         "open_loop": 8,
+        "trials": [],
     }
     return json.loads(json.dumps({**facts, **changes}))
 
 
-def of_schema_2(*overrides: str) -> dict:
+def record(*overrides: str, task: str = TASK, **changes) -> Record:
+    return record_from_json(plain(*overrides, task=task, **changes))
+
+
+def of_schema_2(*overrides: str) -> Record:
     """The same as it was written before: with few of the suite's facts, and without the sampler."""
-    found = record(*overrides, schema=2, policy={"name": "trained", "sha256": "ab"})
+    found = plain(*overrides, schema=2, policy={"name": "trained", "sha256": "ab"})
     for own in found["suite"]["tasks"].values():
         del own["resolved"], own["resolved_sha256"]
-    return found
+    return record_from_json(found)
 
 
 MET = [  # an override, the fact's name, whether it is what is measured
@@ -61,10 +67,10 @@ MET = [  # an override, the fact's name, whether it is what is measured
 
 @pytest.mark.parametrize(("override", "key", "is_measured"), MET, ids=[one[1] for one in MET])
 def test_whatever_a_policy_meets_is_part_of_the_identity_and_is_named(override, key, is_measured):
-    plain, other = record(), record(override)
-    assert identity.of_evaluation(plain) != identity.of_evaluation(other)
-    assert [one.key for one in identity.differences(plain, other)] == [key]
-    measured, conditions = identity.measured(plain, other), identity.conditions(plain, other)
+    first, other = record(), record(override)
+    assert identity.of_evaluation(first) != identity.of_evaluation(other)
+    assert [one.key for one in identity.differences(first, other)] == [key]
+    measured, conditions = identity.measured(first, other), identity.conditions(first, other)
     assert [one.key for one in measured] == [key] * is_measured
     assert [one.key for one in conditions] == [key] * (not is_measured)
 
@@ -79,15 +85,15 @@ def test_what_no_policy_meets_is_not_part_of_it(override):
 def test_where_the_file_lies_and_the_order_of_keys_change_nothing(tmp_path):
     chosen = suite.load(TASK)
     moved = dataclasses.replace(chosen, path=tmp_path, objects=dict(reversed(chosen.objects.items())))
-    plain = resolved(moved)
-    assert list(plain["objects"]) == ["bowl", "cube"]
-    assert identity.digest(plain) == identity.digest(resolved(chosen))
+    whole = resolved(moved)
+    assert list(whole["objects"]) == ["bowl", "cube"]
+    assert identity.digest(whole) == identity.digest(resolved(chosen))
 
 
 def test_overrides_that_change_nothing_and_more_rows_are_the_same_evaluation():
-    plain, same = record(), record("success.dwell_seconds=0.5", overrides=["success.dwell_seconds=0.5"])
-    assert identity.of_evaluation(plain) == identity.of_evaluation({**same, "rows": [0, 7], "trials": []})
-    assert identity.differences(plain, same) == []
+    same = record("success.dwell_seconds=0.5", overrides=["success.dwell_seconds=0.5"], rows=[0, 7])
+    assert identity.of_evaluation(record()) == identity.of_evaluation(same)
+    assert identity.differences(record(), same) == []
 
 
 @pytest.mark.parametrize(
@@ -106,17 +112,17 @@ def test_overrides_that_change_nothing_and_more_rows_are_the_same_evaluation():
     ],
 )
 def test_policy_sampler_engine_and_actions_an_answer_are_part_of_it(changes, words):
-    plain, other = record(), record(**changes)
-    assert identity.of_evaluation(plain) != identity.of_evaluation(other)
-    assert identity.listed(identity.differences(plain, other), "there", "here") == words
+    first, other = record(), record(**changes)
+    assert identity.of_evaluation(first) != identity.of_evaluation(other)
+    assert identity.listed(identity.differences(first, other), "there", "here") == words
 
 
 def test_sides_swap_and_three_differences_are_named_with_what_is_measured_first():
-    plain = record()
+    first = record()
     other = record("physics_rate=240", "success.max_spin=7", "settle_seconds=0.7", "objects.cube.mass=2")
-    found = identity.differences(plain, other)
+    found = identity.differences(first, other)
     assert [(one.key, one.b, one.a) for one in found] == [
-        tuple(o) for o in identity.differences(other, plain)
+        tuple(o) for o in identity.differences(other, first)
     ]
     assert identity.listed(found) == (
         "objects.cube.mass: 0.1 and 2.0; success.max_spin: 0.3 and 7.0; physics_rate: 120.0 and 240.0; "
@@ -136,15 +142,16 @@ def test_a_distractor_is_a_condition_named_once():
 
 
 def test_of_several_tasks_what_differs_in_all_is_named_once_and_else_with_its_task():
-    def whole(*overrides):
-        parts = [record(*overrides, task=f"droid_panda:{name}") for name in ("cube_in_bowl", "can_in_mug")]
+    def whole(*overrides, dwell_of_the_can: float | None = None) -> Record:
+        parts = [plain(*overrides, task=f"droid_panda:{name}") for name in ("cube_in_bowl", "can_in_mug")]
         tasks = {key: own for part in parts for key, own in part["suite"]["tasks"].items()}
-        return {**parts[0], "suite": {**parts[0]["suite"], "tasks": tasks}}
+        if dwell_of_the_can:
+            tasks["can_in_mug"]["resolved"]["success"]["dwell_seconds"] = dwell_of_the_can
+        return record_from_json({**parts[0], "suite": {**parts[0]["suite"], "tasks": tasks}})
 
-    plain, other = whole(), whole("success.dwell_seconds=0.05")
-    assert [one.key for one in identity.differences(plain, other)] == ["success.dwell_seconds"]
-    other["suite"]["tasks"]["can_in_mug"]["resolved"]["success"]["dwell_seconds"] = 0.7
-    assert [one.words() for one in identity.measured(plain, other)] == [
+    shorter = "success.dwell_seconds=0.05"
+    assert [one.key for one in identity.differences(whole(), whole(shorter))] == ["success.dwell_seconds"]
+    assert [one.words() for one in identity.measured(whole(), whole(shorter, dwell_of_the_can=0.7))] == [
         "cube_in_bowl: success.dwell_seconds: 0.5 and 0.05", "can_in_mug: success.dwell_seconds: 0.5 and 0.7"
     ]  # fmt: skip
 

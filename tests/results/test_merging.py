@@ -9,10 +9,8 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import journal
-from morph_vla.results import merging
-from morph_vla.results.comparison import unknown
-from morph_vla.results.merging import merge
-from morph_vla.results.statistics import summarise
+from morph_vla.results import comparison, merging
+from morph_vla.results.record import Record, record_from_json
 
 TASKS = ("can", "banana")
 
@@ -41,7 +39,6 @@ def part(episodes, tasks=TASKS, **changes) -> dict:
         "engine": {"name": "mujoco", "version": "4.0.0"},
         "open_loop": 8,
         "trials": trials,
-        "summary": summarise(trials),
         "wall_s": 3.5,
         "time": f"2026-11-21T0{min(episodes, default=0)}:00:00Z",
         "versions": {"python": "3.12.1", "jax": "0.9"},
@@ -50,11 +47,25 @@ def part(episodes, tasks=TASKS, **changes) -> dict:
     }
 
 
+def merge(parts: dict[str, dict]) -> dict:
+    """What is written of records as they are read."""
+    return merged(parts).to_json()
+
+
+def merged(parts: dict[str, dict]) -> Record:
+    return merging.merge({name: record_from_json(plain) for name, plain in parts.items()})
+
+
+def trials_of(plain: dict) -> object:
+    """A record's trials as they are written by now."""
+    return record_from_json(plain).to_json()["trials"]
+
+
 SAME = ("schema", "kind", "suite", "policy", "engine", "open_loop", "trials", "summary")
 
 
 def test_parts_in_any_order_are_the_whole():
-    whole = part(range(9))
+    whole = record_from_json(part(range(9))).to_json()
     parts = {"x": part(range(3)), "y": part(range(3, 7), versions={"jax": "0.9"}), "z": part(range(5, 9))}
     results = [merge({name: parts[name] for name in order}) for order in itertools.permutations(parts)]
     assert all(result == results[0] for result in results)
@@ -63,17 +74,17 @@ def test_parts_in_any_order_are_the_whole():
     assert results[0]["time"] == "2026-11-21T05:00:00Z"
     assert results[0]["versions"] == {"jax": "0.9"}
     assert [one["trials"] for one in results[0]["parts"]] == [6, 8, 8]
-    assert merging.missing(results[0]) is None
+    assert merging.missing(record_from_json(results[0])) is None
 
 
 def test_tasks_may_be_the_parts_and_keep_the_suites_order():
     result = merge({"b": part(range(5), ["banana"]), "a": part(range(5), ["can"])})
-    assert result["trials"] == part(range(5))["trials"]
+    assert result["trials"] == trials_of(part(range(5)))
     assert list(result["summary"]["tasks"]) == ["can", "banana"]
 
 
 def test_a_gap_is_said():
-    result = merge({"a": part(range(3)), "b": part([5, 6])})
+    result = merged({"a": part(range(3)), "b": part([5, 6])})
     assert merging.missing(result) == (
         "not in any part: 2 episodes of banana (the first is 3), 2 episodes of can (the first is 3)"
     )
@@ -107,9 +118,9 @@ def resolved(schema: int = 3, dwell: float = 0.5) -> dict:
 
 
 def test_parts_of_another_criterion_are_refused_by_its_name_and_values():
-    merged = merge({"a": part([0], **resolved()), "b": part([1], **resolved())})
-    assert merged["suite"] == resolved()["suite"]
-    assert (merged["schema"], merged["overrides"]) == (3, [])
+    whole = merge({"a": part([0], **resolved()), "b": part([1], **resolved())})
+    assert whole["suite"] == resolved()["suite"]
+    assert (whole["schema"], whole["overrides"]) == (3, [])
     words = (
         "a and b are not parts of one evaluation: "
         "suite.tasks.banana.resolved.success.dwell_seconds: 0.5 in a, 0.05 in b; "
@@ -122,11 +133,12 @@ def test_parts_of_another_criterion_are_refused_by_its_name_and_values():
 def test_a_whole_says_no_more_than_each_of_its_parts():
     parts = {"a": part([0], **resolved()), "b": part([1], **resolved(schema=2))}
     for order in (("a", "b"), ("b", "a")):
-        merged = merge({name: parts[name] for name in order})
-        assert merged["schema"] == 2
-        assert merged["suite"]["tasks"] == {"can": {"task": "do it"}, "banana": {"task": "do it"}}
-        assert "sampler" not in merged["policy"]
-    assert (unknown(parts) or "").startswith("b does not say the whole criterion")
+        whole = merge({name: parts[name] for name in order})
+        assert whole["schema"] == 2
+        assert whole["suite"]["tasks"] == {"can": {"task": "do it"}, "banana": {"task": "do it"}}
+        assert "sampler" not in whole["policy"]
+    records = {name: record_from_json(plain) for name, plain in parts.items()}
+    assert (comparison.unknown(records) or "").startswith("b does not say the whole criterion")
 
 
 def test_where_a_checkpoint_lay_does_not_matter_if_its_bytes_are_the_same():
@@ -160,12 +172,23 @@ def test_videos_come_along_from_whichever_part_has_them(tmp_path: Path):
         path = folders[name] / f"can/videos/{number:03d}.mp4"
         path.parent.mkdir(parents=True)
         path.write_bytes(name.encode())
-    assert merging.videos(parts, folders, tmp_path / "c") == 2  # those of the other task are gone
+    records = {name: record_from_json(plain, folders[name]) for name, plain in parts.items()}
+    whole, copied = merging.videos(merging.merge(records), records, tmp_path / "c")
+    assert copied == 2  # those of the other task are gone
     found = {path.name: path.read_bytes() for path in (tmp_path / "c/can/videos").iterdir()}
     assert found == {"000.mp4": b"a", "001.mp4": b"b"}
-    parts["a"]["trials"][0]["video"] = "../secret.mp4"
-    with pytest.raises(MorphVlaError, match=r"a names the video '../secret.mp4', which is not inside its"):
-        merging.videos(parts, folders, tmp_path / "c")
+    assert [trial.video for trial in whole.trials][:3] == [
+        *sorted((tmp_path / "c/can/videos").iterdir()),
+        None,
+    ]
+    (tmp_path / "secret.mp4").write_bytes(b"secret")
+    path = folders["a"] / "can/videos/000.mp4"
+    path.unlink()
+    path.symlink_to(tmp_path / "secret.mp4")
+    with pytest.raises(
+        MorphVlaError, match=r"a names the video 'can/videos/000.mp4', a link that leads out of"
+    ):
+        merging.videos(merging.merge(records), records, tmp_path / "d")
 
 
 # --- journals
@@ -182,9 +205,11 @@ def test_an_unfinished_half_is_a_part(tmp_path: Path):
     written(tmp_path / "a", part(range(2), ["can"]), cut='{"episode": 4, "succ')
     found = journal.read(tmp_path / "a")
     assert found is not None
-    assert (found["unfinished"], len(found["trials"])) == (True, 2)
-    result = merge({"a": found, "b": part([2], ["can"])})
-    assert result["trials"] == part(range(3), ["can"])["trials"]
+    assert (found.unfinished, len(found.trials)) == (True, 2)
+    second = record_from_json(part([2], ["can"]), tmp_path / "a")
+    assert merging.merge({"a": found, "b": second}).to_json(tmp_path / "a")["trials"] == trials_of(
+        part(range(3), ["can"])
+    )
 
 
 def test_the_journals_of_several_tasks_are_read_as_one(tmp_path: Path):
@@ -194,7 +219,7 @@ def test_the_journals_of_several_tasks_are_read_as_one(tmp_path: Path):
         written(tmp_path / task, {**whole, "trials": own})
     found = journal.read(tmp_path)
     assert found is not None
-    assert {(t["task"], t["episode"]) for t in found["trials"]} == {(t, i) for t in TASKS for i in (0, 1)}
+    assert {trial.key for trial in found.trials} == {(t, i) for t in TASKS for i in (0, 1)}
     assert journal.read(tmp_path / "nothing") is None
 
 

@@ -1,6 +1,7 @@
 """Deciding early: the error is what it says however often one looks, by enumeration and by simulation."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from scipy import stats
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import sequential
+from morph_vla.results.record import Record, SuiteFacts
 from morph_vla.results.sequential import bounds, evidence, in_turn, pairs_so_far, watch
+from morph_vla.results.trial import Trial
 
 A, B, BOTH, NEITHER = (True, False), (False, True), (True, True), (False, False)
 
@@ -34,9 +37,9 @@ def power(difference: float, share: float, episodes: int = 300) -> float:
     return float(stats.binom.pmf(np.arange(episodes + 1), episodes, share) @ for_b)
 
 
-def record(outcomes: dict[int, bool], **facts) -> dict:
-    trials = [{"episode": i, "success": s, "initial": {"cube": [0.1 * i, 0, 0]}} for i, s in outcomes.items()]
-    return {"suite": {"name": "cube", **facts}, "trials": trials}
+def record(outcomes: dict[int, bool], **facts) -> Record:
+    trials = [Trial(episode=i, success=s, initial={"cube": [0.1 * i, 0, 0]}) for i, s in outcomes.items()]
+    return Record(suite=SuiteFacts(name="cube", **facts), trials=tuple(trials))
 
 
 # --- the error
@@ -68,7 +71,7 @@ def test_the_error_in_simulated_evaluations_that_are_looked_at_after_every_episo
     wrong = int(decided.any(axis=1).sum())
     for run in (*np.flatnonzero(decided.any(axis=1))[:3], *np.flatnonzero(~decided.any(axis=1))[:3]):
         pairs = [(bool(a), bool(b)) for a, b in solved[:, run].T]
-        at = watch(pairs)["decided_at"] if watch(pairs)["decision"] in ("a", "b") else None
+        at = watch(pairs).decided_at if watch(pairs).decision in ("a", "b") else None
         assert at == (int(decided[run].argmax()) + 1 if decided[run].any() else None)
     assert 0.005 < wrong / runs < 0.05
 
@@ -116,48 +119,51 @@ def test_b_is_better_from_the_pair_on_that_decides():
     pairs = [BOTH, NEITHER, B] * 3 + [B] * 13
     seen = watch(pairs, of=300)
     at = next(n for n in range(1, 30) if evidence(0, n) >= math.log(20))
-    assert (seen["decision"], seen["only_b"], seen["only_a"]) == ("b", 16, 0)
-    assert seen["decided_at"] == next(n for n in range(len(pairs)) if pairs[:n].count(B) == at)
-    assert watch(pairs[: seen["decided_at"] - 1])["decision"] is None
+    assert (seen.decision, seen.only_b, seen.only_a) == ("b", 16, 0)
+    assert seen.decided_at == next(n for n in range(len(pairs)) if pairs[:n].count(B) == at)
+    assert seen.decided_at is not None
+    assert watch(pairs[: seen.decided_at - 1]).decision is None
     # Decided is decided: what comes later does not take it back.
-    assert watch(pairs + [A] * 16)["decision"] == "b"
+    assert watch(pairs + [A] * 16).decision == "b"
     assert sequential.sentence(seen, "before", "after") == (
-        f"decided: after is better (from episode {seen['decided_at']} on; the chance of a wrong decision is "
+        f"decided: after is better (from episode {seen.decided_at} on; the chance of a wrong decision is "
         "at most 5%, however often one looks)"
     )
     swapped = watch([(b, a) for a, b in pairs])
-    assert (swapped["decision"], swapped["decided_at"]) == ("a", seen["decided_at"])
+    assert (swapped.decision, swapped.decided_at) == ("a", seen.decided_at)
 
 
 def test_undecided_says_how_many_more_and_whether_the_table_has_them():
     seen = watch([B, B, B, A, NEITHER, BOTH, NEITHER] * 3, of=53)
-    assert seen["decision"] is None
-    assert seen["more"] > 32
+    assert seen.decision is None
+    assert seen.more is not None
+    assert seen.more > 32
     words = sequential.sentence(seen)
     assert words.startswith("undecided after 21 episodes of 53: B - A between -")
     assert words.endswith(
-        f"; go on, about {seen['more']} more if they go on as so far, and the table has 32 left"
+        f"; go on, about {seen.more} more if they go on as so far, and the table has 32 left"
     )
-    total = 21 + seen["more"]
-    grown = [n * total // 21 for n in (seen["only_a"], seen["only_b"])]
+    total = 21 + seen.more
+    grown = [n * total // 21 for n in (seen.only_a, seen.only_b)]
     assert evidence(*grown) > 0.9 * math.log(20)
 
 
 def test_no_difference_is_said_where_the_bounds_are_within_the_margin():
     alike = [BOTH, NEITHER] * 150
     seen = watch(alike, margin=0.1)
-    assert (seen["decision"], seen["decided_at"], seen["more"]) == ("none", 300, None)
+    assert (seen.decision, seen.decided_at, seen.more) == ("none", 300, None)
     assert sequential.sentence(seen).startswith(
         "no difference of 10 points can be expected (after 300 episodes: B - A between "
     )
     early = watch(alike[:30])
-    assert early["decision"] is None
-    assert watch(alike[: 30 + early["more"]])["decision"] == "none"
+    assert early.decision is None
+    assert early.more is not None
+    assert watch(alike[: 30 + early.more]).decision == "none"
 
 
 def test_nothing_finished_is_no_rate_and_no_decision():
     seen = watch([])
-    assert (seen["difference"], seen["decision"], seen["more"]) == (None, None, None)
+    assert (seen.difference, seen.decision, seen.more) == (None, None, None)
     assert sequential.sentence(seen) == "undecided: no episode is finished in both yet"
     with pytest.raises(MorphVlaError, match=r"the error lies between 0 and 1, got 5; 5% is 0\.05"):
         watch([B], error=5)
@@ -178,8 +184,9 @@ def test_pairs_come_in_the_tables_order_up_to_the_first_gap():
 
 
 def test_each_task_has_its_pairs_and_together_they_take_turns():
-    a = {"trials": [{**t, "task": k} for k in ("can", "cube") for t in record({0: True, 1: False})["trials"]]}
-    b = {"trials": [t for t in a["trials"] if (t["task"], t["episode"]) != ("cube", 0)]}
+    trials = record({0: True, 1: False}).trials
+    a = Record(trials=tuple(replace(trial, task=task) for task in ("can", "cube") for trial in trials))
+    b = Record(trials=tuple(trial for trial in a.trials if trial.key != ("cube", 0)))
     own = [(True, True), (False, False)]
     assert pairs_so_far(a, a) == {"can": own, "cube": own}
     assert in_turn(pairs_so_far(a, a)) == [(True, True), (True, True), (False, False), (False, False)]
@@ -190,7 +197,8 @@ def test_each_task_has_its_pairs_and_together_they_take_turns():
 
 def test_other_states_and_suites_are_refused_in_words():
     a, b = record({0: True, 1: False}), record({0: True, 1: False})
-    b["trials"][1]["initial"] = {"cube": [9, 9, 9]}
+    elsewhere = replace(b.trials[1], initial={"cube": [9, 9, 9]})
+    b = replace(b, trials=(b.trials[0], elsewhere))
     with pytest.raises(
         MorphVlaError,
         match="wants the same initial states, and the initial states differ, first in episode 1",

@@ -1,6 +1,7 @@
 """Laws of the intervals, and their values against statsmodels and the published tables."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,17 @@ from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
 from morph_vla.results import statistics
-from morph_vla.results.intervals import mean_of_rates
-from morph_vla.results.statistics import Interval, mcnemar, median_interval, newcombe, summarise, wilson
+from morph_vla.results.intervals import (
+    Interval,
+    mcnemar,
+    mean_of_rates,
+    median_interval,
+    newcombe,
+    wilson,
+)
+from morph_vla.results.trial import list_from_json
 
 SIZES = (1, 2, 3, 7, 10, 13, 53, 100, 101, 300, 1009)
 
@@ -31,6 +40,11 @@ def trial(episode: int, success: bool = False, **fields) -> dict:
     place = {"cube": [0.5, 0.01 * episode, 0.3], "bowl": [0.4, -0.2, 0.0]}
     plain = {"episode": episode, "success": success, "time_s": 3.0 if success else None, "ended": ended}
     return {**plain, "failed_clause": clause, "initial": place, **fields}
+
+
+def summarise(trials: list[dict]) -> dict:
+    """The summary of trials as they are read from a file, as it is written to one."""
+    return to_plain(statistics.summarise(list_from_json(trials, Path())))
 
 
 # --- Wilson
@@ -224,12 +238,14 @@ def test_the_interval_of_the_median_covers_enough_and_not_more_than_it_must(coun
 def test_the_interval_of_the_median_contains_it_and_ignores_order(values: list[float]):
     summary = statistics.time_to_success(values)
     assert summary is not None
-    assert summary["low"] <= summary["median"] <= summary["high"]
-    assert summary == pytest.approx(statistics.time_to_success(values[::-1]))
+    assert summary.low is not None
+    assert summary.high is not None
+    assert summary.low <= summary.median <= summary.high
+    assert to_plain(summary) == pytest.approx(to_plain(statistics.time_to_success(values[::-1])))
 
 
 def test_few_successes_have_a_median_but_no_interval_and_none_has_nothing():
-    assert statistics.time_to_success([3.0, 5.0]) == {
+    assert to_plain(statistics.time_to_success([3.0, 5.0])) == {
         "median": 4.0,
         "mean": 4.0,
         "low": None,

@@ -1,0 +1,390 @@
+"""The record of an evaluation: what was asked, of which policy, in which engine, and every trial.
+
+`read` and `load` are the only door for records on disk: they take every schema that was ever written, and
+what they return is well formed. A record of an earlier schema keeps its number and says no more than it did.
+
+Schema 1 has one task, whose facts stand beside those of the suite. Schema 2 has several, with a few facts
+each. Schema 3 holds each task's whole suite as it was resolved (`resolved`), and the policy's sampler.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_text
+from morph_vla.results import trial
+from morph_vla.results.statistics import Summary, summarise
+from morph_vla.results.trial import Trial, inside, name_in
+from morph_vla.results.values import Real, integer, listing, mapping, optional_fields, real, text
+
+FILE_NAME = "record.json"
+SCHEMA = 3
+SCHEMAS = (1, 2, 3)
+KINDS = ("evaluation", "demo")
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The box around the target that the object must be inside, relative to the target's position [m]."""
+
+    name: str | None = None
+    low: list[Real] | None = None
+    high: list[Real] | None = None
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What a record says of one task. None where it does not say it."""
+
+    task: str | None = None
+    """The sentence that the policy is given."""
+    episode_seconds: Real | None = None
+    object: str | None = None
+    target: Target | None = None
+    initial_states_sha256: str | None = None
+    """Of the whole table of initial states."""
+    resolved: Json | None = None
+    """The whole suite of this task, overrides included; None before schema 3."""
+    resolved_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class SuiteFacts:
+    """What a record says of its suite: what the tasks share, then each of them by its name."""
+
+    name: str | None = None
+    version: int | None = None
+    seed: int | None = None
+    robot: str | None = None
+    control_rate: Real | None = None
+    variation: Json | None = None
+    tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
+    """The task of a record of schema 1 has the name ""."""
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values, without what is not known."""
+        tasks = {name: _known(task) for name, task in self.tasks.items()}
+        return {**_known(self, "tasks"), **({"tasks": tasks} if tasks else {})}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How a flow policy draws an answer: the integration steps, and the factor on its initial noise."""
+
+    steps: int | None = None
+    noise: Real | None = None
+
+
+@dataclass(frozen=True)
+class PolicyCard:
+    """What a record says of the policy that was evaluated."""
+
+    name: str | None = None
+    checkpoint: str | None = None
+    """Where it lay."""
+    step: int | None = None
+    sha256: str | None = None
+    """Of the checkpoint's content: one trained anew in the same place is another policy."""
+    sampler: Sampler | None = None
+    batch: int | None = None
+    others: Json = field(default_factory=dict)
+    """What else was said of it, by name."""
+
+    @property
+    def label(self) -> str:
+        """Its name as shown to people."""
+        return self.name or "policy"
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values; what is not known is left out, but for the name, checkpoint and step."""
+        always = {"name": self.name, "checkpoint": self.checkpoint, "step": self.step}
+        return {**always, **_known(self, "others"), **self.others}
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """Who simulated."""
+
+    name: str
+    version: str | None = None
+    others: Json = field(default_factory=dict)
+    """What else its numbers depend on, by the engine's own names."""
+
+    @property
+    def label(self) -> str:
+        """`mujoco 4.0.0`."""
+        return f"{self.name} {self.version or ''}".strip()
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {**_known(self, "others"), **self.others}
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """That an evaluation was stopped after `episodes` of `of` episodes, and why."""
+
+    episodes: int
+    of: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What one evaluation of one policy measured. Files are named by paths that can be opened as they are."""
+
+    schema: int = SCHEMA
+    suite: SuiteFacts = SuiteFacts()
+    policy: PolicyCard = PolicyCard()
+    engine: EngineFacts | None = None
+    open_loop: int | None = None
+    """Actions of an answer that were executed."""
+    overrides: tuple[str, ...] | None = None
+    """Those the suite was loaded with; None before schema 3."""
+    rows: tuple[int, int] | None = None
+    """The rows of the table that were asked for, the second one excluded."""
+    stopped: Stopped | None = None
+    trials: tuple[Trial, ...] = ()
+    wall_s: Real | None = None
+    timing: Mapping[str, Real] = field(default_factory=dict)
+    """Where the seconds went."""
+    notes: tuple[str, ...] = ()
+    """What went wrong without costing an episode."""
+    parallel: int | None = None
+    command: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    time: str = ""
+    parts: tuple[Json, ...] = ()
+    """What each part was, of a record that was merged."""
+    unfinished: bool = False
+    """Whether it was read from the journal of an evaluation that has no record yet."""
+    attention: Path | None = None
+    """A file of attention between joints."""
+    stored: Json = field(default_factory=dict, compare=False)
+    """The summary as it stood in the file."""
+    folder: Path = field(default=Path(), compare=False)
+    """Where its files lie."""
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What the trials say."""
+        return summarise(self.trials)
+
+    def facts(self) -> dict[str, object]:
+        """What is known of an evaluation before its first episode, as plain values."""
+        return {
+            "schema": self.schema,
+            "kind": "evaluation",
+            "suite": self.suite.to_json(),
+            "policy": self.policy.to_json(),
+            "engine": self.engine.to_json() if self.engine else None,
+            "open_loop": self.open_loop,
+            **({} if self.overrides is None else {"overrides": list(self.overrides)}),
+            **({} if self.rows is None else {"rows": list(self.rows)}),
+        }
+
+    def to_json(self, folder: Path | None = None) -> dict[str, object]:
+        """The record as plain values, with files named relative to `folder` (default: the record's own).
+
+        Raises MorphVlaError for a file that does not lie in the folder.
+        """
+        home = self.folder if folder is None else folder
+        last = {"parts": list(self.parts), "unfinished": self.unfinished}
+        return {
+            **self.facts(),
+            **({"stopped": to_plain(self.stopped)} if self.stopped else {}),
+            "trials": [item.to_json(home) for item in self.trials],
+            "summary": to_plain(self.summary),
+            "wall_s": self.wall_s,
+            "timing": dict(self.timing),
+            "notes": list(self.notes),
+            "parallel": self.parallel,
+            "command": self.command,
+            "versions": dict(self.versions),
+            "time": self.time,
+            **({"attention": name_in(home, self.attention)} if self.attention else {}),
+            **{key: value for key, value in last.items() if value},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Several evaluations in one record, and how they came to be: those of a demo.
+
+    Everything but the evaluations is shown as it is, so it stays plain values.
+    """
+
+    evaluations: tuple[Record, ...]
+    kind: str = "demo"
+    schema: int = 1
+    robot: Json = field(default_factory=dict)
+    recording: Json = field(default_factory=dict)
+    training: Json = field(default_factory=dict)
+    difference: Json = field(default_factory=dict)
+    pictures: Json = field(default_factory=dict)
+    machine: Json = field(default_factory=dict)
+    versions: Json = field(default_factory=dict)
+    command: str = ""
+    seconds_by_stage: Json = field(default_factory=dict)
+    time: str = ""
+    folder: Path = field(default=Path(), compare=False)
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values, with files named relative to the study's folder."""
+        plain = {key.name: getattr(self, key.name) for key in fields(self) if key.name != "folder"}
+        return {**plain, "evaluations": [record.to_json(self.folder) for record in self.evaluations]}
+
+
+def read(given: Path) -> Record:
+    """The record of one evaluation, from its folder or file; of a demo, that of its trained policy, the last.
+
+    Raises MorphVlaError as `load` does, and where a demo holds no evaluation yet.
+    """
+    record = load(given)
+    if isinstance(record, Record):
+        return record
+    if not record.evaluations:
+        raise MorphVlaError(f"{given}: the demo's record holds no evaluation yet")
+    return record.evaluations[-1]
+
+
+def load(given: Path) -> Record | Study:
+    """Whatever record is in the folder, or the file, `given`.
+
+    Raises MorphVlaError, one sentence, where there is none, it cannot be read, or it is no record.
+    """
+    path = given / FILE_NAME if given.is_dir() else given
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = f"{given} holds no {FILE_NAME}" if given.is_dir() else f"no such folder or file: {given}"
+        raise MorphVlaError(f"{hint}; a record is written by `morph-vla eval` and `morph-vla demo`") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise MorphVlaError(f"{path}: cannot be read: {error}") from error
+    except json.JSONDecodeError as error:
+        raise MorphVlaError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    try:
+        return from_json(plain, path.parent)
+    except MorphVlaError as error:
+        raise MorphVlaError(f"{path}: {error}") from error
+
+
+def write(record: Record | Study, path: Path) -> None:
+    """Write a record whole or not at all, its files named relative to the folder of `path`."""
+    plain = record.to_json(path.parent) if isinstance(record, Record) else record.to_json()
+    write_text(path, json.dumps(plain, indent=1))
+
+
+def from_json(plain: object, folder: Path = Path()) -> Record | Study:
+    """A record from plain values, its files in `folder`.
+
+    Raises MorphVlaError, one sentence, for another kind or schema, for trials that cannot be, and for a file
+    outside `folder`. Anything else that is malformed counts as not said.
+    """
+    kind = mapping(plain).get("kind")
+    if not isinstance(plain, Mapping) or kind not in KINDS:
+        hint = f", got {kind!r}{nearest(str(kind), KINDS)}" if kind else ""
+        raise MorphVlaError(f"not a record: expected kind 'evaluation' or 'demo'{hint}")
+    if plain.get("schema") not in SCHEMAS:
+        known = f"{', '.join(map(str, SCHEMAS[:-1]))} or {SCHEMAS[-1]}"
+        raise MorphVlaError(f"this record has schema {plain.get('schema')!r}, expected {known}")
+    if kind == "evaluation" and "evaluations" not in plain:
+        return record_from_json(plain, folder)
+    evaluations = plain.get("evaluations", [])
+    if not isinstance(evaluations, list) or not all(isinstance(item, Mapping) for item in evaluations):
+        raise MorphVlaError(f"this record of kind '{kind}' has no list of evaluations")
+    names = ("robot", "recording", "training", "difference", "pictures", "machine", "versions")
+    return Study(
+        evaluations=tuple(record_from_json(item, folder) for item in evaluations),
+        kind=str(kind),
+        schema=integer(plain["schema"]) or SCHEMA,
+        **{name: mapping(plain.get(name)) for name in (*names, "seconds_by_stage")},
+        command=text(plain.get("command")) or "",
+        time=text(plain.get("time")) or "",
+        folder=folder,
+    )
+
+
+def record_from_json(plain: Json, folder: Path = Path()) -> Record:
+    """One evaluation from plain values, also from an unfinished one's; raises as `from_json` does."""
+    attention = plain.get("attention") or mapping(plain.get("pictures")).get("attention")
+    overrides = plain.get("overrides")
+    rows = [row for row in map(integer, listing(plain.get("rows"))) if row is not None]
+    timing = {key: real(value) for key, value in mapping(plain.get("timing")).items()}
+    return Record(
+        **optional_fields(Record, plain),
+        schema=integer(plain.get("schema")) or 1,
+        suite=suite_from_json(mapping(plain.get("suite"))),
+        policy=policy_from_json(mapping(plain.get("policy"))),
+        engine=engine_from_json(mapping(plain.get("engine"))),
+        overrides=None if overrides is None else tuple(map(str, listing(overrides))),
+        rows=(rows[0], rows[1]) if len(rows) == 2 else None,
+        stopped=_stopped_from_json(mapping(plain.get("stopped"))),
+        trials=trial.list_from_json(plain.get("trials"), folder),
+        timing={key: seconds for key, seconds in timing.items() if seconds is not None},
+        notes=tuple(map(str, listing(plain.get("notes")))),
+        command=text(plain.get("command")) or "",
+        versions={str(name): str(version) for name, version in mapping(plain.get("versions")).items()},
+        time=text(plain.get("time")) or "",
+        parts=tuple(map(mapping, listing(plain.get("parts")))),
+        unfinished=plain.get("unfinished") is True,
+        attention=None if attention is None else inside(folder, attention),
+        stored=mapping(plain.get("summary")),
+        folder=folder,
+    )
+
+
+def suite_from_json(plain: Json) -> SuiteFacts:
+    """What a record says of its suite; in schema 1 the facts of its one task stand beside the suite's."""
+    tasks = {str(name): _task_from_json(mapping(task)) for name, task in mapping(plain.get("tasks")).items()}
+    alone = _task_from_json(plain)
+    tasks = {"": alone} if not tasks and alone != TaskFacts() else tasks
+    return SuiteFacts(**optional_fields(SuiteFacts, plain), tasks=tasks)
+
+
+def policy_from_json(plain: Json) -> PolicyCard:
+    """What a record says of the policy."""
+    sampler = mapping(plain.get("sampler"))
+    return PolicyCard(
+        **optional_fields(PolicyCard, plain),
+        sampler=Sampler(**optional_fields(Sampler, sampler)) if sampler else None,
+        others=_others(PolicyCard, plain),
+    )
+
+
+def engine_from_json(plain: Json) -> EngineFacts | None:
+    """What a record says of the engine; None where it does not name one."""
+    name = text(plain.get("name"))
+    return EngineFacts(name, text(plain.get("version")), _others(EngineFacts, plain)) if name else None
+
+
+def _task_from_json(plain: Json) -> TaskFacts:
+    box = mapping(plain.get("target"))
+    target = Target(**optional_fields(Target, box)) if box else None
+    return TaskFacts(**optional_fields(TaskFacts, plain), target=target)
+
+
+def _stopped_from_json(plain: Json) -> Stopped | None:
+    episodes, of = integer(plain.get("episodes")), integer(plain.get("of"))
+    return None if episodes is None or of is None else Stopped(episodes, of, text(plain.get("reason")))
+
+
+def _others(kind: type, plain: Json) -> Json:
+    """What is said beyond the fields of a dataclass."""
+    known = {field.name for field in fields(kind)}
+    return {key: value for key, value in plain.items() if key not in known}
+
+
+def _known(facts: object, *without: str) -> dict[str, object]:
+    """The fields that are not None, as plain values, and no None within dataclasses."""
+    plain = to_plain(facts)
+    known = {key: value for key, value in plain.items() if value is not None and key not in without}
+    for key in ("target", "sampler"):
+        if key in known:
+            known[key] = {name: value for name, value in known[key].items() if value is not None}
+    return known

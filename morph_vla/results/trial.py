@@ -1,0 +1,147 @@
+"""One episode of an evaluation: how it began, how it ended and where its video lies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Literal
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.results.values import Real, boolean, integer, mapping, numbers, optional_fields, real, text
+
+ERROR = "error"  # how a trial ended in which something broke
+Outcome = Literal["success", "failure", "error"]
+Key = tuple[str, int]  # task, episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One episode. What a record written by an earlier version does not say is None."""
+
+    task: str = ""
+    """The task it belongs to, "" where the evaluation had a single one without a name."""
+    episode: int
+    """Row of the task's table of initial states."""
+    success: bool
+    time_s: Real | None = None
+    """When it succeeded, seconds from its start."""
+    ended: str = "time"
+    """`success`, `time` (the episode's time was up) or `error`."""
+    error: str | None = None
+    """What broke, in a sentence."""
+    steps: int | None = None
+    """Control steps that were simulated."""
+    failed_clause: str | None = None
+    """The clause of the success criterion at which it stopped."""
+    clauses: Mapping[str, Real | None] | None = None
+    """Seconds for which each clause held."""
+    touched: bool | None = None
+    lifted: bool | None = None
+    dropped: bool | None = None
+    pushed_in: bool | None = None
+    begun_anew: bool | None = None
+    """Whether its first simulation worker died."""
+    initial: Mapping[str, list[Real]] | None = None
+    """Object -> its initial pose, position first [m], in the robot's base frame."""
+    final_object: list[Real] | None = None
+    """Where the object ended [m]."""
+    video: Path | None = None
+
+    @property
+    def key(self) -> Key:
+        """(task, episode), which no other trial of its record has."""
+        return self.task, self.episode
+
+    @property
+    def outcome(self) -> Outcome:
+        """`success`, `failure`, or `error` where something broke."""
+        return "success" if self.success else "error" if self.ended == ERROR else "failure"
+
+    @property
+    def of_task(self) -> str:
+        """` of task 'cube_in_bowl'`, or nothing where it names no task."""
+        return f" of task '{self.task}'" if self.task else ""
+
+    def to_json(self, folder: Path) -> dict[str, object]:
+        """Plain values, the video by a path relative to `folder`."""
+        plain: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "video": None if self.video is None else name_in(folder, self.video)}
+
+
+def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial") -> Trial:
+    """The trial that `to_json` wrote, in this version or an earlier one; its video lies in `folder`.
+
+    Raises MorphVlaError, naming the episode, where its number, outcome, time or video cannot be.
+    """
+    episode, success, time = plain.get("episode"), plain.get("success"), plain.get("time_s")
+    if integer(episode) is None:
+        raise MorphVlaError(f"{called} has episode {episode!r}, expected an integer")
+    if boolean(success) is None:
+        raise MorphVlaError(f"episode {episode} has success {success!r}, expected true or false")
+    ended = text(plain.get("ended")) or ("success" if success else "time")
+    if success and ended == ERROR:
+        raise MorphVlaError(f"episode {episode} ended in an error and yet counts as a success")
+    if time is not None and real(time) is None:
+        raise MorphVlaError(f"episode {episode} has time_s {time!r}, expected seconds or null")
+    video, clauses, initial = plain.get("video"), plain.get("clauses"), plain.get("initial")
+    poses = {str(name): numbers(pose) for name, pose in mapping(initial).items()}
+    return Trial(
+        **optional_fields(Trial, plain),
+        task=str(plain.get("task") or ""),
+        episode=integer(episode) or 0,
+        success=bool(success),
+        ended=ended,
+        clauses=None if clauses is None else {k: real(v) for k, v in mapping(clauses).items()},
+        initial=None if initial is None else {k: pose for k, pose in poses.items() if pose is not None},
+        video=None if video is None else inside(folder, video),
+    )
+
+
+def list_from_json(plain: object, folder: Path) -> tuple[Trial, ...]:
+    """A record's trials. Raises MorphVlaError for no list of them, and for an episode that appears twice."""
+    if not isinstance(plain, list | tuple):
+        raise MorphVlaError("this is no evaluation record: it has no list of trials")
+    trials: dict[Key, Trial] = {}
+    for place, item in enumerate(plain):
+        if not isinstance(item, Mapping):
+            raise MorphVlaError(f"trial {place} is {type(item).__name__}, expected a mapping")
+        trial = from_json(item, folder, f"trial {place}")
+        if trial.key in trials:
+            raise MorphVlaError(
+                f"episode {trial.episode}{trial.of_task} appears twice, expected one trial per episode"
+            )
+        trials[trial.key] = trial
+    return tuple(trials.values())
+
+
+def by_task(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """Task -> its trials, in the order in which the tasks appear; "" where a trial names none."""
+    tasks: dict[str, list[Trial]] = {}
+    for trial in trials:
+        tasks.setdefault(trial.task, []).append(trial)
+    return tasks
+
+
+def by_key(trials: Sequence[Trial]) -> dict[Key, Trial]:
+    """(task, episode) -> trial."""
+    return {trial.key: trial for trial in trials}
+
+
+def inside(folder: Path, name: object) -> Path:
+    """The path of a file that a record names, which must lie in the record's folder.
+
+    Raises MorphVlaError for an absolute path, for `..` and for a name that is no text: a record is data from
+    elsewhere, and must not make us publish other files.
+    """
+    if not isinstance(name, str) or not name.strip() or "\0" in name:
+        raise MorphVlaError(f"the record names a file {name!r}, expected a path relative to its folder")
+    windows = PureWindowsPath(name)  # reads both separators, so it sees `..\\x` on every system
+    if windows.drive or windows.root or PurePosixPath(name).is_absolute() or ".." in windows.parts:
+        raise MorphVlaError(f"the record names the file {name!r}, which is not inside its folder")
+    return folder / name
+
+
+def name_in(folder: Path, path: Path) -> str:
+    """How a record in `folder` names a file. Raises MorphVlaError where it does not lie there."""
+    if not path.is_relative_to(folder):
+        raise MorphVlaError(f"{path} does not lie in {folder}, where its record is written")
+    return path.relative_to(folder).as_posix()
