@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 20  # a recipe is a page; a megabyte of YAML is a mistake
 MAX_NODES = 20_000  # what aliases of aliases may unfold to
+MAX_DIGITS = 1000  # of a whole number; Python makes no int of more than 4,300
 
 
 class _Loader(yaml.SafeLoader):
@@ -91,6 +92,9 @@ class _Document:
             case "bool":
                 return text.lower() == "true"
             case "int":
+                if len(text) > MAX_DIGITS:
+                    line = node.start_mark.line + 1
+                    raise ConfigError(f"{self.source}:{line}: a number of more than {MAX_DIGITS} digits")
                 return int(text, 16 if text.startswith("0x") else 10)
             case "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

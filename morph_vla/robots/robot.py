@@ -256,10 +256,16 @@ def _by_name(joints: list[Joint]) -> list[Joint]:
     return sorted(joints, key=lambda joint: _natural(joint.name))
 
 
-def _natural(name: str) -> list[tuple[int, str, int]]:
-    """A key that sorts joint2 before joint10; only equal names have equal keys."""
-    parts = re.split(r"(\d+)", name)
-    return [(1, "", int(part)) if part.isdecimal() else (0, part, 0) for part in parts] + [(2, name, 0)]
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts joint2 before joint10; only equal names have equal keys.
+
+    Numbers go by their length and then digit by digit: Python makes no int of more than 4,300 digits.
+    """
+    key = []
+    for place, part in enumerate(re.split(r"([0-9]+)", name)):  # every second part is a number
+        digits = part.lstrip("0")
+        key.append((1, len(digits), digits) if place % 2 else (0, 0, part))
+    return [*key, (2, 0, name)]
 
 
 def _choose(side: Side, joints: tuple[str, ...]) -> Side:

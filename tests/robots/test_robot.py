@@ -271,6 +271,17 @@ def test_siblings_are_ordered_by_name_and_number():
     )
 
 
+@pytest.mark.parametrize("digits", [1, 4300, 4301, 10_000])
+def test_a_name_of_any_number_of_digits_is_ordered_by_value(digits: int):
+    names = [f"j{zeros}{number}" for zeros in ("", "00") for number in ("9" * digits, "1" + "0" * digits)]
+    joints = "".join(
+        f'<joint name="{name}" type="continuous"><parent link="base"/><child link="{name}"/></joint>'
+        for name in names
+    )
+    order = action_order(parse(f'<robot name="r">{joints}</robot>'.encode()))
+    assert order == (names[2], names[0], names[3], names[1])
+
+
 def test_its_arrays_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         robots.load("panda").rest[0] = 1.0
