@@ -2,8 +2,10 @@
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
+
+from morph_vla.findings import Finding
 
 
 class MorphVlaError(Exception):
@@ -20,6 +22,16 @@ class ConfigError(MorphVlaError, ValueError):
     with the file and the key, beside every other problem.
     """
 
+    findings: tuple[Finding, ...] = ()
+    """What a judge found, where one did"""
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> "ConfigError":
+        """The error of some findings, a line each: where and what."""
+        error = cls("\n".join(f"{finding.where}: {finding.found}" for finding in findings))
+        error.findings = tuple(findings)
+        return error
+
 
 class MissingExtraError(MorphVlaError, ImportError):
     """An optional dependency is not installed; the text names the extra that brings it."""
@@ -31,8 +43,8 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     Letters are compared without regard to case; the choice is quoted as it is spelled.
     """
     spelled = {choice.casefold(): choice for choice in sorted(choices, reverse=True)}
-    found = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
-    return f"; did you mean '{spelled[found[0]]}'?" if found else ""
+    near = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
+    return f"; did you mean '{spelled[near[0]]}'?" if near else ""
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -46,13 +46,16 @@ def test_every_finding_is_printed_and_an_error_is_status_1(run, tmp_path):
     status, out, _ = run("arm.urdf")
     assert status == 1
     assert "arm.urdf:4: error: joint 'j' has the type 'revolut'; did you mean 'revolute'?" in out
-    assert "arm.yaml:1: unit: expected 'radians', 'degrees' or 'percent', got \"degres\"; did you" in out
-    assert "(error: the side file cannot be used)" in out
+    assert (
+        "arm.yaml:1: error: unit: expected 'radians', 'degrees' or 'percent', got \"degres\"; did you" in out
+    )
+    assert "; the side file cannot be used\n" in out
     assert out.splitlines()[-1].endswith("2 errors, 0 warnings, 1 note")
     found = json.loads(run("arm.urdf --json")[1])
     assert (found["errors"], found["usable"], found["episode"]) == (2, False, None)
     assert {finding["severity"] for finding in found["findings"]} == {"error", "note"}
-    assert len(found["side_problems"]) == 1
+    places = [(finding["where"]["file"], finding["where"]["line"]) for finding in found["findings"]]
+    assert places == [("arm.urdf", 3), ("arm.urdf", 4), ("arm.yaml", 1)]
 
 
 @pytest.mark.parametrize(

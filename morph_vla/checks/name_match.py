@@ -128,7 +128,7 @@ def words(name: str) -> tuple[str, ...]:
     """The words of a name that say something, in lower case: `kLeftElbow.pos` is left, elbow."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])", " ", name)
     found = [word.casefold() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
-    found = [str(int(word)) if word.isdecimal() else _SIDES.get(word, word) for word in found]
+    found = [(word.lstrip("0") or "0") if word.isdecimal() else _SIDES.get(word, word) for word in found]
     return tuple(word for word in found if word not in _EMPTY) or tuple(found)
 
 
@@ -146,9 +146,9 @@ def _as_gripper(joint: str, other: str) -> float:
 
 def _numbered(names: Sequence[str]) -> bool:
     """One word and the place: motor_0, motor_1, ..."""
-    found = [re.fullmatch(r"(.*?)(\d+)(\D*)", name) for name in names]
-    stems = {(m[1], m[3]) for m in found if m}
-    numbers = [int(m[2]) for m in found if m]
+    parts = [re.fullmatch(r"(.*?)([0-9]{1,9})([^0-9]*)", name) for name in names]
+    stems = {(m[1], m[3]) for m in parts if m}
+    numbers = [int(m[2]) for m in parts if m]
     stem = next(iter(stems))[0].casefold().strip("_. ") if len(stems) == 1 else ""
     if len(numbers) != len(names) or len(names) < 2 or len(stems) != 1:
         return False

@@ -1,29 +1,29 @@
 """What is wrong with pictures within a dataset's tables, by a few of each camera and the tables' footers."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from morph_vla.checks.dataset import Problem
+from morph_vla.checks.dataset import problem
 from morph_vla.data import pictures
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
+from morph_vla.findings import Finding
 
 SAMPLES = 5  # pictures of a camera that are decoded: the first and the last row, and between them
 FAR = 64 << 20  # bytes of one row group from which on a single picture is far from a place to begin at
 
 
-def of_camera(found: Layout, camera: str, rows: Rows) -> Iterator[Problem]:
+def of_camera(dataset: Layout, camera: str, rows: Rows) -> Iterator[Finding]:
     """Problems of one camera whose pictures are within the tables; `rows`: those that training reads."""
     wanted = np.unique(np.linspace(0, len(rows.number) - 1, SAMPLES).astype(int))
-    said: set[str] = set()  # of each kind the first is told
+    told: set[str] = set()  # of each severity the first is told
     lost: list[MorphVlaError] = []
     empty, most, largest = -1, 0, None
     for file, path in enumerate(rows.files):
         try:
-            table = pictures.Table(path, found.pictures[camera])
+            table = pictures.Table(path, dataset.pictures[camera])
         except MorphVlaError as error:
             lost.append(error)
             continue
@@ -32,59 +32,46 @@ def of_camera(found: Layout, camera: str, rows: Rows) -> Iterator[Problem]:
             empty = _first_empty(table, rows, np.flatnonzero(rows.file_of == file))
             chosen = chosen if empty < 0 else sorted({empty, *chosen})
         for row in chosen:
-            for problem in _of_one(found, camera, table, rows, row):
-                if problem.severity not in said:
-                    said.add(problem.severity)
-                    yield problem
+            for finding in _of_one(dataset, camera, table, rows, row):
+                if finding.severity not in told:
+                    told.add(finding.severity)
+                    yield finding
         size = max((column.total_uncompressed_size for _, column in _columns(table)), default=0)
         most, largest = (size, path) if size > most else (most, largest)
         table.close()
     if lost:
         many = f" in {len(lost)} files" if len(lost) > 1 else ""
         remedy = "write the dataset anew, or leave the camera out"
-        yield Problem("error", str(found.root), f"camera '{camera}'{many}: {lost[0]}", remedy)
-    if largest is not None and most > FAR and found.version.startswith("v3"):  # a copy of ours has small ones
-        place = largest.relative_to(found.root)
+        words = f"camera '{camera}'{many}: {lost[0]}", remedy
+        yield problem("no-pictures", "error", str(dataset.root), *words, subject=(camera,))
+    if largest is not None and most > FAR and dataset.version.startswith("v3"):  # ours have small ones
+        place = largest.relative_to(dataset.root)
         text = f"camera '{camera}': {place} has up to {most >> 20} MiB of pictures in one row group"
         remedy = "data.frames=cache reads each once; data.frames=video reads up to as much for one picture"
-        yield Problem("note", str(found.root), text, remedy)
+        yield problem("large-row-groups", "note", str(dataset.root), text, remedy, subject=(camera,))
 
 
-def _of_one(found: Layout, camera: str, table: pictures.Table, rows: Rows, row: int) -> Iterator[Problem]:
-    where, file = str(found.root), table.path.relative_to(found.root)
+def _of_one(dataset: Layout, camera: str, table: pictures.Table, rows: Rows, row: int) -> Iterator[Finding]:
+    where, file = str(dataset.root), table.path.relative_to(dataset.root)
     place = int(rows.episode[row]), int(rows.frame[row])
     try:
-        picture = pictures.decode(pictures.data_of(table.cell(int(rows.number[row])), found.root))
-    except pictures.MissingError as error:
-        text = f"camera '{camera}': its picture is missing in {file}: {error}"
-        remedy = "fetch or write the dataset anew, or leave the episode out with `episodes`"
-        yield Problem("error", where, text, remedy, *place)
-        return
+        picture = pictures.decode(pictures.data_of(table.cell(int(rows.number[row])), dataset.root))
     except (pictures.PictureError, MorphVlaError) as error:
-        reason = str(error).removeprefix(f"{table.path}: ")
-        text = f"camera '{camera}': its picture in {file} cannot be decoded: {reason}"
+        missing, reason = isinstance(error, pictures.MissingError), str(error).removeprefix(f"{table.path}: ")
+        code = "missing-picture" if missing else "broken-picture"
+        what = f"is missing in {file}" if missing else f"in {file} cannot be decoded"
+        text = f"camera '{camera}': its picture {what}: {reason}"
         remedy = "fetch or write the dataset anew, or leave the episode out with `episodes`"
-        yield Problem("error", where, text, remedy, *place)
+        yield problem(code, "error", where, text, remedy, *place, subject=(camera,))
         return
-    size, there = _size(found.features[table.column]), picture.shape[:2]
+    size, there = dataset.sizes.get(camera), picture.shape[:2]
     if size is not None and size != there:
         text = (
             f"camera '{camera}': its picture has {there[0]} x {there[1]} pixels, and info.json says "
             f"{size[0]} x {size[1]}"
         )
         remedy = "each is scaled from its own size: correct the shape in meta/info.json, or look"
-        yield Problem("warning", where, text, remedy, *place)
-
-
-def _size(feature: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Height and width by info.json, whichever place its colours have; None where it does not say."""
-    shape, names = feature.get("shape"), feature.get("names")
-    if not isinstance(shape, list) or len(shape) != 3 or not all(isinstance(size, int) for size in shape):
-        return None
-    first = shape[0] in (1, 3, 4) and shape[2] not in (1, 3, 4)
-    if isinstance(names, list) and len(names) == 3 and all(isinstance(name, str) for name in names):
-        first = re.match("c", names[0]) is not None
-    return (shape[1], shape[2]) if first else (shape[0], shape[1])
+        yield problem("picture-size", "warning", where, text, remedy, *place, subject=(camera,))
 
 
 def _columns(table: pictures.Table) -> Iterator[tuple[int, Any]]:

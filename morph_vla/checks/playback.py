@@ -8,37 +8,28 @@ likely is a warning that names the other reading; an error says that the episode
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from morph_vla.checks import name_match
+from morph_vla.findings import Feature, Finding, Severity, in_order
 from morph_vla.robots.kinematics import follow, transform
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.robot import Robot
 
+Code = Literal[
+    "not-finite",
+    "wrong-number-of-names",
+    "wrong-width",
+    "values-left-over",
+    "names-in-another-order",
+    "names-nearer-to-others",
+    "names-unlike",
+    "no-names",
+]
 _TOOL = ("tcp", "tool", "ee", "tip", "grasp", "frame", "effector", "flange")
-
-
-@dataclass(frozen=True)
-class Remark:
-    """One thing a person should know before training on a dataset with this robot."""
-
-    severity: str
-    """`"error"` (it cannot be played), `"warning"` (probably something else than assumed) or `"note"`"""
-    feature: str
-    """`action`, `observation.state`, or both; "" for what concerns the whole episode"""
-    joints: tuple[str, ...]
-    found: str
-    expected: str
-    consequence: str
-    short: str = ""
-    """A word or two for the table"""
-
-    def __str__(self) -> str:
-        """One line: `action: warning: this; expected that; what it leads to`."""
-        where = f"{self.feature}: " if self.feature else ""
-        return f"{where}{self.severity}: {self.found}; {self.expected}; {self.consequence}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,37 +85,36 @@ class Played:
 
 def play(
     robot: Robot, feature: str, values: Float[np.ndarray, "n d"], names: Sequence[str], fps: float
-) -> tuple[Played | None, list[Remark]]:
+) -> tuple[Played | None, list[Finding]]:
     """A feature's values on the robot's joints, and what there is to say about names, widths and NaNs.
 
     Played is None when the values cannot be placed, or no frame is finite.
     """
-    found = name_match.match(robot, names, values.shape[1])
-    remarks = list(_names(robot, feature, names, values.shape[1], found))
-    if found.columns is None:
-        return None, remarks
-    chosen = values[:, list(found.columns)].astype(np.float64)
-    remarks += _not_finite(robot, feature, chosen)
+    match = name_match.match(robot, names, values.shape[1])
+    findings = _names(robot, feature, names, values.shape[1], match)
+    if match.columns is None:
+        return None, findings
+    chosen = values[:, list(match.columns)].astype(np.float64)
+    findings += _not_finite(robot, feature, chosen)
     finite = np.asarray(np.isfinite(chosen).all(axis=1))
     if not finite.any():
-        return None, remarks
+        return None, findings
     native = robot.to_native(chosen)
-    called = tuple(names[place] for place in found.columns) if len(names) == values.shape[1] else ()
+    called = tuple(names[place] for place in match.columns) if len(names) == values.shape[1] else ()
     traces = tuple(Trace(link, follow_link(robot, link, native[finite]), fps) for link in tips(robot))
-    return Played(robot, feature, found, called, chosen, native, finite, traces, fps), remarks
+    return Played(robot, feature, match, called, chosen, native, finite, traces, fps), findings
 
 
-def merged(remarks: Sequence[Remark]) -> list[Remark]:
-    """Errors first, then warnings, then notes; what is said of several features is said once."""
-    features: dict[Remark, list[str]] = {}
-    for remark in remarks:
-        features.setdefault(replace(remark, feature=""), []).append(remark.feature)
-    one = [replace(remark, feature=", ".join(dict.fromkeys(said))) for remark, said in features.items()]
-    order = {"error": 0, "warning": 1, "note": 2}
-    return sorted(one, key=lambda remark: order[remark.severity])
+def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Errors first, then warnings, then notes; what is the same of several features is said once."""
+    features: dict[Finding, list[str]] = {}
+    for finding in findings:
+        features.setdefault(replace(finding, where=Feature()), []).append(str(finding.where))
+    once = {f: Feature(", ".join(dict.fromkeys(names))) for f, names in features.items()}
+    return in_order(replace(finding, where=where) for finding, where in once.items())
 
 
-def _not_finite(robot: Robot, feature: str, values: Float[np.ndarray, "n j"]) -> list[Remark]:
+def _not_finite(robot: Robot, feature: str, values: Float[np.ndarray, "n j"]) -> list[Finding]:
     bad = np.asarray(~np.isfinite(values))
     if not bad.any():
         return []
@@ -133,67 +123,67 @@ def _not_finite(robot: Robot, feature: str, values: Float[np.ndarray, "n j"]) ->
     found = (
         f"{int(bad.sum())} values are not finite, the first of '{robot.names[joint]}' in frame {int(frame)}"
     )
-    return [
-        Remark("error", feature, hit, found, "expected numbers", "training refuses the dataset", "not finite")
-    ]
+    words = found, "expected numbers", "training refuses the dataset"
+    return [Finding("not-finite", "error", Feature(feature), hit, *words)]
 
 
 def _names(
-    robot: Robot, feature: str, names: Sequence[str], width: int, found: name_match.Match
-) -> list[Remark]:
+    robot: Robot, feature: str, names: Sequence[str], width: int, match: name_match.Match
+) -> list[Finding]:
     """Names and widths that do not fit, with the nearest order."""
-    count = len(robot.joints)
-    remarks = []
+    count, where = len(robot.joints), Feature(feature)
+    findings: list[Finding] = []
+
+    def report(code: Code, severity: Severity, subject: tuple[str, ...], *words: str) -> None:
+        findings.append(Finding(code, severity, where, subject, *words))
+
     if names and len(names) != width:
-        said = f"{len(names)} names for {width} values"
-        remarks.append(
-            Remark("warning", feature, (), said, "expected a name per value", "the names are not used")
-        )
-    near = [(j, place) for j, place in enumerate(found.by_name) if place is not None]
-    if found.columns is None:
-        return [*remarks, _does_not_fit(robot, feature, names, width, near)]
-    taken = set(found.columns)
+        words = f"{len(names)} names for {width} values", "expected a name per value"
+        report("wrong-number-of-names", "warning", (), *words, "the names are not used")
+    near = [(j, place) for j, place in enumerate(match.by_name) if place is not None]
+    if match.columns is None:
+        report("wrong-width", "error", (), *_does_not_fit(robot, names, width, near))
+        return findings
+    taken = set(match.columns)
     if width > count:
         left = [name for place, name in enumerate(names) if place not in taken]
-        said = f"{width} values for {count} joints; not played: {some(left)}"
+        words = f"{width} values for {count} joints; not played: {some(left)}", f"expected {count} values"
         consequence = "the joints are found by their names; training needs a value per joint"
-        remarks.append(Remark("warning", feature, (), said, f"expected {count} values", consequence))
-    if found.known and list(found.columns) != sorted(found.columns):
-        order = ", ".join(robot.names[found.columns.index(place)] for place in sorted(taken))
-        moved = tuple(robot.names[j] for j in range(count) if found.columns[j] != j)
-        pairs = _pairs(robot, names, list(enumerate(found.columns)))
-        said = f"the names are in another order than the joints: {pairs}"
+        report("values-left-over", "warning", (), *words, consequence)
+    if match.known and list(match.columns) != sorted(match.columns):
+        order = ", ".join(robot.names[match.columns.index(place)] for place in sorted(taken))
+        moved = tuple(robot.names[j] for j in range(count) if match.columns[j] != j)
+        pairs = _pairs(robot, names, list(enumerate(match.columns)))
+        words = f"the names are in another order than the joints: {pairs}", "expected one order"
         consequence = (
             f"played by name; training goes by place: write joints: [{order}] into the side file, and its"
             " other lists in that order"
         )
-        remarks.append(Remark("warning", feature, moved, said, "expected one order", consequence, "order"))
-    elif not found.known and found.told and not found.in_order:
+        report("names-in-another-order", "warning", moved, *words, consequence)
+    elif not match.known and match.told and not match.in_order:
         off = [(j, place) for j, place in near if j != place]
         moved = tuple(robot.names[j] for j, _ in off)
-        said = f"names nearest to other joints than those in their place: {_pairs(robot, names, off)}"
+        text = f"names nearest to other joints than those in their place: {_pairs(robot, names, off)}"
         consequence = "played by place, for not every joint has a name here; check the order"
-        remarks.append(Remark("warning", feature, moved, said, "expected one order", consequence, "order"))
-    elif not found.known and found.told:
-        far = [(j, j) for j in range(count) if found.by_name[j] is None]
+        report("names-nearer-to-others", "warning", moved, text, "expected one order", consequence)
+    elif not match.known and match.told:
+        far = [(j, j) for j in range(count) if match.by_name[j] is None]
         unlike = tuple(robot.names[j] for j, _ in far)
-        said = f"{len(far)} of {count} names are unlike the joints': {_pairs(robot, names, far)}"
+        text = f"{len(far)} of {count} names are unlike the joints': {_pairs(robot, names, far)}"
         consequence = "played by place; is this the robot that was recorded?"
         expected = "expected the joints' names, or those of names: in the side file"
-        remarks.append(Remark("warning", feature, unlike, said, expected, consequence, "name"))
-    elif not found.told and not remarks:
-        said = f"the dataset does not say what its {width} values are"
-        remarks.append(
-            Remark("note", feature, (), said, "expected the joints' names", "played in the robot's order")
-        )
-    return remarks
+        report("names-unlike", "warning", unlike, text, expected, consequence)
+    elif not match.told and not findings:
+        words = f"the dataset does not say what its {width} values are", "expected the joints' names"
+        report("no-names", "note", (), *words, "played in the robot's order")
+    return findings
 
 
 def _does_not_fit(
-    robot: Robot, feature: str, names: Sequence[str], width: int, near: Sequence[tuple[int, int]]
-) -> Remark:
+    robot: Robot, names: Sequence[str], width: int, near: Sequence[tuple[int, int]]
+) -> tuple[str, str, str]:
+    """What was found and expected, and the way out."""
     count = len(robot.joints)
-    said = f"{width} values for {count} joints ({some(robot.names)})"
     if near:
         without = [name for j, name in enumerate(robot.names) if j not in dict(near)]
         order = ", ".join(robot.names[j] for j, _ in sorted(near, key=lambda pair: pair[1]))
@@ -211,7 +201,8 @@ def _does_not_fit(
             "it cannot be played, for its values have no names; choose as many joints, in their order, with"
             " joints: in a side file"
         )
-    return Remark("error", feature, (), said, "expected a value per joint", consequence)
+    found = f"{width} values for {count} joints ({some(robot.names)})"
+    return found, "expected a value per joint", consequence
 
 
 def _pairs(robot: Robot, names: Sequence[str], pairs: Sequence[tuple[int, int]]) -> str:
@@ -247,8 +238,8 @@ def tips(robot: Robot) -> tuple[str, ...]:
     # A gripper's body lies below the last arm joint, or is that joint's child.
     ends = [link for link in ends if not any(link in _links_above(above, hand) for hand in hands)]
     carried = [hand for hand in sorted(hands) if set(_links_above(above, hand)) & {j.child for j in moved}]
-    found = [*carried, *ends] or [by_name[joint.name].child for joint in robot.joints[-1:]]
-    return tuple(dict.fromkeys(_tool(robot.urdf, link) for link in found))
+    links = [*carried, *ends] or [by_name[joint.name].child for joint in robot.joints[-1:]]
+    return tuple(dict.fromkeys(_tool(robot.urdf, link) for link in links))
 
 
 def _links_above(above: Mapping[str, Joint], link: str) -> list[str]:

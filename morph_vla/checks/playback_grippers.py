@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from morph_vla.checks.playback import Played, Remark
+from morph_vla.checks.playback import Played
 from morph_vla.checks.playback_units import ROOM
+from morph_vla.findings import Feature, Finding
 from morph_vla.robots.robot import ActionJoint
 
 STILL = 0.02
@@ -31,7 +32,7 @@ def mostly(played: Played, joint: int) -> float:
     return float(edges[most] + edges[most + 1]) / 2
 
 
-def grippers(played: Played, skip: set[str]) -> Iterator[Remark]:
+def grippers(played: Played, skip: set[str]) -> Iterator[Finding]:
     """Values beyond a gripper's two ends, and ends that it never comes near."""
     for j, joint in enumerate(played.robot.joints):
         if not joint.is_gripper or joint.name in skip:
@@ -41,22 +42,20 @@ def grippers(played: Played, skip: set[str]) -> Iterator[Remark]:
         native_ends = np.array([joint.opened, joint.closed], dtype=np.float64)
         both = sorted(((native_ends - joint.zero) * joint.scale).tolist())
         low, high = float(values.min()), float(values.max())
-        about = f"'{joint.name}' has values from {low:.4g} to {high:.4g}"
-        expected = f"expected {joint.unit}"
+        words = f"'{joint.name}' has values from {low:.4g} to {high:.4g}", f"expected {joint.unit}"
+        where, subject = Feature(played.feature), (joint.name,)
         span = both[1] - both[0]
         if low < both[0] - ROOM * span or high > both[1] + ROOM * span:
             consequence = _other_ends(low, high, both)
-            yield Remark(
-                "warning", played.feature, (joint.name,), about, expected, consequence, "beyond its ends"
-            )
+            yield Finding("gripper-beyond", "warning", where, subject, *words, consequence)
         elif span >= 10 and high <= 1.05 and np.ptp(values) > 0.05:
             consequence = "they look like 0..1: say so with dataset_open and dataset_closed"
-            yield Remark("warning", played.feature, (joint.name,), about, expected, consequence, "unit")
+            yield Finding("gripper-unit", "warning", where, subject, *words, consequence)
         elif at.min() > 0.1 and np.ptp(at) > STILL:
             consequence = (
                 f"it stays {at.min():.0%} open at the least: it holds a thing, or its closed end is another"
             )
-            yield Remark("note", played.feature, (joint.name,), about, expected, consequence, "never closed")
+            yield Finding("never-closed", "note", where, subject, *words, consequence)
 
 
 def _other_ends(low: float, high: float, known: Sequence[float]) -> str:
@@ -70,7 +69,7 @@ def _other_ends(low: float, high: float, known: Sequence[float]) -> str:
     return "its two ends are others: see dataset_open and dataset_closed"
 
 
-def polarity(action: Played, state: Played) -> Iterator[Remark]:
+def polarity(action: Played, state: Played) -> Iterator[Finding]:
     """A thing between the jaws keeps them more open than they are told to be, never more closed.
 
     So in frames in which both stand still and the gripper has not come where it was sent, state minus action
@@ -90,12 +89,13 @@ def polarity(action: Played, state: Played) -> Iterator[Remark]:
             found = f"{about} more closed than it is told in {1 - opened:.0%} of them"
             expected = "expected more open: a thing between the jaws stops them from closing"
             consequence = "it seems inverted: exchange dataset_open and dataset_closed, or look at the video"
-            yield Remark("warning", "", (joint.name,), found, expected, consequence, "inverted?")
+            words = found, expected, consequence
+            yield Finding("gripper-inverted", "warning", Feature(), (joint.name,), *words)
         elif opened > 0.8:
             found = f"{about} more open than it is told in {opened:.0%} of them"
             expected = "expected so of a thing between the jaws, or of the jaws themselves"
             consequence = "its open and closed ends are probably right"
-            yield Remark("note", "", (joint.name,), found, expected, consequence)
+            yield Finding("gripper-right", "note", Feature(), (joint.name,), found, expected, consequence)
 
 
 def _both_still(told: Float[np.ndarray, "n"], real: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:

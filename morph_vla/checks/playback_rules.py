@@ -1,6 +1,6 @@
 """What a played episode says against the robot it was played on: units, limits, signs, grippers, speed, rate.
 
-Every rule yields remarks and none of them decides alone: an episode is evidence, and its remark says what of.
+Every rule yields findings and none of them decides alone: an episode is evidence, and a finding says what of.
 """
 
 import math
@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from morph_vla.checks.playback import Played, Remark, some
+from morph_vla.checks.playback import Played, some
 from morph_vla.checks.playback_grippers import grippers, polarity
 from morph_vla.checks.playback_units import ROOM, ends, fits, units
+from morph_vla.findings import Feature, Finding
 from morph_vla.robots.robot import ActionJoint, Robot
 
 STILL = 1e-3
@@ -22,56 +23,53 @@ TIP_SPEED = 5.0
 
 def judge(
     robot: Robot, played: Sequence[Played], fps: float, timestamps: Float[np.ndarray, "n"] | None
-) -> list[Remark]:
-    """Every remark on the features of one episode that could be played."""
-    remarks = list(_rate(robot, fps, timestamps))
+) -> list[Finding]:
+    """Every finding on the features of one episode that could be played."""
+    findings = list(_rate(robot, fps, timestamps))
     for feature in played:
         unit = list(units(feature))
-        hit = {name for remark in unit for name in remark.joints}
-        remarks += unit
-        remarks += _limits(feature, hit)
-        remarks += grippers(feature, hit)
-        remarks += _speed(feature, skip=bool(unit))
-        remarks += _still(feature)
+        hit = {name for finding in unit for name in finding.subject}
+        findings += unit
+        findings += _limits(feature, hit)
+        findings += grippers(feature, hit)
+        findings += _speed(feature, skip=bool(unit))
+        findings += _still(feature)
     by_feature = {feature.feature: feature for feature in played}
     if {"action", "observation.state"} <= set(by_feature):
         action, state = by_feature["action"], by_feature["observation.state"]
-        remarks += _apart(action, state)
-        remarks += polarity(action, state)
-    return remarks
+        findings += _apart(action, state)
+        findings += polarity(action, state)
+    return findings
 
 
 # ------------------------------------------------------------------------------------------------- rate
 
 
-def _rate(robot: Robot, fps: float, timestamps: Float[np.ndarray, "n"] | None) -> Iterator[Remark]:
+def _rate(robot: Robot, fps: float, timestamps: Float[np.ndarray, "n"] | None) -> Iterator[Finding]:
     if robot.control_rate is not None and abs(fps / robot.control_rate - 1) > 0.01:
-        yield Remark(
-            "warning", "", (), f"recorded at {fps:g} Hz", f"expected control_rate {robot.control_rate:g} Hz",
-            "a policy trained on it acts at another pace than the robot is driven",
-        )  # fmt: skip
+        words = f"recorded at {fps:g} Hz", f"expected control_rate {robot.control_rate:g} Hz"
+        consequence = "a policy trained on it acts at another pace than the robot is driven"
+        yield Finding("control-rate", "warning", Feature(), (), *words, consequence)
     if timestamps is None or len(timestamps) < 3 or not np.isfinite(timestamps).all():
         return
     steps = np.diff(timestamps)
     typical = float(np.median(steps))
     if typical <= 0 or abs(typical * fps - 1) > 0.02:
-        yield Remark(
-            "warning", "", (), f"its time stamps are {typical:.4g} s apart", f"expected 1/{fps:g} s",
-            "the dataset's fps or its time stamps are wrong",
-        )  # fmt: skip
+        words = f"its time stamps are {typical:.4g} s apart", f"expected 1/{fps:g} s"
+        consequence = "the dataset's fps or its time stamps are wrong"
+        yield Finding("other-rate", "warning", Feature(), (), *words, consequence)
         return
     odd = np.flatnonzero((steps > 1.5 / fps) | (steps < 0.5 / fps))
     if len(odd):
-        yield Remark(
-            "warning", "", (), f"{len(odd)} gaps between time stamps, the first after frame {odd[0]}",
-            f"expected a frame every {1 / fps:.4g} s", "frames were lost, and a policy learns the jumps",
-        )  # fmt: skip
+        found = f"{len(odd)} gaps between time stamps, the first after frame {odd[0]}"
+        words = f"expected a frame every {1 / fps:.4g} s", "frames were lost, and a policy learns the jumps"
+        yield Finding("time-gaps", "warning", Feature(), (), found, *words)
 
 
 # ----------------------------------------------------------------------------------------------- limits
 
 
-def _limits(played: Played, skip: set[str]) -> Iterator[Remark]:
+def _limits(played: Played, skip: set[str]) -> Iterator[Finding]:
     """Joints that leave their limits, and the sign, the zero or the unit that would keep them inside."""
     for j, joint in enumerate(played.robot.joints):
         if joint.name in skip or joint.is_gripper:
@@ -82,17 +80,13 @@ def _limits(played: Played, skip: set[str]) -> Iterator[Remark]:
         over = max(joint.lower - low, high - joint.upper)
         unit = "m" if joint.type == "prismatic" else "rad"
         found = f"'{joint.name}' goes from {low:.4g} to {high:.4g} {unit}, {over:.3g} beyond its limits"
-        expected = f"expected {joint.lower:.4g} to {joint.upper:.4g}"
+        words = found, f"expected {joint.lower:.4g} to {joint.upper:.4g}"
+        where, subject = Feature(played.feature), (joint.name,)
         if fits(joint, low, high):
             consequence = "a little beyond: calibration, or limits narrower than the real ones"
-            yield Remark(
-                "note", played.feature, (joint.name,), found, expected, consequence, "beyond its limits"
-            )
-            continue
-        consequence = _repair(joint, low, high)
-        yield Remark(
-            "warning", played.feature, (joint.name,), found, expected, consequence, "leaves its limits"
-        )
+            yield Finding("a-little-beyond", "note", where, subject, *words, consequence)
+        else:
+            yield Finding("leaves-limits", "warning", where, subject, *words, _repair(joint, low, high))
 
 
 def _repair(joint: ActionJoint, low: float, high: float) -> str:
@@ -132,7 +126,7 @@ def _moves(played: Played) -> Bool[np.ndarray, "j"]:
     return np.ptp(played.native[played.finite], axis=0) > STILL * spans
 
 
-def _still(played: Played) -> Iterator[Remark]:
+def _still(played: Played) -> Iterator[Finding]:
     names = tuple(np.array(played.robot.names)[~_moves(played)].tolist())
     if names and played.finite.sum() > 1:
         found = f"{some(names)} never move{'s' if len(names) == 1 else ''}"
@@ -141,12 +135,11 @@ def _still(played: Played) -> Iterator[Remark]:
         consequence = (
             "over many episodes, its statistics would be those of noise: leave it out, or check the order"
         )
-        yield Remark(
-            "warning", played.feature, names, found, "expected some motion", consequence, "never moves"
-        )
+        words = found, "expected some motion", consequence
+        yield Finding("never-moves", "warning", Feature(played.feature), names, *words)
 
 
-def _apart(action: Played, state: Played) -> Iterator[Remark]:
+def _apart(action: Played, state: Played) -> Iterator[Finding]:
     """A joint that is told to move and does not, or moves untold: two columns of different joints."""
     told, real = _moves(action), _moves(state)
     for first, second, what in (
@@ -156,17 +149,16 @@ def _apart(action: Played, state: Played) -> Iterator[Remark]:
         names = tuple(np.array(action.robot.names)[first & ~second].tolist())
         if names:
             verb = what if len(names) == 1 else what.replace("moves", "move")
-            yield Remark(
-                "warning", "", names, f"{some(names)} {verb}", "expected both or neither",
-                "the order of action and state differs, or one was not recorded", "one of two moves",
-            )  # fmt: skip
+            words = f"{some(names)} {verb}", "expected both or neither"
+            consequence = "the order of action and state differs, or one was not recorded"
+            yield Finding("one-of-two-moves", "warning", Feature(), names, *words, consequence)
 
 
-def _speed(played: Played, skip: bool) -> Iterator[Remark]:
+def _speed(played: Played, skip: bool) -> Iterator[Finding]:
     """Steps between frames that are faster than a joint can go, and an end effector that is."""
     if played.finite.sum() < 2 or skip:
         return
-    frames = np.flatnonzero(played.finite)
+    where, frames = Feature(played.feature), np.flatnonzero(played.finite)
     steps = np.abs(np.diff(played.native[played.finite], axis=0))
     for j, joint in enumerate(played.robot.joints):
         limit = joint.velocity or math.inf
@@ -186,15 +178,13 @@ def _speed(played: Played, skip: bool) -> Iterator[Remark]:
             if wraps
             else "lost frames, another unit or another frame rate"
         )
-        yield Remark(
-            "warning", played.feature, (joint.name,), found,
-            f"expected at most its velocity limit, {limit:.3g} {unit}", consequence, "too fast",
-        )  # fmt: skip
+        words = found, f"expected at most its velocity limit, {limit:.3g} {unit}", consequence
+        yield Finding("too-fast", "warning", where, (joint.name,), *words)
     for trace in played.traces:
         fastest = float(trace.speeds.max())
         if fastest > TIP_SPEED:
             worst = frames[int(trace.speeds.argmax())]
-            yield Remark(
-                "warning", played.feature, (), f"'{trace.link}' goes {fastest:.3g} m/s after frame {worst}",
-                f"expected less than {TIP_SPEED:g} m/s", "lost frames, another unit or another joint order",
-            )  # fmt: skip
+            words = f"'{trace.link}' goes {fastest:.3g} m/s after frame {worst}"
+            expected = f"expected less than {TIP_SPEED:g} m/s"
+            consequence = "lost frames, another unit or another joint order"
+            yield Finding("tip-too-fast", "warning", where, (trace.link,), words, expected, consequence)

@@ -7,14 +7,17 @@ degrees and no percent; values that end at 100 where the limits lie elsewhere ar
 
 import math
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from morph_vla.checks.name_match import HAND, words
-from morph_vla.checks.playback import Played, Remark, some
+from morph_vla.checks.playback import Played, some
+from morph_vla.findings import Feature, Finding
 from morph_vla.robots.robot import ActionJoint
 
+Code = Literal["not-radians", "radians", "percent", "not-percent"]
 ROOM = 0.03
 """What a recording may leave its limits by, as a part of them: real joints are calibrated by hand."""
 FULL = (97.5, 100.5)
@@ -23,7 +26,7 @@ TURNS = 6 * math.pi
 """[rad] that a joint without limits seldom leaves either way in an episode"""
 
 
-def units(played: Played) -> Iterator[Remark]:
+def units(played: Played) -> Iterator[Finding]:
     """The turning joints that are no gripper, taken together: a dataset has one unit for them."""
     joints = played.robot.joints
     places = [j for j, joint in enumerate(joints) if not joint.is_gripper and joint.unit in _RULES]
@@ -37,7 +40,7 @@ def units(played: Played) -> Iterator[Remark]:
 
 def _not_radians(
     played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Radians are expected: angles beyond a turn that the limits do not allow are degrees or percent."""
     reach = np.abs(values).max(axis=0)
     outside = [
@@ -65,12 +68,12 @@ def _not_radians(
     grippers = [name for name in names if HAND & set(words(name))]
     if grippers:
         consequence += f"; '{grippers[0]}' is declared no gripper: say its two ends under gripper:"
-    yield Remark("warning", played.feature, names, found, "expected radians", consequence, "unit")
+    yield _unit("not-radians", played, names, found, "expected radians", consequence)
 
 
 def _not_degrees(
     played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Degrees are expected: tiny ones are radians; those that end at 100 whatever the limits are percent."""
     reach = np.abs(values).max(axis=0)
     names = tuple(joint.name for joint in turning)
@@ -82,12 +85,12 @@ def _not_degrees(
         off = _percent_off(turning, values)
         found = f"values that end at 100: {evidence}"
         consequence = f"they look like -100..100 of each joint's range, unit: percent; {off}"
-        yield Remark("warning", played.feature, names, found, "expected degrees", consequence, "unit")
+        yield _unit("percent", played, names, found, "expected degrees", consequence)
 
 
 def _not_percent(
     played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Percent is expected: beyond 100 there is none, and tiny ones are radians."""
     reach = np.abs(values).max(axis=0)
     if _like_radians(turning, values):
@@ -108,7 +111,7 @@ def _not_percent(
             if all(in_degrees)
             else "they are no percent of this robot's range, nor degrees within its limits"
         )
-        yield Remark("warning", played.feature, names, found, "expected -100..100", consequence, "unit")
+        yield _unit("not-percent", played, names, found, "expected -100..100", consequence)
 
 
 def _like_radians(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> bool:
@@ -118,11 +121,13 @@ def _like_radians(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) 
     return all(fits(joint, *ends(values[:, j] + _degrees_zero(joint))) for j, joint in enumerate(turning))
 
 
-def _radians(played: Played, names: tuple[str, ...], reach: Float[np.ndarray, "t"], unit: str) -> Remark:
-    return Remark(
-        "warning", played.feature, names, f"no turning joint leaves {reach.max():.3g} either way",
-        f"expected {unit}", "they look like radians: leave unit: out of the side file", "unit",
-    )  # fmt: skip
+def _radians(played: Played, names: tuple[str, ...], reach: Float[np.ndarray, "t"], unit: str) -> Finding:
+    words = f"no turning joint leaves {reach.max():.3g} either way", f"expected {unit}"
+    return _unit("radians", played, names, *words, "they look like radians: leave unit: out of the side file")
+
+
+def _unit(code: Code, played: Played, joints: tuple[str, ...], *words: str) -> Finding:
+    return Finding(code, "warning", Feature(played.feature), joints, *words)
 
 
 def _degrees_zero(joint: ActionJoint) -> float:
@@ -143,13 +148,12 @@ def _percent_evidence(turning: list[ActionJoint], values: Float[np.ndarray, "n t
             limit = math.degrees(joint.lower if sign < 0 else joint.upper)
             if not FULL[0] <= sign * end <= FULL[1] or joint.type == "continuous":
                 continue
-            said = f"'{joint.name}' ends at {end:.4g}, its limit is {limit:.4g} degrees"
+            text = f"'{joint.name}' ends at {end:.4g}, its limit is {limit:.4g} degrees"
             if sign * end > sign * limit + 0.5:
-                beyond.append(said)
+                beyond.append(text)
             elif sign * limit > FULL[1] + 1:
-                short.append(said)
-    told = beyond + short
-    return "; ".join(told[:3]) if beyond or len(short) > 1 else ""
+                short.append(text)
+    return "; ".join([*beyond, *short][:3]) if beyond or len(short) > 1 else ""
 
 
 def _percent_off(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> str:

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.checks.dataset import Problem
+from morph_vla.checks.dataset import problem
 from morph_vla.data import stats
 from morph_vla.data.layout import Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.cache import cache_folder
+from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
@@ -20,13 +21,13 @@ from morph_vla.weights import remote
 from morph_vla.weights.inspect import inspect
 
 
-def check(recipe: Recipe) -> Iterator[Problem]:
+def check(recipe: Recipe) -> Iterator[Finding]:
     """Weights and tokenizer that are not there, or do not fit the model."""
     yield from _tokenizer(recipe)
     yield from _weights(recipe)
 
 
-def _weights(recipe: Recipe) -> Iterator[Problem]:
+def _weights(recipe: Recipe) -> Iterator[Finding]:
     text = recipe.weights
     if not text:
         return
@@ -34,19 +35,19 @@ def _weights(recipe: Recipe) -> Iterator[Problem]:
     source = (os.environ.get(variable) or remote.NAMES[text]) if text in remote.NAMES else text
     kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
     if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
-        yield Problem("note", "weights", f"{source} is not on this machine", "training fetches it first")
+        words = f"{source} is not on this machine", "training fetches it first"
+        yield problem("weights-not-here", "note", "weights", *words)
         return
     try:
-        found = inspect(kept if source.startswith("gs://") else source, recipe.model)
+        inspection = inspect(kept if source.startswith("gs://") else source, recipe.model)
     except MorphVlaError as error:
-        yield Problem(
-            "error", "weights", str(error), "name a checkpoint, or leave weights empty to train anew"
-        )
+        remedy = "name a checkpoint, or leave weights empty to train anew"
+        yield problem("weights", "error", "weights", str(error), remedy)
         return
-    for problem in found.problems[:5]:
-        more = f" (and {len(found.problems) - 5} more)" if len(found.problems) > 5 else ""
-        remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
-        yield Problem("error", "weights", f"{source}: {problem}", remedy)
+    for number, misfit in enumerate(inspection.problems[:5]):
+        more = f" (and {len(inspection.problems) - 5} more)" if len(inspection.problems) > 5 else ""
+        words = f"{source}: {misfit}", f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
+        yield problem("weights", "error", "weights", *words, subject=(str(number),))
 
 
 def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
@@ -63,21 +64,23 @@ def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
     return tokenizers.load(name)
 
 
-def _tokenizer(recipe: Recipe) -> Iterator[Problem]:
+def _tokenizer(recipe: Recipe) -> Iterator[Finding]:
     try:
-        found = local_tokenizer(recipe)
-        if found is None:
+        tokenizer = local_tokenizer(recipe)
+        if tokenizer is None:
             remedy = "training fetches it first; the length of the prompts was not checked"
-            yield Problem("note", "tokenizer", f"{recipe.tokenizer} is not on this machine", remedy)
+            text = f"{recipe.tokenizer} is not on this machine"
+            yield problem("tokenizer-not-here", "note", "tokenizer", text, remedy)
         else:
-            tokenizers.check_vocab(found, recipe.model.vocab)
+            tokenizers.check_vocab(tokenizer, recipe.model.vocab)
     except MorphVlaError as error:
-        yield Problem("error", "tokenizer", str(error), "name its file, or 'bytes' for a small model")
+        remedy = "name its file, or 'bytes' for a small model"
+        yield problem("tokenizer", "error", "tokenizer", str(error), remedy)
 
 
 def prompts(
     recipe: Recipe, where: str, state: Float[np.ndarray, "n s"], rows: Rows, tasks: Mapping[int, str]
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Tasks whose longest prompt does not fit into model.max_tokens, and loses what stands at its end."""
     try:
         tokenizer = local_tokenizer(recipe)
@@ -93,10 +96,10 @@ def prompts(
     letters = np.where(bins < 0, 2, np.where(bins > 99, 3, np.where(bins > 9, 2, 1))).sum(axis=1)
     longer: list[tuple[int, int, str]] = []
     for index, task in tasks.items():
-        own = np.flatnonzero((rows.task == index) & finite)
-        if not len(own):
+        of_task = np.flatnonzero((rows.task == index) & finite)
+        if not len(of_task):
             continue
-        row = int(own[np.argmax(letters[own])])
+        row = int(of_task[np.argmax(letters[of_task])])
         count = len(tokenizer.encode(prompt_text(task, normal[row])))
         if count > recipe.model.max_tokens:
             longer.append((count, row, task))
@@ -104,7 +107,7 @@ def prompts(
         count, row, task = max(longer)
         more = f" (and those of {len(longer) - 1} more tasks are too long)" if len(longer) > 1 else ""
         takes = f"takes {count} tokens, the model {recipe.model.max_tokens}{more}"
-        found = f"the prompt of task '{task[:60]}' {takes}"
+        text = f"the prompt of task '{task[:60]}' {takes}"
         remedy = "the state at its end would be cut: raise model.max_tokens, or shorten the task"
         place = int(rows.episode[row]), int(rows.frame[row])
-        yield Problem("error", where, found, remedy, *place)
+        yield problem("long-prompt", "error", where, text, remedy, *place)

@@ -6,10 +6,11 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.checks import playback, playback_rules
-from morph_vla.checks.dataset import Problem, Severity
+from morph_vla.checks.dataset import problem
 from morph_vla.data.actions import Kind
 from morph_vla.data.layout import Rows
 from morph_vla.data.stats import MIN_SPAN
+from morph_vla.findings import Feature, Finding, Severity, Source
 from morph_vla.robots.robot import Robot
 from morph_vla.training.statistics import Degenerate
 
@@ -27,44 +28,44 @@ def played(
     rows: Rows,
     fps: float,
     kind: Kind,
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Some episodes on the robot's joints: names, order, units, signs, limits, grippers, rate.
 
     What is said of several episodes is said once, with the first of them.
     """
     indices = np.unique(rows.episode)
     chosen = indices[np.linspace(0, len(indices) - 1, min(PLAYED, len(indices))).round().astype(int)]
-    said: dict[tuple[object, ...], tuple[playback.Remark, list[int]]] = {}
+    told: dict[tuple[object, ...], tuple[Finding, list[int]]] = {}
     for index in chosen.tolist():
         here = rows.episode == index
-        pieces, remarks = [], []
+        pieces, findings = [], []
         for feature, values in (("action", action), ("observation.state", state)):
-            one, more = playback.play(robot, feature, values[here], names[feature], fps)
-            pieces += [one] if one is not None else []
-            remarks += more
-        remarks += playback_rules.judge(robot, pieces, fps, None)
-        for remark in playback.merged(remarks):
-            told = remark.severity, remark.feature, remark.joints, remark.expected, remark.short
-            said.setdefault(told, (remark, []))[1].append(index)
-    for remark, episodes in said.values():
-        if remark.short == "not finite":  # it is said of the whole dataset
+            piece, on_names = playback.play(robot, feature, values[here], names[feature], fps)
+            pieces += [piece] if piece is not None else []
+            findings += on_names
+        findings += playback_rules.judge(robot, pieces, fps, None)
+        for finding in playback.merged(findings):
+            told.setdefault(finding.identity, (finding, []))[1].append(index)
+    width_told = action.shape[1] != len(robot.joints)  # by the caller, as an error
+    for finding, episodes in told.values():
+        if finding.code == "not-finite":  # it is said of the whole dataset
             continue
         several = f" (in {len(episodes)} of {len(chosen)} episodes played)" if len(chosen) > 1 else ""
-        feature = f"{remark.feature}: " if remark.feature else ""
-        text = f"{feature}{remark.found}, {remark.expected}{several if remark.joints else ''}"
-        place = episodes[0] if remark.joints else None
-        width_told = action.shape[1] != len(robot.joints) and " values for " in remark.found
-        severity = "note" if width_told else _severity(remark, kind)  # its error is said by the caller
-        yield Problem(severity, where, text, remark.consequence, place)
+        feature = f"{finding.where}: " if finding.where != Feature() else ""
+        text = f"{feature}{finding.found}, {finding.expected}{several if finding.subject else ''}"
+        place = Source(where, episodes[0] if finding.subject else None)
+        about_width = width_told and finding.code in ("values-left-over", "wrong-width")
+        severity = "note" if about_width else _severity(finding, kind)
+        subject = (str(finding.where), *finding.subject)
+        yield Finding(finding.code, severity, place, subject, text, "", finding.consequence)
 
 
-def _severity(remark: playback.Remark, kind: Kind) -> Severity:
-    """As the remark's, where training agrees: it goes by place, and needs no state that is like an action."""
-    if remark.short == "order" and remark.found.startswith("the names are in another order"):
+def _severity(finding: Finding, kind: Kind) -> Severity:
+    """As it is, where training agrees: it goes by place, and needs no state that is like an action."""
+    if finding.code == "names-in-another-order":
         return "error"
-    if remark.severity == "error" and remark.feature == "observation.state" and kind == "absolute":
-        return "note"
-    return "error" if remark.severity == "error" else "warning" if remark.severity == "warning" else "note"
+    of_state = finding.where == Feature("observation.state")
+    return "note" if finding.severity == "error" and of_state and kind == "absolute" else finding.severity
 
 
 def kinds(
@@ -75,7 +76,7 @@ def kinds(
     state: Float[np.ndarray, "n s"],
     rows: Rows,
     fps: float,
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Actions that look like differences or velocities where absolute targets are expected.
 
     Rule: of the joints that move, those whose actions lie four times nearer to the state's own steps (or
@@ -88,16 +89,17 @@ def kinds(
     inside = (np.diff(rows.episode) == 0) & finite[:-1] & finite[1:]
     if not inside.any() or not arm.any():
         return
-    now, step, told = state[:-1][inside], np.diff(state, axis=0)[inside], action[:-1][inside]
-    absolute = np.median(np.abs(told - now), axis=0)
+    now, step, target = state[:-1][inside], np.diff(state, axis=0)[inside], action[:-1][inside]
+    absolute = np.median(np.abs(target - now), axis=0)
     moving = arm & (np.ptp(now, axis=0) > MOVES) & (absolute > MOVES)
     readings = {"differences from the state": step, "velocities": step * fps}
     for called, reading in readings.items():
-        nearer = np.median(np.abs(told - reading), axis=0) < NEARER * absolute
+        nearer = np.median(np.abs(target - reading), axis=0) < NEARER * absolute
         if moving.any() and nearer[moving].mean() > 0.5:
             text = f"the recorded actions look like {called}, and {kind} ones are learnt of absolute targets"
             remedy = "name the key that holds targets with `action`, or the state's with `action: [...]`"
-            yield Problem("warning" if kind == "absolute" else "error", where, text, remedy)
+            severity = "warning" if kind == "absolute" else "error"
+            yield problem("not-absolute", severity, where, text, remedy)
             return
 
 
@@ -108,7 +110,7 @@ def still(
     action: Float[np.ndarray, "n a"],
     state: Float[np.ndarray, "n s"],
     degenerate: Degenerate,
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Values that hardly move over the whole dataset: widened before they are normalised, or refused."""
     for feature, values in (("action", action), ("observation.state", state)):
         finite = values[np.isfinite(values).all(axis=1)]
@@ -124,4 +126,5 @@ def still(
             remedy = f"q99 - q01 is below {MIN_SPAN:g} and is widened to that (data.degenerate)"
             if degenerate == "refuse":
                 remedy = f"q99 - q01 is below {MIN_SPAN:g}, and data.degenerate is refuse; widen would train"
-            yield Problem("error" if degenerate == "refuse" else "warning", where, text, remedy)
+            severity = "error" if degenerate == "refuse" else "warning"
+            yield problem("narrow", severity, where, text, remedy, subject=(feature,))

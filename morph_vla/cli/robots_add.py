@@ -2,17 +2,15 @@
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from morph_vla import robots
 from morph_vla.cli.common import print_json
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, template
-from morph_vla.robots.judgement import errors, judge
+from morph_vla.robots.examine import examine
 from morph_vla.robots.robot import Robot
 
 
@@ -33,15 +31,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Check, copy, and print what to put into a side file; 1, and nothing copied, on errors."""
     source: Path = arguments.file.expanduser()
     _refuse(source)
-    urdf = robots.read(source)
-    findings = judge(urdf)
-    problems = errors(findings)
+    examination = examine(source, arguments.joints)
+    problems = examination.urdf_errors
     if problems:
         for finding in problems:
             print(finding)
         print(f"\nnothing was copied: {len(problems)} error{'s' * (len(problems) > 1)} in {source.name}")
         return 1
-    robot = robots.load(source, joints=arguments.joints)
+    robot = examination.loaded()
     folder = arguments.to.expanduser() if arguments.to else user_folder()
     target = folder / f"{arguments.name or source.stem}.urdf"
     if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
@@ -52,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     written = [_copy(source.read_bytes(), target)]
     if side or arguments.write_side or arguments.joints:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
-    _say(arguments, robot, findings, target, text, [path for path in written if path])
+    _say(arguments, robot, target, text, [path for path in written if path])
     return 0
 
 
@@ -89,14 +86,7 @@ def _copy(data: bytes, target: Path) -> Path | None:
     return target
 
 
-def _say(
-    arguments: argparse.Namespace,
-    robot: Robot,
-    findings: Sequence[robots.Finding],
-    target: Path,
-    text: str,
-    written: list[Path],
-) -> None:
+def _say(arguments: argparse.Namespace, robot: Robot, target: Path, text: str, written: list[Path]) -> None:
     beside = target.with_suffix(".yaml")
     if arguments.json:
         print_json(
@@ -105,12 +95,12 @@ def _say(
                 "urdf": str(target),
                 "written": [str(path) for path in written],
                 "joints": list(robot.names),
-                "findings": to_plain(findings),
+                "findings": to_plain(robot.findings),
                 "side_file": text,
             }
         )
         return
-    for finding in findings:
+    for finding in robot.findings:
         if finding.severity == "warning":
             print(finding)
     for path in written:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,32 @@ from morph_vla.cli.common import add_json, print_json, print_table
 from morph_vla.errors import MissingExtraError, MorphVlaError
 
 if TYPE_CHECKING:
-    from morph_vla.checks.playback import Played, Remark
+    from morph_vla.checks.playback import Played
     from morph_vla.data.values import Episode
+    from morph_vla.findings import Finding
     from morph_vla.robots.examine import Examination
     from morph_vla.robots.robot import Robot
 
+SHORT = {
+    "not-finite": "not finite",
+    "names-in-another-order": "order",
+    "names-nearer-to-others": "order",
+    "names-unlike": "name",
+    "a-little-beyond": "beyond its limits",
+    "leaves-limits": "leaves its limits",
+    "never-moves": "never moves",
+    "one-of-two-moves": "one of two moves",
+    "too-fast": "too fast",
+    "not-radians": "unit",
+    "radians": "unit",
+    "percent": "unit",
+    "not-percent": "unit",
+    "gripper-unit": "unit",
+    "gripper-beyond": "beyond its ends",
+    "gripper-inverted": "inverted?",
+    "never-closed": "never closed",
+}
+"""A word or two for the table, by the code of a finding"""
 EXAMPLES = """
   morph-vla robots check ./my_arm.urdf
   morph-vla robots check so101 --episode ~/datasets/lift:7 --output path.png
@@ -53,19 +75,19 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     if not arguments.episode and (arguments.features or arguments.output):
         raise MorphVlaError("--feature and --output go with --episode")
-    found = examine(_file(arguments.robot, arguments.folders), arguments.joints)
+    examination = examine(_file(arguments.robot, arguments.folders), arguments.joints)
     episode = None
-    if arguments.episode and found.usable:
-        episode = _episode(found, arguments)
+    if arguments.episode and examination.robot is not None:
+        episode = _episode(examination.robot, arguments)
     if arguments.json:
-        print_json({**_plain(found), "episode": episode and episode["plain"]})
+        print_json({**_plain(examination), "episode": episode and episode["plain"]})
     else:
-        _print(found)
+        _print(examination)
         if episode:
             _print_episode(episode)
         elif arguments.episode:
             print("\nthe episode was not played: the robot has errors")
-    failed = not found.usable or bool(episode and episode["plain"]["errors"])
+    failed = not examination.usable or bool(episode and episode["plain"]["errors"])
     return 1 if failed else 0
 
 
@@ -83,40 +105,38 @@ def _file(name: str, folders: list[str]) -> Path:
 # -------------------------------------------------------------------------------------------- the robot
 
 
-def _plain(found: "Examination") -> dict[str, Any]:
+def _plain(examination: "Examination") -> dict[str, Any]:
     from morph_vla.files.plain import to_plain
     from morph_vla.robots.choose import limbs
 
+    urdf, action = examination.urdf, examination.action
     return {
-        "file": str(found.path),
-        "usable": found.usable,
-        "joints": len(found.urdf.joints),
-        "movable": len(found.urdf.actuated),
-        "mimic": len(found.urdf.mimicking),
-        "action_joints": list(found.action),
-        "side_file": None if found.side_path is None else str(found.side_path),
-        "side_problems": list(found.side_problems),
-        "findings": to_plain(found.findings),
-        "limbs": [list(limb) for limb in limbs(found.urdf, found.action)] if found.advice else None,
-        **found.counts,
+        "file": str(examination.path),
+        "usable": examination.usable,
+        "joints": len(urdf.joints),
+        "movable": len(urdf.actuated),
+        "mimic": len(urdf.mimicking),
+        "action_joints": list(action),
+        "side_file": None if examination.side_path is None else str(examination.side_path),
+        "findings": to_plain(examination.findings),
+        "limbs": [list(limb) for limb in limbs(urdf, action)] if examination.advice else None,
+        **examination.counts,
     }
 
 
-def _print(found: "Examination") -> None:
-    for finding in found.findings:
+def _print(examination: "Examination") -> None:
+    for finding in examination.findings:
         print(finding)
-    for problem in found.side_problems:
-        print(f"{problem} (error: the side file cannot be used)")
-    if found.findings or found.side_problems:
+    if examination.findings:
         print()
-    if found.advice:
-        print(f"{found.advice}\n")
-    side = f"side file {found.side_path.name}" if found.side_path else "no side file"
-    urdf = found.urdf
+    if examination.advice:
+        print(f"{examination.advice}\n")
+    side = f"side file {examination.side_path.name}" if examination.side_path else "no side file"
+    urdf = examination.urdf
     print(
-        f"{found.path}, {side}: {count(len(urdf.joints), 'joint')}, {len(urdf.actuated)} movable,"
-        f" {len(urdf.mimicking)} mimic, {count(len(found.action), 'action joint')};"
-        f" {', '.join(count(number, noun[:-1]) for noun, number in found.counts.items())}"
+        f"{examination.path}, {side}: {count(len(urdf.joints), 'joint')}, {len(urdf.actuated)} movable,"
+        f" {len(urdf.mimicking)} mimic, {count(len(examination.action), 'action joint')};"
+        f" {', '.join(count(number, noun[:-1]) for noun, number in examination.counts.items())}"
     )
 
 
@@ -141,29 +161,26 @@ def split(text: str) -> tuple[Path, int]:
     return whole, 0
 
 
-def _episode(found: "Examination", arguments: argparse.Namespace) -> dict[str, Any]:
+def _episode(robot: "Robot", arguments: argparse.Namespace) -> dict[str, Any]:
     from morph_vla.checks import playback, playback_rules
 
-    robot = found.robot
-    assert robot is not None
     folder, index = split(arguments.episode)
     episode = _read(robot, folder, index, arguments.features)
     played: list[Played] = []
-    remarks: list[Remark] = []
+    findings: list[Finding] = []
     for feature, array in episode.values.items():
-        one, said = playback.play(robot, feature, array, episode.names[feature], episode.fps)
-        played += [one] if one is not None else []
-        remarks += said
-    remarks += playback_rules.judge(robot, played, episode.fps, episode.timestamps)
-    remarks = playback.merged(remarks)
+        piece, on_names = playback.play(robot, feature, array, episode.names[feature], episode.fps)
+        played += [piece] if piece is not None else []
+        findings += on_names
+    findings += playback_rules.judge(robot, played, episode.fps, episode.timestamps)
+    merged = playback.merged(findings)
     default = Path(f"{robot.name}_{folder.resolve().name}_{index}.png")
     picture, why_not = _draw(played, arguments.output or default) if played else (None, None)
     return {
         "played": played,
-        "remarks": remarks,
-        "episode": episode,
+        "findings": merged,
         "why_not": why_not,
-        "plain": _episode_plain(episode, played, remarks, picture),
+        "plain": _episode_plain(episode, played, merged, picture),
     }
 
 
@@ -190,11 +207,11 @@ def _draw(played: list["Played"], output: Path) -> tuple[Path | None, str | None
 
 
 def _episode_plain(
-    episode: "Episode", played: list["Played"], remarks: list["Remark"], picture: Path | None
+    episode: "Episode", played: list["Played"], findings: Sequence["Finding"], picture: Path | None
 ) -> dict[str, Any]:
     from morph_vla.files.plain import to_plain
+    from morph_vla.findings import counts
 
-    severities = [remark.severity for remark in remarks]
     return {
         "dataset": str(episode.root),
         "index": episode.index,
@@ -202,40 +219,40 @@ def _episode_plain(
         "robot_type": episode.robot_type,
         "fps": episode.fps,
         "frames": episode.frames,
-        "features": {one.feature: {"joints": _rows(one, remarks), "paths": _paths(one)} for one in played},
-        "findings": to_plain(remarks),
-        "errors": severities.count("error"),
-        "warnings": severities.count("warning"),
-        "notes": severities.count("note"),
+        "features": {
+            piece.feature: {"joints": _rows(piece, findings), "paths": _paths(piece)} for piece in played
+        },
+        "findings": to_plain(findings),
+        **counts(findings),
         "picture": None if picture is None else str(picture),
     }
 
 
-def _rows(one: "Played", remarks: list["Remark"]) -> list[dict[str, Any]]:
+def _rows(played: "Played", findings: Sequence["Finding"]) -> list[dict[str, Any]]:
     from morph_vla.checks.playback_grippers import mostly
 
     rows = []
-    for j, joint in enumerate(one.robot.joints):
-        values, native = one.values[one.finite, j], one.native[one.finite, j]
-        about = [remark.short for remark in remarks if joint.name in remark.joints and remark.short]
+    for j, joint in enumerate(played.robot.joints):
+        values, native = played.values[played.finite, j], played.native[played.finite, j]
+        about = [SHORT[f.code] for f in findings if joint.name in f.subject and f.code in SHORT]
         rows.append(
             {
                 "joint": joint.name,
-                "name": one.names[j] if one.names else None,
-                "column": (one.match.columns or ())[j],
+                "name": played.names[j] if played.names else None,
+                "column": (played.match.columns or ())[j],
                 "dataset": [float(values.min()), float(values.max())],
                 "unit": joint.unit,
                 "native": [float(native.min()), float(native.max())],
                 "limits": [joint.lower, joint.upper],
-                "share": one.share(j),
-                "mostly_open": mostly(one, j) if joint.is_gripper else None,
+                "share": played.share(j),
+                "mostly_open": mostly(played, j) if joint.is_gripper else None,
                 "remarks": list(dict.fromkeys(about)),
             }
         )
     return rows
 
 
-def _paths(one: "Played") -> list[dict[str, Any]]:
+def _paths(played: "Played") -> list[dict[str, Any]]:
     return [
         {
             "link": trace.link,
@@ -245,12 +262,12 @@ def _paths(one: "Played") -> list[dict[str, Any]]:
             "start": trace.points[0].tolist(),
             "end": trace.points[-1].tolist(),
         }
-        for trace in one.traces
+        for trace in played.traces
     ]
 
 
-def _print_episode(found: dict[str, Any]) -> None:
-    plain = found["plain"]
+def _print_episode(episode: dict[str, Any]) -> None:
+    plain = episode["plain"]
     recorded = f", recorded on '{plain['robot_type']}'" if plain["robot_type"] else ""
     size = f"{count(plain['frames'], 'frame')} at {plain['fps']:g} Hz"
     print(f"\nepisode {plain['index']} of {plain['dataset']}: LeRobot {plain['version']}, {size}{recorded}")
@@ -265,14 +282,14 @@ def _print_episode(found: dict[str, Any]) -> None:
         if len(content["paths"]) > 8:
             print(f"and {len(content['paths']) - 8} more paths (--json has them)")
     print()
-    for remark in found["remarks"]:
-        print(remark)
-    if found["remarks"]:
+    for finding in episode["findings"]:
+        print(finding)
+    if episode["findings"]:
         print()
     print("native values and limits in rad (turning) or m (sliding); paths in the frame of the root")
     print(", ".join(count(plain[key], key[:-1]) for key in ("errors", "warnings", "notes")))
-    if plain["picture"] or found["why_not"]:
-        print(plain["picture"] or found["why_not"])
+    if plain["picture"] or episode["why_not"]:
+        print(plain["picture"] or episode["why_not"])
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

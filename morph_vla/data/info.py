@@ -3,6 +3,7 @@
 A dataset is somebody else's files: what is read is bounded, and paths in it cannot lead out of it.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -58,20 +59,20 @@ def fps_of(root: Path, info: Mapping[str, Any]) -> float:
     return float(fps)
 
 
-def names_of(found: Any) -> tuple[str, ...]:
+def names_of(names: Any) -> tuple[str, ...]:
     """The names of a feature's values, () for none.
 
     They come flat, as a list within a list (Unitree's converter), or under a word (LeRobot v2.0).
     """
-    while isinstance(found, dict) and len(found) == 1:
-        found = next(iter(found.values()))
-    if isinstance(found, dict):  # name -> place
-        found = list(found)
-    while isinstance(found, list) and len(found) == 1 and isinstance(found[0], list):
-        found = found[0]
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+    while isinstance(names, dict) and len(names) == 1:
+        names = next(iter(names.values()))
+    if isinstance(names, dict):  # name -> place
+        names = list(names)
+    while isinstance(names, list) and len(names) == 1 and isinstance(names[0], list):
+        names = names[0]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(found)
+    return tuple(names)
 
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d{1,2})d)?\}")
@@ -99,10 +100,4 @@ def expand(root: Path, template: Any, fields: Mapping[str, int]) -> Path:
 
 def listed(folder: Path, pattern: str = "*") -> list[Path]:
     """What a folder holds by this pattern, sorted, at most MAX_FILES."""
-    found: list[Path] = []
-    if folder.is_dir():
-        for path in folder.glob(pattern):
-            found.append(path)
-            if len(found) >= MAX_FILES:
-                break
-    return sorted(found)
+    return sorted(itertools.islice(folder.glob(pattern), MAX_FILES)) if folder.is_dir() else []

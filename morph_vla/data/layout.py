@@ -21,6 +21,7 @@ from morph_vla.data import tables
 from morph_vla.errors import MorphVlaError, nearest
 
 IMAGES = "observation.images."
+COLOURS = (1, 3, 4)  # grey, red green blue, and with alpha
 MAX_META = 1 << 30  # bytes of one file of lines in meta
 
 
@@ -97,13 +98,27 @@ class Layout:
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Camera -> (height, width) [pixels] of its frames as they were recorded, where info.json says."""
         keys = keys_of(self.features, "video", "image")
-        found = {camera_of(key, self.features): _size_of(self.features[key]) for key in keys}
-        return {camera: size for camera, size in found.items() if size is not None}
+        sizes = {camera_of(key, self.features): size_of(self.features[key]) for key in keys}
+        return {camera: size for camera, size in sizes.items() if size is not None}
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The parquet files that hold values, in the order of the episodes."""
         return tuple(dict.fromkeys(entry.data for entry in self.episodes))
+
+    def entry(self, index: int) -> Entry:
+        """What is known of an episode. Raises MorphVlaError for one that is not there."""
+        indices = [entry.index for entry in self.episodes]
+        if index not in indices:
+            have = f"{min(indices)} to {max(indices)}" if indices else "none"
+            raise MorphVlaError(f"{self.root}: no episode {index}; its episodes are {have}")
+        return self.episodes[indices.index(index)]
+
+    def no_feature(self, name: str) -> str:
+        """The sentence on a feature that is not there: the nearest one, else what there is."""
+        names = [f"'{known}'" for known in self.features]
+        some = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])]) or "none"
+        return f"no feature '{name}'{nearest(name, self.features) or f' (there are {some})'}"
 
     def key_of(self, camera: str) -> str:
         """The feature that a camera's name stands for."""
@@ -112,10 +127,10 @@ class Layout:
 
     def names(self, features: Sequence[str]) -> tuple[str, ...]:
         """The names of the values of several features joined; () where one has none."""
-        found = [info_file.names_of(self.features[name].get("names")) for name in features]
+        parts = [info_file.names_of(self.features[name].get("names")) for name in features]
         widths = [width_of(self.features[name]) for name in features]
-        fit = all(len(names) == width for names, width in zip(found, widths, strict=True))
-        return tuple(name for names in found for name in names) if fit else ()
+        fit = all(len(names) == width for names, width in zip(parts, widths, strict=True))
+        return tuple(name for names in parts for name in names) if fit else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,19 +165,23 @@ def read(root: Path | str) -> Layout:
     return Layout(root, version, info, fps, str(info.get("robot_type") or ""), by_index, tasks)
 
 
-def rows(layout: Layout, features: Sequence[str], path: Path, dtype: Any = np.float64) -> Rows:
+def rows(
+    layout: Layout, features: Sequence[str], path: Path, dtype: Any = np.float64, index: int | None = None
+) -> Rows:
     """The rows of one of the layout's files, in the order of the file; `dtype` is that of the values.
 
-    Raises MorphVlaError, in one sentence with the file, for one that is missing or cut, lacks a feature (the
-    nearest is named), or holds something else than numbers.
+    With `index`, those of that episode alone; the others of its file are not kept in memory.
+
+    Raises MorphVlaError, in one sentence with the file, for one that is missing or truncated, lacks a feature
+    (the nearest is named), or holds something else than numbers.
     """
     for name in features:
         if name not in layout.features:
-            raise MorphVlaError(f"{layout.root}: no feature '{name}'{nearest(name, layout.features)}")
+            raise MorphVlaError(f"{layout.root}: {layout.no_feature(name)}")
     if not path.is_file():
         raise MorphVlaError(f"{path}: the file is missing")
     wanted = [*features, "episode_index", "frame_index", "timestamp", "task_index"]
-    table = tables.table_of(path, wanted, [*features, "episode_index"], many=True)
+    table = tables.table_of(path, wanted, [*features, "episode_index"], index)
     episode = tables.whole(path, table, "episode_index").astype(np.int64)
     there = table.column_names
     if "frame_index" in there:
@@ -201,17 +220,17 @@ def joined(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def chosen(found: Rows, kept: Bool[np.ndarray, "n"]) -> Rows:
+def chosen(rows: Rows, kept: Bool[np.ndarray, "n"]) -> Rows:
     """Some of the rows."""
     return Rows(
-        found.files,
-        found.file_of[kept],
-        found.number[kept],
-        {name: value[kept] for name, value in found.values.items()},
-        found.episode[kept],
-        found.frame[kept],
-        None if found.timestamp is None else found.timestamp[kept],
-        None if found.task is None else found.task[kept],
+        rows.files,
+        rows.file_of[kept],
+        rows.number[kept],
+        {name: value[kept] for name, value in rows.values.items()},
+        rows.episode[kept],
+        rows.frame[kept],
+        None if rows.timestamp is None else rows.timestamp[kept],
+        None if rows.task is None else rows.task[kept],
     )
 
 
@@ -226,8 +245,8 @@ def all_rows(layout: Layout, features: Sequence[str], dtype: Any = np.float64) -
     for name in features:
         widths = {part.values[name].shape[1]: path for path, part in read.items() if len(part.episode)}
         if len(widths) > 1:
-            (one, here), (two, there) = list(widths.items())[:2]
-            raise MorphVlaError(f"{here}: '{name}' has {one} values, and {two} in {there.name}")
+            (first, here), (second, there) = list(widths.items())[:2]
+            raise MorphVlaError(f"{here}: '{name}' has {first} values, and {second} in {there.name}")
     return joined(parts)
 
 
@@ -239,28 +258,33 @@ def width_of(feature: Mapping[str, Any]) -> int | None:
     return int(np.prod(shape)) if shape else 1
 
 
-def _size_of(feature: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(height, width) of a camera's feature, by the names of its axes, or by where its 3 channels stand."""
+def size_of(feature: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(height, width) [pixels] of a camera's feature by info.json; None where it does not say.
+
+    By the names of its axes; without names the colours' axis is the one of 1, 3 or 4, and the last of two.
+    """
     shape, names = feature.get("shape"), feature.get("names")
-    if not isinstance(shape, list | tuple) or len(shape) != 3:
+    if not isinstance(shape, list | tuple) or len(shape) != 3 or not all(isinstance(n, int) for n in shape):
         return None
-    sides = [int(size) for size in shape]
-    if isinstance(names, list | tuple) and {"height", "width"} <= set(names) and len(names) == 3:
-        return sides[list(names).index("height")], sides[list(names).index("width")]
-    return (sides[1], sides[2]) if sides[0] == 3 else (sides[0], sides[1])
+    colours_first = shape[0] in COLOURS and shape[2] not in COLOURS
+    if isinstance(names, list | tuple) and len(names) == 3 and all(isinstance(name, str) for name in names):
+        if {"height", "width"} <= set(names):
+            return shape[names.index("height")], shape[names.index("width")]
+        colours_first = names[0].startswith("c")
+    return (shape[1], shape[2]) if colours_first else (shape[0], shape[1])
 
 
 # ---------------------------------------------------------------------------------------------------- v3.0
 
 
 def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
-    found = info_file.listed(root / "meta" / "episodes", "*/*.parquet")
-    if not found:
+    paths = info_file.listed(root / "meta" / "episodes", "*/*.parquet")
+    if not paths:
         raise MorphVlaError(f"{root}: v3.0 without the table of its episodes (meta/episodes is missing)")
     data = info.get("data_path", "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet")
     video = info.get("video_path") or "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
     keys = keys_of(info["features"], "video")
-    for path in found:
+    for path in paths:
         needed = ["episode_index", "data/chunk_index", "data/file_index"]
         of_videos = [
             f"videos/{key}/{column}"
@@ -345,7 +369,7 @@ def lines_of(path: Path) -> list[dict[str, Any]] | None:
         return None
     if path.stat().st_size > MAX_META:
         raise MorphVlaError(f"{path}: larger than {MAX_META >> 20} MiB")
-    found = []
+    values = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         if not line.strip():
             continue
@@ -355,8 +379,8 @@ def lines_of(path: Path) -> list[dict[str, Any]] | None:
             raise MorphVlaError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(value, dict):
             raise MorphVlaError(f"{path}:{number}: expected an object")
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _video_path(root: Path, template: Any, key: str, **fields: int) -> Path:

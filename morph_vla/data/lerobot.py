@@ -82,11 +82,8 @@ def read(
     found = layouts.read(versions.located(name, say))
     if say:
         say(f"{found.root}: LeRobot {found.version}, {len(found.episodes)} episodes at {found.fps:g} Hz")
-    known = {entry.index for entry in found.episodes}
     for index in episodes:
-        if index not in known:
-            have = f"{min(known)} to {max(known)}" if known else "none"
-            raise MorphVlaError(f"{found.root}: no episode {index}; its episodes are {have}")
+        found.entry(index)
     episodes = chosen(found, episodes, share)
     ready = versions.ready(found, say, episodes)
     keys = tuple(dict.fromkeys((*state, *action)))

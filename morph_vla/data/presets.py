@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from morph_vla.data.actions import Kind
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
-from morph_vla.robots.robot import Robot, build
+from morph_vla.robots.robot import Robot, with_side
 
 Unit = Literal["robot", "radians", "degrees", "percent"]
 Recorded = Literal["targets", "steps"]
@@ -96,7 +96,7 @@ def as_recorded(robot: Robot, unit: Unit, gripper: tuple[float, ...]) -> Robot:
         side = dataclasses.replace(
             side, gripper=tuple(dataclasses.replace(one, **ends) for one in side.grippers.values())
         )
-    told = build(robot.urdf, side, robot.urdf_path)
+    told = with_side(robot, side)
     same = [(joint.scale, joint.zero) for joint in told.joints] == [(j.scale, j.zero) for j in robot.joints]
     return robot if same else told
 

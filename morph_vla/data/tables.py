@@ -46,13 +46,8 @@ def groups(file: Any, columns: Sequence[str], path: Path) -> Iterator[Any]:
             raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error
 
 
-def table_of(
-    path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None, many: bool = False
-) -> Any:
-    """The columns that are there; with `episode`, only its rows. Raises for one that is needed and is not.
-
-    `many`: the file may hold many episodes, and so more rows than one has.
-    """
+def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None) -> Any:
+    """The columns that are there; with `episode`, only its rows. Raises for one that is needed and is not."""
     arrow = require("pyarrow", "lerobot")
     compute = require("pyarrow.compute", "lerobot")
     file = open_file(path)
@@ -66,8 +61,8 @@ def table_of(
         if episode is not None:
             kept = part.filter(compute.equal(part.column("episode_index"), episode))
         rows += kept.num_rows
-        if rows > (MAX_ROWS if many else MAX_FRAMES):
-            limit, of = (MAX_ROWS, "in one file") if many else (MAX_FRAMES, "for one episode")
+        limit, of = (MAX_ROWS, "in one file") if episode is None else (MAX_FRAMES, "for one episode")
+        if rows > limit:
             raise MorphVlaError(f"{path}: more than {limit} rows {of}")
         parts.append(kept)
     if not parts:

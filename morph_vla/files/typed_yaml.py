@@ -15,12 +15,14 @@ from typing import Annotated, Any, TypeVar, Union
 
 import yaml
 
-from morph_vla.errors import ConfigError, MorphVlaError, nearest
+from morph_vla.errors import ConfigError, nearest
+from morph_vla.findings import Finding, Line
 
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20  # a recipe is a page; a megabyte of YAML is a mistake
 MAX_NODES = 20_000  # what aliases of aliases may unfold to
+MAX_DIGITS = 1000  # of a whole number; Python makes no int of more than 4,300
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,17 +54,18 @@ class _Document:
             node = yaml.compose(text, Loader=_Loader)
             self.value = None if node is None else self._plain(node, ())
         except yaml.MarkedYAMLError as error:
-            line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-            raise ConfigError(f"{source}{line}: not YAML: {error.problem}") from error
+            line = error.problem_mark.line + 1 if error.problem_mark else 0
+            raise _refusal("not-yaml", Line(source, line), f"not YAML: {error.problem}") from error
         except yaml.YAMLError as error:  # a control character, for one
-            raise ConfigError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
+            text = f"not YAML: {' '.join(str(error).split())}"
+            raise _refusal("not-yaml", Line(source), text) from error
         except RecursionError as error:
-            raise ConfigError(f"{source}: nested too deeply") from error
+            raise _refusal("too-deep", Line(source), "nested too deeply") from error
 
     def _plain(self, node: yaml.Node, place: Place) -> Any:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise ConfigError(f"{self.source}: more than {MAX_NODES} values")
+            raise _refusal("too-many-values", Line(self.source), f"more than {MAX_NODES} values")
         self.lines.setdefault(place, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return dict(self._items(node, place))
@@ -73,30 +76,36 @@ class _Document:
     def _items(self, node: yaml.MappingNode, place: Place) -> Iterator[tuple[str, Any]]:
         seen: set[str] = set()
         for key_node, child in node.value:
-            line = key_node.start_mark.line + 1
+            line, key = Line(self.source, key_node.start_mark.line + 1), key_node.value
             if not isinstance(key_node, yaml.ScalarNode):
-                raise ConfigError(f"{self.source}:{line}: a key must be a word")
-            key = key_node.value
+                raise _refusal("not-a-word", line, "a key must be a word")
             if key in seen:
-                raise ConfigError(f"{self.source}:{line}: {dotted((*place, key))}: given twice")
+                raise _refusal("given-twice", line, f"{dotted((*place, key))}: given twice")
             seen.add(key)
-            self.lines[*place, key] = line
+            self.lines[*place, key] = line.line
             yield key, self._plain(child, (*place, key))
 
     def _scalar(self, node: yaml.Node) -> Any:
         text, kind = node.value, node.tag.rpartition(":")[2]
+        line = Line(self.source, node.start_mark.line + 1)
         match kind:
             case "null":
                 return None
             case "bool":
                 return text.lower() == "true"
             case "int":
+                if len(text) > MAX_DIGITS:
+                    raise _refusal("long-number", line, f"a number of more than {MAX_DIGITS} digits")
                 return int(text, 16 if text.startswith("0x") else 10)
             case "float":
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             case "str":
                 return text
-        raise ConfigError(f"{self.source}:{node.start_mark.line + 1}: the tag {node.tag} is not supported")
+        raise _refusal("unknown-tag", line, f"the tag {node.tag} is not supported")
+
+
+def _refusal(code: str, where: Line, text: str) -> ConfigError:
+    return ConfigError.of([Finding(code, "error", where, (), text, "", "")])
 
 
 def dotted(place: Place) -> str:
@@ -194,12 +203,13 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
-            raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes, so it is no configuration file")
+            text = f"larger than {MAX_BYTES} bytes, so it is no configuration file"
+            raise _refusal("too-large", Line(str(path)), text)
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise _refusal("not-text", Line(str(path)), f"not UTF-8 text (byte {error.start})") from error
     except OSError as error:
-        raise MorphVlaError(f"{path}: cannot be read: {error.strerror}") from error
+        raise _refusal("unreadable", Line(str(path)), f"cannot be read: {error.strerror}") from error
 
 
 def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping[Place, str]) -> T:
@@ -214,24 +224,23 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
         return adapter.validate_json(json.dumps([value]))[0]
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    sentences = []
+    findings: dict[Finding, int] = {}  # once each: a union's members complain alike
     for problem in problems:
         place, keys = _locate(schema, problem["loc"][1:])
-        line, source = _source(place, document, overridden)
-        sentences.append((line, f"{source}: {_sentence(place, keys, problem)}"))
-    in_order = [sentence for _, sentence in sorted(sentences, key=lambda pair: pair[0])]
-    raise ConfigError("\n".join(dict.fromkeys(in_order)))
+        where, text = _source(place, document, overridden), _sentence(place, keys, problem)
+        findings[Finding(problem["type"], "error", where, (dotted(place),), text, "", "")] = where.line
+    raise ConfigError.of(sorted(findings, key=findings.__getitem__))
 
 
-def _source(place: Place, document: _Document, overridden: Mapping[Place, str]) -> tuple[int, str]:
-    """The line of a place (0 when it has none) and its source: file and line, or the override it is from."""
+def _source(place: Place, document: _Document, overridden: Mapping[Place, str]) -> Line:
+    """Where a place stands: file and line (0 when it has none), or the override it is from."""
     for length in range(len(place), -1, -1):
         if place[:length] in overridden:
-            return 0, f"override '{overridden[place[:length]]}'"
+            return Line(f"override '{overridden[place[:length]]}'")
         line = document.lines.get(place[:length], 0) if length else 0
         if line:
-            return line, f"{document.source}:{line}"
-    return 0, document.source
+            return Line(document.source, line)
+    return Line(document.source)
 
 
 def _sentence(place: Place, keys: Sequence[str], problem: Any) -> str:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from morph_vla.robots import draw
     from morph_vla.robots.descriptors import NAMES, ContactDefaults
+    from morph_vla.robots.examine import build, from_file
     from morph_vla.robots.graph import UNREACHABLE
-    from morph_vla.robots.judgement import errors, judge
-    from morph_vla.robots.markup import Finding
+    from morph_vla.robots.judgement import judge
     from morph_vla.robots.records import Urdf
     from morph_vla.robots.registry import available, load
-    from morph_vla.robots.robot import ActionJoint, Robot, build, from_file
+    from morph_vla.robots.robot import ActionJoint, Robot
     from morph_vla.robots.side import Side
     from morph_vla.robots.urdf import parse, read
 
@@ -28,14 +28,12 @@ __all__ = [
     "UNREACHABLE",
     "ActionJoint",
     "ContactDefaults",
-    "Finding",
     "Robot",
     "Side",
     "Urdf",
     "available",
     "build",
     "draw",
-    "errors",
     "from_file",
     "judge",
     "load",
@@ -48,15 +46,13 @@ _HOME = {
     "UNREACHABLE": "graph",
     "ActionJoint": "robot",
     "ContactDefaults": "descriptors",
-    "Finding": "markup",
     "Robot": "robot",
     "Side": "side",
     "Urdf": "records",
     "available": "registry",
-    "build": "robot",
-    "errors": "judgement",
+    "build": "examine",
     "judge": "judgement",
-    "from_file": "robot",
+    "from_file": "examine",
     "load": "registry",
     "parse": "urdf",
     "read": "urdf",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.robots.markup import Finding
+from morph_vla.findings import Finding, Line, in_order
 from morph_vla.robots.records import Contact, Joint, Urdf
 
 NAMES = (
@@ -80,13 +80,13 @@ def descriptors(
     joints = {joint.name: joint for joint in urdf.joints}
     own = {link.name: link.contact for link in urdf.links if link.contact is not None}
     robot = next(iter(own.values()), None)
-    findings: dict[Finding, None] = {}
+    findings: list[Finding] = []
     rows = []
     for name in chosen:
         joint = joints[name]
         contact = own.get(joint.child, robot)
         rows.append([*_kinematic(joint), *_contact(contact, defaults, urdf.file, findings)])
-    return np.array(rows, dtype=np.float32).reshape(len(chosen), len(NAMES)), tuple(findings)
+    return np.array(rows, dtype=np.float32).reshape(len(chosen), len(NAMES)), in_order(findings)
 
 
 def _kinematic(joint: Joint) -> list[float]:
@@ -95,7 +95,7 @@ def _kinematic(joint: Joint) -> list[float]:
 
 
 def _contact(
-    contact: Contact | None, defaults: ContactDefaults, file: str, findings: dict[Finding, None]
+    contact: Contact | None, defaults: ContactDefaults, file: str, findings: list[Finding]
 ) -> list[float]:
     """damping_log, friction_anchor, lateral_friction, spinning_friction, stiffness_log."""
 
@@ -108,8 +108,8 @@ def _contact(
         if given is not None:
             what = f"contact {key} is {given:g}"
         expected = f"expected {key} {'above 0' if positive else 'of 0 or more'}"
-        finding = Finding("note", file, line, what, expected, f"the default {default:g} is used")
-        findings.setdefault(finding)
+        words = what, expected, f"the default {default:g} is used"
+        findings.append(Finding("contact-default", "note", Line(file, line), (key,), *words))
         return default
 
     anchor = defaults.friction_anchor if contact is None else contact.friction_anchor

@@ -1,5 +1,4 @@
 """The picture of a robot: its skeleton in the rest pose, its joint graph, and the steps between its joints.
-joints.
 
 The same colour stands for the same joint in all three panels. Drawn with matplotlib's Figure, without
 pyplot's global state and without a display.

@@ -1,23 +1,25 @@
-"""Everything there is to say about a robot's file before anything is done with it: `robots check`.
+"""A robot's file, read once and judged once: `robots check`, and every way to a `Robot`.
 
-The judge's findings, those on the joints an action drives, and the problems of the side file, all at once.
-Nothing is raised for what a file says.
+The judge's findings, those on the joints an action drives and those on the side file come all at once;
+nothing is raised for what a file says until somebody asks for the robot.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import typed_yaml
-from morph_vla.robots.choose import MODEL_VALUES, too_many
-from morph_vla.robots.judgement import errors, judge
-from morph_vla.robots.markup import Finding
+from morph_vla.findings import Finding, Line, counts, errors, in_order
+from morph_vla.robots import choose, side
+from morph_vla.robots.judgement import judge
 from morph_vla.robots.records import Urdf
-from morph_vla.robots.robot import Robot, action_order, build, from_file
+from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints
 from morph_vla.robots.side import DRIVEN, Side
 from morph_vla.robots.urdf import read
+
+Code = Literal["no-action-joint", "many-action-joints"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +29,9 @@ class Examination:
     path: Path
     urdf: Urdf
     findings: tuple[Finding, ...]
-    """On the URDF, in the order of their lines"""
+    """On the URDF in the order of its lines, then on the side file"""
     side_path: Path | None
     """The side file, when there is one"""
-    side_problems: tuple[str, ...]
-    """Each keeps the side file from being used; with its line where there is one"""
     action: tuple[str, ...]
     """The joints an action drives: the side file's, else all that move by themselves"""
     robot: Robot | None
@@ -39,81 +39,118 @@ class Examination:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Errors (the side file's problems among them), warnings and notes."""
-        found = Counter(finding.severity for finding in self.findings)
-        return {
-            "errors": found["error"] + len(self.side_problems),
-            "warnings": found["warning"],
-            "notes": found["note"],
-        }
+        """Errors, warnings and notes."""
+        return counts(self.findings)
 
     @property
     def advice(self) -> str:
         """What to choose from when there are more joints than a model has values; "" otherwise."""
-        return "" if self.robot is None else too_many(self.urdf, self.action)
+        return "" if self.robot is None else choose.too_many(self.urdf, self.action)
 
     @property
     def usable(self) -> bool:
         """Nothing keeps the robot from being used."""
-        return self.robot is not None and not self.counts["errors"]
+        return self.robot is not None
+
+    @property
+    def urdf_errors(self) -> tuple[Finding, ...]:
+        """What keeps the URDF itself from being used."""
+        places = [(finding, finding.where) for finding in errors(self.findings)]
+        return tuple(f for f, where in places if isinstance(where, Line) and where.file == self.urdf.file)
+
+    def loaded(self) -> Robot:
+        """The robot.
+
+        Raises MorphVlaError with every finding that keeps the URDF from being used, and ConfigError for a
+        side file that does not fit it.
+        """
+        if self.robot is not None:
+            return self.robot
+        if self.urdf_errors:
+            raise MorphVlaError("\n".join(map(str, self.urdf_errors)))
+        raise ConfigError.of(errors(self.findings))
 
 
 def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
-    """Read and judge the URDF at `path` and the side file beside it; `joints` as in `robot.from_file`.
+    """Read and judge the URDF at `path` and the side file of the same name beside it.
+
+    `joints` chooses the action joints and their order in place of the side file or the default,
+    `action_order`: names, or patterns such as `left_*` (see `choose.match`).
 
     Raises MorphVlaError only when the file itself cannot be opened, and for `joints` that it does not have.
     """
     path = Path(path)
     if path.is_dir():
         raise MorphVlaError(f"{path} is a folder; expected a URDF file")
-    urdf = read(path)
-    findings = list(judge(urdf))
-    side_path, side, problems = _side(path)
-    action: tuple[str, ...] = ()
-    robot = None
-    if not errors(findings):
-        action = side.joints or action_order(urdf)
-        if joints and action and not problems:
-            action = from_file(path, joints).names
-        findings += _action(urdf, action, path)
-    if not errors(findings) and not problems:
-        try:
-            robot = from_file(path, joints) if joints else build(urdf, side, path)
-            findings += [finding for finding in robot.findings if finding not in findings]
-        except ConfigError as error:
-            problems = str(error).splitlines()
-    order = {"error": 0, "warning": 1, "note": 2}
-    findings.sort(key=lambda finding: (finding.line, order[finding.severity]))
-    return Examination(path, urdf, tuple(findings), side_path, tuple(problems), action, robot)
-
-
-def _side(path: Path) -> tuple[Path | None, Side, list[str]]:
-    beside = path.with_suffix(".yaml")
+    urdf, beside = read(path), path.with_suffix(".yaml")
     if not beside.is_file():
-        return None, Side(), []
+        return _examined(urdf, Side(), path, joints)
     try:
-        return beside, typed_yaml.read(beside, Side), []
-    except MorphVlaError as error:
-        return beside, Side(), str(error).splitlines()
+        examination = _examined(urdf, typed_yaml.read(beside, Side), path, joints)
+    except ConfigError as error:
+        unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings]
+        examination = _examined(urdf, Side(), path, (), unread)
+    return replace(examination, side_path=beside)
+
+
+def _examined(
+    urdf: Urdf, given: Side, path: Path, joints: Sequence[str], unread: Sequence[Finding] = ()
+) -> Examination:
+    """`unread`: what keeps the side file from being read; `given` is then an empty one."""
+    on_urdf = judge(urdf)
+    action: tuple[str, ...] = ()
+    robot, problems = None, [*unread]
+    if not errors(on_urdf):
+        action = given.joints or action_order(urdf)
+        if joints and action:
+            given = choose_joints(given, choose.match(_choices(urdf, given, joints), joints))
+            action = given.joints
+        on_action = _action(urdf, action, path)
+        if not errors(on_action):
+            problems += side.judge(given, urdf, action, path.with_suffix(".yaml"))
+        if not problems and not errors(on_action):
+            robot = assemble(urdf, given, path, on_urdf)
+            on_urdf = robot.findings
+        on_urdf = (*on_urdf, *on_action)
+    return Examination(path, urdf, in_order([*on_urdf, *problems]), None, action, robot)
+
+
+def _choices(urdf: Urdf, given: Side, joints: Sequence[str]) -> tuple[str, ...]:
+    """What can be chosen from; a joint that cannot be driven has its own sentence."""
+    there = {joint.name for joint in urdf.joints}
+    names = [*given.joints, *action_order(urdf), *(name for name in joints if name in there)]
+    return tuple(dict.fromkeys(names))
 
 
 def _action(urdf: Urdf, action: tuple[str, ...], path: Path) -> list[Finding]:
     """None to drive, or more than the model has values for."""
-    side = path.with_suffix(".yaml").name
+    where = Line(urdf.file, 1)
     if not action:
-        kinds = ", ".join(DRIVEN)
-        return [
-            Finding(
-                "error", urdf.file, 1, "no joint that an action could drive",
-                f"expected one that is {kinds} and mimics no other", "it is no robot to a policy",
-            )
-        ]  # fmt: skip
-    if len(action) > MODEL_VALUES:
-        return [
-            Finding(
-                "warning", urdf.file, 1, f"{len(action)} joints that an action could drive",
-                f"expected at most {MODEL_VALUES}, as many values as an action of pi0.5 has",
-                f"choose those your dataset has, in its order, with joints: in {side}",
-            )
-        ]  # fmt: skip
+        code: Code = "no-action-joint"
+        expected = f"expected one that is {', '.join(DRIVEN)} and mimics no other"
+        words = "no joint that an action could drive", expected, "it is no robot to a policy"
+        return [Finding(code, "error", where, (), *words)]
+    if len(action) > choose.MODEL_VALUES:
+        code = "many-action-joints"
+        found = f"{len(action)} joints that an action could drive"
+        expected = f"expected at most {choose.MODEL_VALUES}, as many values as an action of pi0.5 has"
+        beside = path.with_suffix(".yaml").name
+        remedy = f"choose those your dataset has, in its order, with joints: in {beside}"
+        return [Finding(code, "warning", where, (), found, expected, remedy)]
     return []
+
+
+def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
+    """The robot of a URDF, with the side file of the same name when one lies beside it.
+
+    `joints` as in `examine`. Raises as `Examination.loaded`.
+    """
+    return examine(path, joints).loaded()
+
+
+def build(urdf: Urdf, given: Side, path: Path) -> Robot:
+    """The robot of a URDF that has been read, and a side file (`Side()` for none); `path` names it.
+
+    Raises as `Examination.loaded`.
+    """
+    return _examined(urdf, given, path, ()).loaded()

@@ -8,39 +8,15 @@ exception.
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 from xml.parsers import expat
+
+from morph_vla.findings import Finding, Line, Severity
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
 MAX_ELEMENTS = 50_000  # ten times what the largest public humanoids have
-MAX_SAID = 300
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing a person should know about a file: where, what was found and expected, what happens next."""
-
-    severity: str
-    """`"error"` (the file cannot be used), `"warning"` (something was assumed) or `"note"`."""
-    file: str
-    line: int
-    found: str
-    expected: str
-    consequence: str
-
-    def __str__(self) -> str:
-        """One line, as a compiler prints it: `panda.urdf:12: warning: this; expected that; what happens`.
-
-        A stranger's words cannot make it two lines, or steer a terminal, or fill it.
-        """
-        said = (visible(part) for part in (self.found, self.expected, self.consequence))
-        return f"{self.file}:{self.line}: {self.severity}: {'; '.join(said)}"
-
-
-def visible(text: str) -> str:
-    """The text on one line of at most MAX_SAID characters; those that do not print by their code points."""
-    cut = text if len(text) <= MAX_SAID else f"{text[: MAX_SAID - 3]}..."
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+Code = Literal["file-too-large", "space-before-xml", "text-after-end", "not-xml", "refused-xml"]
 
 
 @dataclass
@@ -123,13 +99,14 @@ def parse_xml(data: bytes, file: str) -> Document:
     """Elements as far as the text is XML, and what stopped the reading."""
     problems: list[Finding] = []
 
-    def report(severity: str, line: int, found: str, expected: str, consequence: str) -> None:
-        problems.append(Finding(severity, file, line, found, expected, consequence))
+    def report(
+        code: Code, severity: Severity, line: int, found: str, expected: str, consequence: str
+    ) -> None:
+        problems.append(Finding(code, severity, Line(file, line), (), found, expected, consequence))
 
     if len(data) > MAX_BYTES:
-        report(
-            "error", 1, f"more than {MAX_BYTES >> 20} MiB", "expected a robot description", "it is not read"
-        )
+        words = f"more than {MAX_BYTES >> 20} MiB", "expected a robot description", "it is not read"
+        report("file-too-large", "error", 1, *words)
         return Document(None, problems, [])
     body = data.lstrip(b" \t\r\n")
     if body.startswith(codecs.BOM_UTF8):  # what some editors put first, and what it may hide
@@ -137,6 +114,7 @@ def parse_xml(data: bytes, file: str) -> Document:
     first_line = data[: len(data) - len(body)].count(b"\n")
     if first_line and body.startswith(b"<?xml"):
         report(
+            "space-before-xml",
             "warning",
             first_line + 1,
             "white space before the XML declaration",
@@ -151,6 +129,7 @@ def parse_xml(data: bytes, file: str) -> Document:
         line, what = error.lineno + first_line, expat.ErrorString(error.code)
         if builder.closed:
             report(
+                "text-after-end",
                 "warning",
                 line,
                 f"something after the end of the description ({what})",
@@ -159,6 +138,7 @@ def parse_xml(data: bytes, file: str) -> Document:
             )
         else:
             report(
+                "not-xml",
                 "error",
                 line,
                 f"text that is not XML ({what})",
@@ -167,7 +147,7 @@ def parse_xml(data: bytes, file: str) -> Document:
             )
     except (_Refused, ValueError, LookupError) as error:  # an unknown encoding ends in one of the latter two
         found, expected = error.args if isinstance(error, _Refused) else (str(error), "expected UTF-8")
-        report("error", builder.line, found, expected, "the file is not read")
+        report("refused-xml", "error", builder.line, found, expected, "the file is not read")
         return Document(None, problems, [])
     return Document(builder.root, problems, builder.commented_joints)
 

@@ -6,7 +6,7 @@ Lengths [m], angles [rad], masses [kg], inertias [kg m^2]. None stands for what 
 import math
 from dataclasses import dataclass
 
-from morph_vla.robots.markup import Finding
+from morph_vla.findings import Finding
 
 TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
 

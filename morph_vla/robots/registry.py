@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from morph_vla.files import dropin
-from morph_vla.robots.robot import Robot, from_file
+from morph_vla.robots.examine import from_file
+from morph_vla.robots.robot import Robot
 
 
 def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: Sequence[str] = ()) -> Robot:
@@ -17,7 +18,7 @@ def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: S
     `folders` are searched before the others; `joints` chooses other action joints than the side file does,
     by names or patterns.
 
-    Raises MorphVlaError when there is no such robot (naming the nearest), and as `robot.from_file`.
+    Raises MorphVlaError when there is no such robot (naming the nearest), and as `examine.from_file`.
     """
     return from_file(dropin.find("robots", str(name_or_path), folders), joints)
 

@@ -8,7 +8,6 @@ radians or metres here and nowhere else:
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from morph_vla.errors import MorphVlaError
-from morph_vla.files import typed_yaml
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.robots import choose, graph, kinematics
+from morph_vla.findings import Finding
+from morph_vla.robots import graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
-from morph_vla.robots.judgement import errors, judge
-from morph_vla.robots.markup import Finding
 from morph_vla.robots.records import Joint, Urdf
-from morph_vla.robots.side import DRIVEN, Side, check
-from morph_vla.robots.urdf import read
+from morph_vla.robots.side import DRIVEN, Side, judge
 
 
 @dataclass(frozen=True)
@@ -173,40 +169,12 @@ class Robot:
         }
 
 
-def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
-    """The robot of a URDF, with the side file of the same name when one lies beside it.
+def assemble(urdf: Urdf, side: Side, path: Path, findings: tuple[Finding, ...]) -> Robot:
+    """The robot of a URDF without errors and a side file that fits it (`examine` sees to both).
 
-    `joints` chooses the action joints and their order in place of the side file or the default,
-    `action_order`: names, or patterns such as `left_*` (see `choose.match`).
-
-    Raises MorphVlaError with every finding that keeps the URDF from being used, and ConfigError for a side
-    file that does not fit it.
+    `path` names it, and `findings` are what was found on the URDF.
     """
-    path = Path(path)
-    beside = path.with_suffix(".yaml")
-    side = typed_yaml.read(beside, Side) if beside.is_file() else Side()
-    urdf = read(path)
-    if joints and not errors(judge(urdf)):
-        there = {joint.name for joint in urdf.joints}  # a joint that cannot be driven has its own sentence
-        choices = dict.fromkeys(
-            [*side.joints, *action_order(urdf), *(name for name in joints if name in there)]
-        )
-        side = _choose(side, choose.match(tuple(choices), joints))
-    return build(urdf, side, path)
-
-
-def build(urdf: Urdf, side: Side, path: Path) -> Robot:
-    """The robot of a URDF that has been read, and a side file (`Side()` for none); `path` names it.
-
-    Raises as `from_file`.
-    """
-    findings = judge(urdf)
-    if errors(findings):
-        raise MorphVlaError("\n".join(str(finding) for finding in errors(findings)))
     chosen = side.joints or action_order(urdf)
-    if not chosen:
-        raise MorphVlaError(f"{urdf.file}: no joint that an action could drive ({', '.join(DRIVEN)})")
-    check(side, urdf, chosen, path.with_suffix(".yaml"))
     by_name = {joint.name: joint for joint in urdf.joints}
     steps = graph.distances(urdf, chosen)
     features, more = descriptors(urdf, chosen, side.contact)
@@ -228,6 +196,19 @@ def build(urdf: Urdf, side: Side, path: Path) -> Robot:
         control_rate=side.control_rate,
         findings=(*findings, *more),
     )
+
+
+def with_side(robot: Robot, side: Side) -> Robot:
+    """The robot with other units, signs, zeros and gripper values; its joints and its rest pose stay.
+
+    Raises ConfigError for a side file that does not fit it.
+    """
+    problems = judge(side, robot.urdf, robot.names, robot.urdf_path.with_suffix(".yaml"))
+    if problems:
+        raise ConfigError.of(problems)
+    by_name = {joint.name: joint for joint in robot.urdf.joints}
+    joints = tuple(_action_joint(by_name[name], side) for name in robot.names)
+    return replace(robot, side=side, joints=joints)
 
 
 def action_order(urdf: Urdf) -> tuple[str, ...]:
@@ -256,13 +237,19 @@ def _by_name(joints: list[Joint]) -> list[Joint]:
     return sorted(joints, key=lambda joint: _natural(joint.name))
 
 
-def _natural(name: str) -> list[tuple[int, str, int]]:
-    """A key that sorts joint2 before joint10; only equal names have equal keys."""
-    parts = re.split(r"(\d+)", name)
-    return [(1, "", int(part)) if part.isdecimal() else (0, part, 0) for part in parts] + [(2, name, 0)]
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts joint2 before joint10; only equal names have equal keys.
+
+    Numbers go by their length and then digit by digit: Python makes no int of more than 4,300 digits.
+    """
+    key = []
+    for place, part in enumerate(re.split(r"([0-9]+)", name)):  # every second part is a number
+        digits = part.lstrip("0")
+        key.append((1, len(digits), digits) if place % 2 else (0, 0, part))
+    return [*key, (2, 0, name)]
 
 
-def _choose(side: Side, joints: tuple[str, ...]) -> Side:
+def choose_joints(side: Side, joints: tuple[str, ...]) -> Side:
     """The side file with other action joints: what it says of joints that remain is kept."""
     rest = dict(zip(side.joints, side.rest, strict=False))
     return replace(

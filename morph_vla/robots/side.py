@@ -27,11 +27,25 @@ from pathlib import Path
 from typing import Literal
 
 from morph_vla.errors import ConfigError, nearest
+from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
 from morph_vla.robots.kinematics import follow
 from morph_vla.robots.records import Urdf
 
 DRIVEN = ("revolute", "continuous", "prismatic")
+Code = Literal[
+    "no-joint",
+    "cannot-be-driven",
+    "mimics",
+    "driven-twice",
+    "not-of-the-action",
+    "value-of-gripper",
+    "wrong-count",
+    "zero-in-percent",
+    "percent-of-nothing",
+    "beyond-limits",
+]
+UNUSABLE = "the side file cannot be used"
 
 
 @dataclass(frozen=True)
@@ -110,36 +124,37 @@ class Side:
         return {gripper.joint: gripper for gripper in several}
 
 
-def check(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> None:
-    """Hold a side file against its URDF; `action` are the joints in action order.
-
-    Raises ConfigError with every problem, one line each.
-    """
+def judge(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> tuple[Finding, ...]:
+    """Everything in a side file that does not fit its URDF; `action` are the joints in action order."""
     problems = [*_joints(side, urdf), *_values(side, urdf, action)]
-    if problems:
-        raise ConfigError("\n".join(f"{path.name}: {problem}" for problem in problems))
+    return tuple(
+        Finding(code, "error", Line(path.name), (key, name), f"{key}: {text}", "", UNUSABLE)
+        for code, key, name, text in problems
+    )
 
 
-def _joints(side: Side, urdf: Urdf) -> Iterator[str]:
-    """Joints that are not there, cannot be driven, or are driven twice."""
+def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:
+    """Joints that are not there, cannot be driven, or are driven twice: code, key, joint, sentence."""
     joints, following = {joint.name: joint for joint in urdf.joints}, follow(urdf)
     driven: dict[str, str] = {}
     named = [("joints", name) for name in side.joints]
     named += [(f"drives.{name}", item.joint) for name, items in side.drives.items() for item in items]
     for key, name in named:
-        joint = joints.get(name)
+        joint, owner = joints.get(name), f"joint '{name}'"
         if joint is None:
-            yield f"{key}: no joint '{name}' in {urdf.file}{nearest(name, joints)}"
+            yield "no-joint", key, name, f"no {owner} in {urdf.file}{nearest(name, joints)}"
         elif joint.type not in DRIVEN:
-            yield f"{key}: joint '{name}' is {joint.type}; an action drives {', '.join(DRIVEN)} joints"
+            drives = f"an action drives {', '.join(DRIVEN)} joints"
+            yield "cannot-be-driven", key, name, f"{owner} is {joint.type}; {drives}"
         elif name in following:
-            yield f"{key}: joint '{name}' mimics '{following[name][0]}' in {urdf.file}; leave it out"
+            leader = following[name][0]
+            yield "mimics", key, name, f"{owner} mimics '{leader}' in {urdf.file}; leave it out"
         elif name in driven:
-            yield f"{key}: joint '{name}' is driven twice (first under {driven[name]})"
+            yield "driven-twice", key, name, f"{owner} is driven twice (first under {driven[name]})"
         driven.setdefault(name, key)
 
 
-def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[str]:
+def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[Code, str, str, str]]:
     """Values for joints that an action does not drive, in the wrong number, or out of range."""
     for key, named in (
         ("drives", side.drives),
@@ -150,21 +165,25 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[str]:
     ):
         for name in named:
             if name not in action:
-                yield f"{key}: '{name}' is not one of the action's joints{nearest(name, action)}"
+                text = f"'{name}' is not one of the action's joints{nearest(name, action)}"
+                yield "not-of-the-action", key, name, text
             elif key in ("scales", "signs", "zeros") and name in side.grippers:
-                yield f"{key}: '{name}' is a gripper; its two ends say its scale, sign and zero"
+                text = f"'{name}' is a gripper; its two ends say its scale, sign and zero"
+                yield "value-of-gripper", key, name, text
     for key, values in (("rest", side.rest), ("names", side.names)):
         if values and len(values) != len(action):
-            yield f"{key}: {len(values)} values for {len(action)} joints"
+            yield "wrong-count", key, "", f"{len(values)} values for {len(action)} joints"
     joints = {joint.name: joint for joint in urdf.joints}
     for name in action if side.unit == "percent" else ():
         if name not in joints or joints[name].type == "prismatic" or name in {**side.scales, **side.grippers}:
             continue
         if name in side.zeros:
-            yield f"zeros: '{name}' is in percent, which is 0 halfway between its limits; leave it out"
+            text = f"'{name}' is in percent, which is 0 halfway between its limits; leave it out"
+            yield "zero-in-percent", "zeros", name, text
         low, high = limits(joints[name])
         if low == high:
-            yield f"unit: percent of '{name}' has no meaning: its limits are both {low:g}; give it a scale"
+            text = f"percent of '{name}' has no meaning: its limits are both {low:g}; give it a scale"
+            yield "percent-of-nothing", "unit", name, text
     known = {name: limits(joints[name]) for name in action if name in joints}
     wanted = [("rest", name, value) for name, value in zip(action, side.rest, strict=False)]
     for gripper in side.grippers.values():
@@ -172,4 +191,5 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[str]:
     for key, name, value in wanted:
         low, high = known.get(name, (-math.inf, math.inf))
         if not low - 1e-9 <= value <= high + 1e-9:
-            yield f"{key}: {value:g} for '{name}' is outside its limits {low:g} to {high:g}"
+            text = f"{value:g} for '{name}' is outside its limits {low:g} to {high:g}"
+            yield "beyond-limits", key, name, text

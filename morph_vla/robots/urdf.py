@@ -12,9 +12,11 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.markup import MAX_BYTES, Document, Finding, Node, parse_xml, walk
+from morph_vla.findings import Finding, Line, Severity
+from morph_vla.robots.markup import MAX_BYTES, Document, Node, parse_xml, walk
 from morph_vla.robots.records import (
     Contact,
     Geometry,
@@ -49,6 +51,15 @@ def parse(data: bytes, file: str = "<text>") -> Urdf:
     return _Reader(file, document).urdf()
 
 
+Code = Literal[
+    "no-robot",
+    "empty-file",
+    "namespace",
+    "unbound-prefix",
+    "expression",
+    "too-many-numbers",
+    "wrong-number",
+]
 # Each way to go on begins with another character: a long word that is no number is refused in one pass.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _LARGEST = 1e30  # [m], [rad], [kg], ...: what is above it overflows somewhere, and no robot has it
@@ -69,8 +80,18 @@ class _Reader:
         self.problems = list(document.problems)
         self.colours: dict[str, tuple[float, ...]] = {}
 
-    def report(self, severity: str, line: int, found: str, expected: str, consequence: str) -> None:
-        self.problems.append(Finding(severity, self.file, line, found, expected, consequence))
+    def report(
+        self,
+        code: Code,
+        severity: Severity,
+        line: int,
+        subject: tuple[str, ...],
+        found: str,
+        expected: str,
+        consequence: str,
+    ) -> None:
+        where = Line(self.file, line)
+        self.problems.append(Finding(code, severity, where, subject, found, expected, consequence))
 
     def urdf(self) -> Urdf:
         root = self.document.root
@@ -95,21 +116,25 @@ class _Reader:
     def _no_robot(self, root: Node | None) -> None:
         if root is not None:
             self.report(
+                "no-robot",
                 "error",
                 root.line,
+                (root.tag,),
                 f"the outermost element is <{root.tag}>",
                 "expected <robot>",
                 "nothing is read",
             )
         elif not self.problems:
-            self.report("error", 1, "an empty file", "expected <robot>", "nothing is read")
+            self.report("empty-file", "error", 1, (), "an empty file", "expected <robot>", "nothing is read")
 
     def _namespaces(self, root: Node) -> None:
         if "xmlns" in root.attributes:
             space = root.attributes["xmlns"]
             self.report(
+                "namespace",
                 "note",
                 root.line,
+                (space,),
                 f"a namespace on the root, '{space}'",
                 "expected none in a URDF",
                 "it is ignored",
@@ -124,8 +149,10 @@ class _Reader:
                     unbound.setdefault(prefix, node)
         for prefix, node in unbound.items():
             self.report(
+                "unbound-prefix",
                 "warning",
                 node.line,
+                (prefix,),
                 f"the prefix '{prefix}:' is bound to no namespace",
                 f"expected xmlns:{prefix} on the root",
                 "it is read as part of the name; other programs may refuse the file",
@@ -139,55 +166,55 @@ class _Reader:
                     lines.setdefault(f"<{top.tag}>", []).append(node.line)
         if self.document.commented_joints:
             lines["comments"] = self.document.commented_joints
-        return tuple((where, len(found), found[0]) for where, found in lines.items())
+        return tuple((where, len(numbers), numbers[0]) for where, numbers in lines.items())
 
     # ------------------------------------------------------------------------------------------- numbers
 
     def numbers(
-        self, node: Node | None, key: str, count: int, owner: str, severity: str
+        self, node: Node | None, key: str, count: int, owner: str, severity: Severity
     ) -> tuple[float, ...] | None:
         """The `count` numbers of an attribute; None, with a finding of that severity, if it holds others."""
         if node is None or key not in node.attributes:
             return None
-        text, place = node.attributes[key], f"{owner}: {node.tag} {key}"
+        text, attribute = node.attributes[key], f"{node.tag} {key}"
+        subject = owner, attribute, _short(text)  # the judge asks for the first two
+        given = f"{owner}: {attribute} is '{_short(text)}'"
         words = text.split()
         consequence = "the file cannot be used" if severity == "error" else "the value counts as left out"
         if "$(" in text or "${" in text:
-            self.report(
-                "warning",
-                node.line,
-                f"{place} is '{_short(text)}'",
-                "expected numbers: an expression was left unexpanded (run xacro first)",
-                "the value counts as left out",
-            )
+            expected = "expected numbers: an expression was left unexpanded (run xacro first)"
+            dropped = "the value counts as left out"
+            self.report("expression", "warning", node.line, subject, given, expected, dropped)
             return None
         if len(words) > count and all(_NUMBER.match(word) for word in words):
             self.report(
+                "too-many-numbers",
                 "warning",
                 node.line,
-                f"{place} holds {len(words)} numbers, '{_short(text)}'",
+                subject,
+                f"{owner}: {attribute} holds {len(words)} numbers, '{_short(text)}'",
                 f"expected {count}",
                 f"the first {count} are used; other programs may refuse the file",
             )
             words = words[:count]
         if len(words) != count or not all(_NUMBER.match(word) for word in words):
-            what = "one number" if count == 1 else f"{count} numbers"
-            self.report(severity, node.line, f"{place} is '{_short(text)}'", f"expected {what}", consequence)
+            expected = "expected one number" if count == 1 else f"expected {count} numbers"
+            self.report("wrong-number", severity, node.line, subject, given, expected, consequence)
             return None
         values = tuple(float(word) for word in words)
         # Limits may be huge: it is how some programs write that there is none, and the judge says so.
         largest = sys.float_info.max if key in ("lower", "upper") else _LARGEST
         if any(abs(value) > largest for value in values):
             expected = f"expected a number of at most {largest:g}"
-            self.report(severity, node.line, f"{place} is '{_short(text)}'", expected, consequence)
+            self.report("wrong-number", severity, node.line, subject, given, expected, consequence)
             return None
         return values
 
-    def number(self, node: Node | None, key: str, owner: str, severity: str = "warning") -> float | None:
+    def number(self, node: Node | None, key: str, owner: str, severity: Severity = "warning") -> float | None:
         values = self.numbers(node, key, 1, owner, severity)
         return values[0] if values else None
 
-    def _pose(self, node: Node, owner: str, severity: str) -> Pose:
+    def _pose(self, node: Node, owner: str, severity: Severity) -> Pose:
         origin = node.first("origin")
         values = [self.numbers(origin, key, 3, owner, severity) for key in ("xyz", "rpy")]
         xyz, rpy = (value or (0.0, 0.0, 0.0) for value in values)
@@ -256,7 +283,7 @@ class _Reader:
         name = node.attributes.get("name", "")
         owner = f"joint '{name}'"
         kind = node.attributes.get("type", "")
-        severity = "warning" if kind == "fixed" else "error"
+        severity: Severity = "warning" if kind == "fixed" else "error"
         axis = None if kind == "fixed" else self.numbers(node.first("axis"), "xyz", 3, owner, severity)
         dynamics, safety = node.first("dynamics"), node.first("safety_controller")
         ends = [
@@ -279,16 +306,16 @@ class _Reader:
             line=node.line,
         )
 
-    def _limit(self, node: Node | None, owner: str, severity: str) -> Limit | None:
+    def _limit(self, node: Node | None, owner: str, severity: Severity) -> Limit | None:
         if node is None:
             return None
-        severities = (severity, severity, "warning", "warning")
+        severities: tuple[Severity, ...] = (severity, severity, "warning", "warning")
         lower, upper, effort, velocity = (
             self.number(node, key, owner, how) for key, how in zip(_LIMITS, severities, strict=True)
         )
         return Limit(lower, upper, effort, velocity, node.line)
 
-    def _mimic(self, node: Node | None, owner: str, severity: str) -> Mimic | None:
+    def _mimic(self, node: Node | None, owner: str, severity: Severity) -> Mimic | None:
         if node is None:
             return None
         multiplier, offset = (self.number(node, key, owner, severity) for key in ("multiplier", "offset"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from morph_vla import robots
 from morph_vla.checks import name_match, playback, playback_grippers, playback_rules
+from morph_vla.findings import Feature, Finding
 from morph_vla.robots.side import Gripper, Side
 
 FRAMES, FPS = 211, 30.0
@@ -46,7 +47,7 @@ def motion(seconds: float = FRAMES / FPS) -> np.ndarray:
     return middle + np.array([0.9, 0.8, 1.6, 0.02]) * np.cos(2 * math.pi * t + np.array([0, 1, 2, 0]))
 
 
-def remarks(body, values, names=None, state=None, fps=FPS, timestamps=None) -> list[playback.Remark]:
+def remarks(body, values, names=None, state=None, fps=FPS, timestamps=None) -> tuple[Finding, ...]:
     """Everything said of an action, or of an action and a state."""
     names = [name.removesuffix("_joint") for name in body.names] if names is None else names
     said, played = [], []
@@ -87,6 +88,7 @@ def test_nothing_is_said_of_an_episode_that_fits(keys):
         ("l_elbow", "left_elbow", True),
         ("left_wrist_roll_joint", "left_wrist_pitch", False),
         ("elbow", "gripper", False),
+        ("joint" + "9" * 5000, "joint0" + "9" * 5000, True),
     ],
 )
 def test_names_are_compared_by_what_they_say(one, two, same):
@@ -109,7 +111,7 @@ def test_a_permutation_of_named_values_is_found_and_played_by_name(order):
     assert "the names are in another order than the joints: value " in remark.found
     wanted = ", ".join(NAMES[j] for j in order)
     assert f"played by name; training goes by place: write joints: [{wanted}]" in remark.consequence
-    assert set(remark.joints) == {NAMES[j] for j, place in enumerate(order) if place != j}
+    assert set(remark.subject) == {NAMES[j] for j, place in enumerate(order) if place != j}
 
 
 def test_the_side_files_names_come_first():
@@ -201,7 +203,7 @@ def test_values_that_are_not_finite_are_an_error():
         "action: error: 2 values are not finite, the first of 'left_elbow_joint' in frame 5; expected"
         " numbers; training refuses the dataset"
     )
-    assert remark.joints == NAMES[1:3]
+    assert remark.subject == NAMES[1:3]
     recorded[:, 0] = np.nan
     assert "error: " in sentences(body, recorded)
 
@@ -349,7 +351,7 @@ def test_a_gripper_that_never_closes_is_a_note():
     native = motion()
     native[:, 3] = 0.01 + 0.75 * native[:, 3]
     (remark,) = remarks(robot(), robot().to_dataset(native))
-    assert (remark.severity, remark.short) == ("note", "never closed")
+    assert (remark.severity, remark.code) == ("note", "never-closed")
     assert "it stays 25% open at the least" in remark.consequence
     one, _ = playback.play(robot(), "action", robot().to_dataset(native), (), FPS)
     assert one is not None
@@ -374,7 +376,7 @@ def test_open_and_closed_are_told_by_what_the_gripper_holds():
     assert "its open and closed ends are probably right" in said[0]
     inverted = robot(gripper=replace(GRIPPER, dataset_open=0.0, dataset_closed=100.0))
     (said,) = [item for item in remarks(inverted, recorded, state=seen) if "told" in item.found]
-    assert (said.severity, said.short) == ("warning", "inverted?")
+    assert (said.severity, said.code) == ("warning", "gripper-inverted")
     assert "it seems inverted: exchange dataset_open and dataset_closed" in said.consequence
 
 
@@ -450,12 +452,15 @@ def test_the_frame_rate():
 
 
 def test_errors_come_first_and_what_two_features_share_is_said_once():
-    one = playback.Remark("note", "action", (), "a", "b", "c")
-    two = playback.Remark("error", "action", (), "d", "e", "f")
-    assert playback.merged([one, two, replace(one, feature="state")]) == [
-        two,
-        replace(one, feature="action, state"),
-    ]
+    note = Finding("x", "note", Feature("action"), (), "a", "b", "c")
+    error = Finding("y", "error", Feature("action"), (), "d", "e", "f")
+    other = replace(note, where=Feature("state"), found="of its own")
+    both = replace(note, where=Feature("action, state"))
+    assert playback.merged([note, error, replace(note, where=Feature("state")), other]) == (
+        error,
+        both,
+        other,
+    )
 
 
 # ------------------------------------------------------------------------------------------------- paths

@@ -613,6 +613,8 @@ def test_check_finds_the_one_row_without_bytes_by_the_footer(write):
         ([HEIGHT, WIDTH + 2, 3], ["height", "width", "channel"], "13 x 25"),
         ([3, HEIGHT, WIDTH], ["channels", "height", "width"], None),
         ([3, HEIGHT, WIDTH], None, None),
+        ([1, HEIGHT, WIDTH], None, None),
+        ([HEIGHT, WIDTH, 1], None, None),
         ([WIDTH, HEIGHT, 3], None, "23 x 13"),
         ([HEIGHT], None, None),
     ],
@@ -629,6 +631,10 @@ def test_check_holds_sizes_against_info_json(write, shape, names, says):
         "correct the shape in meta/info.json, or look"
     ]
     assert said(root) == (wanted_words if says else [])
+    trained_on = lerobot.read(root).sizes.get(EXTERIOR, (HEIGHT, WIDTH))
+    assert "{} x {}".format(*trained_on) == (
+        says or f"{HEIGHT} x {WIDTH}"
+    )  # training reads what the check reads
 
 
 def test_check_names_columns_that_are_not_there_and_cameras(write):

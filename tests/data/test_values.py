@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from morph_vla.data import info, tables, values
+from morph_vla.data import info, layout, tables, values
 from morph_vla.errors import MorphVlaError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -118,7 +118,7 @@ def test_what_is_no_dataset(tmp_path):
         (b'{"codebase_version": "v1.6"}', "a LeRobot dataset v1.6; expected v2.0, v2.1 or v3.0"),
         (b'{"codebase_version": 3}', "a LeRobot dataset 3; expected v2.0, v2.1 or v3.0"),
         (
-            b'{"codebase_version": "v2.1", "features": {"reward": {}}}',
+            b'{"codebase_version": "v2.1", "fps": 30, "features": {"reward": {}}}',
             "has neither 'action' nor 'observation.state' (there are 'reward')",
         ),
     ],
@@ -168,7 +168,7 @@ def test_a_missing_file(write_dataset):
 
 def test_an_episode_that_the_tables_do_not_hold(write_dataset):
     root = edit(write_dataset("v3.0", episodes()), total_episodes=9)
-    with refused("no episode 7 in meta/episodes"):
+    with refused("no episode 7; its episodes are 0 to 3"):
         values.read(root, 7)
     table = {"episode_index": [7], "data/chunk_index": [0], "data/file_index": [0]}
     parquet.write_table(pyarrow.table(table), root / "meta/episodes/chunk-000/file-001.parquet")
@@ -176,7 +176,7 @@ def test_an_episode_that_the_tables_do_not_hold(write_dataset):
         values.read(root, 7)
     old = write_dataset("v2.1", episodes(), folder="old")
     (old / "data/chunk-000/episode_000000.parquet").replace(old / "data/chunk-000/episode_000001.parquet")
-    with refused("its rows are of episode 0, not 1"):
+    with refused("episode_000001.parquet: holds no frame of episode 1"):
         values.read(old, 1)
 
 
@@ -237,7 +237,8 @@ def test_a_file_that_is_no_parquet_or_lacks_a_column(write_dataset):
     parquet.write_table(pyarrow.table({"actions": [[1.0]]}), path)
     with refused("no column 'action'; did you mean 'actions'?"):
         values.read(root)
-    parquet.write_table(pyarrow.table({"action": pyarrow.array([], pyarrow.list_(pyarrow.float32()))}), path)
+    empty = {"action": pyarrow.array([], pyarrow.list_(pyarrow.float32()))}
+    parquet.write_table(pyarrow.table({**empty, "episode_index": pyarrow.array([], pyarrow.int64())}), path)
     with pytest.raises(MorphVlaError, match=r"holds no (rows|frame)"):
         values.read(root)
 
@@ -250,6 +251,24 @@ def test_what_is_read_is_bounded(write_dataset, monkeypatch):
     monkeypatch.setattr(tables, "MAX_BYTES", 10)
     with refused("GiB of values in one part of the file"):
         values.read(root)
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "size"),
+    [
+        ([1, 480, 640], None, (480, 640)),
+        ([1, 480, 640], ["channels", "height", "width"], (480, 640)),
+        ([3, 480, 640], ["channel", "h", "w"], (480, 640)),
+        ([480, 640, 1], None, (480, 640)),
+        ([480, 640, 4], {"axes": []}, (480, 640)),
+        ([3, 640, 480], ["channels", "width", "height"], (480, 640)),
+        ([3, 480, 3], None, (3, 480)),
+        ([480, 640], None, None),
+        ([480, 640, "3"], None, None),
+    ],
+)
+def test_the_axis_of_the_colours(shape, names, size):
+    assert layout.size_of({"shape": shape, "names": names}) == size
 
 
 # ---------------------------------------------------------------------------------------- public datasets

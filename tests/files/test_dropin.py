@@ -162,6 +162,7 @@ def test_what_a_dataclass_refuses_is_named_by_its_place(recipe):
         ("? [a]\n: 1", "FILE:1: a key must be a word"),
         ("name: !!python/object/apply:os.getcwd []", "FILE: name: missing"),
         ("name: !!timestamp 2026-01-01", "FILE:1: the tag tag:yaml.org,2002:timestamp is not supported"),
+        ("name: " + "9" * 5000, "FILE:1: a number of more than 1000 digits"),
         ("name: *a", "FILE:1: not YAML: found undefined alias 'a'"),
         ("name: \x01", "FILE: not YAML: unacceptable character #x0001: special characters are not allowed"),
         ("[" * 3000, "FILE: nested too deeply"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import robots
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.robots.choose import MODEL_VALUES, limbs
 from morph_vla.robots.examine import examine
 
@@ -49,18 +49,22 @@ def test_findings_of_the_file_and_problems_of_the_side_file_come_together(tmp_pa
     assert found.robot is None
     assert not found.usable
     assert any("has no <axis>" in str(finding) for finding in found.findings)
-    assert [problem for problem in found.side_problems if "no joint 'j9' in tree.urdf" in problem]
-    assert [problem for problem in found.side_problems if "rest: 1 values for 3 joints" in problem]
-    assert found.counts["errors"] == len(found.side_problems) >= 2
+    unusable = "the side file cannot be used"
+    assert [str(finding) for finding in found.findings if finding.severity == "error"] == [
+        f"tree.yaml: error: joints: no joint 'j9' in tree.urdf; {unusable}",
+        f"tree.yaml: error: rest: 1 values for 3 joints; {unusable}",
+    ]
+    assert found.counts["errors"] == 2
 
 
 def test_a_side_file_that_is_no_yaml(tmp_path):
     found = examine(write(tmp_path, tree([0]), "joints: [j0\n"))
-    assert len(found.side_problems) == 1
-    assert "not YAML" in found.side_problems[0]
+    assert "tree.yaml:2: error: not YAML: expected ',' or ']'" in str(found.findings[-1])
     assert found.counts["errors"] == 1
+    with pytest.raises(ConfigError, match=r"tree\.yaml:2: not YAML"):
+        found.loaded()
     found = examine(write(tmp_path, tree([0]), "jonts: [j0]\n"))
-    assert "tree.yaml:1: jonts: no such key; did you mean 'joints'?" in found.side_problems[0]
+    assert "tree.yaml:1: error: jonts: no such key; did you mean 'joints'?" in str(found.findings[-1])
 
 
 @pytest.mark.parametrize(

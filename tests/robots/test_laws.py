@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from morph_vla.findings import errors
 from morph_vla.robots import graph
 from morph_vla.robots.descriptors import descriptors
-from morph_vla.robots.judgement import errors, judge
+from morph_vla.robots.judgement import judge
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.records import Contact, Joint, Limit, Link, Mimic, Pose, Urdf
 from morph_vla.robots.robot import action_order

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.robots.robot import action_order, from_file
+from morph_vla.robots.examine import from_file
+from morph_vla.robots.robot import action_order
 from morph_vla.robots.urdf import parse
 
 PANDA = (*(f"panda_joint{number}" for number in range(1, 8)), "panda_finger_joint1")
@@ -221,7 +222,7 @@ def test_a_broken_urdf_is_refused_with_every_error(tmp_path: Path):
 def test_a_urdf_without_a_joint_that_moves_is_no_robot(tmp_path: Path):
     path = tmp_path / "box.urdf"
     path.write_text('<robot name="box"><link name="a"/></robot>')
-    with pytest.raises(MorphVlaError, match=r"box\.urdf: no joint that an action could drive \(revolute"):
+    with pytest.raises(MorphVlaError, match=r"box\.urdf:1: error: no joint that an action could drive"):
         from_file(path)
 
 
@@ -269,6 +270,17 @@ def test_siblings_are_ordered_by_name_and_number():
         "b1",
         "b2",
     )
+
+
+@pytest.mark.parametrize("digits", [1, 4300, 4301, 10_000])
+def test_a_name_of_any_number_of_digits_is_ordered_by_value(digits: int):
+    names = [f"j{zeros}{number}" for zeros in ("", "00") for number in ("9" * digits, "1" + "0" * digits)]
+    joints = "".join(
+        f'<joint name="{name}" type="continuous"><parent link="base"/><child link="{name}"/></joint>'
+        for name in names
+    )
+    order = action_order(parse(f'<robot name="r">{joints}</robot>'.encode()))
+    assert order == (names[2], names[0], names[3], names[1])
 
 
 def test_its_arrays_cannot_be_changed():

@@ -14,8 +14,9 @@ import yaml
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.judgement import MAX_FINDINGS, errors, judge
-from morph_vla.robots.markup import MAX_BYTES, Finding
+from morph_vla.findings import Finding, Line, errors
+from morph_vla.robots.judgement import MAX_FINDINGS, judge
+from morph_vla.robots.markup import MAX_BYTES
 from morph_vla.robots.urdf import parse, read
 
 FOLDER = Path(__file__).with_name("traps")
@@ -204,7 +205,8 @@ def test_hostile_files_end_in_words_and_soon(tmp_path: Path):
 
 
 def test_a_name_cannot_forge_a_line_or_steer_a_terminal():
-    finding = Finding("error", "a.urdf", 3, "link 'x\n\x9b2Jy\u202e'", "expected words", "it stops")
+    place = "odd-name", "error", Line("a.urdf", 3), ()
+    finding = Finding(*place, "link 'x\n\x9b2Jy\u202e'", "expected words", "it stops")
     assert str(finding) == "a.urdf:3: error: link 'x\\n\\x9b2Jy\\u202e'; expected words; it stops"
-    long = Finding("error", "a.urdf", 3, "x" * 10_000, "expected words", "it stops")
+    long = Finding(*place, "x" * 10_000, "expected words", "it stops")
     assert len(str(long)) < 400

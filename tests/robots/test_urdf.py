@@ -3,7 +3,8 @@
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.judgement import errors, judge
+from morph_vla.findings import errors
+from morph_vla.robots.judgement import judge
 from morph_vla.robots.urdf import parse, read
 
 ARM = """<robot name="arm">

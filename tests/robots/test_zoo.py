@@ -9,8 +9,8 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.judgement import errors, judge
-from morph_vla.robots.markup import Finding
+from morph_vla.findings import Line, errors
+from morph_vla.robots.judgement import judge
 from morph_vla.robots.urdf import read
 
 ROW = re.compile(r"^\| ([\w/.]+\.urdf) \|[^|]*\|[^|]*\|[^|]*\| (\d+) \| (\d+) \| (\d+) \|", re.MULTILINE)
@@ -67,7 +67,8 @@ def test_every_odd_file_ends_in_words(zoo: Path):
     assert {path.stem for path in files} == EDGE.keys()
     for path in files:
         found = judge(read(path))
-        assert all(isinstance(finding, Finding) and finding.line >= 1 for finding in found), path.name
+        places = [finding.where for finding in found]
+        assert all(isinstance(where, Line) and where.line >= 1 for where in places), path.name
         said = "\n".join(str(finding) for finding in found)
         assert EDGE[path.stem] in said, path.name
         assert found or path.stem == "test_joints_MB"
