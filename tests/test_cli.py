@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import cli, doctor
-from morph_vla.cli import bench, bench_robots, common, files, suites
+from morph_vla.cli import common, files, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.results.record import read
@@ -562,58 +562,3 @@ def test_report_makes_one_page_of_several_records(run, folder):
 )
 def test_eval_says_which_rows_it_takes_and_what_it_stops_against(run, words, sentence):
     assert run(f"eval there --suite droid_panda -o out {words}") == (2, "", f"error: {sentence}\n")
-
-
-# ------------------------------------------------------------------------------------------------ bench
-
-
-def test_bench_takes_turns_and_does_not_count_the_first(monkeypatch):
-    clock, turns = [0.0], []
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: clock[0])
-
-    def work(name, seconds):
-        def turn():
-            clock[0] += seconds * (100 if name not in turns else 1)  # the first turn compiles
-            turns.append(name)
-
-        return turn
-
-    found = bench.measure("ours", work("a", 3.0), "theirs", work("b", 5.0), repeats=2)
-    assert turns == ["a", "b"] * 3
-    assert found == bench.Ratio("ours", 3.0, "theirs", 5.0, 0.6)
-
-
-def test_bench_prints_ratios(run, monkeypatch):
-    monkeypatch.setattr(bench, "pairs", lambda: iter([("nothing", int, "nothing else", int)]))
-    (row,) = json.loads(run("bench --repeats 3 --json")[1])
-    assert row["name"] == "nothing"
-    assert row["ratio"] == row["ours_s"] / row["reference_s"]
-    header, row = run("bench")[1].splitlines()
-    assert header.split() == ["what", "ms", "against", "ms", "ratio"]
-    assert row.startswith("nothing ")
-
-
-def test_bench_robots_prints_times_and_exponents(run, monkeypatch):
-    monkeypatch.setattr(bench_robots, "SIZES", (125, 250))
-    answer = json.loads(run("bench robots --repeats 1 --json")[1])
-    assert [row["joints"] for row in answer["rows"]] == [60, 125, 250]
-    assert all(row["all"] == sum(row[part] for part in bench_robots.PARTS) for row in answer["rows"])
-    assert answer["exponents"].keys() == {*bench_robots.PARTS, "all"}
-    lines = run("bench robots --repeats 1")[1].splitlines()
-    assert lines[0].split()[:4] == ["robot", "joints", "read", "ms"]
-    assert lines[1].startswith("humanoid")
-    assert lines[-1].startswith("time ~ joints^e from 125 joints on, e: read ")
-
-
-def test_the_fitted_exponent_is_that_of_the_law():
-    rows = [{"joints": n, "all": 0.003 * n**1.75} for n in (60, 125, 250, 500)]
-    assert bench_robots.exponent(rows, "all") == pytest.approx(1.75)
-
-
-def test_benchs_robots_are_robots():
-    from morph_vla.robots.judgement import judge
-    from morph_vla.robots.urdf import parse
-
-    for text, count in ((bench_robots.humanoid(), 60), (bench_robots.random_tree(31), 31)):
-        assert not judge(urdf := parse(text))
-        assert len(urdf.actuated) == count

@@ -60,10 +60,8 @@ ONLY = {
 
 # An engine -> the files that may import it.
 DOORS = {
-    # lerobot_loader: the loader of LeRobot that `bench data` measures ours against
     "lerobot": {
         "data/versions.py",
-        "data/lerobot_loader.py",
         "demonstrations/recording.py",
         "demonstrations/lerobot_writer.py",
     },
@@ -78,6 +76,7 @@ DOORS = {
     "urdf_usd_converter": {"engines/isaaclab/assets.py"},
     "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py", "hosts/openpi/train_step.py"},
     "openpi_client": set(),
+    "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")

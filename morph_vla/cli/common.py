@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files.plain import to_plain
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,8 +80,8 @@ def add_verbs(
 
 
 def print_json(value: Any) -> None:
-    """Print plain values as JSON that every reader accepts: numbers that are not finite become null."""
-    json.dump(_finite(value), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    """Print values, dataclasses too, as JSON that every reader accepts: what is not finite becomes null."""
+    json.dump(_finite(to_plain(value)), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write("\n")
 
 
@@ -89,7 +90,7 @@ def _finite(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def print_table(

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from morph_vla.cli import bench_model, main
+from benchmarks import model as bench_model
+from morph_vla.cli import main
 from morph_vla.morphology import MorphologyConfig
 from morph_vla.pi05 import loss
 from morph_vla.pi05.model import count, example, init_params

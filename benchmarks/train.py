@@ -10,16 +10,22 @@ what a compiler shares between them. The small model mostly shows what it costs 
 
 import argparse
 import dataclasses
-import os
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.bench_model import SIZES, config_of, joint_loss
-from morph_vla.cli.common import add_json, print_json, print_table
-from morph_vla.errors import ConfigError, MorphVlaError, nearest, require
+import jax
+import numpy as np
+
+from benchmarks.harness import add_common, check_names, load, show, take_turns
+from benchmarks.model import SIZES, config_of, joint_loss
+from morph_vla.errors import MorphVlaError
+from morph_vla.hosts.openpi.train_step import openpi_step
+from morph_vla.pi05 import Observation, Pi05, init_params
+from morph_vla.pi05.model import suffix_loss
+from morph_vla.recipes.recipe import Data, Recipe, Training
+from morph_vla.training import step as steps
+from morph_vla.training.kinds import reached
 
 EXAMPLES = """
   morph-vla bench train
@@ -50,76 +56,52 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=int, default=8, metavar="N", help="observations of a step (default 8)"
     )
-    parser.add_argument("--repeats", type=int, default=9, metavar="N", help="turns of each (default 9)")
     parser.add_argument(
         "--kind", action="append", default=[], metavar="KIND", help=f"of {', '.join(KINDS)}; may repeat"
     )
     parser.add_argument("--openpi", type=Path, metavar="CHECKOUT", help="measure openpi's own step as well")
-    add_json(parser)
-    parser.set_defaults(run=run)
+    add_common(parser, run, repeats=9)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print one row per kind. Raises ConfigError for a kind that there is none of."""
-    for name in arguments.kind:
-        if name not in KINDS:
-            raise ConfigError(f"no kind '{name}'{nearest(name, KINDS)} ({', '.join(KINDS)})")
-    jax, before = require("jax", "model"), os.getloadavg()[0]
-    config, rows, missing = config_of(arguments.size), [], ""
+    check_names("kind", arguments.kind, KINDS)
+    before, config, rows, missing = load(), config_of(arguments.size), [], ""
     for kind in arguments.kind or KINDS:
         theirs = None
         if arguments.openpi and not missing:
             try:
-                theirs = _theirs(arguments.openpi, config, arguments.batch, kind)
+                theirs = openpi_step(arguments.openpi, config, arguments.batch, kind)[0]
             except MorphVlaError as error:
                 missing = str(error)
         with jax.numpy_dtype_promotion("standard"):
-            rows.append(
-                measured(kind, works(config, arguments.batch, kind), theirs, max(1, arguments.repeats))
-            )
-    about = {
+            rows.append(measured(kind, works(config, arguments.batch, kind), theirs, arguments.repeats))
+    found = {
         "device": jax.devices()[0].device_kind,
         "size": arguments.size,
         "batch": arguments.batch,
         "repeats": arguments.repeats,
         "load_before": before,
-        "load_after": os.getloadavg()[0],
+        "load_after": load(),
         "openpi": missing or ("measured" if arguments.openpi else "no checkout was given (--openpi)"),
+        "rows": rows,
     }
-    if arguments.json:
-        print_json({**about, "rows": [dataclasses.asdict(row) for row in rows]})
-        return
-    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items()), end="\n\n")
-    print_table(
-        ("kind", "step ms", *PARTS, "joint ms", "step/joint", "openpi ms", "step/openpi"), list(_cells(rows))
-    )
+    header = ("kind", "step ms", *PARTS, "joint ms", "step/joint", "openpi ms", "step/openpi")
+    show(found, header, _cells, as_json=arguments.json)
 
 
-def _cells(rows: list[Row]) -> Iterator[tuple[object, ...]]:
-    for row in rows:
-        parts = (f"{row.parts_ms[part]:.4g} ({100 * row.shares[part]:.0f}%)" for part in PARTS)
-        theirs = ("", "") if row.openpi_ms is None else (row.openpi_ms, f"{row.step_over_openpi:.3f}")
-        yield row.kind, row.step_ms, *parts, row.joint_ms, f"{row.step_over_joint:.3f}", *theirs
-
-
-def _theirs(checkout: Path, config: Any, batch: int, kind: str) -> Callable[[], Any]:
-    from morph_vla.hosts.openpi.train_step import openpi_step
-
-    return openpi_step(checkout, config, batch, kind)[0]
+def _cells(row: Row) -> tuple[object, ...]:
+    parts = (f"{row.parts_ms[part]:.4g} ({100 * row.shares[part]:.0f}%)" for part in PARTS)
+    theirs = ("", "") if row.openpi_ms is None else (row.openpi_ms, f"{row.step_over_openpi:.3f}")
+    return row.kind, row.step_ms, *parts, row.joint_ms, f"{row.step_over_joint:.3f}", *theirs
 
 
 def measured(
     kind: str, parts: dict[str, Callable[[], Any]], theirs: Callable[[], Any] | None, repeats: int
 ) -> Row:
-    """All in turn, `repeats` times; the first turn, which compiles, is not counted."""
+    """The parts, the whole, the joint pass and openpi's step, all in turn."""
     todo = parts | ({} if theirs is None else {"openpi": theirs})
-    taken: dict[str, list[float]] = {name: [] for name in todo}
-    for _ in range(repeats + 1):
-        for name, work in todo.items():
-            begun = time.perf_counter()
-            work()
-            taken[name].append(time.perf_counter() - begun)
-    ms = {name: 1e3 * statistics.median(times[1:]) for name, times in taken.items()}
+    ms = {name: 1e3 * seconds for name, seconds in take_turns(todo, repeats).items()}
     return Row(
         kind,
         ms["step"],
@@ -134,11 +116,6 @@ def measured(
 
 def works(config: Any, batch: int, kind: str) -> dict[str, Callable[[], Any]]:
     """The whole step, its parts and the joint pass, each to be run again and again."""
-    jax = require("jax", "model")
-    from morph_vla.pi05 import init_params
-    from morph_vla.recipes.recipe import Data, Recipe, Training
-    from morph_vla.training import step as steps
-
     training = Training(steps=1000, batch=batch, kind=kind, augmentation="openpi")  # pyright: ignore[reportArgumentType]
     recipe = Recipe(Data(dataset="none", robot="none"), config, training)
     optimizer, _ = steps.make_optimizer(recipe.optimizer, training.steps)
@@ -157,10 +134,7 @@ class Side:
 
     def _carried(self, step: Callable[..., Any]) -> Callable[[], Any]:
         """A step of which the state goes on."""
-        jax = require("jax", "model")
-        from morph_vla.training.step import start
-
-        state = [start(jax.tree.map(jax.numpy.copy, self.params), self.optimizer, self.recipe.training)]
+        state = [steps.start(jax.tree.map(jax.numpy.copy, self.params), self.optimizer, self.recipe.training)]
 
         def again() -> None:
             state[0], metrics = step(state[0], self.observation, self.actions, self.mask, jax.random.key(1))
@@ -170,15 +144,10 @@ class Side:
 
     def step(self) -> Callable[[], Any]:
         """The trainer's own step."""
-        from morph_vla.training.step import make_step
-
-        return self._carried(make_step(self.recipe.model, self.recipe.training, self.optimizer))
+        return self._carried(steps.make_step(self.recipe.model, self.recipe.training, self.optimizer))
 
     def joint(self) -> Callable[[], Any]:
         """The same with prefix and suffix in one pass, through which every gradient goes."""
-        jax = require("jax", "model")
-        from morph_vla.training import step as steps
-
         training, optimizer = self.recipe.training, self.optimizer
 
         def step(state: Any, observation: Any, actions: Any, mask: Any, key: Any) -> Any:
@@ -197,10 +166,6 @@ class Side:
 
     def parts(self) -> dict[str, Callable[[], Any]]:
         """Data, prefix, suffix, optimizer, each alone."""
-        jax = require("jax", "model")
-        from morph_vla.training import step as steps
-        from morph_vla.training.kinds import reached
-
         training, params = self.recipe.training, self.params
         ready, learns = jax.block_until_ready, reached(training)["language model"]
         draw = jax.jit(lambda o, a, m, key: steps.draw(training, o, a, m, key, augment=True))
@@ -220,20 +185,15 @@ class Side:
 
 
 def _prefix(config: Any, params: Any, observation: Any, forward_only: bool) -> Any:
-    from morph_vla.pi05 import Pi05
-
     return Pi05(config).apply({"params": params}, observation, forward_only, method=Pi05.prefix)
 
 
 def _passes(config: Any, learns: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Prefix and suffix, forward, and backward as far as something learns."""
-    jax = require("jax", "model")
-    from morph_vla.pi05.model import suffix_loss
-    from morph_vla.training.step import merge
 
     def prefix(learnt: Any, frozen: Any, observation: Any, cotangent: Any) -> Any:
         def forward(learnt: Any) -> Any:
-            return _prefix(config, merge(learnt, frozen), observation, not learns)[0]
+            return _prefix(config, steps.merge(learnt, frozen), observation, not learns)[0]
 
         if not learns:
             return forward(learnt)
@@ -243,7 +203,7 @@ def _passes(config: Any, learns: bool) -> tuple[Callable[..., Any], Callable[...
     def suffix(learnt: Any, frozen: Any, cache: Any, mask: Any, drawn: Any) -> Any:
         def mean(learnt: Any, cache: Any) -> Any:
             noise, time, body = drawn.noise.swapaxes(0, 1), drawn.time.T, drawn.observation.body
-            params = merge(learnt, frozen)
+            params = steps.merge(learnt, frozen)
             return suffix_loss(config, params, cache, mask, body, drawn.actions, noise, time).mean()
 
         return jax.value_and_grad(mean, argnums=(0, 1) if learns else 0)(learnt, cache)
@@ -253,16 +213,13 @@ def _passes(config: Any, learns: bool) -> tuple[Callable[..., Any], Callable[...
 
 def _batch(config: Any, rows: int) -> Any:
     """A batch as the loader hands it on: bytes of images, tokens, actions, in the host's memory."""
-    numpy = require("numpy", "model")
-    from morph_vla.pi05 import Observation
-
-    rng = numpy.random.default_rng(0)
+    rng = np.random.default_rng(0)
     size = (rows, config.image_size, config.image_size, 3)
     seen = Observation(
-        {name: rng.integers(0, 256, size).astype(numpy.uint8) for name in config.cameras},
-        {name: numpy.ones(rows, bool) for name in config.cameras},
-        rng.integers(2, config.vocab, (rows, config.max_tokens)).astype(numpy.int32),
-        numpy.ones((rows, config.max_tokens), bool),
+        {name: rng.integers(0, 256, size).astype(np.uint8) for name in config.cameras},
+        {name: np.ones(rows, bool) for name in config.cameras},
+        rng.integers(2, config.vocab, (rows, config.max_tokens)).astype(np.int32),
+        np.ones((rows, config.max_tokens), bool),
     )
-    actions = rng.normal(size=(rows, config.horizon, config.action_dim)).astype(numpy.float32)
-    return seen, actions, numpy.ones((rows, config.action_dim), bool)
+    actions = rng.normal(size=(rows, config.horizon, config.action_dim)).astype(np.float32)
+    return seen, actions, np.ones((rows, config.action_dim), bool)

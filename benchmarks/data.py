@@ -11,11 +11,17 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.common import add_json, print_json, print_table
+import numpy as np
+
+from benchmarks import lerobot_loader
+from benchmarks.harness import add_common, load, processor_s, show
+from morph_vla.cli.common import print_json
+from morph_vla.data import frames, lerobot, mixture, pool, transforms
+from morph_vla.recipes import recipe as config
 
 EXAMPLES = """
   morph-vla bench data                        # on a dataset that it writes itself
@@ -42,20 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes of each side")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each side (default 3)")
     parser.add_argument("--batches", type=int, default=8, metavar="N", help="counted in a turn (default 8)")
-    add_json(parser)
-    parser.set_defaults(run=run)
+    add_common(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print samples per second of each loader, and how many times LeRobot's that is."""
-    from morph_vla.data import pool
-
     roots, batch, horizon, size = _asked(arguments)
     workers = arguments.workers or pool.default_workers()
     with tempfile.TemporaryDirectory() as folder:
         if not roots:
-            from morph_vla.data import lerobot_loader
-
             roots = [str(Path(folder) / "example")]
             lerobot_loader.write_example(Path(roots[0]), episodes=8, frames=40)
         found = []
@@ -63,7 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
             sides = Sides(root, Path(folder), batch, horizon, size, workers)
             found.append(sides.measure(max(1, arguments.rounds), max(1, arguments.batches)))
             if not arguments.json:
-                _show(found[-1])
+                show(found[-1], HEADER, _cells, as_json=False, right=(1, 2, 3))
+                print()
     if arguments.json:
         print_json(found)
 
@@ -72,8 +74,6 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[str], int, int, int]:
     """Datasets, batch, horizon and image size: of a recipe, or of the options."""
     roots, batch, horizon, size = [arguments.data] if arguments.data else [], 32, 16, 224
     if arguments.data and not Path(arguments.data).is_dir():
-        from morph_vla.recipes import recipe as config
-
         recipe = config.load(arguments.data, arguments.overrides)
         roots = list(dict.fromkeys(source.dataset for source in recipe.data.sources))
         batch, horizon, size = recipe.training.batch, recipe.model.horizon, recipe.model.image_size
@@ -85,8 +85,6 @@ class Sides:
 
     def __init__(self, root: str, folder: Path, batch: int, horizon: int, size: int, workers: int):
         """Read the dataset and decode its frames for the cache."""
-        from morph_vla.data import frames, lerobot, lerobot_loader, pool
-
         self.recordings = lerobot.read(root)
         self.batch, self.horizon, self.size, self.workers = batch, horizon, size, workers
         self.pool = pool.Pool(workers, size)
@@ -109,10 +107,6 @@ class Sides:
 
     def ours(self, opened: dict[str, Any]) -> Iterator[Any]:
         """Batches without end from these frames, ordered and made ahead as in training."""
-        import numpy as np
-
-        from morph_vla.data import mixture, transforms
-
         recordings = self.recordings
         order = mixture.mix([np.arange(recordings.frames)], [1], self.batch, seed=0)
 
@@ -126,9 +120,7 @@ class Sides:
 
     def measure(self, rounds: int, batches: int) -> dict[str, Any]:
         """Median samples per second of each side over `rounds` turns."""
-        from morph_vla.data import lerobot_loader
-
-        before = os.getloadavg()[0]
+        before = load()
         rates: dict[str, list[float]] = {name: [] for name in self.loaders}
         costs: dict[str, list[float]] = {name: [] for name in self.loaders}
         uncounted = 3 * AHEAD + 2 * self.workers
@@ -157,7 +149,7 @@ class Sides:
             "lerobot_decodes_with": lerobot_loader.backend(),
             "decoding_all_once_s": self.decoding_s,
             "load_before": before,
-            "load_after": os.getloadavg()[0],
+            "load_after": load(),
             "rows": [
                 {
                     "loader": name,
@@ -173,34 +165,16 @@ class Sides:
     def _processor_s(self, loader: Any) -> float:
         """Processor time of this process and a loader's workers so far; nan where there is no /proc."""
         workers = [worker.pid for worker in getattr(loader, "_workers", ())] or self.pool.pids
-        total = time.process_time()
-        for pid in workers:
-            stat = Path(f"/proc/{pid}/stat")
-            if not stat.exists():
-                return float("nan")
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        return total
+        return time.process_time() + processor_s(workers)
 
 
-def _show(found: dict[str, Any]) -> None:
-    facts = [f"{key.replace('_', ' ')} {_plain(value)}" for key, value in found.items() if key != "rows"]
-    print(", ".join(facts), end="\n\n")
-    rows: Sequence[tuple[Any, ...]] = [
-        (
-            row["loader"],
-            f"{row['samples_per_s']:.1f}",
-            f"{row['ratio']:.2f}",
-            f"{row['processor_ms_per_sample']:.2f}",
-        )
-        for row in found["rows"]
-    ]
-    header = ("loader", "samples/s", "of LeRobot's", "processor ms a sample")
-    print_table(header, rows, right=(1, 2, 3))
-    print()
+HEADER = ("loader", "samples/s", "of LeRobot's", "processor ms a sample")
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["loader"],
+        f"{row['samples_per_s']:.1f}",
+        f"{row['ratio']:.2f}",
+        f"{row['processor_ms_per_sample']:.2f}",
+    )

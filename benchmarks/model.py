@@ -8,13 +8,19 @@ steps for one observation. Absolute times of a CPU are not worth keeping; `--siz
 import argparse
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from morph_vla.cli.bench import measure
-from morph_vla.cli.common import add_json, print_json, print_table
-from morph_vla.errors import ConfigError, nearest, require
+import jax
+import jax.numpy as jnp
+import optax
+
+from benchmarks.harness import add_common, check_names, load, measure, show
+from morph_vla.morphology import MorphologyConfig
+from morph_vla.pi05 import GemmaConfig, Pi05, Pi05Config, VitConfig, init_params, loss
+from morph_vla.pi05 import model as pi05
+from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.training.step import make_optimizer, merge, partition
 
 EXAMPLES = """
   morph-vla bench model
@@ -70,54 +76,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of the model (default mid: 57 million parameters)",
     )
     parser.add_argument("--batch", type=int, default=0, metavar="N", help="observations of a training step")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of each side (default 5)")
     parser.add_argument(
         "--only", action="append", default=[], metavar="VARIANT", help=f"of {', '.join(VARIANTS)}; may repeat"
     )
-    add_json(parser)
-    parser.set_defaults(run=run)
+    add_common(parser, run, repeats=5)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print one row per comparison. Raises ConfigError for a variant that there is none of."""
-    for name in arguments.only:
-        if name not in VARIANTS:
-            raise ConfigError(f"no variant '{name}'{nearest(name, VARIANTS)} ({', '.join(VARIANTS)})")
-    jax = require("jax", "model")
-    before = os.getloadavg()[0]
+    check_names("variant", arguments.only, VARIANTS)
+    before = load()
     host = Side(config_of(arguments.size), arguments.batch or SIZES[arguments.size])
     chosen = {name: VARIANTS[name] for name in arguments.only or VARIANTS}
     rows = []
-    for row in comparisons(host, chosen, max(1, arguments.repeats)):
+    for row in comparisons(host, chosen, arguments.repeats):
         rows.append(row)
         if not arguments.json:
             print(f"{row.name}: {row.ratio:.3f} of {row.reference}", flush=True)
-    about = {
+    found = {
         "device": jax.devices()[0].device_kind,
         "parameters": host.parameters,
         "dtype": host.config.dtype,
         "batch": host.batch,
         "repeats": arguments.repeats,
         "load_before": before,
-        "load_after": os.getloadavg()[0],
+        "load_after": load(),
+        "rows": rows,
     }
-    if arguments.json:
-        print_json({**about, "rows": [dataclasses.asdict(row) for row in rows]})
-        return
-    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in about.items()), end="\n\n")
     header = ("what", "ms", "temporary MB", "against", "ms", "temporary MB", "ratio")
-    print_table(
-        header,
-        [
-            (r.name, r.ms, _blank(r.temporary_mb), r.reference, r.reference_ms,
-             _blank(r.reference_temporary_mb), f"{r.ratio:.3f}")
-            for r in rows
-        ],
-    )  # fmt: skip
+    show(found, header, _cells, as_json=arguments.json)
 
 
-def _blank(value: float | None) -> float | str:
-    return "" if value is None else value
+def _cells(row: Row) -> tuple[object, ...]:
+    ours, theirs = ("" if mb is None else mb for mb in (row.temporary_mb, row.reference_temporary_mb))
+    return row.name, row.ms, ours, row.reference, row.reference_ms, theirs, f"{row.ratio:.3f}"
 
 
 def config_of(size: str) -> Any:
@@ -127,8 +119,6 @@ def config_of(size: str) -> Any:
     parameters, and suffix tokens with a body (32, of up to 16 joints; full 48, of 32) to prefix tokens (496;
     full 968).
     """
-    from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig
-
     if size == "full":
         return Pi05Config()
     small = size == "small"
@@ -151,12 +141,6 @@ class Side:
 
     def __init__(self, config: Any, batch: int, host: "Side | None" = None):
         """Draw weights; those of `host` are shared, and only the body's are new."""
-        jax = require("jax", "model")
-        from morph_vla.pi05 import init_params
-        from morph_vla.pi05.model import count
-        from morph_vla.recipes.recipe import Training
-        from morph_vla.training.step import partition
-
         self.config, self.batch = config, batch
         key = jax.random.key(0)
         if host is None:
@@ -167,23 +151,16 @@ class Side:
             body = jax.jit(lambda key: init_params(config, key)["morphology"])(key)
             self.learnt = {**host.learnt, "morphology": body}
             self.frozen = {**host.frozen, "morphology": jax.tree.map(lambda _: None, body)}
-        self.parameters = count(self.learnt) + count(self.frozen)
+        self.parameters = pi05.count(self.learnt) + pi05.count(self.frozen)
 
     def params(self) -> dict[str, Any]:
         """The whole tree."""
-        from morph_vla.training.step import merge
-
         return merge(self.learnt, self.frozen)
 
     def training(self, loss: Callable[..., Any]) -> Work:
         """One step of action-expert fine-tuning: loss, gradient, AdamW; the state is carried on."""
-        jax, optax = require("jax", "model"), require("optax", "model")
-        from morph_vla.pi05.model import example
-        from morph_vla.recipes.recipe import Optimizer
-        from morph_vla.training.step import make_optimizer, merge
-
         optimizer, _ = make_optimizer(Optimizer(), 1000)
-        observation, actions, _ = example(self.config, self.batch)
+        observation, actions, _ = pi05.example(self.config, self.batch)
         seen, tree = jax.tree.flatten(observation)  # as leaves: lowering may not rebuild an Observation
         draws = jax.random.split(jax.random.key(1), 2)
         noise = jax.random.normal(draws[0], (1, *actions.shape))
@@ -213,9 +190,6 @@ class Side:
 
     def sampling(self, table: bool = True) -> Work:
         """Ten Euler steps for one observation; `table`: the modulations were computed before."""
-        jax = require("jax", "model")
-        from morph_vla.pi05 import model as pi05
-
         observation, noise, _ = pi05.example(self.config, 1)
         seen, tree = jax.tree.flatten(observation)
         params = self.params()
@@ -238,20 +212,13 @@ def _temporary(compiled: Any) -> float | None:
 
 def joint_loss(config: Any, params: Any, observation: Any, actions: Any, noise: Any, time: Any) -> Any:
     """The loss of one noise draw in one pass over prefix and suffix, as openpi computes it."""
-    jnp = require("jax.numpy", "model")
-    from morph_vla.pi05 import Pi05
-    from morph_vla.pi05.model import interpolate
-
-    x, target = interpolate(actions, noise[0], time[0])
+    x, target = pi05.interpolate(actions, noise[0], time[0])
     found: Any = Pi05(config).apply({"params": params}, observation, x, time[0], method=Pi05.velocity_joint)
     return jnp.square(found - target)[None]
 
 
 def comparisons(host: Side, variants: dict[str, dict[str, Any]], repeats: int) -> Iterator[Row]:
     """Prefix once against the joint pass, modulations once against each time, each variant against none."""
-    from morph_vla.morphology import MorphologyConfig
-    from morph_vla.pi05 import loss
-
     frozen = functools.partial(loss, frozen_prefix=True)
     once = host.training(frozen)
     yield compare("training step, prefix once", once, "joint pass", host.training(joint_loss), repeats)

@@ -13,7 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from morph_vla.cli.common import add_json, print_json, print_table
+from benchmarks.harness import add_common
+from morph_vla.cli.common import print_json, print_table
+from morph_vla.robots import graph
+from morph_vla.robots.descriptors import descriptors
+from morph_vla.robots.judgement import judge
+from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.robot import action_order
+from morph_vla.robots.urdf import parse
 
 EXAMPLES = """
   morph-vla bench robots
@@ -25,9 +32,7 @@ PARTS = ("read", "judge", "graph", "descriptors", "poses")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla bench robots`."""
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of each (default 5)")
-    add_json(parser)
-    parser.set_defaults(run=run)
+    add_common(parser, run, repeats=5)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -52,13 +57,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def measure(name: str, text: bytes, repeats: int) -> dict[str, Any]:
     """The quickest processor time [ms] of each part, for the action joints of a URDF."""
-    from morph_vla.robots import graph
-    from morph_vla.robots.descriptors import descriptors
-    from morph_vla.robots.judgement import judge
-    from morph_vla.robots.kinematics import link_poses
-    from morph_vla.robots.robot import action_order
-    from morph_vla.robots.urdf import parse
-
     urdf = parse(text)
     chosen = action_order(urdf)
     works: dict[str, Callable[[], Any]] = {

@@ -13,15 +13,21 @@ import dataclasses
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from morph_vla.cli.common import add_folders, add_json, print_json, print_table
+from benchmarks.harness import add_common, load, processor_s, show
+from morph_vla import robots
+from morph_vla.cli.common import add_folders
+from morph_vla.doctor import require_gl
+from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.engines.workers import Pool, World
 from morph_vla.errors import MorphVlaError
-
-if TYPE_CHECKING:
-    from morph_vla.suites.suite import Suite
+from morph_vla.evaluation.asking import Asker
+from morph_vla.evaluation.flights import Flights
+from morph_vla.suites import suite as suites
+from morph_vla.suites.suite import Suite, initial_state, initial_states
 
 EXAMPLES = """
   morph-vla bench sim
@@ -57,20 +63,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="simulated, of an episode (default 4)")
     parser.add_argument("--checkpoint", type=Path, default=None, help="a policy to ask; it needs its frames")
     add_folders(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    add_common(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a row per number of environments, workers and groups, with frames and without."""
-    from morph_vla.doctor import require_gl
-    from morph_vla.suites import suite
-
     for name in ("environments", "workers", "groups"):
         if min(getattr(arguments, name)) < 1:
             raise MorphVlaError(f"--{name} must be at least 1, not {min(getattr(arguments, name))}")
     require_gl()
-    chosen = suite.load(arguments.suite, arguments.overrides, arguments.folders)
+    chosen = suites.load(arguments.suite, arguments.overrides, arguments.folders)
     short = dataclasses.replace(chosen, episode_seconds=max(arguments.seconds, 2 / chosen.control_rate))
     frames = {"with": (True,), "without": (False,), "both": (False, True)}[arguments.frames]
     if arguments.checkpoint is not None:
@@ -87,26 +89,24 @@ def run(arguments: argparse.Namespace) -> None:
         seen = short if looks else dataclasses.replace(short, cameras={})
         policy = _policy(seen, arguments.checkpoint, -(-environments // groups))
         rows.append(_row(seen, policy, environments, workers, groups, arguments.open_loop, chosen))
-    facts = {
+    found = {
         "suite": chosen.label,
         "control_rate": chosen.control_rate,
         "open_loop": arguments.open_loop,
         "policy": str(arguments.checkpoint or "stand-in"),
         "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        "load": load(),
+        "rows": rows,
     }
-    if arguments.json:
-        print_json({**facts, "rows": rows})
-    else:
-        _show(facts, rows)
+    show(found, HEADER, _cells, as_json=arguments.json, right=range(1, len(HEADER)))
+    if not arguments.json:
+        print(LEGEND.format(suite=chosen.label))
 
 
 class StandIn:
     """Answers at once: the rest pose, with every joint swinging by 0.1 rad or 2 cm."""
 
-    def __init__(self, suite: "Suite"):
-        from morph_vla import robots
-
+    def __init__(self, suite: Suite):
         self._robot = robots.load(suite.robot)
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
@@ -117,14 +117,11 @@ class StandIn:
         return {"actions": robot.to_dataset(native).astype(np.float32)}
 
 
-def _policy(suite: "Suite", checkpoint: Path | None, batch: int) -> Any:
+def _policy(suite: Suite, checkpoint: Path | None, batch: int) -> Any:
     """The policy of a row; a checkpoint answers once, so that compiling is not counted."""
     if checkpoint is None:
         return StandIn(suite)
-    from morph_vla import robots
-    from morph_vla.engines.mujoco.engine import MujocoEngine
-    from morph_vla.serving.policy import CheckpointPolicy
-    from morph_vla.suites.suite import initial_state
+    from morph_vla.serving.policy import CheckpointPolicy  # JAX: only where a checkpoint is asked
 
     policy = CheckpointPolicy(checkpoint, robot=suite.robot, batch=batch)
     engine = MujocoEngine(robots.load(suite.robot), suite)
@@ -134,13 +131,8 @@ def _policy(suite: "Suite", checkpoint: Path | None, batch: int) -> Any:
     return policy
 
 
-def reference(suite: "Suite", open_loop: int) -> float:
+def reference(suite: Suite, open_loop: int) -> float:
     """Control steps per second of one environment in this process, asked of the stand-in."""
-    from morph_vla import robots
-    from morph_vla.engines.mujoco.engine import MujocoEngine
-    from morph_vla.engines.workers import World
-    from morph_vla.suites.suite import initial_state
-
     engine = MujocoEngine(robots.load(suite.robot), suite)
     world, policy, steps = World(engine, 0), StandIn(suite), 0
     for name in suite.cameras:
@@ -158,22 +150,17 @@ def reference(suite: "Suite", open_loop: int) -> float:
 
 
 def _row(
-    suite: "Suite", policy: Any, environments: int, workers: int, groups: int, open_loop: int, whole: "Suite"
+    suite: Suite, policy: Any, environments: int, workers: int, groups: int, open_loop: int, whole: Suite
 ) -> dict[str, Any]:
     """One measurement, the reference before and after it; `whole` is the suite with its full episodes."""
-    from morph_vla import robots
-    from morph_vla.engines.workers import Pool
-    from morph_vla.evaluation.asking import Asker
-    from morph_vla.evaluation.flights import Flights
-    from morph_vla.suites.suite import initial_states
-
     joints = len(robots.load(suite.robot).joints)
     before = reference(suite, open_loop)
     with Pool(suite, environments, workers) as pool, Asker(policy, joints) as asker:
-        used, here, begun = _processor_s(pool), time.process_time(), time.perf_counter()
+        pids = [worker.process.pid for worker in pool.workers]
+        used, here, begun = processor_s(pids), time.process_time(), time.perf_counter()
         flights = Flights(pool, asker, suite, open_loop, groups)
         trials = list(flights.run(initial_states(suite, ROUNDS * environments, joints)))
-        wall, used = time.perf_counter() - begun, _processor_s(pool) - used
+        wall, used = time.perf_counter() - begun, processor_s(pids) - used
         here = time.process_time() - here
         spent, policy_s = dict(pool.spent), asker.spent
     failed = {trial.error for trial in trials if trial.error}
@@ -202,37 +189,21 @@ def _row(
     }
 
 
-def _processor_s(pool: Any) -> float:
-    """Processor time of a pool's workers so far [s]; nan where there is no /proc."""
-    total = 0.0
-    for worker in pool.workers:
-        stat = Path(f"/proc/{worker.process.pid}/stat")
-        if not stat.exists():
-            return float("nan")
-        fields = stat.read_text().rsplit(")", 1)[1].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+HEADER = (
+    "frames", "environments", "workers", "groups", "steps/s", "x real time", "of one here",
+    "processor s per s", "and here", "physics", "rendering", "pipe", "waiting", "policy", "300 episodes",
+)  # fmt: skip
+LEGEND = """
+processor s per s: of the workers per simulated second, and here, where the policy is
+physics, rendering, pipe, waiting: of the workers' time; policy: of the clock's
+300 episodes: of {suite}, all failing late"""
 
 
-def _show(facts: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in facts.items()), end="\n\n")
-    header = (
-        "frames", "environments", "workers", "groups", "steps/s", "x real time", "of one here",
-        "processor s per s", "and here", "physics", "rendering", "pipe", "waiting", "policy", "300 episodes",
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        "yes" if row["frames"] else "no", row["environments"], row["workers"], row["groups"],
+        f"{row['steps_per_s']:.0f}", f"{row['times_real_time']:.1f}", f"{row['ratio']:.2f}",
+        f"{row['processor_s_per_simulated_s']:.4f}", f"{row['processor_s_here_per_simulated_s']:.4f}",
+        *(f"{row[key]:.0%}" for key in ("physics", "rendering", "pipe", "waiting", "policy")),
+        f"{row['minutes_for_300_episodes']:.1f} min",
     )  # fmt: skip
-    table = [
-        (
-            "yes" if row["frames"] else "no", row["environments"], row["workers"], row["groups"],
-            f"{row['steps_per_s']:.0f}", f"{row['times_real_time']:.1f}", f"{row['ratio']:.2f}",
-            f"{row['processor_s_per_simulated_s']:.4f}", f"{row['processor_s_here_per_simulated_s']:.4f}",
-            *(f"{row[key]:.0%}" for key in ("physics", "rendering", "pipe", "waiting", "policy")),
-            f"{row['minutes_for_300_episodes']:.1f} min",
-        )
-        for row in rows
-    ]  # fmt: skip
-    print_table(header, table, right=range(1, len(header)))
-    print(
-        "\nprocessor s per s: of the workers per simulated second, and here, where the policy is\n"
-        "physics, rendering, pipe, waiting: of the workers' time; policy: of the clock's\n"
-        f"300 episodes: of {facts['suite']}, all failing late"
-    )

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from morph_vla.cli import bench_sim, main
+from benchmarks import sim as bench_sim
+from morph_vla.cli import main
 
 SIZES = [f"cameras.{name}.{side}=16" for name in ("exterior", "wrist") for side in ("width", "height")]
 SMALL = [*SIZES, "settle_seconds=0.1", "--seconds", "0.8", "--workers", "1"]
@@ -49,7 +50,7 @@ def test_the_table_names_its_shares(capsys, monkeypatch):
     monkeypatch.setattr(bench_sim, "_row", lambda *_: row)
     assert main(["bench", "sim", "--environments", "20", "--workers", "2", "--frames", "with"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("suite droid_panda:cube_in_bowl, control rate 15.0, open loop 8, policy stand-in")
+    assert shown.startswith("suite droid_panda:cube_in_bowl, control rate 15, open loop 8, policy stand-in")
     header, line = shown.splitlines()[2:4]
     assert " ".join(header.split()) == (
         "frames environments workers groups steps/s x real time of one here processor s per s "

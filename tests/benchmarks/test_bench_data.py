@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from morph_vla.cli import bench_data, main
+from benchmarks import data as bench_data
+from benchmarks import lerobot_loader
+from morph_vla.cli import main
 
 pytest.importorskip("lerobot", reason="lerobot is not installed; it needs Python 3.12")
 pytestmark = pytest.mark.filterwarnings("ignore")  # LeRobot's, torch's and FFmpeg's own
@@ -18,8 +20,6 @@ LOADERS = [
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    from morph_vla.data import lerobot_loader
-
     root = tmp_path_factory.mktemp("bench") / "example"
     lerobot_loader.write_example(root, episodes=2, frames=13, height=24, width=32)
     return root
@@ -55,7 +55,7 @@ def test_every_loader_is_measured_in_one_run(example, capsys):
 
 
 def test_both_sides_give_the_same_samples(example, tmp_path):
-    from morph_vla.data import frames, lerobot, lerobot_loader, transforms
+    from morph_vla.data import frames, lerobot, transforms
 
     recordings = lerobot.read(example)
     theirs = lerobot_loader.Resized(lerobot_loader.dataset(recordings.root, 7), 17)
@@ -89,9 +89,7 @@ def test_without_a_dataset_it_writes_one(monkeypatch, capsys):
             return {"dataset": "example", "rounds": rounds, "rows": [row]}
 
     monkeypatch.setattr(bench_data, "Sides", Sides)
-    monkeypatch.setattr(
-        "morph_vla.data.lerobot_loader.write_example", lambda root, **_: seen.append(str(root))
-    )
+    monkeypatch.setattr(lerobot_loader, "write_example", lambda root, **_: seen.append(str(root)))
     assert main(["bench", "data", "--workers", "3"]) == 0
     assert seen[1] == (seen[0], (32, 16, 224, 3))
     lines = capsys.readouterr().out.splitlines()

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from morph_vla.cli import bench_train, main
+from benchmarks import train as bench_train
+from morph_vla.cli import main
 from morph_vla.errors import MorphVlaError
 from morph_vla.hosts.openpi.train_step import openpi_step
 
