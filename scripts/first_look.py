@@ -38,7 +38,7 @@ class Look:
         self.label, self.observations = suite.label, []
         places = []
         for row in range(states):
-            self.engine.reset(0, suites.initial_state(suite, row, len(self.robot.joints)))
+            self.engine.reset({0: suites.initial_state(suite, row, len(self.robot.joints))})
             self.observations.append({**self.engine.observe(0), "episode": row, "step": 0})
             places.append(self.place(self.expert.plan(0).actions[ACTION]))
         self.places = np.array(places)
