@@ -21,8 +21,9 @@ from benchmarks.harness import add_common, load, processor_s, show
 from morph_vla import robots
 from morph_vla.cli.common import add_folders
 from morph_vla.doctor import require_gl
-from morph_vla.engines.mujoco.engine import MujocoEngine
-from morph_vla.engines.workers import Pool, World
+from morph_vla.engines import by_name as engines
+from morph_vla.engines.episode import play
+from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.flights import Flights
@@ -124,28 +125,24 @@ def _policy(suite: Suite, checkpoint: Path | None, batch: int) -> Any:
     from morph_vla.serving.policy import CheckpointPolicy  # JAX: only where a checkpoint is asked
 
     policy = CheckpointPolicy(checkpoint, robot=suite.robot, batch=batch)
-    engine = MujocoEngine(robots.load(suite.robot), suite)
-    engine.reset(0, initial_state(suite, 0, len(engine.robot.joints)))
-    policy.infer(engine.observe(0))
-    engine.close()
+    worlds = engines.worlds(suite, 1)
+    worlds.reset({0: initial_state(suite, 0, len(worlds.robot.joints))})
+    policy.infer(worlds.observe(0))
+    worlds.close()
     return policy
 
 
 def reference(suite: Suite, open_loop: int) -> float:
     """Control steps per second of one environment in this process, asked of the stand-in."""
-    engine = MujocoEngine(robots.load(suite.robot), suite)
-    world, policy, steps = World(engine, 0), StandIn(suite), 0
+    worlds, policy, steps = engines.worlds(suite, 1), StandIn(suite), 0
     for name in suite.cameras:
-        engine.render(0, name)  # the renderer is made here
+        worlds.render(0, name)  # the renderer is made here
     begun = time.perf_counter()
-    for number in range(ROUNDS):
-        answer = world.begin(initial_state(suite, number, len(engine.robot.joints)), False)
-        while answer.observation is not None:
-            asked = {**answer.observation, "step": answer.progress.steps}
-            answer = world.advance(policy.infer(asked)["actions"][:open_loop])
-        steps += answer.progress.steps
+    for state in initial_states(suite, ROUNDS, len(worlds.robot.joints)):
+        status = play(worlds, state, lambda seen: policy.infer(seen)["actions"][:open_loop])
+        steps += status.progress.steps
     rate = steps / (time.perf_counter() - begun)
-    engine.close()
+    worlds.close()
     return rate
 
 
@@ -155,7 +152,7 @@ def _row(
     """One measurement, the reference before and after it; `whole` is the suite with its full episodes."""
     joints = len(robots.load(suite.robot).joints)
     before = reference(suite, open_loop)
-    with Pool(suite, environments, workers) as pool, Asker(policy, joints) as asker:
+    with WorkerPool(suite, environments, workers) as pool, Asker(policy, joints) as asker:
         pids = [worker.process.pid for worker in pool.workers]
         used, here, begun = processor_s(pids), time.process_time(), time.perf_counter()
         flights = Flights(pool, asker, suite, open_loop, groups)

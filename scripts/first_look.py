@@ -41,11 +41,11 @@ class Look:
         self.label, self.observations = suite.label, []
         places = []
         for row in range(states):
-            self.engine.reset(0, suites.initial_state(suite, row, len(self.robot.joints)))
+            self.engine.reset({0: suites.initial_state(suite, row, len(self.robot.joints))})
             plan = self.expert.plan(0).actions
             step = self._grasp(plan) + LIFTING if lifting else 0
             for action in plan[:step]:
-                self.engine.step(0, action)
+                self.engine.step({0: action})
             self.observations.append({**self.engine.observe(0), "episode": row, "step": step})
             places.append(self.place(plan[min(step + ACTION, len(plan) - 1)]))
         self.places = np.array(places)

@@ -8,13 +8,12 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from morph_vla import robots
-from morph_vla.demonstrations.attempts import attempt, attempts
+from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
+from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.intervals import Interval, wilson
 from morph_vla.suites.suite import Suite
@@ -53,11 +52,11 @@ class Check:
     @property
     def failed(self) -> dict[str, list[int]]:
         """Failed clause (or "error") -> the episodes it failed in."""
-        found: dict[str, list[int]] = {}
+        episodes: dict[str, list[int]] = {}
         for outcome in self.outcomes:
             if outcome.failed_clause is not None:
-                found.setdefault(outcome.failed_clause, []).append(outcome.episode)
-        return dict(sorted(found.items()))
+                episodes.setdefault(outcome.failed_clause, []).append(outcome.episode)
+        return dict(sorted(episodes.items()))
 
     @property
     def seconds(self) -> float | None:
@@ -86,63 +85,49 @@ def check(
     if count < 1:
         raise MorphVlaError(f"--episodes must be at least 1, not {count}")
     engines.check(engine)
-    if engines.split(engine)[0] != "mujoco":
-        return Check(suite.label, tuple(_together(suite, count, min(parallel, count), engine, progress)))
+    if engines.lockstep(engine):
+        size = min(parallel, count)
+        worlds = engines.worlds(suite, size, engine)
+        try:
+            waves = (run(worlds, range(first, min(first + size, count))) for first in range(0, count, size))
+            return Check(suite.label, tuple(_gathered(waves, count, progress)))
+        finally:
+            worlds.close()
     chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
     processes = min(workers or os.cpu_count() or 1, len(chunks))
     if processes == 1:
-        return Check(suite.label, tuple(_gathered((run(suite, chunk) for chunk in chunks), count, progress)))
+        parts = (_run_chunk(suite, chunk, engine) for chunk in chunks)
+        return Check(suite.label, tuple(_gathered(parts, count, progress)))
     context = multiprocessing.get_context("spawn")  # MuJoCo's renderers and threads do not survive a fork
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        parts = pool.map(run, [suite] * len(chunks), chunks)
+        parts = pool.map(_run_chunk, [suite] * len(chunks), chunks, [engine] * len(chunks))
         return Check(suite.label, tuple(_gathered(parts, count, progress)))
 
 
-def _together(
-    suite: Suite, count: int, parallel: int, engine: str, progress: Callable[[int, int], None] | None
+def _gathered(
+    parts: Iterable[list[Outcome]], count: int, progress: Callable[[int, int], None] | None
 ) -> list[Outcome]:
-    """The expert in worlds that step together, in waves."""
-    worlds = engines.worlds(suite, parallel, engine)
-    try:
-        waves = [range(first, min(first + parallel, count)) for first in range(0, count, parallel)]
-        parts = (
-            [_judged(suite, *one) for one in zip(wave, attempts(worlds, wave, "evaluation"), strict=True)]
-            for wave in waves
-        )
-        return _gathered(parts, count, progress)
-    finally:
-        worlds.close()
-
-
-def _judged(suite: Suite, number: int, ended: Any) -> Outcome:
-    """An attempt's outcome: how it ended, or the error it ended in."""
-    if isinstance(ended, MorphVlaError):  # physics that diverged is that episode's failure
-        return Outcome(number, ERROR, 0.0, str(ended))
-    progress, reading = ended
-    clause = criterion.failed_clause(progress, reading, suite.success)
-    return Outcome(number, clause, progress.steps / suite.control_rate)
-
-
-def _gathered(parts: Any, count: int, progress: Callable[[int, int], None] | None) -> list[Outcome]:
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for part in parts:
-        found += part
+        outcomes += part
         if progress:
-            progress(len(found), count)
-    return found
+            progress(len(outcomes), count)
+    return outcomes
 
 
-def run(suite: Suite, numbers: Sequence[int]) -> list[Outcome]:
-    """The expert from the rows `numbers` of the suite's table, in this process."""
-    from morph_vla.engines.mujoco.engine import MujocoEngine
-
-    engine = MujocoEngine(robots.load(suite.robot), suite)
-    return [_outcome(engine, number) for number in numbers]
+def _run_chunk(suite: Suite, numbers: Sequence[int], engine: str) -> list[Outcome]:
+    """The expert from the rows `numbers` of the table, one after the other; runs in a worker process."""
+    worlds = engines.worlds(suite, 1, engine)
+    return [outcome for number in numbers for outcome in run(worlds, [number])]
 
 
-def _outcome(engine: Any, number: int) -> Outcome:
-    try:
-        ended: Any = attempt(engine, number, "evaluation")
-    except MorphVlaError as error:
-        ended = error
-    return _judged(engine.suite, number, ended)
+def run(worlds: Worlds, numbers: Sequence[int]) -> list[Outcome]:
+    """The expert from the rows `numbers` of the suite's table, each in a world of its own."""
+    outcomes, suite = [], worlds.suite
+    for number, status in zip(numbers, attempts(worlds, numbers), strict=True):
+        if status.error is not None:  # physics that diverged is that episode's failure
+            outcomes.append(Outcome(number, ERROR, 0.0, status.error))
+            continue
+        clause = criterion.failed_clause(status.progress, status.reading, suite.success)
+        outcomes.append(Outcome(number, clause, status.progress.steps / suite.control_rate))
+    return outcomes

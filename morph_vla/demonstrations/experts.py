@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines.engine import Sight
+from morph_vla.engines.engine import Sight, Worlds
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import TOOL_SITE
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.suites.suite import ExpertSpec
 
+SO3 = Any  # mink's rotations: the library is imported when it is first used
 GRASP_STEPS = 6  # control steps for the fingers to close on the object, and to let go of it
 KERNEL = 9  # control steps over which a disturbance is smoothed, at 15 Hz
 ALIGNED = 0.09  # a tool no further to the side than this is above the object, in shares of `hover`
@@ -198,10 +199,11 @@ class PickAndPlace:
         spec, rate = self.suite.expert, self.suite.control_rate
         self._configuration.update(self.engine.posture(seen.native))
         self._posture.set_target_from_configuration(self._configuration)
-        pose = self._configuration.get_transform_frame_to_world(*self._frame)
-        link = self._configuration.get_transform_frame_to_world(spec.tool, "body").rotation()
-        poses = walk(pose.translation(), self._first_yaw(link.wxyz), list(stations), spec.speed, rate)
-        first = pose.rotation()
+        base_from_tool = self._configuration.get_transform_frame_to_world(*self._frame)
+        base_from_link = self._configuration.get_transform_frame_to_world(spec.tool, "body")
+        yaw = self._first_yaw(base_from_link.rotation().wxyz)
+        poses = walk(base_from_tool.translation(), yaw, list(stations), spec.speed, rate)
+        first = base_from_tool.rotation()
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]
         if spec.grip_seconds:
@@ -212,7 +214,7 @@ class PickAndPlace:
         ]
         return Plan(np.asarray(rows, dtype=np.float64), np.asarray([float(free) for *_, free in poses]))
 
-    def _first_yaw(self, quaternion: Any) -> float:
+    def _first_yaw(self, quaternion: Float[np.ndarray, "4"]) -> float:
         """The turn from which the walk begins; nothing turns where the arm may choose, or eases into it."""
         spec = self.suite.expert
         return 0.0 if spec.free_spin or spec.turn_seconds else _tool_yaw(quaternion)
@@ -222,13 +224,13 @@ class PickAndPlace:
         spec = self.suite.expert
         return (1.0 - opening - spec.opened) / (spec.closed - spec.opened)
 
-    def _rotation(self, yaw: float) -> Any:
+    def _rotation(self, yaw: float) -> SO3:
         """The tool's orientation: it points down (half a turn about x), leans, turns about the vertical."""
         turn, tilt = self._mink.SO3, self.suite.expert.tilt
         lean = turn.from_y_radians(-tilt) if tilt else turn.identity()
         return turn.from_z_radians(yaw) @ lean @ turn.from_x_radians(math.pi)
 
-    def _towards(self, first: Any, wanted: Any, step: int, steps: int) -> Any:
+    def _towards(self, first: SO3, wanted: SO3, step: int, steps: int) -> SO3:
         """The orientation at control step `step` on the way from the first one; `wanted` once it is over."""
         if self.suite.expert.free_spin:  # the smallest turn that brings the approach to where it should be
             now = self._configuration.get_transform_frame_to_world(*self._frame).rotation()
@@ -240,7 +242,7 @@ class PickAndPlace:
         return first.interpolate(wanted, 0.5 - 0.5 * math.cos(math.pi * step / steps))
 
     def _joints(
-        self, position: Float[np.ndarray, "3"], rotation: Any, gripper: float
+        self, position: Float[np.ndarray, "3"], rotation: SO3, gripper: float
     ) -> Float[np.ndarray, "j"]:
         """Joint targets (dataset units) that bring the tool to a pose, from the last one."""
         mink = self._mink
@@ -270,11 +272,11 @@ class PickAndPlace:
 
 def slewed(start: float, wanted: Sequence[float], step: float) -> list[float]:
     """Values that follow `wanted` from `start`, at most `step` further each time."""
-    found, now = [], start
+    commands, now = [], start
     for value in wanted:
         now += min(max(value - now, -step), step)
-        found.append(now)
-    return found
+        commands.append(now)
+    return commands
 
 
 def _costs(spec: ExpertSpec) -> float | list[float]:
@@ -282,11 +284,11 @@ def _costs(spec: ExpertSpec) -> float | list[float]:
     return [spec.orientation_cost, spec.orientation_cost, 0.0] if spec.free_spin else spec.orientation_cost
 
 
-def _smallest_turn(one: Float[np.ndarray, "3"], other: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+def _smallest_turn(start: Float[np.ndarray, "3"], end: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
     """The rotation vector [rad] that takes one direction to another; zero between opposite ones."""
-    axis = np.cross(one, other)
+    axis = np.cross(start, end)
     sine = float(np.linalg.norm(axis))
-    return axis / sine * math.atan2(sine, float(one @ other)) if sine > 1e-9 else np.zeros(3)
+    return axis / sine * math.atan2(sine, float(start @ end)) if sine > 1e-9 else np.zeros(3)
 
 
 def disturb(
@@ -308,16 +310,16 @@ def disturb(
     return plan.actions + scale * smooth * fade[:, None] * arm
 
 
-def disturbed(plan: Plan, engine: Any, number: int) -> Float[np.ndarray, "t j"]:
-    """What is executed of demonstration `number`: disturbed as the engine's suite says, in its limb alone."""
-    suite = engine.suite
-    radian = np.asarray([0.0 if joint.is_gripper else abs(joint.scale) for joint in engine.robot.joints])
+def disturbed(plan: Plan, worlds: Worlds, number: int) -> Float[np.ndarray, "t j"]:
+    """What is executed of demonstration `number`: disturbed as the suite says, in its limb alone."""
+    suite = worlds.suite
+    radian = np.asarray([0.0 if joint.is_gripper else abs(joint.scale) for joint in worlds.robot.joints])
     length = 2 * round((KERNEL - 1) / 2 * suite.control_rate / 15) + 1
     rng = np.random.default_rng([suite.seed, number])
-    return disturb(plan, rng, suite.expert.noise, radian * engine.limb, length)
+    return disturb(plan, rng, suite.expert.noise, radian * worlds.limb, length)
 
 
-def _tool_yaw(quaternion: Any) -> float:
+def _tool_yaw(quaternion: Float[np.ndarray, "4"]) -> float:
     """Turn about z [rad] of a tool that points down: `rotation` in `_joints` undone, to a half turn."""
     w, x, y, z = (float(v) for v in quaternion)
     # q = q_z(yaw) * q_x(pi) = (0, cos(yaw/2), sin(yaw/2), 0) where the tool points straight down.
@@ -326,7 +328,7 @@ def _tool_yaw(quaternion: Any) -> float:
     return (yaw + math.pi / 2) % math.pi - math.pi / 2
 
 
-def _yaw(quaternion: Any) -> float:
+def _yaw(quaternion: Float[np.ndarray, "4"]) -> float:
     """Turn about z [rad] of a quaternion (w, x, y, z)."""
     w, x, y, z = (float(v) for v in quaternion)
     return math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))

@@ -21,16 +21,19 @@ from morph_vla.errors import require
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
 
+# LeRobot's dataset and running statistics; it is imported when it is first used.
+Dataset = Any
+Statistics = Any
 QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
 
 
-def create(suite: Suite, robot: Robot, root: Path) -> Any:
+def create(suite: Suite, robot: Robot, root: Path) -> Dataset:
     """An empty LeRobot v3.0 dataset at `root`: the suite's cameras as video, the robot's joints by name."""
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset
     encoder = _import("lerobot.configs.video").RGBEncoderConfig
     names = list(robot.side.names or robot.names)
     vector = {"dtype": "float32", "shape": (len(names),), "names": names}
-    features: dict[str, Any] = {"observation.state": vector, "action": vector}
+    features: dict[str, dict[str, object]] = {"observation.state": vector, "action": vector}
     for name, camera in suite.cameras.items():
         features[f"observation.images.{name}"] = {
             "dtype": "video",
@@ -93,7 +96,7 @@ class PixelStatistics:
         total = counts.sum(axis=1)
         mean = counts @ values / total
         below = np.cumsum(counts, axis=1)
-        found = {
+        statistics = {
             "min": np.argmax(counts > 0, axis=1).astype(np.float64),
             "max": 255.0 - np.argmax(counts[:, ::-1] > 0, axis=1),
             "mean": mean,
@@ -102,8 +105,8 @@ class PixelStatistics:
         }
         for q in self._quantiles:
             reached = below >= q * total[:, None]
-            found[f"q{int(q * 100):02d}"] = np.argmax(reached, axis=1).astype(np.float64)
-        return found
+            statistics[f"q{int(q * 100):02d}"] = np.argmax(reached, axis=1).astype(np.float64)
+        return statistics
 
 
 @contextlib.contextmanager
@@ -115,7 +118,7 @@ def lean() -> Iterator[None]:
     originals = statistics.RunningQuantileStats, writer.embed_images
     digest = hasher.__dict__["hash"]
 
-    def tracker(quantile_list: Any = None, num_quantile_bins: int = 5000) -> Any:
+    def tracker(quantile_list: Sequence[float] | None = None, num_quantile_bins: int = 5000) -> Statistics:
         return _Either(originals[0](quantile_list, num_quantile_bins), PixelStatistics(quantile_list))
 
     statistics.RunningQuantileStats, writer.embed_images = tracker, lambda dataset: dataset
@@ -130,8 +133,9 @@ def lean() -> Iterator[None]:
 class _Either:
     """Pixels (uint8) go to PixelStatistics, everything else to LeRobot's own."""
 
-    def __init__(self, general: Any, pixels: PixelStatistics):
-        self._general, self._pixels, self._chosen = general, pixels, None
+    def __init__(self, general: Statistics, pixels: PixelStatistics):
+        self._general, self._pixels = general, pixels
+        self._chosen: Statistics | None = None
 
     def update(self, batch: np.ndarray) -> None:
         if self._chosen is None:
@@ -146,10 +150,10 @@ def _import(module: str) -> Any:
     # On a machine without FFmpeg's libraries its import tries torchcodec five times and logs five tracebacks,
     # in every process, to say that it goes on with PyAV. We only write, through PyAV.
     logging.getLogger("lerobot.utils.import_utils").setLevel(logging.ERROR)
-    found = require(module, "lerobot")
+    imported = require(module, "lerobot")
     # FFmpeg narrates every file it opens and closes; thousands of lines for a recording. LeRobot hands its
     # log back to the terminal after every video, so it is the library's own level that has to be raised.
     log = require("av", "lerobot").logging
     log.set_libav_level(log.ERROR)
     logging.getLogger("lerobot").setLevel(logging.WARNING)
-    return found
+    return imported

@@ -15,18 +15,18 @@ import multiprocessing
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable, Sequence
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from morph_vla import robots
-from morph_vla.demonstrations import lerobot_writer as record_writer
-from morph_vla.demonstrations import preludes as begins
-from morph_vla.demonstrations.attempts import attempt
+from morph_vla.demonstrations import lerobot_writer, preludes
+from morph_vla.demonstrations.attempts import demonstration
+from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
+from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
@@ -47,14 +47,44 @@ class Recording:
     frames: int
     fps: float
     failed_clauses: dict[str, int]
-    kinds: dict[str, list[int]] = dataclasses.field(
-        default_factory=dict
-    )  # how they begin -> [kept, attempted]
+    kinds: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    """How they begin -> [kept, attempted]."""
 
     @property
     def dropped(self) -> int:
         """Attempts that did not succeed and were not kept."""
         return self.attempted - self.episodes
+
+
+@dataclasses.dataclass
+class Part:
+    """The summary of one part of a recording."""
+
+    episodes: int = 0
+    frames: int = 0
+    failed_clauses: dict[str, int] = dataclasses.field(default_factory=dict)
+    kinds: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+
+    def add(self, frames: int, clause: str | None, kind: str) -> None:
+        """Count an attempt: kept with its frames, or dropped for the clause that failed."""
+        tally = self.kinds.setdefault(kind, [0, 0])
+        tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
+        if clause is None:
+            self.episodes, self.frames = self.episodes + 1, self.frames + frames
+        else:
+            self.failed_clauses[clause] = self.failed_clauses.get(clause, 0) + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Demonstration:
+    """One attempt."""
+
+    frames: list[dict[str, np.ndarray | str]]
+    """Of LeRobot's names; `action` is the clean plan's, what was executed carries the disturbance."""
+    failed_clause: str | None
+    """None: it succeeded."""
+    kind: str
+    """How it began; see `preludes`."""
 
 
 def record(
@@ -124,14 +154,11 @@ def completed(folder: Path) -> Recording | None:
 
 def _identity(tasks: Sequence[Suite], attempts: int) -> str:
     """Everything the recorded frames depend on, as text."""
-    plain = [to_plain(task) for task in tasks]
-    for one in plain:
-        for key in (
-            "path",
-            "episodes",
-        ):  # where the file lies and how many states are evaluated change no frame
-            one.pop(key, None)
-    return json.dumps([plain, attempts], sort_keys=True)
+    described = [to_plain(task) for task in tasks]
+    for task in described:
+        for key in ("path", "episodes"):  # where the file lies and how many states are evaluated
+            task.pop(key, None)
+    return json.dumps([described, attempts], sort_keys=True)
 
 
 def shares(tasks: int, attempts: int, size: int = PART) -> list[tuple[int, range]]:
@@ -150,7 +177,7 @@ def _record_parts(
     attempts: int,
     workers: int,
     progress: Callable[[int, int], None] | None,
-) -> list[dict[str, Any]]:
+) -> list[Part]:
     """Record the missing parts in worker processes; the summaries of all parts in order."""
     every = list(enumerate(shares(len(tasks), attempts, PART)))
     missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
@@ -177,108 +204,88 @@ def _record_parts(
                 future.result()
             if progress:
                 progress(counter.value, attempts)
-    return [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in every]
+    return [Part(**json.loads((parts / f"{i:04d}" / SUMMARY).read_text())) for i, _ in every]
 
 
-_COUNTER: Any = None  # attempts done, by all workers; one per worker process, set by `_start`
-_STOP: Any = None  # set when the recording was interrupted
+_COUNTER: Synchronized | None = None  # attempts done, by all workers; one per worker process, set by `_start`
+_STOP: Event | None = None  # set when the recording was interrupted
 
 
-def _start(counter: Any, stop: Any) -> None:
+def _start(counter: Synchronized, stop: Event) -> None:
     global _COUNTER, _STOP
     _COUNTER, _STOP = counter, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 
-def record_part(suite: Suite, folder: Path, numbers: range) -> dict[str, Any]:
+def record_part(suite: Suite, folder: Path, numbers: range) -> Part:
     """Record the attempts `numbers` into a dataset of their own; runs in a worker process."""
-    from morph_vla.engines.mujoco.engine import MujocoEngine
-
-    robot = robots.load(suite.robot)
-    engine = MujocoEngine(robot, suite)
+    worlds, part = engines.worlds(suite, 1), Part()
     unfinished = folder.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    failed: dict[str, int] = {}
-    kinds: dict[str, list[int]] = {}
-    frames = kept = 0
-    with record_writer.lean():
-        dataset = record_writer.create(suite, robot, unfinished)
+    with lerobot_writer.lean():
+        dataset = lerobot_writer.create(suite, worlds.robot, unfinished)
         for number in numbers:
             if _STOP is not None and _STOP.is_set():
                 raise MorphVlaError("the recording was interrupted")
-            episode, clause = demonstrate(engine, number)
-            tally = kinds.setdefault(begins.kind_of(suite.expert.begin, number), [0, 0])
-            tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
-            if clause is None:
-                for frame in episode:
+            attempt = demonstrate(worlds, number)
+            part.add(len(attempt.frames), attempt.failed_clause, attempt.kind)
+            if attempt.failed_clause is None:
+                for frame in attempt.frames:
                     dataset.add_frame(frame)
                 dataset.save_episode()
-                kept, frames = kept + 1, frames + len(episode)
-            else:
-                failed[clause] = failed.get(clause, 0) + 1
             if _COUNTER is not None:
                 with _COUNTER.get_lock():
                     _COUNTER.value += 1
         dataset.finalize()
-    engine.close()
-    summary = {"episodes": kept, "frames": frames, "failed_clauses": failed, "kinds": kinds}
-    (unfinished / SUMMARY).write_text(json.dumps(summary))
+    worlds.close()
+    (unfinished / SUMMARY).write_text(json.dumps(dataclasses.asdict(part)))
     unfinished.rename(folder)
-    return summary
+    return part
 
 
-def demonstrate(engine: Any, number: int) -> tuple[list[dict[str, Any]], str | None]:
-    """One attempt in world 0 of `engine`: frames in LeRobot's names, and the clause that failed or None.
-
-    A frame's `action` is the clean plan's joint target; what was executed carries the disturbance.
-    """
-    suite, frames = engine.suite, []
+def demonstrate(worlds: Worlds, number: int) -> Demonstration:
+    """Attempt `number`, in world 0. Raises MorphVlaError where its physics diverges."""
+    suite = worlds.suite
+    frames: list[dict[str, np.ndarray | str]] = []
 
     def see(action: np.ndarray) -> None:
-        observation = engine.observe(0)
-        frame = {f"observation.images.{name}": observation[f"images/{name}"] for name in suite.cameras}
-        frame["observation.state"] = observation["state"]
-        frame["action"] = action.astype(np.float32)
-        frame["task"] = suite.task
-        frames.append(frame)
+        images = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
+        told = {"action": action.astype(np.float32), "task": suite.task}
+        frames.append({**images, "observation.state": worlds.state(0), **told})
 
-    progress, reading = attempt(engine, number, "demonstration", see)
-    return frames, criterion.failed_clause(progress, reading, suite.success)
+    kind = preludes.kind_of(suite.expert.begin, number)
+    status = demonstration(worlds, number, kind, see)
+    if status.error is not None:
+        raise MorphVlaError(status.error)
+    clause = criterion.failed_clause(status.progress, status.reading, suite.success)
+    return Demonstration(frames, clause, kind)
 
 
 def _merge(
-    suite: Suite, identity: str, attempted: int, parts: Path, folder: Path, summaries: list[dict[str, Any]]
+    suite: Suite, identity: str, attempted: int, parts: Path, folder: Path, summaries: list[Part]
 ) -> Recording:
     """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
-    kept = [part for i, s in enumerate(summaries) if s["episodes"] for part in [parts / f"{i:04d}"]]
+    kept = [parts / f"{i:04d}" for i, part in enumerate(summaries) if part.episodes]
     if not kept:
         raise MorphVlaError(
             f"the expert of suite '{suite.label}' failed in all {attempted} attempts: nothing to keep"
         )
     merged = folder.with_name(folder.name + ".merging")
     shutil.rmtree(merged, ignore_errors=True)
-    record_writer.merge(suite.name, kept, merged)
+    lerobot_writer.merge(suite.name, kept, merged)
     failed: dict[str, int] = {}
-    for summary in summaries:
-        for clause, count in summary["failed_clauses"].items():
-            failed[clause] = failed.get(clause, 0) + count
     kinds: dict[str, list[int]] = {}
-    for summary in summaries:
-        for kind, counts in summary["kinds"].items():
+    for part in summaries:
+        for clause, count in part.failed_clauses.items():
+            failed[clause] = failed.get(clause, 0) + count
+        for kind, counts in part.kinds.items():
             kinds[kind] = [a + b for a, b in zip(kinds.get(kind, [0, 0]), counts, strict=True)]
     result = Recording(
-        suite.name, identity, attempted, sum(s["episodes"] for s in summaries),
-        sum(s["frames"] for s in summaries), suite.control_rate, failed, kinds,
+        suite.name, identity, attempted, sum(part.episodes for part in summaries),
+        sum(part.frames for part in summaries), suite.control_rate, failed, kinds,
     )  # fmt: skip
     (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
     if folder.exists():
         folder.rmdir()
     merged.rename(folder)
     return result
-
-
-def rate_text(done: int, total: int, since: float) -> str:
-    """'120/400, 6.1 per second, 46 s left' for a progress line."""
-    rate = done / max(time.monotonic() - since, 1e-9)
-    left = (total - done) / rate if rate > 0 else float("inf")
-    return f"{done}/{total}, {rate:.1f} per second, {left:.0f} s left"

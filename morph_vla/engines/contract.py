@@ -5,19 +5,21 @@ physical (a servo does not stand where it is told to the last bit); what has to 
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from morph_vla.engines import hands
+from morph_vla.engines.engine import Worlds
 from morph_vla.engines.mujoco.scene import look_at
+from morph_vla.suites.bodies import rotation
 from morph_vla.suites.suite import InitialState, initial_states
 
 PLACE, ANGLE, TRAVEL = 0.003, 0.03, 0.002  # [m] of an object, [rad] and [m] of a joint, after settling
 VIEW = 2e-3  # [m] and of direction cosines, of a camera
 STEPS = 3  # control steps that are looked at
 
-Make = Callable[[int], Any]
+Seen = dict[str, np.ndarray]  # camera, state or object -> pixels, values or pose
+Make = Callable[[int], Worlds]
 
 
 def problems(make: Make) -> list[str]:
@@ -25,8 +27,8 @@ def problems(make: Make) -> list[str]:
     first = make(3)
     try:
         states = dict(enumerate(initial_states(first.suite, 3, len(first.robot.joints), stream="contract")))
-        found = [*_reset(first, states), *_units(first, states), *_cameras(first, states)]
-        found += _leaks(first, states)
+        sentences = [*_reset(first, states), *_units(first, states), *_cameras(first, states)]
+        sentences += _leaks(first, states)
         alone = _trace(first, states, 2)
     finally:
         first.close()
@@ -34,22 +36,22 @@ def problems(make: Make) -> list[str]:
         (3, 2, "two instances differ"),
         (1, 0, "a world differs with the number of worlds beside it"),
     ):
-        other = make(count)
+        worlds = make(count)
         try:
-            mine = states if count == 3 else {0: states[2]}
-            found += _different(alone, _trace(other, mine, which), sentence)
+            begun = states if count == 3 else {0: states[2]}
+            sentences += _different(alone, _trace(worlds, begun, which), sentence)
         finally:
-            other.close()
-    return found
+            worlds.close()
+    return sentences
 
 
-def _target(worlds: Any, state: InitialState) -> np.ndarray:
+def _target(worlds: Worlds, state: InitialState) -> np.ndarray:
     """Where the arm begins [rad | m]."""
     free = worlds.limb & ~hands.grippers(worlds.robot)
     return worlds.robot.rest + np.where(free, np.asarray(state.arm), 0.0)
 
 
-def _reset(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     worlds.reset(states)
     kinds = np.array([TRAVEL if joint.type == "prismatic" else ANGLE for joint in worlds.robot.joints])
     for index, state in states.items():
@@ -64,7 +66,7 @@ def _reset(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
                 yield f"world {index}: after reset '{name}' is {away:.4f} m from where it begins"
 
 
-def _units(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+def _units(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     """One joint at a time is told to move, in the dataset's units; it alone does, by what it was told."""
     robot = worlds.robot
     for action, joint in enumerate(robot.joints):
@@ -85,52 +87,45 @@ def _units(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
             yield "the state is not the measured joint values in the dataset's units"
 
 
-def _cameras(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     """Cameras on links go where forward kinematics says, and see something else there; fixed ones stay."""
     worlds.reset({0: states[0]})
     robot, before = worlds.robot, worlds.observe(0)
-    stood = robot.forward_kinematics(worlds.native(0))
+    base_from_link_before = robot.forward_kinematics(worlds.native(0))
     told = _target(worlds, states[0])
     inwards = np.where(told < (robot.lower + robot.upper) / 2, 0.15, -0.15)
     told = told + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0)
     for _ in range(round(worlds.suite.control_rate)):
         worlds.step({0: robot.to_dataset(told)})
-    after, links = worlds.observe(0), robot.forward_kinematics(worlds.native(0))
+    after, base_from_link = worlds.observe(0), robot.forward_kinematics(worlds.native(0))
     for name, camera in worlds.suite.cameras.items():
-        frame = links[camera.link] if camera.link else np.eye(4)
-        place = frame[:3, :3] @ np.asarray(camera.position) + frame[:3, 3]
-        axes = frame[:3, :3] @ _axes(look_at(camera.position, camera.look_at))
-        position, turned = worlds.camera_pose(0, name)
-        off = max(float(np.abs(position - place).max()), float(np.abs(turned - axes).max()))
+        base_from_mount = base_from_link[camera.link] if camera.link else np.eye(4)
+        expected = base_from_mount[:3, :3] @ np.asarray(camera.position) + base_from_mount[:3, 3]
+        w, x, y, z = look_at(camera.position, camera.look_at)
+        base_from_camera = base_from_mount[:3, :3] @ rotation((w, x, y, z))
+        position, axes = worlds.camera_pose(0, name)
+        off = max(float(np.abs(position - expected).max()), float(np.abs(axes - base_from_camera).max()))
         if off > VIEW:
             yield f"camera '{name}' is {off:.4f} from where forward kinematics has it"
-        moved = camera.link and not np.allclose(frame, stood[camera.link], atol=0.01)
+        moved = camera.link and not np.allclose(
+            base_from_mount, base_from_link_before[camera.link], atol=0.01
+        )
         if moved and np.array_equal(before[f"images/{name}"], after[f"images/{name}"]):
             yield f"camera '{name}' sees the same picture though the arm has moved"
 
 
-def _axes(quaternion: Any) -> np.ndarray:
-    from morph_vla.suites.bodies import rotation
-
-    w, x, y, z = (float(v) for v in quaternion)
-    return rotation((w, x, y, z))
-
-
-def _leaks(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
+def _leaks(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     """What is done to one world is not seen in another."""
     still = _trace(worlds, states, 2)
     yield from _different(
         still, _trace(worlds, states, 2, busy=True), "a world sees what another one is told"
     )
     seen = _seen(worlds, 2)
-    place = getattr(worlds, "place", None) or worlds.reset
-    place({0: states[1]})
+    worlds.place({0: states[1]})
     yield from _different([seen], [_seen(worlds, 2)], "resetting a world changes another one")
 
 
-def _trace(
-    worlds: Any, states: dict[int, InitialState], which: int, busy: bool = False
-) -> list[dict[str, Any]]:
+def _trace(worlds: Worlds, states: dict[int, InitialState], which: int, busy: bool = False) -> list[Seen]:
     """What is seen of world `which` over some steps; with `busy`, its neighbours are told to move."""
     worlds.reset(states)
     seen = [_seen(worlds, which)]
@@ -144,15 +139,15 @@ def _trace(
     return seen
 
 
-def _seen(worlds: Any, index: int) -> dict[str, Any]:
+def _seen(worlds: Worlds, index: int) -> Seen:
     observation = worlds.observe(index)
-    found = {key: value for key, value in observation.items() if isinstance(value, np.ndarray)}
-    return found | {name: np.concatenate(worlds.pose(index, name)) for name in worlds.suite.objects}
+    arrays = {key: value for key, value in observation.items() if isinstance(value, np.ndarray)}
+    return arrays | {name: np.concatenate(worlds.pose(index, name)) for name in worlds.suite.objects}
 
 
-def _different(one: list[dict[str, Any]], other: list[dict[str, Any]], sentence: str) -> Iterator[str]:
+def _different(trace: list[Seen], other: list[Seen], sentence: str) -> Iterator[str]:
     """The first difference, and how large it is; bit for bit."""
-    for step, (a, b) in enumerate(zip(one, other, strict=True)):
+    for step, (a, b) in enumerate(zip(trace, other, strict=True)):
         for key, value in a.items():
             if not np.array_equal(value, b[key]):
                 gap = float(np.abs(value.astype(np.float64) - b[key].astype(np.float64)).max())

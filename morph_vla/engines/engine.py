@@ -17,34 +17,42 @@ Actions are absolute joint-position targets in the same order and units, one row
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
-from morph_vla.suites.suite import InitialState
+from morph_vla.robots import Robot
+from morph_vla.suites.suite import InitialState, Suite
 
-Observation = dict[str, Any]
+Observation = dict[str, np.ndarray | str | int]
+Answer = Mapping[str, object]  # a policy's; `actions_of` checks it
+Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
 
 
 @dataclasses.dataclass(frozen=True)
 class Sight:
     """What a scripted expert sees of a world, whichever engine holds it. Positions in the base frame."""
 
-    native: Float[np.ndarray, "j"]  # measured joint values [rad | m], action order
-    opening: float  # of the gripper: 0 closed .. 1 open
-    object_position: Float[np.ndarray, "3"]  # [m] of the object's origin
-    object_quaternion: Float[np.ndarray, "4"]  # (w, x, y, z)
-    target_position: Float[np.ndarray, "3"]  # [m]
+    native: Float[np.ndarray, "j"]
+    """Measured joint values [rad | m], action order."""
+    opening: float
+    """Of the gripper: 0 closed .. 1 open."""
+    object_position: Float[np.ndarray, "3"]
+    """[m] of the object's origin."""
+    object_quaternion: Float[np.ndarray, "4"]
+    """(w, x, y, z)."""
+    target_position: Float[np.ndarray, "3"]
+    """[m]."""
 
 
 @runtime_checkable
 class Policy(Protocol):
     """Anything that answers an observation with a chunk of actions."""
 
-    def infer(self, observation: Observation) -> dict[str, Any]:
+    def infer(self, observation: Observation) -> Answer:
         """Actions for one observation; see the module's table for keys, shapes and units."""
         ...
 
@@ -53,34 +61,76 @@ class Policy(Protocol):
 class BatchPolicy(Policy, Protocol):
     """A policy that answers several observations in one call, each as `infer` would."""
 
-    def infer_batch(self, observations: Sequence[Observation]) -> list[dict[str, Any]]:
+    def infer_batch(self, observations: Sequence[Observation]) -> Sequence[Answer]:
         """One answer per observation, in order."""
         ...
 
 
-class Engine(Protocol):
-    """`count` independent worlds of one suite. Index i always means the same world."""
+@runtime_checkable
+class Worlds(Protocol):
+    """`count` independent worlds of one suite; index i always means the same world, and one alone is index 0.
 
+    Several worlds are told at once, because a simulator on a GPU moves them together; one is asked at a time.
+    `contract.problems` measures whether an engine keeps what is promised here.
+    """
+
+    robot: Robot
+    suite: Suite
     count: int
+    lockstep: bool
+    """Whether all worlds move when one does; those that were not told to keep their last targets."""
+    limb: Bool[np.ndarray, "j"]
+    """The action joints that do the task; see `hands.limb`."""
 
-    def reset(self, index: int, state: InitialState) -> None:
-        """Put world `index` into an initial state and let it settle; other worlds are not touched."""
+    def place(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states; no physics runs, other worlds are not touched."""
         ...
 
-    def step(self, index: int, action: Float[np.ndarray, "j"]) -> Reading:
-        """Advance world `index` by one control step towards `action` (dataset units)."""
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states and let them settle."""
+        ...
+
+    def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
+        """Advance worlds by one control step, each towards its action (dataset units).
+
+        Where a world's physics diverged, the error stands in place of its reading.
+        """
         ...
 
     def reading(self, index: int) -> Reading:
         """What the success criterion needs, now."""
         ...
 
+    def native(self, index: int) -> Float[np.ndarray, "j"]:
+        """Measured joint values [rad | m], action order."""
+        ...
+
     def state(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values, action order, dataset units."""
         ...
 
+    def sight(self, index: int) -> Sight:
+        """What a scripted expert sees, now."""
+        ...
+
+    def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
+        """Position [m] and orientation (w, x, y, z) of an object in the base frame."""
+        ...
+
+    def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
+        """Position [m] and axes (columns) of a camera in the base frame; it looks along -z, with y up."""
+        ...
+
+    def render(self, index: int, camera: str) -> Frame:
+        """The frame of one of the suite's cameras."""
+        ...
+
+    def scene_view(self, index: int) -> Frame | None:
+        """The scene as its film shows it; no policy sees this. None where the engine has no such view."""
+        ...
+
     def observe(self, index: int) -> Observation:
-        """The observation of world `index`, without `episode` and `step`."""
+        """What a policy is shown, without `episode` and `step`; see `observation`."""
         ...
 
     def close(self) -> None:
@@ -88,36 +138,49 @@ class Engine(Protocol):
         ...
 
 
-class Worlds(Protocol):
-    """`count` worlds of one suite that step together, as a simulator on a GPU has them.
+@runtime_checkable
+class Door(Protocol):
+    """What a module has through which an engine is reached (`by_name.ENGINES`): its options, its worlds.
 
-    What is told is told of several at once; worlds that are not named hold their last targets meanwhile. What
-    is asked (`reading`, `state`, `observe`, `render`, `native`, `sight`) is asked of one, as of an `Engine`.
+    `options` are those of the command line, `KEY=VALUE`, as text.
     """
 
-    count: int
+    LOCKSTEP: bool
+    """As `Worlds.lockstep`: such worlds live in the evaluation's process, others in worker processes."""
 
-    def reset(self, states: Mapping[int, InitialState]) -> None:
-        """Put worlds into initial states and let all settle."""
+    def check(self, options: Mapping[str, str]) -> None:
+        """Raise MorphVlaError for an option or a value that the engine lacks, and where it cannot run."""
         ...
 
-    def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
-        """Advance by one control step; an error in place of a reading where a world's physics diverged."""
+    def worlds(self, suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
+        """`count` worlds of `suite`; raises as `check` does."""
+        ...
+
+    def facts(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What a record says of the engine: name, version, and what else numbers may depend on."""
         ...
 
 
-def observation(engine: Any, index: int) -> Observation:
+def observation(worlds: Worlds, index: int) -> Observation:
     """What a policy is shown of world `index` of any engine, without `episode` and `step`."""
-    frames = {f"images/{name}": engine.render(index, name) for name in engine.suite.cameras}
+    frames = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
     return {
         **frames,
-        "state": engine.state(index),
-        "prompt": engine.suite.task,
-        "robot": engine.robot.name,
+        "state": worlds.state(index),
+        "prompt": worlds.suite.task,
+        "robot": worlds.robot.name,
     }
 
 
-def actions_of(answer: Any, joints: int) -> Float[np.ndarray, "h j"]:
+def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Reading:
+    """One control step of one world. Raises MorphVlaError where its physics diverged."""
+    measured = worlds.step({index: action})[index]
+    if isinstance(measured, MorphVlaError):
+        raise measured
+    return measured
+
+
+def actions_of(answer: object, joints: int) -> Float[np.ndarray, "h j"]:
     """The actions in a policy's answer, checked.
 
     Raises MorphVlaError saying what came and what was expected: a dictionary with `actions`, an array

@@ -5,11 +5,10 @@ at and never learnt from: no frame of it reaches a policy, and filming changes n
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 
+from morph_vla.engines.engine import Frame, Worlds
 from morph_vla.suites.suite import Camera, Suite
 
 HEIGHT, WIDTH = 288, 384  # of a film [pixels]: sharp at the size of a page's column, cheap to render
@@ -19,14 +18,12 @@ INSET, BORDER = 64, 2  # height of the policy's frames in the corner, and the li
 TURN, RISE, FOVY = np.deg2rad(38.0), np.deg2rad(27.0), 36.0
 NEARER, ABOVE, AWAY = 0.62, 0.38, 2.7
 
-Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
 
-
-def frame(engine: Any, index: int) -> Frame:
+def frame(worlds: Worlds, index: int) -> Frame:
     """What a film shows of world `index` now: the engine's own view for films, else its cameras in a row."""
-    views = [engine.render(index, name) for name in engine.suite.cameras]
-    scene = getattr(engine, "scene_view", None)  # an engine that has none is filmed all the same
-    return in_a_row(views) if scene is None else with_insets(scene(index), views)
+    views = [worlds.render(index, name) for name in worlds.suite.cameras]
+    scene = worlds.scene_view(index)
+    return in_a_row(views) if scene is None else with_insets(scene, views)
 
 
 def in_a_row(views: Sequence[Frame]) -> Frame:

@@ -40,14 +40,14 @@ def limb(robot: Robot, tool: str) -> Bool[np.ndarray, "j"]:
 def fingers(robot: Robot) -> list[frozenset[str]]:
     """The links that close on an object, per gripper; where one jaw moves, its carrier is the other."""
     joints = {joint.name: joint for joint in robot.urdf.joints}
-    found: dict[int, set[str]] = {}
+    closing: dict[int, set[str]] = {}
     for name, action, _, _ in robot.drives():
         if robot.joints[action].is_gripper:
-            found.setdefault(action, set()).add(joints[name].child)
-    for action, links in found.items():
+            closing.setdefault(action, set()).add(joints[name].child)
+    for action, links in closing.items():
         if len(links) == 1:
             links.add(joints[robot.joints[action].name].parent)
-    return [frozenset(links) for links in found.values()]
+    return [frozenset(links) for links in closing.values()]
 
 
 def opening(robot: Robot, native: Float[np.ndarray, "j"], chosen: Bool[np.ndarray, "j"]) -> float:

@@ -9,11 +9,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from morph_vla.engines.engine import Observation, Policy, actions_of
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines.engine import BatchPolicy, Observation, Policy, actions_of
 from morph_vla.errors import MorphVlaError
 
+# Checked actions [h, joints]; a sentence where the policy failed; None where it could not be asked.
+Asked = Float[np.ndarray, "_ _"] | str | None
+Work = Callable[[], list[object]]  # a call of the policy: its answers, not yet checked
 FIRST = 10  # times the limit, for calls before one has returned: the policy may compile
 
 
@@ -35,8 +40,8 @@ class Asker:
     def __init__(self, policy: Policy, joints: int, seconds: float = 60.0):
         self._policy, self._joints, self._seconds = policy, joints, seconds
         self._returned = self._pending = False
-        self._work: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[list[object] | BaseException] = queue.SimpleQueue()
         self.notes: list[str] = []
         self.spent = 0.0
         # A daemon: a call that never returns must not keep the process alive.
@@ -45,11 +50,11 @@ class Asker:
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             try:
-                self._done.put((work(), None))
+                self._done.put(work())
             except BaseException as error:  # whatever it is, the episode's record must say it
-                self._done.put((None, error))
+                self._done.put(error)
 
-    def ask(self, observations: Sequence[Observation]) -> list[Any]:
+    def ask(self, observations: Sequence[Observation]) -> list[Asked]:
         """Checked actions [h, joints] per observation, or a sentence where the policy failed.
 
         A batch that fails as a whole is asked again one by one, so that a failure lands on its own episode;
@@ -63,14 +68,15 @@ class Asker:
         try:
             if self._pending and not self._back():
                 raise MorphVlaError(self._stuck())
-            batch = getattr(self._policy, "infer_batch", None)
-            return self._one_by_one(observations) if batch is None else self._together(batch, observations)
+            if isinstance(self._policy, BatchPolicy):
+                return self._together(self._policy, observations)
+            return self._one_by_one(observations)
         finally:
             self.spent += time.monotonic() - begun
 
-    def _together(self, batch: Callable[..., Any], observations: Sequence[Observation]) -> list[Any]:
+    def _together(self, policy: BatchPolicy, observations: Sequence[Observation]) -> list[Asked]:
         try:
-            answers = self._call(lambda: list(batch(observations)))
+            answers = self._call(lambda: list(policy.infer_batch(observations)))
         except _Late as late:
             if not self._back():
                 return [f"policy: {late}, asked for {len(observations)} at once"] * len(observations)
@@ -85,34 +91,35 @@ class Asker:
         self.notes += [] if note in self.notes else [note]
         return self._one_by_one(observations)
 
-    def _one_by_one(self, observations: Sequence[Observation]) -> list[Any]:
-        found: list[Any] = []
+    def _one_by_one(self, observations: Sequence[Observation]) -> list[Asked]:
+        answers: list[Asked] = []
         for observation in observations:
             if self._pending and not self._back():
-                return found + [None] * (len(observations) - len(found))
+                return answers + [None] * (len(observations) - len(answers))
             try:
-                found.append(self._checked(self._call(lambda asked=observation: self._policy.infer(asked))))
+                (answer,) = self._call(lambda asked=observation: [self._policy.infer(asked)])
+                answers.append(self._checked(answer))
             except (_Late, _Failed) as error:
-                found.append(f"policy: {error}")
-        return found
+                answers.append(f"policy: {error}")
+        return answers
 
-    def _call(self, work: Callable[[], Any]) -> Any:
+    def _call(self, work: Work) -> list[object]:
         """What `work` returns in the policy's thread; raises _Late, and _Failed where it raises."""
         self._work.put(work)
         self._pending = True
         return self._take()
 
-    def _take(self) -> Any:
+    def _take(self) -> list[object]:
         limit = self._seconds if self._returned else FIRST * self._seconds
         try:
-            value, error = self._done.get(timeout=limit)
+            answers = self._done.get(timeout=limit)
         except queue.Empty:
             raise _Late(f"no answer within {limit:g} s") from None
         self._pending = False
-        if error is not None:
-            raise _Failed(_words(error))
+        if isinstance(answers, BaseException):
+            raise _Failed(_words(answers))
         self._returned = True
-        return value
+        return answers
 
     def _back(self) -> bool:
         """Whether the late call returns within the limit; what it returns came too late."""
@@ -121,10 +128,10 @@ class Asker:
         except _Late:
             return False
         except _Failed:
-            return True
+            pass
         return True
 
-    def _checked(self, answer: Any) -> Any:
+    def _checked(self, answer: object) -> Asked:
         try:
             return actions_of(answer, self._joints)
         except Exception as error:

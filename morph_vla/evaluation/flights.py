@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from morph_vla.engines import success as criterion
-from morph_vla.engines.workers import Advance, Lost, Worlds
+from morph_vla.engines.pool import Answer, Begin, Execute, Lost, Message, Pool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.video import VideoWriter, write_picture
@@ -31,7 +31,7 @@ class Episode:
 
     state: InitialState
     begun_anew: bool = False  # its first worker died
-    answer: Advance | None = None
+    answer: Answer | None = None
     film: VideoWriter | None = None  # where it is filmed
 
 
@@ -40,7 +40,7 @@ class Flights:
 
     def __init__(
         self,
-        pool: Worlds,
+        pool: Pool,
         asker: Asker,
         suite: Suite,
         open_loop: int,
@@ -111,7 +111,7 @@ class Flights:
         self._begin([slot for slot in slots if slot not in self._flying])
         yield from self._ask(going_on)
 
-    def _landed(self, slot: int, answer: Advance | Lost) -> Iterator[Trial]:
+    def _landed(self, slot: int, answer: Answer | Lost) -> Iterator[Trial]:
         episode = self._flying[slot]
         if isinstance(answer, Lost):
             del self._flying[slot]
@@ -126,9 +126,9 @@ class Flights:
             return
         episode.answer = answer
         self._show(episode, answer)
-        if answer.error or answer.observation is None:
+        if answer.status.ended is not None:
             del self._flying[slot]
-            yield self._trial(episode, answer.error)
+            yield self._trial(episode, answer.status.error)
 
     def _begin(self, free: Sequence[int]) -> None:
         """Put the next episodes into slots whose worker lives."""
@@ -138,13 +138,13 @@ class Flights:
                 "are kept, and the same command goes on; a machine out of memory does that: try fewer "
                 "parallel environments"
             )
-        messages = {}
-        if getattr(self._pool, "waves", False) and self._flying:
+        messages: dict[int, Message] = {}
+        if self._pool.waves and self._flying:
             return  # its worlds settle together: the next ones begin when all of these have ended
         for slot in free:
             if self._queue and self._pool.usable(slot):
                 episode = self._flying[slot] = self._queue.popleft()
-                messages[slot] = ("begin", episode.state, episode.state.episode < self._filmed)
+                messages[slot] = Begin(episode.state, episode.state.episode < self._filmed)
         self._pool.send(messages)
 
     def _ask(self, slots: Sequence[int]) -> Iterator[Trial]:
@@ -153,24 +153,25 @@ class Flights:
         for slot in slots:
             answer, number = self._flying[slot].answer, self._flying[slot].state.episode
             assert answer is not None
+            assert answer.observation is not None
             observations.append(
-                {**(answer.observation or {}), "episode": number, "step": answer.progress.steps}
+                {**answer.observation, "episode": number, "step": answer.status.progress.steps}
             )
-        messages = {}
+        messages: dict[int, Message] = {}
         for slot, actions in zip(slots, self._asker.ask(observations), strict=True):
             if isinstance(actions, str):
                 yield self._trial(self._flying.pop(slot), actions)
             elif actions is None:  # not asked: the next question is answered by an error
                 self._queue.appendleft(Episode(self._flying.pop(slot).state))
             else:
-                messages[slot] = ("advance", actions[: self._open_loop])
+                messages[slot] = Execute(actions[: self._open_loop])
         self._pool.send(messages)
 
     def _trial(self, episode: Episode, error: str | None) -> Trial:
         """One row of the record."""
         suite, number, answer = self._suite, episode.state.episode, episode.answer
-        progress = answer.progress if answer else criterion.Progress(0.0)
-        reading = answer.reading if answer else None
+        progress = answer.status.progress if answer else criterion.Progress(0.0)
+        reading = answer.status.reading if answer else None
         seconds = progress.success_step / suite.control_rate if progress.success_step else None
         success = error is None and seconds is not None
         clause = None
@@ -196,7 +197,7 @@ class Flights:
             video=self._video(episode),
         )
 
-    def _show(self, episode: Episode, answer: Advance) -> None:
+    def _show(self, episode: Episode, answer: Answer) -> None:
         """Put what was seen since the last answer on the episode's film."""
         if self._folder is None:
             return

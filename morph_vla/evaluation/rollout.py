@@ -116,7 +116,7 @@ def evaluate(
             ) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
-            groups = 1 if getattr(pool, "waves", False) else settings.groups
+            groups = 1 if pool.waves else settings.groups
             filmed = settings.first + settings.videos if folder is not None else 0
             flights = Flights(pool, asker, suite, settings.open_loop, groups, folder, filmed)
             for trial in flights.run(waiting):

@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from morph_vla.engines.engine import Frame
 from morph_vla.errors import require
 from morph_vla.files.writing import write_bytes
+
+if TYPE_CHECKING:
+    from av import VideoStream
+    from av.container import OutputContainer
 
 
 class VideoWriter:
@@ -17,40 +22,42 @@ class VideoWriter:
     def __init__(self, path: Path, rate: float):
         """`rate` is in frames a second; the size of the video is that of its first frame, cut to even."""
         self.path, self._rate = path, round(rate)
-        self.last: np.ndarray | None = None  # the frame that was added last
+        self.last: Frame | None = None  # the frame that was added last
         self._unfinished = path.with_suffix(".unfinished.mp4")
-        self._container: Any = None
-        self._stream: Any = None
+        self._open: tuple[OutputContainer, VideoStream] | None = None
 
-    def add(self, frame: np.ndarray) -> None:
+    def add(self, frame: Frame) -> None:
         """Append an RGB frame [h w 3]."""
         av = require("av", "sim")
-        if self._container is None:
+        if self._open is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._container = av.open(str(self._unfinished), "w")
+            container = av.open(str(self._unfinished), "w")
             options = {"crf": "24", "preset": "veryfast"}
-            self._stream = self._container.add_stream("libx264", rate=self._rate, options=options)
+            stream = container.add_stream("libx264", rate=self._rate, options=options)
             height, width = frame.shape[:2]
-            self._stream.width, self._stream.height = width // 2 * 2, height // 2 * 2
-            self._stream.pix_fmt = "yuv420p"
-        self.last = np.ascontiguousarray(frame[: self._stream.height, : self._stream.width])
-        self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(self.last)))
+            stream.width, stream.height = width // 2 * 2, height // 2 * 2
+            stream.pix_fmt = "yuv420p"
+            self._open = container, stream
+        container, stream = self._open
+        self.last = np.ascontiguousarray(frame[: stream.height, : stream.width])
+        container.mux(stream.encode(av.VideoFrame.from_ndarray(self.last)))
 
     def finish(self) -> None:
         """Put the video in its place; nothing where no frame was added."""
-        if self._container is not None:
-            self._container.mux(self._stream.encode())
-            self._container.close()
+        if self._open is not None:
+            container, stream = self._open
+            container.mux(stream.encode())
+            container.close()
             self._unfinished.replace(self.path)
 
     def discard(self) -> None:
         """Remove what was written."""
-        if self._container is not None:
-            self._container.close()
+        if self._open is not None:
+            self._open[0].close()
             self._unfinished.unlink(missing_ok=True)
 
 
-def write_video(path: Path, frames: Sequence[np.ndarray], rate: float) -> None:
+def write_video(path: Path, frames: Sequence[Frame], rate: float) -> None:
     """Write RGB frames [h w 3] as an H.264 MP4 that browsers play."""
     writer = VideoWriter(path, rate)
     for frame in frames:
@@ -58,7 +65,7 @@ def write_video(path: Path, frames: Sequence[np.ndarray], rate: float) -> None:
     writer.finish()
 
 
-def write_picture(path: Path, frame: np.ndarray) -> None:
+def write_picture(path: Path, frame: Frame) -> None:
     """Write an RGB frame [h w 3] as a JPEG."""
     av = require("av", "sim")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines import success as criterion
+from morph_vla.engines.engine import Worlds
+from morph_vla.engines.episode import play
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import bias
 from morph_vla.pi05 import Pi05, sample_actions
 from morph_vla.pi05.model import interpolate
 from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.suites.suite import InitialState
 
 
 def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -27,44 +29,34 @@ def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, A
 
 
 def episode_attention(
-    policy: CheckpointPolicy, engine: Any, state: Any, open_loop: int = 8
+    policy: CheckpointPolicy, worlds: Worlds, state: InitialState, open_loop: int = 8
 ) -> dict[str, Any]:
     """Those weights at each time the policy is asked in one episode, under `steps`; their mean as `layers`.
 
-    The episode begins in `state`, in world 0 of `engine`; `open_loop` actions of each answer are executed.
-    `episode` says which it was and how it ended. Raises as `joint_attention` does.
+    The episode begins in `state`, in world 0; `open_loop` actions of each answer are executed. `episode` says
+    which it was and how it ended. Raises as `joint_attention` does, and where the physics diverges.
     """
     _check(policy)
-    observations, ended = _episode(policy, engine, state, open_loop)
+    suite, observations = worlds.suite, []
+
+    def answer(observation: dict[str, Any]) -> Float[np.ndarray, "h j"]:
+        observations.append(observation)
+        return policy.infer(observation)["actions"][:open_loop]
+
+    status = play(worlds, state, answer)
+    if status.error is not None:
+        raise MorphVlaError(status.error)
     maps = _maps(policy, observations)
     steps = [
         {
             "step": observation["step"],
-            "time_s": round(observation["step"] / engine.suite.control_rate, 3),
-            "layers": [_matrix(policy, matrix) for matrix in own],
+            "time_s": round(observation["step"] / suite.control_rate, 3),
+            "layers": [_matrix(policy, matrix) for matrix in layers],
         }
-        for observation, own in zip(observations, maps, strict=True)
+        for observation, layers in zip(observations, maps, strict=True)
     ]
-    about = {"suite": engine.suite.label, "task": engine.suite.task, "episode": state.episode, "ended": ended}
+    about = {"suite": suite.label, "task": suite.task, "episode": state.episode, "ended": status.ended}
     return {**_described(policy, maps.mean(axis=0)), "steps": steps, "episode": about}
-
-
-def _episode(
-    policy: CheckpointPolicy, engine: Any, state: Any, open_loop: int
-) -> tuple[list[dict[str, Any]], str]:
-    """The observations at which the policy was asked, and `success` or `time`."""
-    suite, observations = engine.suite, []
-    engine.reset(0, state)
-    progress = criterion.begin(engine.reading(0))
-    while progress.success_step is None and progress.steps < suite.max_steps:
-        observation = {**engine.observe(0), "episode": state.episode, "step": progress.steps}
-        observations.append(observation)
-        for action in policy.infer(observation)["actions"][:open_loop]:
-            reading = engine.step(0, action)
-            progress = criterion.update(progress, reading, suite.success, suite.control_rate)
-            if progress.success_step is not None or progress.steps >= suite.max_steps:
-                break
-    return observations, "time" if progress.success_step is None else "success"
 
 
 def _check(policy: CheckpointPolicy) -> None:
@@ -79,16 +71,16 @@ def _maps(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> F
     config = policy.config
     assert config.morphology is not None
     weights = _weights_of(policy)
-    found = []
+    maps = []
     for start in range(0, len(observations), policy.batch):
         part = observations[start : start + policy.batch]
         rows = [part[i % len(part)] for i in range(policy.batch)]
         seen = np.asarray(weights(policy.params, policy.prepare(rows)), np.float64)
-        found += [
+        maps += [
             between_joints(seen[:, i : i + 1], config.morphology.max_joints, config.morphology.copies)
             for i in range(len(part))
         ]
-    return np.stack(found)
+    return np.stack(maps)
 
 
 def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:

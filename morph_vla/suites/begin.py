@@ -5,16 +5,26 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Begin:
-    """Where recorded demonstrations begin, as shares of them; see `begins`. Evaluations begin at rest."""
+    """Where recorded demonstrations begin, as shares of them; evaluations begin at rest.
+
+    See `demonstrations.preludes`.
+    """
 
     rest: float = 1.0
-    near: float = 0.0  # the tool beside and above the object
-    target: float = 0.0  # over the target
-    anywhere: float = 0.0  # over the table
-    miss: float = 0.0  # after a grasp beside the object
-    slip: float = 0.0  # after the object was lost on the way
-    carry: float = 0.0  # with the object in the hand, off the way to the target
-    shut: float = 0.35  # share of near, target and anywhere with the gripper closed
+    near: float = 0.0
+    """With the tool beside and above the object."""
+    target: float = 0.0
+    """With the tool over the target."""
+    anywhere: float = 0.0
+    """With the tool over the table."""
+    miss: float = 0.0
+    """After a grasp beside the object."""
+    slip: float = 0.0
+    """After the object was lost on the way."""
+    carry: float = 0.0
+    """With the object in the hand, off the way to the target."""
+    shut: float = 0.35
+    """Share of near, target and anywhere with the gripper closed."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -26,13 +36,13 @@ class Begin:
     def problems(self) -> list[str]:
         """What is wrong with the shares, one sentence each."""
         given = dataclasses.asdict(self)
-        found = [
+        problems = [
             f"expert.begin.{key}: must be a share of at least 0, not {value:g}"
             for key, value in given.items()
             if not 0 <= value < float("inf")
         ]
         if self.shut > 1:
-            found.append(f"expert.begin.shut: must be at most 1, not {self.shut:g}")
-        if not found and not sum(value for key, value in given.items() if key != "shut"):
-            found.append("expert.begin: every share is 0; give rest one, or another kind")
-        return found
+            problems.append(f"expert.begin.shut: must be at most 1, not {self.shut:g}")
+        if not problems and not sum(value for key, value in given.items() if key != "shut"):
+            problems.append("expert.begin: every share is 0; give rest one, or another kind")
+        return problems

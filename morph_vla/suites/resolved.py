@@ -1,12 +1,10 @@
 """A task as it was resolved, for the record: overrides included, what no episode depends on left out."""
 
-from typing import Any
-
 from morph_vla.files.plain import to_plain
 from morph_vla.suites.suite import Suite
 
 
-def resolved(suite: Suite) -> dict[str, Any]:
+def resolved(suite: Suite) -> dict[str, object]:
     """Everything of a task that an episode can depend on, as plain values.
 
     Left out are where its file lies, how many rows are evaluated, how the scripted expert moves (but for its

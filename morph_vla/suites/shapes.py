@@ -86,21 +86,21 @@ def _open_box(thing: ObjectSpec) -> tuple[Part, ...]:
 def _dish(radius: float, height: float, wall: float, *, mass: float, lean: float = 0.0) -> tuple[Part, ...]:
     """A round floor, as heavy as two walls, and a ring of walls that lean outwards by `lean` [rad]."""
     share = mass / (DISH_SIDES + 2)
-    found = [Part("floor", "cylinder", (radius, wall, 0.0), 2 * share, (0.0, 0.0, wall / 2))]
+    made = [Part("floor", "cylinder", (radius, wall, 0.0), 2 * share, (0.0, 0.0, wall / 2))]
     slant = height / math.cos(lean)  # the rim's height is what the suite says, however it leans
     middle = radius + height / 2 * math.tan(lean)
     half_width = middle * math.tan(math.pi / DISH_SIDES) + wall / 2
     for side in range(DISH_SIDES):
         angle = 2 * math.pi * side / DISH_SIDES
         turn, tip = (math.cos(angle / 2), math.sin(angle / 2)), (math.cos(lean / 2), math.sin(lean / 2))
-        found.append(
+        made.append(
             Part(
                 f"wall{side}", "box", (wall, 2 * half_width, slant), share,
                 (middle * math.cos(angle), middle * math.sin(angle), height / 2),
                 (turn[0] * tip[0], -turn[1] * tip[1], turn[0] * tip[1], turn[1] * tip[0]),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(made)
 
 
 def _mug(thing: ObjectSpec) -> tuple[Part, ...]:
@@ -137,7 +137,7 @@ def _banana(thing: ObjectSpec) -> tuple[Part, ...]:
     bow = straight / 2 / math.sin(half_angle) if rise else math.inf
     step = 2 * half_angle / BANANA_PIECES
     piece = 2 * bow * math.sin(step / 2) if rise else straight / BANANA_PIECES
-    found = []
+    made = []
     for i, name in enumerate(("stem", "middle", "tip")):
         turn = (1 - i) * step  # of the piece's axis about z, 0 for the middle one
         sign = i - 1
@@ -145,10 +145,10 @@ def _banana(thing: ObjectSpec) -> tuple[Part, ...]:
         y = -abs(sign) * piece / 2 * math.sin(step)
         # A capsule's own axis is z: a quarter turn about y brings it to x, then the turn about z.
         c, s, h = math.cos(turn / 2), math.sin(turn / 2), math.sqrt(0.5)
-        found.append(
+        made.append(
             Part(
                 name, "capsule", (radius, piece, 0.0), thing.mass / BANANA_PIECES, (x, y, 0.0),
                 (c * h, -s * h, c * h, s * h),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(made)

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -115,7 +115,7 @@ class Actuators:
 
 @dataclasses.dataclass(frozen=True)
 class ExpertSpec:
-    """Settings of the scripted expert; see `experts.py`.
+    """Settings of the scripted expert; see `demonstrations.experts`.
 
     The tool is a frame in link `tool`: at `offset`, pointing along `approach`, with fingers that close along
     `grip`. It points straight down, or leans by `tilt` towards +x of the base frame. `free_spin` leaves the
@@ -135,10 +135,8 @@ class ExpertSpec:
     free_spin: bool = False
     orientation_cost: float = 0.3  # of a radian, where a metre of position costs 1
     turn_seconds: float = 0.0  # over which the tool turns from its first orientation to the working one
-    opened: float = (
-        0.0  # the gripper's command to let go and to hold, as shares of its range: 0 open, 1 closed
-    )
-    closed: float = 1.0
+    opened: float = 0.0  # the gripper's command to let go, as a share of its range: 0 open, 1 closed
+    closed: float = 1.0  # and to hold
     clearance: float = 0.006  # [m] the tool grasps above the object's centre
     carry: float = 0.04  # [m] above the height of release, on the way there
     retreat: float = 0.08  # [m] above it afterwards
@@ -235,11 +233,10 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
 
     Raises ConfigError with every problem found, one line each, and where `name` holds several tasks.
     """
-    found = load_tasks(name, overrides, folders)
-    first, *others = found
+    first, *others = load_tasks(name, overrides, folders)
     if others:
-        names = ", ".join(task.label for task in found)
-        raise ConfigError(f"suite '{name}' has {len(found)} tasks; say which: {names}")
+        names = ", ".join(task.label for task in (first, *others))
+        raise ConfigError(f"suite '{name}' has {1 + len(others)} tasks; say which: {names}")
     return first
 
 
@@ -264,8 +261,8 @@ def load_file(
     name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
 ) -> Suite | dict[str, Suite]:
     """What a file holds: its one task, or each of several by name. Raises as `load_tasks` does."""
-    found = load_tasks(name, overrides, folders)
-    return {task.task_name: task for task in found} if found[0].task_name else found[0]
+    tasks = load_tasks(name, overrides, folders)
+    return {task.task_name: task for task in tasks} if tasks[0].task_name else tasks[0]
 
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
@@ -280,48 +277,48 @@ def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
 
 
 def _problems(suite: SuiteFile) -> list[str]:
-    found = []
+    problems = []
     ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
     if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
-        found.append(
+        problems.append(
             f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
         )
     for key, name in (("object", suite.success.object), ("target", suite.success.target)):
         if name not in suite.objects:
-            found.append(f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}")
+            problems.append(f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}")
     known = {**suite.objects, **suite.distractors}
     for name in suite.placement:
         if name not in known:
-            found.append(f"placement.{name}: no object is called '{name}'{nearest(name, known)}")
+            problems.append(f"placement.{name}: no object is called '{name}'{nearest(name, known)}")
     for name in (*suite.objects, *_asked_for(suite)):
         if name not in suite.placement:
-            found.append(f"placement: object '{name}' has no placement")
-    found += _variation_problems(suite)
+            problems.append(f"placement: object '{name}' has no placement")
+    problems += _variation_problems(suite)
     for name, place in suite.placement.items():
         for axis in ("x", "y", "yaw"):
             low, high = getattr(place, axis)
             if low > high:
-                found.append(f"placement.{name}.{axis}: lower end {low} is above upper end {high}")
+                problems.append(f"placement.{name}.{axis}: lower end {low} is above upper end {high}")
     if any(low >= high for low, high in zip(suite.success.low, suite.success.high, strict=True)):
         box = suite.success
-        found.append(f"success: low {box.low} must be below high {box.high} on every axis")
+        problems.append(f"success: low {box.low} must be below high {box.high} on every axis")
     for key in ("episodes", "episode_seconds", "control_rate"):
         if getattr(suite, key) <= 0:
-            found.append(f"{key}: must be above 0, not {getattr(suite, key)}")
+            problems.append(f"{key}: must be above 0, not {getattr(suite, key)}")
     if suite.success.dwell_seconds >= suite.episode_seconds:
-        found.append("success.dwell_seconds: must be shorter than episode_seconds")
+        problems.append("success.dwell_seconds: must be shorter than episode_seconds")
     if not 0 <= suite.expert.opened < suite.expert.closed <= 1:
         ends = f"{suite.expert.opened} and {suite.expert.closed}"
-        found.append(
+        problems.append(
             f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
         )
-    found += suite.expert.begin.problems()
+    problems += suite.expert.begin.problems()
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
-            found.append(f"objects.{name}: mass and sizes must be above 0")
+            problems.append(f"objects.{name}: mass and sizes must be above 0")
     if not suite.cameras:
-        found.append("cameras: a suite needs at least one")
-    return found
+        problems.append("cameras: a suite needs at least one")
+    return problems
 
 
 def _asked_for(suite: SuiteFile) -> dict[str, ObjectSpec]:
@@ -331,18 +328,18 @@ def _asked_for(suite: SuiteFile) -> dict[str, ObjectSpec]:
 
 def _variation_problems(suite: SuiteFile) -> list[str]:
     asked, known = suite.variation, suite.distractors
-    found = [
+    problems = [
         f"variation.{field.name}: must be at least 0, not {getattr(asked, field.name)}"
         for field in dataclasses.fields(asked)
         if getattr(asked, field.name) < 0
     ]
     if asked.distractors > len(known):
         listed = f"{len(known)} ({', '.join(known)})" if known else "none"
-        found.append(f"variation.distractors: {asked.distractors} asked for, the suite has {listed}")
+        problems.append(f"variation.distractors: {asked.distractors} asked for, the suite has {listed}")
     if asked.light >= 1:
-        found.append(f"variation.light: must be below 1, where a light may go out, not {asked.light:g}")
-    found += [f"distractors.{name}: an object has that name" for name in known if name in suite.objects]
-    return found
+        problems.append(f"variation.light: must be below 1, where a light may go out, not {asked.light:g}")
+    problems += [f"distractors.{name}: an object has that name" for name in known if name in suite.objects]
+    return problems
 
 
 def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:
@@ -403,7 +400,7 @@ def fingerprint(states: Sequence[InitialState]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def _varied(state: InitialState) -> list[Any]:
+def _varied(state: InitialState) -> list[object]:
     """What an episode's light and cameras add to the table's digest: nothing where they do not differ."""
     if state.light is None and not state.cameras:
         return []

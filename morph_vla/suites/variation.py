@@ -61,12 +61,12 @@ def draw_cameras(
     rng: np.random.Generator, variation: Variation, names: Iterable[str]
 ) -> dict[str, CameraShift]:
     """An episode's cameras by name, in the suite's order; none where they do not differ."""
-    found = {}
+    shifts = {}
     for name in names:
         move = rng.uniform(-1, 1, 3) * variation.camera_position
         turn = rng.uniform(-1, 1, 3) * variation.camera_angle
-        found[name] = CameraShift(_three(move), _three(turn))
-    return found if variation.camera_position or variation.camera_angle else {}
+        shifts[name] = CameraShift(_three(move), _three(turn))
+    return shifts if variation.camera_position or variation.camera_angle else {}
 
 
 def _three(values: Float[np.ndarray, "3"]) -> tuple[float, float, float]:

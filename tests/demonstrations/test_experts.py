@@ -27,6 +27,7 @@ from morph_vla.demonstrations.experts import (
     walk,
     waypoints,
 )
+from morph_vla.engines.episode import Episodes
 from morph_vla.engines.mujoco.engine import MujocoEngine
 
 ARM = np.array([1.0] * 7 + [0.0])
@@ -53,7 +54,7 @@ def plan(engine, expert) -> Plan:
 
 def begin(engine: MujocoEngine, number: int) -> None:
     state = initial_state(engine.suite, number, len(engine.robot.joints), stream="demonstration")
-    engine.reset(0, state)
+    engine.reset({0: state})
 
 
 # ------------------------------------------------------------------------------------- stations and the walk
@@ -200,12 +201,12 @@ def test_the_expert_does_the_task(engine, expert):
         begin(engine, number)
         planned = expert.plan(0)
         rows = disturb(planned, np.random.default_rng([suite.seed, number]), suite.expert.noise, ARM)
-        reading = engine.reading(0)
-        progress = criterion.begin(reading)
+        episodes = Episodes(engine)
+        episodes.begin([0])
         for row in [*rows, *[rows[-1]] * 11]:
-            reading = engine.step(0, row)
-            progress = criterion.update(progress, reading, suite.success, suite.control_rate)
-        clause = criterion.failed_clause(progress, reading, suite.success)
+            episodes.step({0: row})
+        progress = episodes.status[0].progress
+        clause = criterion.failed_clause(progress, episodes.status[0].reading, suite.success)
         if clause is None:
             assert progress.reached
             assert progress.grasped

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from morph_vla import robots
 from morph_vla.demonstrations import preludes as begins
-from morph_vla.demonstrations.attempts import DEMONSTRATION, attempt
+from morph_vla.demonstrations.attempts import DEMONSTRATION, attempts
 from morph_vla.demonstrations.experts import PickAndPlace
 from morph_vla.demonstrations.recording import demonstrate
+from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import ConfigError
 from morph_vla.suites import suite
@@ -32,10 +33,10 @@ def engine_of(kind: str) -> MujocoEngine:
 def brought(kind: str, number: int) -> MujocoEngine:
     """A world after the prelude of a demonstration."""
     engine = engine_of(kind)
-    engine.reset(0, initial_state(engine.suite, number, 8, stream=DEMONSTRATION))
+    engine.reset({0: initial_state(engine.suite, number, 8, stream=DEMONSTRATION)})
     drawn = begins.generator(engine.suite, number)
     for action in begins.prelude(PickAndPlace(engine), engine.sight(0), kind, drawn):
-        engine.step(0, action)
+        step_one(engine, 0, action)
     return engine
 
 
@@ -57,16 +58,16 @@ def test_a_kind_without_a_share_never_comes():
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_expert_goes_on_from_where_the_prelude_ends(kind):
     engine = engine_of(kind)
-    ends = [demonstrate(engine, number) for number in range(5)]
-    assert sum(clause is None for _, clause in ends) >= 3  # a cube that rolled out of reach is dropped
-    assert all(frames for frames, _ in ends)
+    shown = [demonstrate(engine, number) for number in range(5)]
+    assert sum(one.failed_clause is None for one in shown) >= 3  # a cube that rolled out of reach is dropped
+    assert all(one.frames and one.kind == kind for one in shown)
 
 
 @pytest.mark.gl
 def test_a_demonstration_is_the_same_whenever_it_is_recorded():
-    one, other = (demonstrate(engine_of("miss"), 3)[0] for _ in range(2))
-    assert len(one) == len(other)
-    for a, b in zip(one, other, strict=True):
+    first, again = (demonstrate(engine_of("miss"), 3).frames for _ in range(2))
+    assert len(first) == len(again)
+    for a, b in zip(first, again, strict=True):
         np.testing.assert_array_equal(a["action"], b["action"])
         np.testing.assert_array_equal(a["observation.images.wrist"], b["observation.images.wrist"])
 
@@ -135,10 +136,9 @@ def test_shut_closes_the_gripper_in_its_share():
 
 def test_only_demonstrations_begin_elsewhere():
     """What `suites check` tries is what is evaluated: from rest."""
-    seen = [[], []]
-    for actions, kind in zip(seen, ("rest", "miss"), strict=True):
-        attempt(engine_of(kind), 3, "evaluation", actions.append)
-    np.testing.assert_array_equal(np.stack(seen[0]), np.stack(seen[1]))
+    (rest,), (miss,) = (attempts(engine_of(kind), [3]) for kind in ("rest", "miss"))
+    assert rest.progress == miss.progress
+    np.testing.assert_array_equal(rest.reading.object_position, miss.reading.object_position)
 
 
 @pytest.mark.parametrize(

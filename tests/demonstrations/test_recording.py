@@ -21,7 +21,7 @@ from morph_vla.suites.suite import Suite, load, load_tasks
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp", "lerobot", "av")):
     pytest.skip("recording needs the extras 'sim' and 'lerobot'", allow_module_level=True)
 
-from morph_vla.demonstrations import lerobot_writer as record_writer
+from morph_vla.demonstrations import lerobot_writer
 from morph_vla.demonstrations.experts import PickAndPlace
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.suites.suite import initial_state
@@ -133,7 +133,7 @@ def test_the_recorded_frames_are_those_that_were_rendered(whole, suite):
         pytest.skip("an attempt failed; episodes and attempts are not the same numbers")
     dataset = LeRobotDataset(f"local/{suite.name}", root=folder, video_backend="pyav")
     engine = MujocoEngine(robots.load("panda"), suite)
-    frames, _ = recording.demonstrate(engine, 0)
+    frames = recording.demonstrate(engine, 0).frames
     engine.close()
     picked = (0, 23, 41)
     for index in picked:
@@ -155,7 +155,7 @@ def test_the_actions_are_the_clean_plan(whole, suite):
     actions, states, episodes = table(folder, "action", "observation.state", "episode_index")
     engine = MujocoEngine(robots.load("panda"), suite)
     for number in range(ATTEMPTS):
-        engine.reset(0, initial_state(suite, number, 8, stream="demonstration"))
+        engine.reset({0: initial_state(suite, number, 8, stream="demonstration")})
         planned = PickAndPlace(engine).plan(0).actions.astype(np.float32)
         recorded = actions[episodes == number]
         assert np.array_equal(recorded[: len(planned)], planned[: len(recorded)])
@@ -264,13 +264,13 @@ def attempts(outcomes: dict[int, str | None], suite: Suite):
 
     def demonstrate(engine, number):
         del engine
-        frame = {
+        frame: dict[str, np.ndarray | str] = {
             f"observation.images.{name}": np.full((camera.height, camera.width, 3), 10 * number, np.uint8)
             for name, camera in suite.cameras.items()
         }
         vector = np.full(8, number, np.float32)
         frame |= {"observation.state": vector, "action": vector, "task": suite.task}
-        return [dict(frame), dict(frame)], outcomes[number]
+        return recording.Demonstration([dict(frame), dict(frame)], outcomes[number], "rest")
 
     return demonstrate
 
@@ -299,10 +299,10 @@ def test_nothing_kept_is_said(suite, tmp_path, monkeypatch, here):
 def test_an_attempt_that_misses_the_criterion_names_its_clause(suite):
     strict = dataclasses.replace(suite, success=dataclasses.replace(suite.success, max_speed=0.0))
     engine = MujocoEngine(robots.load("panda"), strict)
-    frames, clause = recording.demonstrate(engine, 0)
+    shown = recording.demonstrate(engine, 0)
     engine.close()
-    assert clause == "at_rest"
-    assert len(frames) <= suite.max_steps
+    assert shown.failed_clause == "at_rest"
+    assert len(shown.frames) <= suite.max_steps
 
 
 def test_ffmpeg_and_lerobot_are_quiet(suite, tmp_path, monkeypatch, here, capfd):
@@ -330,7 +330,7 @@ def test_statistics_of_pixels_are_lerobots(frames, pixels, spread, seed):
     rng = np.random.default_rng(seed)
     low = int(rng.integers(0, 257 - spread))
     batches = [rng.integers(low, low + spread, (pixels, 3)).astype(np.uint8) for _ in range(frames)]
-    theirs, ours = RunningQuantileStats(), record_writer.PixelStatistics()
+    theirs, ours = RunningQuantileStats(), lerobot_writer.PixelStatistics()
     for batch in batches:
         theirs.update(batch)
         ours.update(batch)
@@ -354,7 +354,7 @@ def test_quantiles_are_within_a_level_of_lerobots():
     from lerobot.datasets.compute_stats import RunningQuantileStats
 
     rng = np.random.default_rng(7)
-    theirs, ours = RunningQuantileStats(), record_writer.PixelStatistics()
+    theirs, ours = RunningQuantileStats(), lerobot_writer.PixelStatistics()
     for _ in range(11):
         batch = np.clip(rng.normal([60, 120, 200], [30, 50, 20], (4999, 3)), 0, 255).astype(np.uint8)
         theirs.update(batch)
@@ -366,7 +366,7 @@ def test_quantiles_are_within_a_level_of_lerobots():
 
 def test_statistics_of_nothing_are_refused_as_lerobot_does():
     with pytest.raises(ValueError, match="Cannot compute statistics for less than 2 vectors"):
-        record_writer.PixelStatistics().get_statistics()
+        lerobot_writer.PixelStatistics().get_statistics()
 
 
 def test_lean_gives_back_what_it_replaced():
@@ -375,7 +375,7 @@ def test_lean_gives_back_what_it_replaced():
     before = compute_stats.RunningQuantileStats, dataset_writer.embed_images
 
     def inside() -> None:
-        with record_writer.lean():
+        with lerobot_writer.lean():
             assert compute_stats.RunningQuantileStats is not before[0]
             assert dataset_writer.embed_images is not before[1]
             raise KeyboardInterrupt
@@ -390,20 +390,12 @@ def test_lean_leaves_everything_but_pixels_to_lerobot():
 
     values = np.random.default_rng(3).normal(size=(101, 7)).astype(np.float32)
     theirs = compute_stats.RunningQuantileStats()
-    with record_writer.lean():
+    with lerobot_writer.lean():
         ours = compute_stats.RunningQuantileStats()
         ours.update(values)
     theirs.update(values)
     for name, expected in theirs.get_statistics().items():
         assert np.array_equal(ours.get_statistics()[name], expected)
-
-
-def test_the_progress_line():
-    import time
-
-    line = recording.rate_text(120, 400, time.monotonic() - 20)
-    assert re.fullmatch(r"120/400, [56]\.\d per second, 4[67] s left", line)
-    assert recording.rate_text(0, 400, time.monotonic() - 1) == "0/400, 0.0 per second, inf s left"
 
 
 # ---------------------------------------------------------------------------------------------- several tasks

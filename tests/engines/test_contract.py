@@ -13,7 +13,6 @@ if not importlib.util.find_spec("mujoco"):
 
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import contract
-from morph_vla.engines.lockstep import OneByOne
 from morph_vla.engines.mujoco.engine import MujocoEngine
 
 SMALL = {
@@ -47,19 +46,23 @@ def test_what_an_engine_gets_wrong_is_said():
         def native(self, index):
             return super().native(index)[[1, 0, *range(2, 8)]]
 
-        def step(self, index, action):
-            Wrong.heard = float(action[0]) if index == 0 else Wrong.heard
-            return super().step(index, np.asarray(action) + (0.01 * Wrong.heard if index == 2 else 0.0))
+        def step(self, actions):
+            Wrong.heard = float(actions[0][0])
+            heard = {2: 0.01 * Wrong.heard}
+            return super().step({i: row + heard.get(i, 0.0) for i, row in actions.items()})
+
+        def place(self, states):
+            super().place({**states, 2: states[0]} if len(states) == 1 else states)
 
         def camera_pose(self, index, name):
             return np.zeros(3), np.eye(3)
 
-    found = contract.problems(lambda count: OneByOne(Wrong(robots.load("panda"), suite, count)))
-    text = "\n".join(found)
+    text = "\n".join(contract.problems(lambda count: Wrong(robots.load("panda"), suite, count)))
     assert "after reset 'panda_joint1' is 0.6" in text
     assert "'panda_joint1' was told to move by 0.100 and moved by " in text
     assert "camera 'wrist' is " in text
     assert "a world sees what another one is told: " in text
+    assert "resetting a world changes another one: " in text
     assert "a world differs with the number of worlds beside it: " in text
 
 

@@ -77,7 +77,7 @@ def test_a_film_shows_the_objects_and_leaves_the_worlds_alone(name):
     chosen = suite.load(name)
     engine = MujocoEngine(robots.load(chosen.robot), chosen)
     state = suite.initial_state(chosen, 0, len(engine.robot.joints))
-    engine.reset(0, state)
+    engine.reset({0: state})
     before, seen = engine.data(0).qpos.copy(), engine.render(0, next(iter(chosen.cameras)))
     film = films.frame(engine, 0)
     assert film.shape == (films.HEIGHT, films.WIDTH, 3)

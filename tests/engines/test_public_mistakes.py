@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from morph_vla.engines import by_name as engines
+from morph_vla.engines.engine import Observation
+from morph_vla.engines.episode import Status
+from morph_vla.engines.pool import Answer, Begin
 from morph_vla.engines.success import Progress, Reading, begin, clauses, update
-from morph_vla.engines.workers import Advance
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.rollout import Settings
@@ -153,9 +155,9 @@ class ScriptedPool:
     """Worlds without physics: episode n takes 2 + 3 (n % 4) control steps; those of 2 and 5 succeed."""
 
     def __init__(self, _suite=None, slots: int = 1, _workers=None):
-        self.slots, self.width, self.spent = slots, 1, {}
+        self.slots, self.width, self.waves, self.spent = slots, 1, False, {}
         self._episode: dict[int, list[int]] = {}
-        self._answers: dict[int, Advance] = {}
+        self._answers: dict[int, Answer] = {}
         self.finished: list[tuple[int, bool]] = []  # in the order in which they end
         self.began: dict[int, InitialState] = {}
 
@@ -163,21 +165,26 @@ class ScriptedPool:
         return slot >= 0
 
     def send(self, messages) -> None:
-        for slot, (kind, payload, *_) in messages.items():
-            if kind == "begin":
-                self._episode[slot] = [payload.episode, 0]
-                self.began[payload.episode] = payload
+        for slot, message in messages.items():
+            if isinstance(message, Begin):
+                self._episode[slot] = [message.state.episode, 0]
+                self.began[message.state.episode] = message.state
             else:
-                self._episode[slot][1] += len(payload)
+                self._episode[slot][1] += len(message.actions)
             number, steps = self._episode[slot]
             short, over = number % 4 < 2, steps >= 2 + 3 * (number % 4)
             progress = Progress(0.0, steps=steps, success_step=steps if over and short else None)
             if over:
                 self.finished.append((number, short))
-            self._answers[slot] = Advance(None if over else {"state": np.zeros(2)}, progress, TABLE, [])
+            ended = ("success" if short else "time") if over else None
+            seen: Observation | None = None if over else {"state": np.zeros(2)}
+            self._answers[slot] = Answer(Status(TABLE, progress, ended), seen, [])
 
     def receive(self, slots):
         return {slot: self._answers.pop(slot) for slot in slots}
+
+    def close(self) -> None:
+        pass
 
     def __enter__(self):
         return self

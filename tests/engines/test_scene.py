@@ -15,6 +15,7 @@ from morph_vla.suites.suite import InitialState, ObjectSpec, Placement, Suite, T
 if importlib.util.find_spec("mujoco") is None:
     pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)
 
+from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import TOOL_SITE, tool_axes
 from morph_vla.suites.shapes import DISH_SIDES, PLATE_LEAN, resting_height
@@ -37,7 +38,7 @@ def furnished(**changes) -> Suite:
 @pytest.fixture(scope="module")
 def scene():
     engine = MujocoEngine(robots.load("panda"), furnished())
-    engine.reset(0, state_of(engine))
+    engine.reset({0: state_of(engine)})
     return engine
 
 
@@ -93,12 +94,12 @@ def test_a_plates_rim_leans_outwards_and_ends_at_its_height(scene):
 
 
 def test_a_ball_that_was_pushed_comes_to_rest(scene):
-    scene.reset(0, state_of(scene))
+    scene.reset({0: state_of(scene)})
     ball = scene.data(0).joint("ball/free")
     ball.qvel[:] = [0.1, 0, 0, 0, 0, 0]
     hold = scene.state(0).astype(np.float64)
     for _ in range(60):
-        scene.step(0, hold)
+        step_one(scene, 0, hold)
     assert np.abs(ball.qvel).max() < 1e-3
     assert 0.001 < ball.qpos[0] - PLACES["ball"][0] < 0.1
 
@@ -106,7 +107,7 @@ def test_a_ball_that_was_pushed_comes_to_rest(scene):
 @pytest.mark.parametrize("height", [-0.13, 0.07])
 def test_a_table_stands_at_its_height(height):
     engine = MujocoEngine(robots.load("panda"), furnished(table=Table(height=height)))
-    engine.reset(0, state_of(engine))
+    engine.reset({0: state_of(engine)})
     for name in PLACES:
         wanted = height + resting_height(THINGS[name])
         assert engine.data(0).body(name).xpos[2] == pytest.approx(wanted, abs=2e-3)
@@ -126,11 +127,11 @@ def test_one_arm_of_two_does_the_task_with_its_own_gripper():
     assert all(name.startswith("right_") for name in names[engine.limb])
     assert all(name.startswith("left_") for name in names[~engine.limb])
     hold = np.asarray(engine.robot.to_dataset(engine.robot.rest)).copy()
-    engine.reset(0, state_of(engine))
+    engine.reset({0: state_of(engine)})
     for gripper, opening in (("left_dex1_finger_joint_1", 1.0), ("right_dex1_finger_joint_1", 0.0)):
         hold[engine.robot.names.index(gripper)] = 0.0  # an idle hand may do what it likes
         for _ in range(31):
-            reading = engine.step(0, hold)
+            reading = step_one(engine, 0, hold)
         assert reading.opening == pytest.approx(opening, abs=0.02)
 
 
@@ -138,16 +139,16 @@ def test_the_link_of_a_single_jaw_is_the_other_jaw():
     """A ball pressed from both sides is grasped, though one joint moves one jaw alone."""
     suite = load("so101_pick_orange")
     engine = MujocoEngine(robots.load(suite.robot), suite)
-    engine.reset(0, state_of(engine))
+    engine.reset({0: state_of(engine)})
     free, row = engine.data(0).joint("orange/free"), engine.state(0).astype(np.float64)
     row[5] = 60.0
     for _ in range(13):
-        engine.step(0, row)
+        step_one(engine, 0, row)
     row[5] = 15.0
     seen = []
     for _ in range(9):
         free.qpos[:3], free.qvel[:] = engine.data(0).site(TOOL_SITE).xpos, 0.0
-        seen.append(engine.step(0, row))
+        seen.append(step_one(engine, 0, row))
     assert seen[-1].touching
     assert seen[-1].grasping
 

@@ -69,7 +69,7 @@ def test_a_worker_that_dies_again_leaves_errors_and_the_evaluation_goes_on(tiny_
         """Kills the worker whenever it is asked for episode 0's third chunk."""
 
         def infer_batch(self, observations):
-            if any((one["episode"], one["step"]) == (0, 16) for one in observations):
+            if any((seen["episode"], seen["step"]) == (0, 16) for seen in observations):
                 self.calls = (self.asked + 1,)
             return super().infer_batch(observations)
 
@@ -94,7 +94,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.engines import workers
 from morph_vla.suites import suite
 try:
-    workers.Pool(suite.load("droid_panda:cube_in_bowl"), 1, 1)
+    workers.WorkerPool(suite.load("droid_panda:cube_in_bowl"), 1, 1)
 except MorphVlaError as error:
     print(error)
 """
@@ -136,4 +136,4 @@ def test_a_worker_that_is_killed_before_it_began_is_not_told_of_the_guard(monkey
     with pytest.raises(
         MorphVlaError, match=r"^a simulation worker died \(exit code -9\); a machine out of mem"
     ):
-        workers.Pool(tiny_suite, 1, 1)
+        workers.WorkerPool(tiny_suite, 1, 1)

@@ -7,6 +7,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.engines import success as criterion
+from morph_vla.engines.episode import Episodes
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.suites.suite import InitialState
 
@@ -27,15 +28,15 @@ def engine(tiny_suite):
 def outcome(engine: MujocoEngine, inside: str, outside: str) -> tuple[criterion.Progress, str | None]:
     """One second with the gripper open and away, `inside` lying in the bowl."""
     poses = {inside: (0.5, 0.15, 0.0), outside: (0.5, -0.15, 0.0), "bowl": (0.5, 0.15, 0.0)}
-    engine.reset(0, InitialState(0, poses, (0.0,) * 8))
+    engine.reset({0: InitialState(0, poses, (0.0,) * 8)})
     suite, robot = engine.suite, engine.robot
     opened = robot.to_dataset(np.asarray(robot.rest, float))
     opened[-1] = robot.to_dataset(np.array([j.opened if j.is_gripper else 0.0 for j in robot.joints]))[-1]
-    reading = engine.reading(0)
-    progress = criterion.begin(reading)
+    episodes = Episodes(engine)
+    episodes.begin([0])
     for _ in range(round(suite.control_rate)):
-        reading = engine.step(0, opened)
-        progress = criterion.update(progress, reading, suite.success, suite.control_rate)
+        episodes.step({0: opened})
+    progress, reading = episodes.status[0].progress, episodes.status[0].reading
     return progress, criterion.failed_clause(progress, reading, suite.success)
 
 

@@ -21,6 +21,8 @@ if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "da
 from morph_vla.demonstrations import check
 from morph_vla.demonstrations import recording as record
 from morph_vla.demonstrations.experts import PickAndPlace, disturbed
+from morph_vla.engines.engine import step_one
+from morph_vla.engines.episode import Episodes
 from morph_vla.engines.mujoco.engine import MujocoEngine
 
 FACTS = {  # name -> text, rate, cameras, where the object lies in the target when at rest [m]
@@ -51,7 +53,7 @@ def engine(request):
 
 
 def begin(engine: MujocoEngine, number: int) -> None:
-    engine.reset(0, initial_state(engine.suite, number, len(engine.robot.joints)))
+    engine.reset({0: initial_state(engine.suite, number, len(engine.robot.joints))})
 
 
 def put(engine: MujocoEngine, offset, velocity=(0.0, 0.0, 0.0)) -> None:
@@ -154,9 +156,9 @@ def test_a_resting_object_is_at_rest_by_a_margin(engine, record_property):
     put(engine, FACTS[engine.suite.label][3])
     hold = engine.state(0).astype(np.float64)
     for _ in range(61):  # fall, and lie still
-        engine.step(0, hold)
-    readings = [engine.step(0, hold) for _ in range(31)]
-    speed, spin = max(one.speed for one in readings), max(one.spin for one in readings)
+        step_one(engine, 0, hold)
+    readings = [step_one(engine, 0, hold) for _ in range(31)]
+    speed, spin = max(reading.speed for reading in readings), max(reading.spin for reading in readings)
     record_property("resting_speed_m_s", speed)
     record_property("resting_spin_rad_s", spin)
     print(f"{engine.suite.label}: resting at {speed:.2g} m/s, {spin:.2g} rad/s")
@@ -174,7 +176,6 @@ def lie(
 ) -> tuple[criterion.Progress, str | None]:
     """The object put at `offset` from the target, with the limb's gripper at a share closed: how it ended."""
     begin(engine, 2)
-    success, rate = engine.suite.success, engine.suite.control_rate
     native = np.asarray(engine.robot.rest, dtype=np.float64).copy()
     for j, joint in enumerate(engine.robot.joints):
         if joint.is_gripper and engine.limb[j]:
@@ -183,14 +184,14 @@ def lie(
             native[j] = joint.opened + gripper * (joint.closed - joint.opened)
     row = np.asarray(engine.robot.to_dataset(native))
     for _ in range(31):
-        engine.step(0, row)
-    reading = engine.reading(0)
-    progress = criterion.begin(reading)
+        step_one(engine, 0, row)
+    episodes = Episodes(engine)
+    episodes.begin([0])
     put(engine, offset)
     for _ in range(steps):
-        reading = engine.step(0, row)
-        progress = criterion.update(progress, reading, success, rate)
-    return progress, criterion.failed_clause(progress, reading, success)
+        episodes.step({0: row})
+    status = episodes.status[0]
+    return status.progress, criterion.failed_clause(status.progress, status.reading, engine.suite.success)
 
 
 def test_an_object_in_the_target_is_a_success_once_it_has_lain_there(engine):
@@ -316,14 +317,14 @@ def test_a_recording_is_read_by_the_robots_own_keys(engine, tmp_path):
 
     folder: Path = tmp_path / "0000"
     summary = record.record_part(engine.suite, folder, range(2))
-    assert summary["episodes"] == 2
+    assert summary.episodes == 2
     robot, features = engine.robot, engine.robot.side.features
     read = lerobot.read(folder, features.state, features.action)
     described = json.loads((folder / "meta" / "info.json").read_text())["features"]
     for name in (*features.state, *features.action):
         assert described[name]["names"] == list(robot.side.names or robot.names)
     assert read.fps == robot.control_rate
-    assert read.state.shape == read.action.shape == (summary["frames"], len(robot.joints))
+    assert read.state.shape == read.action.shape == (summary.frames, len(robot.joints))
     for values in (read.state, read.action):
         native = robot.to_native(np.asarray(values))
         assert np.all(native >= robot.lower - 0.02)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
+from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import mujoco
 from morph_vla.errors import ConfigError
@@ -49,7 +50,7 @@ def frames_of(suite, count: int = 3, environments: int = 1) -> list[dict[str, np
     for first in range(0, count, environments):
         some = states[first : first + environments]
         for index, state in enumerate(some):
-            engine.reset(index, state)
+            engine.reset({index: state})
         views = [engine.observe(index) for index in range(len(some))]
         for index in reversed(range(len(some))):  # looked at again in another order
             again = engine.observe(index)
@@ -168,13 +169,13 @@ def test_a_plain_episode_after_a_varied_one_looks_plain(plain):
     """Worlds share one model: what one episode wrote into it is taken back."""
     varied = load(LIGHT, MOVE, TURN)
     engine = MujocoEngine(robots.load(varied.robot), varied, 2)
-    engine.reset(0, initial_states(varied, 1, JOINTS)[0])
-    engine.reset(1, initial_states(load(), 1, JOINTS)[0])
+    engine.reset({0: initial_states(varied, 1, JOINTS)[0]})
+    engine.reset({1: initial_states(load(), 1, JOINTS)[0]})
     engine.observe(0)
     assert same([engine.observe(1)], plain[:1]) == [True]
     engine.observe(0)
-    engine.step(1, engine.state(1))
-    engine.reset(1, initial_states(load(), 1, JOINTS)[0])
+    step_one(engine, 1, engine.state(1))
+    engine.reset({1: initial_states(load(), 1, JOINTS)[0]})
     assert same([engine.observe(1)], plain[:1]) == [True]
     engine.close()
 
@@ -183,7 +184,7 @@ def with_first_state(**changes) -> np.ndarray:
     """The exterior camera's view at the first episode's beginning, with this light or these cameras."""
     suite = load()
     engine = MujocoEngine(robots.load(suite.robot), suite)
-    engine.reset(0, dataclasses.replace(initial_states(suite, 1, JOINTS)[0], **changes))
+    engine.reset({0: dataclasses.replace(initial_states(suite, 1, JOINTS)[0], **changes)})
     view = engine.render(0, "exterior").astype(float)
     engine.close()
     return view

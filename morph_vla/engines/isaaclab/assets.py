@@ -27,6 +27,8 @@ from morph_vla.suites.shapes import Part, parts
 from morph_vla.suites.suite import ObjectSpec, Vector3
 from morph_vla.suites.variation import product
 
+Stage = Any  # of USD, which is imported when it is first used
+Prim = Any
 EXTRA = "isaaclab"
 BOXES = 4  # that stand for a cylinder
 LAYOUT = 4  # raised when what is written into the cache changes
@@ -82,9 +84,9 @@ def quiet() -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
         failed = True
         try:
             yield
@@ -96,8 +98,8 @@ def quiet() -> Iterator[None]:
                 os.dup2(copy, number)
                 os.close(copy)
             if failed:
-                said.seek(0)
-                sys.stderr.write(said.read().decode(errors="replace"))
+                log.seek(0)
+                sys.stderr.write(log.read().decode(errors="replace"))
 
 
 def link_paths(usd: Path) -> dict[str, str]:
@@ -106,13 +108,13 @@ def link_paths(usd: Path) -> dict[str, str]:
     UsdGeom = require("pxr.UsdGeom", EXTRA)
     stage = Usd.Stage.Open(str(usd))
     root = stage.GetDefaultPrim().GetPath()
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for prim in stage.Traverse():
         if prim.IsA(UsdGeom.Xform) and prim.GetPath() != root:
             path = str(prim.GetPath().MakeRelativePath(root))
             # A name that USD would not take has a suffix there; the display name is the URDF's.
-            found.setdefault(prim.GetDisplayName() or prim.GetName(), path)
-    return found
+            paths.setdefault(prim.GetDisplayName() or prim.GetName(), path)
+    return paths
 
 
 def linear(color: Vector3) -> Vector3:
@@ -164,10 +166,10 @@ def boxed(made: Sequence[Part]) -> list[Part]:
     MuJoCo-Warp 3.12 finds one contact between a cylinder and a box or another cylinder, a convex mesh does
     no better, and what stands on it wobbles for ever: a cube in a bowl turned on its corner at 2 rad/s.
     """
-    found = []
+    boxes = []
     for part in made:
         if part.kind != "cylinder":
-            found.append(part)
+            boxes.append(part)
             continue
         radius, height, _ = part.size
         half = math.pi / (2 * BOXES)  # the angle that half a side of the polygon is seen under
@@ -176,7 +178,7 @@ def boxed(made: Sequence[Part]) -> list[Part]:
         for number in range(BOXES):
             turn = math.pi * number / BOXES
             turned = product(part.quaternion, (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)))
-            found.append(
+            boxes.append(
                 dataclasses.replace(
                     part,
                     kind="box",
@@ -186,10 +188,10 @@ def boxed(made: Sequence[Part]) -> list[Part]:
                     name=f"{part.name}/{number}",
                 )
             )
-    return found
+    return boxes
 
 
-def _material(stage: Any, thing: ObjectSpec) -> Any:
+def _material(stage: Stage, thing: ObjectSpec) -> Prim:
     """Friction as `scene` has it; what UsdPhysics has no word for, in Newton's."""
     UsdPhysics, UsdShade, Sdf = (require(f"pxr.{name}", EXTRA) for name in ("UsdPhysics", "UsdShade", "Sdf"))
     material = UsdShade.Material.Define(stage, "/object/friction")
@@ -203,7 +205,7 @@ def _material(stage: Any, thing: ObjectSpec) -> Any:
     return material
 
 
-def _collider(stage: Any, path: str, part: Part, thing: ObjectSpec) -> Any:
+def _collider(stage: Stage, path: str, part: Part, thing: ObjectSpec) -> Prim:
     """One primitive, seen and felt."""
     UsdPhysics, Gf = (require(f"pxr.{name}", EXTRA) for name in ("UsdPhysics", "Gf"))
     shape = _primitive(stage, path, part)
@@ -215,7 +217,7 @@ def _collider(stage: Any, path: str, part: Part, thing: ObjectSpec) -> Any:
     return shape.GetPrim()
 
 
-def _primitive(stage: Any, path: str, part: Part) -> Any:
+def _primitive(stage: Stage, path: str, part: Part) -> Prim:
     """A box (of size 1: its scale makes it), a sphere, or a capsule along z."""
     UsdGeom = require("pxr.UsdGeom", EXTRA)
     if part.kind == "box":

@@ -6,16 +6,16 @@ scene is made of: `isaaclab_scene`. Run on a CPU with Newton; with PhysX and RTX
 nobody has run them here.
 """
 
-import importlib.metadata
+import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, UInt8
+import numpy.typing as npt
+from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.engines import hands
-from morph_vla.engines.engine import Observation, Sight, observation
+from morph_vla.engines.engine import Frame, Observation, Sight, observation
 from morph_vla.engines.isaaclab import assets
 from morph_vla.engines.isaaclab import scene as scenes
 from morph_vla.engines.success import Reading
@@ -31,12 +31,32 @@ DIVERGED = 1e3  # [m/s | rad/s] as in `mujoco`
 EXPOSURE = {"newton": 1.44, "rtx": 1.0}
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What was measured of n worlds at once; positions in the robot's base frame."""
+
+    joints: Float[np.ndarray, "n d"]
+    """[rad | m], in Isaac Lab's order."""
+    poses: dict[str, Float[np.ndarray, "n 7"]]
+    """Of objects by name: position [m], quaternion (x, y, z, w)."""
+    centre: Float[np.ndarray, "n 3"]
+    """[m] of mass, of the suite's object."""
+    speed: Float[np.ndarray, "n"]
+    """[m/s] of the suite's object."""
+    spin: Float[np.ndarray, "n"]
+    """[rad/s] of the suite's object."""
+    touched: Bool[np.ndarray, "n f"]
+    """Which links that close on an object touch it."""
+    rates: Float[np.ndarray, "n r"]
+    """[m/s | rad/s] of every object and joint."""
+
+
 class IsaacLabEngine:
     """`count` worlds of one suite; see `engine.Worlds` for the contract. One at a time in a process."""
 
-    name = "isaaclab"
+    lockstep = True
 
-    def __init__(self, robot: Robot, suite: Suite, count: int = 1, options: scenes.Options = scenes.KITLESS):
+    def __init__(self, robot: Robot, suite: Suite, count: int, options: scenes.Options):
         options.check()
         self.robot, self.suite, self.count, self.options = robot, suite, count, options
         self.limb = hands.limb(robot, suite.expert.tool)
@@ -45,7 +65,7 @@ class IsaacLabEngine:
         with assets.quiet():
             self._build()
         self._targets = np.tile(self._joint_values(robot.rest), (count, 1))
-        self._measured: dict[str, Any] = {}
+        self._measured: Measured | None = None
         self._frames: dict[str, UInt8[np.ndarray, "n h w 3"]] = {}
         with assets.quiet():  # kernels are compiled at first use
             self._advance(1)
@@ -57,9 +77,7 @@ class IsaacLabEngine:
         scene = require("isaaclab.scene", assets.EXTRA).InteractiveScene
         if context.instance() is not None:
             raise MorphVlaError("Isaac Lab holds one simulation per process: close the other engine first")
-        self._context: Any = context
-        self._scene: Any
-        self._body: Any
+        self._context = context
         self._sim = context(scenes.simulation_cfg(self.suite, self.options))
         self._scene = scene(scenes.scene_cfg(self.robot, self.suite, self.count, self.options))
         self._sim.reset()
@@ -88,7 +106,7 @@ class IsaacLabEngine:
             values[self._order[name]] = multiplier * limited[action] + offset
         return values
 
-    def _tensor(self, values: Any) -> Any:
+    def _tensor(self, values: npt.ArrayLike) -> scenes.Tensor:
         """An array on the simulation's device."""
         return self._scene.env_origins.new_tensor(np.asarray(values, dtype=np.float32))
 
@@ -153,9 +171,8 @@ class IsaacLabEngine:
         return {index: self._checked(index) for index in actions}
 
     def _checked(self, index: int) -> Reading | MorphVlaError:
-        now = self._now()
-        speeds = np.concatenate([now["speeds"][index], now["spins"][index], now["rates"][index]])
-        if not np.isfinite(speeds).all() or np.abs(speeds).max() > DIVERGED:
+        rates = self._now().rates[index]
+        if not np.isfinite(rates).all() or np.abs(rates).max() > DIVERGED:
             return MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
         return self.reading(index)
 
@@ -163,36 +180,35 @@ class IsaacLabEngine:
 
     def _forget(self) -> None:
         """What was measured and rendered is no longer true."""
-        self._measured, self._frames = {}, {}
+        self._measured, self._frames = None, {}
 
-    def _now(self) -> dict[str, Any]:
-        if not self._measured:
-            self._measure()
-        return self._measured
+    def _now(self) -> Measured:
+        return self._measured or self._measure()
 
-    def _measure(self) -> None:
-        """Everything a reading needs, of all worlds at once; positions in the robot's base frame."""
+    def _measure(self) -> Measured:
+        """Everything a reading needs, of all worlds at once."""
         held = self._things[self.suite.success.object].data
         forces = _array(self._scene["touch"].data.force_matrix_w).reshape(self.count, len(self._links), 3)
         poses = {name: _array(thing.data.root_link_pose_w) for name, thing in self._things.items()}
         for pose in poses.values():
             pose[:, :3] -= self._origins
-        self._measured = {
-            "joints": _array(self._body.data.joint_pos),
-            "rates": _array(self._body.data.joint_vel),
-            "poses": poses,
-            "centre": _array(held.root_com_pos_w) - self._origins,
-            "speed": np.linalg.norm(_array(held.root_link_lin_vel_w), axis=1),
-            "spin": np.linalg.norm(_array(held.root_link_ang_vel_w), axis=1),
-            "touched": np.abs(forces).max(axis=2) > 0.0,
-        }
-        for key, field in (("speeds", "root_link_lin_vel_w"), ("spins", "root_link_ang_vel_w")):
-            values = [_array(getattr(thing.data, field)) for thing in self._things.values()]
-            self._measured[key] = np.concatenate(values, axis=1)
+        data, moving = self._body.data, [thing.data for thing in self._things.values()]
+        speeds = [_array(thing.root_link_lin_vel_w) for thing in moving]
+        spins = [_array(thing.root_link_ang_vel_w) for thing in moving]
+        self._measured = Measured(
+            joints=_array(data.joint_pos),
+            poses=poses,
+            centre=_array(held.root_com_pos_w) - self._origins,
+            speed=np.linalg.norm(_array(held.root_link_lin_vel_w), axis=1),
+            spin=np.linalg.norm(_array(held.root_link_ang_vel_w), axis=1),
+            touched=np.abs(forces).max(axis=2) > 0.0,
+            rates=np.concatenate([*speeds, *spins, _array(data.joint_vel)], axis=1),
+        )
+        return self._measured
 
     def native(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values of world `index` [rad | m]."""
-        joints = self._now()["joints"][index]
+        joints = self._now().joints[index]
         return np.asarray([joints[self._order[name]] for name in self.robot.names], dtype=np.float64)
 
     def state(self, index: int) -> Float[np.ndarray, "j"]:
@@ -202,13 +218,13 @@ class IsaacLabEngine:
     def reading(self, index: int) -> Reading:
         """What the success criterion needs, now."""
         now = self._now()
-        touched = {link for link, hit in zip(self._links, now["touched"][index], strict=True) if hit}
+        touched = {link for link, hit in zip(self._links, now.touched[index], strict=True) if hit}
         chosen = self.limb & hands.grippers(self.robot)
         return Reading(
-            object_position=now["centre"][index].astype(np.float64),
-            target_position=now["poses"][self.suite.success.target][index, :3].astype(np.float64),
-            speed=float(now["speed"][index]),
-            spin=float(now["spin"][index]),
+            object_position=now.centre[index].astype(np.float64),
+            target_position=now.poses[self.suite.success.target][index, :3].astype(np.float64),
+            speed=float(now.speed[index]),
+            spin=float(now.spin[index]),
             opening=hands.opening(self.robot, self.native(index), chosen),
             touching=any(touched & fingers for fingers in self._fingers),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
@@ -222,7 +238,7 @@ class IsaacLabEngine:
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
         """Position [m] and orientation (w, x, y, z) of an object in world `index`."""
-        pose = self._now()["poses"][name][index].astype(np.float64)
+        pose = self._now().poses[name][index].astype(np.float64)
         return pose[:3], np.roll(pose[3:], 1)
 
     def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
@@ -231,7 +247,10 @@ class IsaacLabEngine:
         x, y, z, w = (float(v) for v in _array(data.quat_w_opengl)[index])
         return (_array(data.pos_w) - self._origins)[index].astype(np.float64), bodies.rotation((w, x, y, z))
 
-    def render(self, index: int, camera: str) -> UInt8[np.ndarray, "h w 3"]:
+    def scene_view(self, index: int) -> None:
+        """None: films show the suite's cameras."""
+
+    def render(self, index: int, camera: str) -> Frame:
         """The frame of one camera, RGB; the other worlds' are made with it."""
         if camera not in self._frames:
             output = self._scene[f"camera_{scenes.prim_name(camera)}"].data.output["rgb"]
@@ -254,16 +273,7 @@ def exposed(frames: UInt8[np.ndarray, "n h w 3"], gain: float) -> UInt8[np.ndarr
     return np.clip(np.rint(frames * np.float32(gain)), 0, 255).astype(np.uint8)
 
 
-def _array(values: Any) -> np.ndarray:
+def _array(values: scenes.Tensor) -> np.ndarray:
     """A copy of Isaac Lab's live view of its state."""
     tensor = getattr(values, "torch", values)
     return np.array(tensor.detach().cpu().numpy())
-
-
-def facts(options: scenes.Options) -> dict[str, Any]:
-    """What a record says of the engine."""
-    found = {"name": "isaaclab", "version": importlib.metadata.version("isaaclab"), "device": options.device}
-    found |= {"physics": options.physics, "renderer": options.renderer}
-    for package in ("newton", "mujoco-warp", "warp-lang"):
-        found[package] = importlib.metadata.version(package)
-    return found

@@ -17,6 +17,9 @@ from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Camera, Suite
 
+# Isaac Lab and torch, which describe neither, are imported when they are first used.
+Config = Any
+Tensor = Any
 EXTRA = assets.EXTRA
 ROBOT = "{ENV_REGEX_NS}/Robot"
 SOLREF = (0.02, 1.0)  # MuJoCo's contacts: time constant [s] and damping ratio
@@ -40,7 +43,7 @@ class Options:
     device: str = "cpu"
 
     def check(self) -> None:
-        """Raises MorphVlaError for a choice that is none, or whose program is not installed."""
+        """Raise MorphVlaError for an unknown choice, or where the program it needs is not installed."""
         for key, choices in (("physics", PHYSICS), ("renderer", RENDERERS)):
             value = getattr(self, key)
             if value not in choices:
@@ -61,14 +64,11 @@ class Options:
             )
 
 
-KITLESS = Options()
-
-
-def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Any:
+def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Config:
     """The robot: its converted URDF without self-collision, gravity taken off, a servo per driven joint."""
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     actuators = require("isaaclab.actuators", EXTRA)
-    servos: dict[str, Any] = {}
+    servos: dict[str, Config] = {}
     rest = robot.positions(robot.rest)
     for name, action, _, _ in robot.drives():
         joint = robot.joints[action]
@@ -85,7 +85,7 @@ def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Any:
     )
 
 
-def _robot_props(options: Options) -> dict[str, Any]:
+def _robot_props(options: Options) -> dict[str, object]:
     if options.physics == "newton":
         newton = require("isaaclab_newton.sim.schemas", EXTRA)
         return {
@@ -102,13 +102,13 @@ def _robot_props(options: Options) -> dict[str, Any]:
     }
 
 
-def _contact_model(dimensions: int) -> dict[str, Any]:
+def _contact_model(dimensions: int) -> dict[str, list[Config]]:
     """MuJoCo's contact model for every collider of an asset; read by Newton's MuJoCo solver alone."""
     newton = require("isaaclab_newton.sim.schemas", EXTRA)
     return {"/.*": [newton.MujocoCollisionCfg(condim=dimensions, solref=SOLREF)]}
 
 
-def _friction() -> list[Any]:
+def _friction() -> list[Config]:
     """Of robot and table; an object's is in its file."""
     sim = require("isaaclab.sim.spawners.materials", EXTRA)
     newton = require("isaaclab_newton.sim.spawners.materials", EXTRA)
@@ -118,14 +118,13 @@ def _friction() -> list[Any]:
     ]
 
 
-def object_cfg(suite: Suite, name: str, options: Options) -> Any:
+def object_cfg(suite: Suite, name: str, options: Options) -> Config:
     """A movable object, from the file that `assets` writes."""
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     thing = suite.objects[name]
     more = {}
-    if (
-        options.physics == "newton"
-    ):  # rolling friction, without which a ball that was let go of never comes to rest
+    if options.physics == "newton":
+        # Rolling friction, without which a ball that was let go of never comes to rest.
         more["collision_props"] = _contact_model(6 if thing.shape == "sphere" else 4)
     return lab.RigidObjectCfg(
         prim_path="{ENV_REGEX_NS}/" + prim_name(name),
@@ -142,7 +141,7 @@ def prim_name(name: str) -> str:
     return "object_" + "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name)
 
 
-def table_cfg(suite: Suite, options: Options) -> Any:
+def table_cfg(suite: Suite, options: Options) -> Config:
     """The table, a box that does not move; one per world."""
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     table = suite.table
@@ -159,7 +158,7 @@ def table_cfg(suite: Suite, options: Options) -> Any:
     )  # fmt: skip
 
 
-def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Options) -> Any:
+def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Options) -> Config:
     """A camera in the base frame or on a link, looking along -z with y up, as MuJoCo's does."""
     sim, sensors = require("isaaclab.sim", EXTRA), require("isaaclab.sensors", EXTRA)
     if camera.link is not None and camera.link not in links:
@@ -181,14 +180,14 @@ def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Option
     )  # fmt: skip
 
 
-def renderer_cfg(options: Options) -> Any:
+def renderer_cfg(options: Options) -> Config:
     """Newton's ray tracer, or RTX."""
     if options.renderer == "newton":
         return require("isaaclab_newton.renderers", EXTRA).NewtonWarpRendererCfg()
     return require("isaaclab_physx.renderers", EXTRA).IsaacRtxRendererCfg()
 
 
-def contact_cfg(suite: Suite, fingers: list[str]) -> Any:
+def contact_cfg(suite: Suite, fingers: list[str]) -> Config:
     """What the object touches among the robot's bodies `fingers` (prim paths below the robot)."""
     sensors = require("isaaclab.sensors", EXTRA)
     return sensors.ContactSensorCfg(
@@ -197,7 +196,7 @@ def contact_cfg(suite: Suite, fingers: list[str]) -> Any:
     )
 
 
-def simulation_cfg(suite: Suite, options: Options) -> Any:
+def simulation_cfg(suite: Suite, options: Options) -> Config:
     """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
     sim = require("isaaclab.sim", EXTRA)
     return sim.SimulationCfg(
@@ -208,7 +207,7 @@ def simulation_cfg(suite: Suite, options: Options) -> Any:
     )
 
 
-def _physics_cfg(options: Options) -> Any:
+def _physics_cfg(options: Options) -> Config:
     if options.physics == "physx":
         return require("isaaclab_physx.physics", EXTRA).PhysxCfg()
     newton = require("isaaclab_newton.physics", EXTRA)
@@ -223,7 +222,7 @@ def _physics_cfg(options: Options) -> Any:
     )  # fmt: skip
 
 
-def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Any:
+def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Config:
     """Everything in the scene, in the order in which it is spawned: bodies before what stands on them."""
     asked = [key for key in ("light", "camera_position", "camera_angle") if getattr(suite.variation, key)]
     if asked:
@@ -235,16 +234,16 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Any:
     links = assets.link_paths(assets.robot_usd(robot))
     # Newton's worlds are separate: without spacing, state and pixels do not depend on how many there are.
     spacing = 0.0 if options.physics == "newton" else SPACING
-    found = scene.InteractiveSceneCfg(num_envs=count, env_spacing=spacing)
-    found.table = table_cfg(suite, options)
-    found.robot = robot_cfg(robot, suite, options)
+    config = scene.InteractiveSceneCfg(num_envs=count, env_spacing=spacing)
+    config.table = table_cfg(suite, options)
+    config.robot = robot_cfg(robot, suite, options)
     for name in suite.objects:
-        setattr(found, prim_name(name), object_cfg(suite, name, options))
-    found.light = light_cfg()
-    found.touch = contact_cfg(suite, [links[name] for name in finger_links(robot)])
+        setattr(config, prim_name(name), object_cfg(suite, name, options))
+    config.light = light_cfg()
+    config.touch = contact_cfg(suite, [links[name] for name in finger_links(robot)])
     for name, camera in suite.cameras.items():
-        setattr(found, f"camera_{prim_name(name)}", camera_cfg(camera, links, name, options))
-    return found
+        setattr(config, f"camera_{prim_name(name)}", camera_cfg(camera, links, name, options))
+    return config
 
 
 def finger_links(robot: Robot) -> list[str]:
@@ -252,7 +251,7 @@ def finger_links(robot: Robot) -> list[str]:
     return sorted(set().union(*hands.fingers(robot)))
 
 
-def light_cfg() -> Any:
+def light_cfg() -> Config:
     """`scene`'s light from above."""
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     return lab.AssetBaseCfg(

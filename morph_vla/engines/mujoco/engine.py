@@ -7,15 +7,15 @@ world has its own `MjData`. How a scene is built: `scene`.
 import atexit
 import math
 import weakref
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 
 from morph_vla.engines import hands
-from morph_vla.engines.engine import Observation, Sight, observation
+from morph_vla.engines.engine import Frame, Observation, Sight, observation
 from morph_vla.engines.mujoco.looks import Looks
-from morph_vla.engines.mujoco.scene import EGL_REMEDY, build_spec, look_at, mujoco
+from morph_vla.engines.mujoco.scene import EGL_REMEDY, MjData, Renderer, build_spec, look_at, mujoco
 from morph_vla.engines.mujoco.scene_view import SceneView
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
@@ -27,9 +27,9 @@ __all__ = ["EGL_REMEDY", "MujocoEngine", "build_spec", "look_at"]
 
 
 class MujocoEngine:
-    """`count` independent MuJoCo worlds of one suite; see `engine.Engine` for the contract."""
+    """`count` MuJoCo worlds of one suite; see `engine.Worlds` for the contract."""
 
-    name = "mujoco"
+    lockstep = False
 
     def __init__(self, robot: Robot, suite: Suite, count: int = 1):
         mj = mujoco()
@@ -50,40 +50,46 @@ class MujocoEngine:
         )
         self.limb = hands.limb(robot, suite.expert.tool)
         self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
-        self._renderers: dict[tuple[int, int], Any] = {}
+        self._renderers: dict[tuple[int, int], Renderer] = {}
         self._looks = Looks(mj, self.model)
         self._scene_view: SceneView | None = None
         self._states: list[InitialState | None] = [None] * count
 
-    def reset(self, index: int, state: InitialState) -> None:
-        """Put world `index` into an initial state and let it settle."""
-        data, self._states[index] = self._data[index], state
-        self._mj.mj_resetData(self.model, data)
-        arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
-        arm += np.where(self.limb & ~hands.grippers(self.robot), np.asarray(state.arm), 0.0)
-        self._drive(data, arm, jump=True)
-        for name, (x, y, yaw) in state.poses.items():
-            address = self.model.joint(f"{name}/free").qposadr[0]
-            z = self.suite.table.height + resting_height(self.suite.objects[name])
-            data.qpos[address : address + 7] = [x, y, z, math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)]
-        self._mj.mj_forward(self.model, data)
-        for _ in range(round(self.suite.settle_seconds * self.suite.physics_rate)):
-            self._mj.mj_step(self.model, data)
+    def place(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states."""
+        for index, state in states.items():
+            data, self._states[index] = self._data[index], state
+            self._mj.mj_resetData(self.model, data)
+            arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
+            arm += np.where(self.limb & ~hands.grippers(self.robot), np.asarray(state.arm), 0.0)
+            self._drive(data, arm, jump=True)
+            for name, (x, y, yaw) in state.poses.items():
+                address = self.model.joint(f"{name}/free").qposadr[0]
+                z = self.suite.table.height + resting_height(self.suite.objects[name])
+                data.qpos[address : address + 7] = [x, y, z, math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)]
+            self._mj.mj_forward(self.model, data)
 
-    def step(self, index: int, action: Float[np.ndarray, "j"]) -> Reading:
-        """One control step towards `action` (dataset units), which is held meanwhile.
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states and let them settle."""
+        self.place(states)
+        for index in states:
+            for _ in range(round(self.suite.settle_seconds * self.suite.physics_rate)):
+                self._mj.mj_step(self.model, self._data[index])
 
-        Raises MorphVlaError when the physics diverged.
-        """
+    def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
+        """One control step of worlds towards their actions (dataset units), which are held meanwhile."""
+        return {index: self._step(index, action) for index, action in actions.items()}
+
+    def _step(self, index: int, action: Float[np.ndarray, "j"]) -> Reading | MorphVlaError:
         data = self._data[index]
         self._drive(data, self.robot.to_native(np.asarray(action, dtype=np.float64)))
         for _ in range(self.suite.physics_steps):
             self._mj.mj_step(self.model, data)
         if not np.isfinite(data.qpos).all() or np.abs(data.qvel).max() > 1e3:
-            raise MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
+            return MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
         return self.reading(index)
 
-    def _drive(self, data: Any, native: Float[np.ndarray, "j"], jump: bool = False) -> None:
+    def _drive(self, data: MjData, native: Float[np.ndarray, "j"], jump: bool = False) -> None:
         limited = np.clip(native, self.robot.lower, self.robot.upper)
         for actuator, address, action, multiplier, offset in self._drives:
             value = multiplier * limited[action] + offset
@@ -106,7 +112,7 @@ class MujocoEngine:
         """Measured joint values, action order, dataset units."""
         return np.asarray(self.robot.to_dataset(self.native(index)), dtype=np.float32)
 
-    def data(self, index: int) -> Any:
+    def data(self, index: int) -> MjData:
         """The `mujoco.MjData` of world `index`, for experts and tests."""
         return self._data[index]
 
@@ -132,7 +138,7 @@ class MujocoEngine:
         opening = self.reading(index).opening
         return Sight(self.native(index), opening, held.xpos.copy(), held.xquat.copy(), target.xpos.copy())
 
-    def _touching(self, data: Any) -> set[int]:
+    def _touching(self, data: MjData) -> set[int]:
         """The bodies that touch the object."""
         bodies = self.model.geom_bodyid[data.contact.geom[: data.ncon]]
         return {int(v) for v in bodies[(bodies == self._object).any(axis=1)].flatten()} - {self._object}
@@ -147,7 +153,7 @@ class MujocoEngine:
         camera = self._data[index].camera(name)
         return camera.xpos.copy(), camera.xmat.reshape(3, 3).copy()
 
-    def render(self, index: int, camera: str) -> UInt8[np.ndarray, "h w 3"]:
+    def render(self, index: int, camera: str) -> Frame:
         """The frame of one camera, RGB."""
         spec = self.suite.cameras[camera]
         size = (spec.height, spec.width)
@@ -164,7 +170,7 @@ class MujocoEngine:
         renderer.update_scene(self._data[index], camera)
         return renderer.render().copy()
 
-    def scene_view(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
+    def scene_view(self, index: int) -> Frame:
         """World `index` as its film shows it, RGB; no policy sees this."""
         if self._scene_view is None:
             self._scene_view = SceneView(self.robot, self.suite)

@@ -5,10 +5,11 @@ computed anew from the world's own links. A world whose episode differs in nothi
 not here.
 """
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
+from morph_vla.engines.mujoco.scene import MjData, MjModel
 from morph_vla.suites.suite import InitialState
 from morph_vla.suites.variation import product, rotation, turned
 
@@ -18,13 +19,13 @@ COLORS = ("ambient", "diffuse", "specular")
 class Looks:
     """The lights and cameras of `model` as the suite has them, and as an episode has them."""
 
-    def __init__(self, mj: Any, model: Any):
+    def __init__(self, mj: ModuleType, model: MjModel):
         self._mj, self._model, self._changed = mj, model, False
         self._lights = {name: getattr(model, f"light_{name}").copy() for name in (*COLORS, "dir")}
         self._headlight = {name: np.array(getattr(model.vis.headlight, name)) for name in COLORS}
         self._cameras = {"pos": model.cam_pos.copy(), "quat": model.cam_quat.copy()}
 
-    def put_on(self, data: Any, state: InitialState | None) -> None:
+    def put_on(self, data: MjData, state: InitialState | None) -> None:
         """Make the model look as `state`'s episode does, for the world of `data`."""
         differs = state is not None and (state.light is not None or bool(state.cameras))
         if not differs and not self._changed:

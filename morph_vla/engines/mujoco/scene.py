@@ -16,6 +16,11 @@ from morph_vla.robots import Robot
 from morph_vla.suites.shapes import Part, parts
 from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
+# MuJoCo ships no types, and is imported when it is first used.
+MjData = Any
+MjModel = Any
+MjSpec = Any
+Renderer = Any
 TOOL_SITE, HIDDEN = "expert/tool", 5  # groups above 2 are not rendered
 EGL_REMEDY = (
     "MuJoCo could not open an off-screen renderer through EGL; install Mesa's EGL: "
@@ -36,8 +41,8 @@ def mujoco() -> ModuleType:
         raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
 
 
-def build_spec(robot: Robot, suite: Suite) -> Any:
-    """The `mujoco.MjSpec` of a suite: robot, table, objects, cameras, lights, servos."""
+def build_spec(robot: Robot, suite: Suite) -> MjSpec:
+    """The model of a suite, not yet compiled: robot, table, objects, cameras, lights, servos."""
     mj = mujoco()
     spec = mj.MjSpec.from_string(robot.urdf_path.read_text())
     spec.modelname = f"{suite.name}"
@@ -68,7 +73,7 @@ def build_spec(robot: Robot, suite: Suite) -> Any:
     return spec
 
 
-def _prepare_robot(mj: ModuleType, spec: Any, robot: Robot, suite: Suite) -> None:
+def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> None:
     """Servos on every driven joint, gravity compensation, no self-collision."""
     driven = {drive[0]: drive for drive in robot.drives()}
     for body in spec.bodies:
@@ -97,7 +102,7 @@ def _prepare_robot(mj: ModuleType, spec: Any, robot: Robot, suite: Suite) -> Non
             actuator.forcelimited = 1
 
 
-def _add_world(mj: ModuleType, spec: Any, table: Table) -> None:
+def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:
     world = spec.worldbody
     world.add_geom(
         name="table", type=mj.mjtGeom.mjGEOM_BOX, size=[edge / 2 for edge in table.size],
@@ -110,7 +115,7 @@ def _add_world(mj: ModuleType, spec: Any, table: Table) -> None:
     )  # fmt: skip
 
 
-def _add_object(mj: ModuleType, spec: Any, name: str, thing: ObjectSpec) -> None:
+def _add_object(mj: ModuleType, spec: MjSpec, name: str, thing: ObjectSpec) -> None:
     body = spec.worldbody.add_body(name=name)
     body.add_freejoint(name=f"{name}/free")
     kinds = {
@@ -137,10 +142,10 @@ def _half(part: Part) -> list[float]:
     return [a / 2, b / 2, c / 2] if part.kind == "box" else [a, b / 2, 0.0]
 
 
-def _add_camera(mj: ModuleType, spec: Any, name: str, camera: Camera) -> None:
+def _add_camera(mj: ModuleType, spec: MjSpec, name: str, camera: Camera) -> None:
     body = spec.worldbody if camera.link is None else spec.body(camera.link)
     if body is None:
-        links = [one.name for one in spec.bodies if one.name != "world"]
+        links = [body.name for body in spec.bodies if body.name != "world"]
         near = nearest(str(camera.link), links)
         raise MorphVlaError(f"camera '{name}': the robot has no link '{camera.link}'{near}")
     body.add_camera(
@@ -167,7 +172,7 @@ def look_at(eye: tuple[float, ...], target: tuple[float, ...]) -> list[float]:
     return [float(v) for v in quaternion]
 
 
-def _add_tool(spec: Any, suite: Suite) -> None:
+def _add_tool(spec: MjSpec, suite: Suite) -> None:
     """The frame the expert drives, where it is not the link's own: z along the approach, y along the grip.
 
     Raises MorphVlaError when the approach and the fingers' way are no two directions at a right angle.

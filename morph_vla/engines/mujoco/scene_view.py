@@ -6,13 +6,14 @@ nothing of it reaches the physics or the frames that a policy sees. An episode's
 
 import atexit
 import weakref
-from typing import Any
+from types import ModuleType
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float
 
 from morph_vla.engines import films
-from morph_vla.engines.mujoco.scene import build_spec, look_at, mujoco
+from morph_vla.engines.engine import Frame
+from morph_vla.engines.mujoco.scene import MjSpec, Renderer, build_spec, look_at, mujoco
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Camera, Suite
 
@@ -40,11 +41,11 @@ class SceneView:
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
         self._model = spec.compile()
         self._data = mj.MjData(self._model)
-        self._renderer: Any = mj.Renderer(self._model, camera.height, camera.width)
+        self._renderer: Renderer = mj.Renderer(self._model, camera.height, camera.width)
         self._renderer.scene.flags[mj.mjtRndFlag.mjRND_SHADOW] = 0
         atexit.register(_close, weakref.ref(self))  # before EGL's own: see `mujoco.MujocoEngine.render`
 
-    def of(self, coordinates: np.ndarray) -> UInt8[np.ndarray, "h w 3"]:
+    def of(self, coordinates: Float[np.ndarray, "q"]) -> Frame:
         """The scene with a world's coordinates [q], RGB."""
         self._data.qpos[:] = coordinates
         self._mj.mj_kinematics(self._model, self._data)
@@ -64,7 +65,7 @@ def _close(view: weakref.ref) -> None:
         alive.close()
 
 
-def _add_room(mj: Any, spec: Any, camera: Camera, table: float) -> None:
+def _add_room(mj: ModuleType, spec: MjSpec, camera: Camera, table: float) -> None:
     """A wall behind the robot and a floor under the table: without them the film's background is black.
 
     Nothing collides with them: this model's physics is never stepped.

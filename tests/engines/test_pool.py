@@ -1,4 +1,4 @@
-"""Worlds that step together behind a pool's contract, engines by name, and experts in many worlds at once."""
+"""A pool in this process, engines by name, experts in many worlds at once, and what Isaac Lab is given."""
 
 import importlib.util
 
@@ -13,15 +13,14 @@ if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "da
     pytest.skip("worlds and their expert need the extra 'sim'", allow_module_level=True)
 
 from morph_vla.demonstrations import check
-from morph_vla.demonstrations.attempts import attempt, attempts
+from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.isaaclab.assets import boxed, frozen_urdf
 from morph_vla.engines.isaaclab.engine import exposed
 from morph_vla.engines.isaaclab.scene import Options
-from morph_vla.engines.lockstep import LockstepPool, OneByOne
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
-from morph_vla.engines.workers import World
+from morph_vla.engines.pool import Begin, Execute, LocalPool
 from morph_vla.suites import bodies
 from morph_vla.suites.shapes import parts
 from morph_vla.suites.suite import ObjectSpec
@@ -40,47 +39,57 @@ def trio(suite):
 
 
 @pytest.mark.gl
-def test_a_pool_in_lockstep_answers_as_worlds_of_their_own(suite, trio):
+def test_worlds_that_are_told_together_answer_as_each_would_alone(suite, trio):
     states, rest = initial_states(suite, 3, 8), trio.robot.to_dataset(trio.robot.rest)
     rows = [np.stack([rest + 0.01 * (step + world) for step in range(5)]) for world in range(3)]
-    with LockstepPool(OneByOne(trio)) as pool:
-        begun = pool.run({slot: ("begin", states[slot], slot == 1) for slot in (0, 1, 2)})
-        gone = pool.run({slot: ("advance", rows[slot]) for slot in (0, 2)})
-        last = [pool.run({1: ("advance", rows[1])})[1] for _ in range(3)][-1]
+    with LocalPool(trio) as pool:
+
+        def run(messages):
+            pool.send(messages)
+            return pool.receive(messages)
+
+        begun = run({slot: Begin(states[slot], film=slot == 1) for slot in (0, 1, 2)})
+        gone = run({slot: Execute(rows[slot]) for slot in (0, 2)})
+        last = [run({1: Execute(rows[1])})[1] for _ in range(4)][2:]
     assert [len(begun[slot].frames) for slot in range(3)] == [0, 1, 0]
     for slot, answer in gone.items():
-        world = World(MujocoEngine(trio.robot, suite, 1), 0)
-        world.begin(states[slot], False)
-        alone = world.advance(rows[slot])
-        assert alone.progress == answer.progress
-        assert alone.observation is not None
+        alone = LocalPool(MujocoEngine(trio.robot, suite, 1))
+        alone.send({0: Begin(states[slot])})
+        alone.send({0: Execute(rows[slot])})
+        same = alone.receive([0])[0]
+        assert same.status.progress == answer.status.progress
+        assert same.observation is not None
         assert answer.observation is not None
-        for key, value in alone.observation.items():
+        for key, value in same.observation.items():
             assert np.array_equal(value, answer.observation[key])
-    assert last.observation is None  # 15 control steps are the episode's second
-    assert last.progress.steps == 15
-    assert pool.waves
+    assert [answer.observation for answer in last] == [
+        None,
+        None,
+    ]  # 15 control steps are its second
+    assert [answer.status.progress.steps for answer in last] == [15, 15]
+    assert [len(answer.frames) for answer in last] == [5, 0]  # what is told after the end is ignored
+    assert last[0].status.ended == "time"
     assert pool.spent["physics_s"] > 0
 
 
-def test_a_pool_in_lockstep_refuses_what_it_cannot_do(suite, trio):
-    pool = LockstepPool(OneByOne(trio))
+def test_a_pool_in_this_process_refuses_what_it_cannot_do(suite, trio):
+    pool = LocalPool(trio)
     state = initial_states(suite, 1, 8)[0]
     with pytest.raises(MorphVlaError, match=r"^worlds that step together begin together: some were to begin"):
-        pool.send({0: ("begin", state, False), 1: ("advance", np.zeros((2, 8)))})
+        pool.send({0: Begin(state), 1: Execute(np.zeros((2, 8)))})
     with pytest.raises(MorphVlaError, match=r"not of \[2, 5\] actions: lower --open-loop to 2$"):
-        pool.send({0: ("advance", np.zeros((5, 8))), 1: ("advance", np.zeros((2, 8)))})
+        pool.send({0: Execute(np.zeros((5, 8))), 1: Execute(np.zeros((2, 8)))})
 
 
 def test_the_expert_does_the_same_in_many_worlds_at_once():
     suite = load("droid_panda:cube_in_bowl", SIZES)
     engine = MujocoEngine(robots.load("panda"), suite, 3)
-    together = attempts(OneByOne(engine), [4, 0, 7], "evaluation")
-    for number, ended in zip([4, 0, 7], together, strict=True):
-        progress, reading = attempt(MujocoEngine(engine.robot, suite, 1), number, "evaluation")
-        assert isinstance(ended, tuple)
-        assert ended[0] == progress
-        assert np.array_equal(ended[1].object_position, reading.object_position)
+    together = attempts(engine, [4, 0, 7])
+    assert [status.ended for status in together] == ["success"] * 3
+    for number, status in zip([4, 0, 7], together, strict=True):
+        (alone,) = attempts(MujocoEngine(engine.robot, suite, 1), [number])
+        assert status.progress == alone.progress
+        assert np.array_equal(status.reading.object_position, alone.reading.object_position)
 
 
 @pytest.mark.parametrize(

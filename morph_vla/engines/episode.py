@@ -1,0 +1,78 @@
+"""Episodes: the one loop of "act, measure, judge, stop", over the worlds of any engine.
+
+An episode ends at success, when its time is up, or where its physics diverged. One that has ended takes no
+further step: what it is told then is ignored.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines import success as criterion
+from morph_vla.engines.engine import Observation, Worlds
+from morph_vla.errors import MorphVlaError
+from morph_vla.suites.suite import InitialState
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """How an episode stands."""
+
+    reading: criterion.Reading
+    """The last that was measured."""
+    progress: criterion.Progress
+    ended: Literal["success", "time", "error"] | None = None
+    """How it ended; None while it goes on."""
+    error: str | None = None
+    """What went wrong, a sentence."""
+
+
+class Episodes:
+    """The episodes in `worlds`: world index -> `status`."""
+
+    def __init__(self, worlds: Worlds):
+        self.worlds = worlds
+        self.status: dict[int, Status] = {}
+
+    def begin(self, indices: Iterable[int]) -> None:
+        """Begin an episode in each of these worlds, which stand as they were reset or brought."""
+        for index in indices:
+            reading = self.worlds.reading(index)
+            self.status[index] = Status(reading, criterion.begin(reading))
+
+    def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Status]:
+        """One control step of the episodes that still go on, each towards its action; how these now stand."""
+        going = {index: row for index, row in actions.items() if self.status[index].ended is None}
+        measured = self.worlds.step(going) if going else {}
+        after = {index: self._judged(self.status[index], reading) for index, reading in measured.items()}
+        self.status |= after
+        return after
+
+    def _judged(self, before: Status, measured: criterion.Reading | MorphVlaError) -> Status:
+        if isinstance(measured, MorphVlaError):
+            return dataclasses.replace(before, ended="error", error=str(measured))
+        suite = self.worlds.suite
+        progress = criterion.update(before.progress, measured, suite.success, suite.control_rate)
+        if progress.success_step is not None:
+            return Status(measured, progress, "success")
+        return Status(measured, progress, "time" if progress.steps >= suite.max_steps else None)
+
+
+def play(
+    worlds: Worlds, state: InitialState, answer: Callable[[Observation], Float[np.ndarray, "h j"]]
+) -> Status:
+    """One episode from `state` in world 0: the actions that `answer` gives to what is seen are executed.
+
+    Observations say `episode` and `step`, as a policy needs them.
+    """
+    worlds.reset({0: state})
+    episodes = Episodes(worlds)
+    episodes.begin([0])
+    while (status := episodes.status[0]).ended is None:
+        seen = {**worlds.observe(0), "episode": state.episode, "step": status.progress.steps}
+        for action in answer(seen):
+            episodes.step({0: action})
+    return status

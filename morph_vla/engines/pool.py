@@ -1,0 +1,186 @@
+"""Pools: slots in which episodes are played, wherever their worlds live.
+
+A slot is told to begin an episode or to execute a chunk of actions, and answers with how the episode stands
+and what is seen; frames are rendered only where a policy looks. `LocalPool` has the worlds in this process,
+`workers.WorkerPool` in others.
+
+Worlds that can only step together begin in waves: one cannot settle while its neighbours stand still, so the
+next episodes start when every one of this wave has ended. What an episode meets does not depend on the wave.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines import films
+from morph_vla.engines.engine import Frame, Observation, Worlds
+from morph_vla.engines.episode import Episodes, Status
+from morph_vla.errors import MorphVlaError
+from morph_vla.suites.suite import InitialState
+
+
+@dataclasses.dataclass(frozen=True)
+class Begin:
+    """Tells a slot to begin an episode, filmed or not."""
+
+    state: InitialState
+    film: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Execute:
+    """Tells a slot to execute actions (dataset units), until they or its episode end."""
+
+    actions: Float[np.ndarray, "h j"]
+
+
+Message = Begin | Execute
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a slot did with a message."""
+
+    status: Status
+    observation: Observation | None
+    """None when the episode has ended."""
+    frames: list[Frame]
+    """One per control step, and one of the beginning, where the episode is filmed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """What is left of a world whose worker died."""
+
+    reason: str
+
+
+@runtime_checkable
+class Pool(Protocol):
+    """Slots in which episodes are played; a context manager."""
+
+    slots: int
+    width: int
+    """Every `width` neighbouring slots lie in different workers."""
+    waves: bool
+    """Whether episodes may begin only when none is under way."""
+    spent: dict[str, float]
+    """Seconds by what they were spent on: physics, frames, the pipe."""
+
+    def usable(self, slot: int) -> bool:
+        """Whether the slot can take an episode."""
+        ...
+
+    def send(self, messages: Mapping[int, Message]) -> None:
+        """Send slots a message each; `receive` has the answers."""
+        ...
+
+    def receive(self, slots: Collection[int]) -> Mapping[int, Answer | Lost]:
+        """Wait for the answers of slots, each of which was sent a message."""
+        ...
+
+    def close(self) -> None:
+        """Give the worlds back."""
+        ...
+
+    def __enter__(self) -> "Pool": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def no_time() -> dict[str, float]:
+    """Nothing spent yet [s]."""
+    return {"physics_s": 0.0, "frames_s": 0.0, "pipe_s": 0.0}
+
+
+class LocalPool:
+    """The worlds of one engine as slots, in this process; `send` returns when all is done."""
+
+    def __init__(self, worlds: Worlds):
+        self.worlds, self.episodes = worlds, Episodes(worlds)
+        self.slots, self.width, self.waves = worlds.count, 1, worlds.lockstep
+        self.spent = no_time()
+        self._filmed: set[int] = set()
+        self._answers: dict[int, Answer] = {}
+
+    def usable(self, slot: int) -> bool:
+        """Every slot is, as long as this process lives."""
+        return 0 <= slot < self.slots
+
+    def send(self, messages: Mapping[int, Message]) -> None:
+        """Carry messages out.
+
+        Raises MorphVlaError when some slots are to begin while others go on, and for chunks of several
+        lengths.
+        """
+        begun = {slot: message for slot, message in messages.items() if isinstance(message, Begin)}
+        chunks = {slot: message.actions for slot, message in messages.items() if isinstance(message, Execute)}
+        if begun and chunks:
+            raise MorphVlaError(
+                "worlds that step together begin together: some were to begin, others to go on"
+            )
+        frames = self._begin(begun) if begun else self._execute(chunks)
+        for slot in messages:
+            status, seen = self.episodes.status[slot], None
+            if status.ended is None:
+                with self._timed("frames_s"):
+                    seen = self.worlds.observe(slot)
+            if status.error is not None:
+                status = dataclasses.replace(status, error=f"simulation: {status.error}")
+            self._answers[slot] = Answer(status, seen, frames[slot])
+
+    def receive(self, slots: Collection[int]) -> dict[int, Answer]:
+        """The answers of these slots, each of which was sent a message."""
+        return {slot: self._answers.pop(slot) for slot in slots}
+
+    def _begin(self, begun: Mapping[int, Begin]) -> dict[int, list[Frame]]:
+        with self._timed("physics_s"):
+            self.worlds.reset({slot: message.state for slot, message in begun.items()})
+            self.episodes.begin(begun)
+        self._filmed -= begun.keys()
+        self._filmed |= {slot for slot, message in begun.items() if message.film}
+        return {slot: self._film(slot) for slot in begun}
+
+    def _execute(self, chunks: Mapping[int, Float[np.ndarray, "_ _"]]) -> dict[int, list[Frame]]:
+        """Execute chunks row by row; what their films show."""
+        lengths = sorted({len(rows) for rows in chunks.values()})
+        if len(lengths) > 1:
+            raise MorphVlaError(
+                f"worlds that step together need answers of one length, not of {lengths} actions: "
+                f"lower --open-loop to {lengths[0]}"
+            )
+        frames: dict[int, list[Frame]] = {slot: [] for slot in chunks}
+        for row in range(max(lengths, default=0)):
+            with self._timed("physics_s"):
+                moved = self.episodes.step({slot: rows[row] for slot, rows in chunks.items()})
+            for slot, status in moved.items():
+                frames[slot] += self._film(slot) if status.error is None else []
+        return frames
+
+    def _film(self, slot: int) -> list[Frame]:
+        """What its film shows of a slot now, when filmed."""
+        if slot not in self._filmed:
+            return []
+        with self._timed("frames_s"):
+            return [films.frame(self.worlds, slot)]
+
+    @contextlib.contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.spent[what] += time.perf_counter() - begun
+
+    def close(self) -> None:
+        """Give the engine back."""
+        self.worlds.close()
+
+    def __enter__(self) -> "LocalPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
