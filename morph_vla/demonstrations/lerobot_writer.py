@@ -138,9 +138,9 @@ class _Either:
         self._chosen: Statistics | None = None
 
     def update(self, batch: np.ndarray) -> None:
-        if self._chosen is None:
-            self._chosen = self._pixels if batch.dtype == np.uint8 else self._general
-        self._chosen.update(batch)
+        chosen = self._chosen or (self._pixels if batch.dtype == np.uint8 else self._general)
+        chosen.update(batch)
+        self._chosen = chosen
 
     def get_statistics(self) -> dict[str, np.ndarray]:
         return (self._chosen or self._general).get_statistics()

@@ -168,9 +168,9 @@ def test_a_policy_is_asked_until_the_episode_ends(tiny_suite):
 def test_divergence_is_the_episodes_error_in_a_trial(tiny_suite, third_engine):
     third_engine.diverges = [NEVER, 5]
     record = evaluate(tiny_suite, Wave(), Settings(4, parallel=2, videos=0, engine="third"))
-    assert [trial["ended"] for trial in record["trials"]] == ["time", "error", "time", "error"]
-    assert [trial["error"] for trial in record["trials"]][1] == "simulation: it flew away"
-    assert record["trials"][1]["steps"] == 4
+    assert [trial.ended for trial in record.trials] == ["time", "error", "time", "error"]
+    assert [trial.error for trial in record.trials][1] == "simulation: it flew away"
+    assert record.trials[1].steps == 4
 
 
 # -------------------------------------------------------------------------------------------- a third engine
@@ -204,8 +204,8 @@ def test_a_third_engine_is_a_door_and_a_line_of_the_table(tiny_suite, third_engi
     third_engine.inside = [0, NEVER, 0]
     settings = Settings(5, parallel=3, videos=0, engine="third,speed=2")
     record = evaluate(tiny_suite, Wave(), settings)
-    assert record["engine"] == {"name": "third", "speed": "2"}
-    assert [trial["success"] for trial in record["trials"]] == [True, False, True, True, False]  # in waves
+    assert record.engine == {"name": "third", "speed": "2"}
+    assert [trial.success for trial in record.trials] == [True, False, True, True, False]  # in waves
     with pytest.raises(MorphVlaError, match=r"^engine third has the option speed alone$"):
         engines.check("third,color=red")
 
