@@ -110,10 +110,10 @@ def _cameras(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
 
 
 def _axes(quaternion: Any) -> np.ndarray:
-    from morph_vla.suites.bodies import rotation
+    from morph_vla.robots.geometry import matrix_of
 
     w, x, y, z = (float(v) for v in quaternion)
-    return rotation((w, x, y, z))
+    return matrix_of((w, x, y, z))
 
 
 def _leaks(worlds: Any, states: dict[int, InitialState]) -> Iterator[str]:
