@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float
 
 from morph_vla.checks import name_match
 from morph_vla.findings import Feature, Finding, Severity, in_order
-from morph_vla.robots.kinematics import follow, transform
+from morph_vla.robots.geometry import rotated, transform
+from morph_vla.robots.kinematics import follow
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.robot import Robot
 
@@ -285,13 +286,9 @@ def follow_link(robot: Robot, link: str, native: Float[np.ndarray, "n j"]) -> Fl
 def _moved(
     joint: Joint, value: Float[np.ndarray, "n"], points: Float[np.ndarray, "n 3"]
 ) -> Float[np.ndarray, "n 3"]:
-    """What a joint does to points in its child's frame: Rodrigues' formula, or a shift along its axis."""
-    axis = np.array(joint.unit_axis)
+    """What a joint does to points in its child's frame."""
     if joint.type == "prismatic":
-        return points + value[:, None] * axis
+        return points + value[:, None] * np.array(joint.unit_axis)
     if joint.type not in ("revolute", "continuous"):
         return points
-    across = np.cross(np.broadcast_to(axis, points.shape), points)
-    along = (points @ axis)[:, None] * axis
-    cos, sin = np.cos(value)[:, None], np.sin(value)[:, None]
-    return points * cos + across * sin + along * (1 - cos)
+    return rotated(points, joint.unit_axis, value)

@@ -5,36 +5,14 @@ The pose of a child link in its parent's frame is T(origin) T(joint), with
     T(origin) = [R_z(yaw) R_y(pitch) R_x(roll), xyz]
     T(joint)  = [exp(q [axis]x), 0]   for a revolute or continuous joint, q [rad]
               = [I, q axis]           for a prismatic joint, q [m]
-
-Rotation about a unit axis a: R = I + sin(q) K + (1 - cos(q)) K K with K = [a]x (Rodrigues).
 """
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float
 
-from morph_vla.robots.records import Joint, Pose, Urdf
-
-Transform = Float[np.ndarray, "4 4"]
-
-
-def rotation(axis: tuple[float, float, float], angle: float) -> Float[np.ndarray, "3 3"]:
-    """The rotation by `angle` [rad] about a unit `axis`."""
-    x, y, z = axis
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    return np.eye(3) + math.sin(angle) * cross + (1.0 - math.cos(angle)) * cross @ cross
-
-
-def transform(pose: Pose) -> Transform:
-    """The homogeneous matrix of an `<origin>`."""
-    roll, pitch, yaw = pose.rpy
-    matrix = np.eye(4)
-    turn = rotation((0.0, 0.0, 1.0), yaw) @ rotation((0.0, 1.0, 0.0), pitch)
-    matrix[:3, :3] = turn @ rotation((1.0, 0.0, 0.0), roll)
-    matrix[:3, 3] = pose.xyz
-    return matrix
+from morph_vla.robots.geometry import Transform, rotation, transform
+from morph_vla.robots.records import Joint, Urdf
 
 
 def motion(joint: Joint, value: float) -> Transform:

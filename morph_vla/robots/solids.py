@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.robots.kinematics import transform
+from morph_vla.robots.geometry import transform
 from morph_vla.robots.records import Geometry, Shape
 
 _AROUND = 24  # sides of a cylinder; enough for a picture a few hundred pixels high

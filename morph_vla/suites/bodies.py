@@ -6,31 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.suites.shapes import Part, Quaternion
-
-
-def rotation(quaternion: Quaternion) -> Float[np.ndarray, "3 3"]:
-    """The rotation matrix of a unit quaternion (w, x, y, z)."""
-    w, *vector = quaternion
-    x, y, z = vector
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    return np.eye(3) + 2 * w * cross + 2 * cross @ cross
-
-
-def quaternion(matrix: Float[np.ndarray, "3 3"]) -> Quaternion:
-    """The unit quaternion (w, x, y, z), w >= 0, of a rotation matrix: Bar-Itzhack's (2000) eigenvector."""
-    m = matrix
-    k = np.array(
-        [
-            [m[0, 0] + m[1, 1] + m[2, 2], m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]],
-            [0.0, m[0, 0] - m[1, 1] - m[2, 2], m[0, 1] + m[1, 0], m[0, 2] + m[2, 0]],
-            [0.0, 0.0, m[1, 1] - m[0, 0] - m[2, 2], m[1, 2] + m[2, 1]],
-            [0.0, 0.0, 0.0, m[2, 2] - m[0, 0] - m[1, 1]],
-        ]
-    )
-    vector = np.linalg.eigh(k, UPLO="U")[1][:, -1]
-    w, x, y, z = (float(v) for v in (vector if vector[0] >= 0 else -vector))
-    return w, x, y, z
+from morph_vla.robots.geometry import Quaternion, matrix_of, quaternion_of
+from morph_vla.suites.shapes import Part
 
 
 def inertia(part: Part) -> Float[np.ndarray, "3"]:
@@ -59,7 +36,7 @@ def composed(
     middle = masses @ centres / mass
     total = np.zeros((3, 3))
     for part, centre in zip(parts, centres, strict=True):
-        turn, arm = rotation(part.quaternion), centre - middle
+        turn, arm = matrix_of(part.quaternion), centre - middle
         total += turn @ np.diag(inertia(part)) @ turn.T
         total += part.mass * (arm @ arm * np.eye(3) - np.outer(arm, arm))
     return mass, middle, total
@@ -70,4 +47,4 @@ def principal(matrix: Float[np.ndarray, "3 3"]) -> tuple[Float[np.ndarray, "3"],
     moments, axes = np.linalg.eigh(matrix)
     if np.linalg.det(axes) < 0:
         axes[:, 2] *= -1
-    return moments, quaternion(axes)
+    return moments, quaternion_of(axes)

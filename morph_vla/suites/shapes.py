@@ -8,6 +8,7 @@ import dataclasses
 import math
 from typing import Literal
 
+from morph_vla.robots.geometry import Quaternion
 from morph_vla.suites.suite import ObjectSpec, Vector3
 
 DISH_SIDES = 12
@@ -16,7 +17,6 @@ HANDLE_REACH = 0.6  # of a mug's radius, from its wall outwards
 BANANA_PIECES = 3
 GAP = 0.0005  # [m] between an object and what it is put on, so that nothing overlaps
 
-Quaternion = tuple[float, float, float, float]
 UPRIGHT: Quaternion = (1.0, 0.0, 0.0, 0.0)
 
 

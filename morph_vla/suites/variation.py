@@ -84,25 +84,3 @@ def turned(direction: tuple[float, float, float], turn: tuple[float, float]) -> 
     (x, y, z), (a, b) = direction, turn
     y, z = y * math.cos(a) - z * math.sin(a), y * math.sin(a) + z * math.cos(a)
     return x * math.cos(b) + z * math.sin(b), y, -x * math.sin(b) + z * math.cos(b)
-
-
-def rotation(turn: tuple[float, float, float]) -> tuple[float, float, float, float]:
-    """The quaternion (w, x, y, z) of a rotation vector: its direction is the axis, its length the angle."""
-    angle = math.sqrt(sum(value * value for value in turn))
-    if angle == 0.0:
-        return 1.0, 0.0, 0.0, 0.0
-    x, y, z = (value / angle * math.sin(angle / 2) for value in turn)
-    return math.cos(angle / 2), x, y, z
-
-
-def product(
-    a: tuple[float, float, float, float], b: tuple[float, float, float, float]
-) -> tuple[float, float, float, float]:
-    """The quaternion (w, x, y, z) of turning by b and then by a."""
-    (aw, ax, ay, az), (bw, bx, by, bz) = a, b
-    return (
-        aw * bw - ax * bx - ay * by - az * bz,
-        aw * bx + ax * bw + ay * bz - az * by,
-        aw * by - ax * bz + ay * bw + az * bx,
-        aw * bz + ax * by - ay * bx + az * bw,
-    )

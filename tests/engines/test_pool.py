@@ -21,6 +21,7 @@ from morph_vla.engines.isaaclab.scene import Options
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
 from morph_vla.engines.pool import Begin, Execute, LocalPool
+from morph_vla.robots.geometry import matrix_of
 from morph_vla.suites import bodies
 from morph_vla.suites.shapes import parts
 from morph_vla.suites.suite import ObjectSpec
@@ -146,7 +147,7 @@ def test_mass_centre_and_inertia_are_those_mujoco_finds(suite, thing):
     assert mass == pytest.approx(body.mass[0])
     assert centre == pytest.approx(body.ipos, abs=1e-9)
     assert sorted(moments) == pytest.approx(sorted(body.inertia), rel=1e-6)
-    axes = bodies.rotation(turn)
+    axes = matrix_of(turn)
     assert axes @ np.diag(moments) @ axes.T == pytest.approx(matrix, abs=1e-12)
 
 
@@ -159,7 +160,7 @@ def test_boxes_that_stand_for_a_cylinder_have_its_mass_height_and_area():
     along = np.random.default_rng(0).uniform(-1.2 * radius, 1.2 * radius, (20_000, 2))
     inside = np.zeros(len(along), dtype=bool)
     for part in made:
-        turned = along @ bodies.rotation(part.quaternion)[:2, :2]
+        turned = along @ matrix_of(part.quaternion)[:2, :2]
         inside |= (np.abs(turned) <= np.asarray(part.size[:2]) / 2).all(axis=1)
     area = inside.mean() * (2.4 * radius) ** 2
     assert area == pytest.approx(np.pi * radius**2, rel=0.02)

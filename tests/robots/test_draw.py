@@ -7,7 +7,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.robots import graph, solids
-from morph_vla.robots.kinematics import transform
+from morph_vla.robots.geometry import transform
 from morph_vla.robots.records import Geometry, Pose, Shape
 
 draw = pytest.importorskip("morph_vla.robots.draw")

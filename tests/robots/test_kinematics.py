@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.robots.kinematics import follow, link_poses, rotation
+from morph_vla.robots.kinematics import follow, link_poses
 from morph_vla.robots.records import Urdf
 from morph_vla.robots.urdf import parse, read
 
@@ -100,11 +100,6 @@ def test_our_panda_is_a_body_that_mujoco_accepts_as_it_stands(root: Path):
     assert model.nq == 9
     assert model.neq == 1, "the second finger's mimic is kept"
     np.testing.assert_allclose(model.body_mass.sum(), 16.8951 - 2.3966, atol=1e-3)  # the base is the world
-
-
-def test_a_rotation_turns_by_the_right_hand():
-    np.testing.assert_allclose(rotation((0.0, 0.0, 1.0), np.pi / 2) @ [1, 0, 0], [0, 1, 0], atol=1e-15)
-    np.testing.assert_allclose(rotation((1.0, 0.0, 0.0), np.pi / 2) @ [0, 1, 0], [0, 0, 1], atol=1e-15)
 
 
 def test_mimic_chains_are_folded_and_orphans_frozen_at_their_offset():

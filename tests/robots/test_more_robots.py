@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.robots.kinematics import link_poses, rotation
+from morph_vla.robots.geometry import rotation
+from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.urdf import read
 
 SHIPPED = ("panda", "so101", "g1_dex1", "aloha", "inspire_hand")

@@ -12,9 +12,10 @@ from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import mujoco
 from morph_vla.errors import ConfigError
+from morph_vla.robots.geometry import product, quaternion_about
 from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import initial_states
-from morph_vla.suites.variation import CameraShift, Light, product, rotation, turned
+from morph_vla.suites.variation import CameraShift, Light, turned
 
 NAME = "droid_panda:cube_in_bowl"
 SMALL = [
@@ -228,9 +229,9 @@ def test_turned_and_rotation_agree_with_their_formulas():
     np.testing.assert_allclose(turned((0.0, 0.0, -1.0), (math.pi / 2, 0.0)), (0.0, 1.0, 0.0), atol=1e-12)
     np.testing.assert_allclose(turned((0.0, 0.0, -1.0), (0.0, math.pi / 2)), (-1.0, 0.0, 0.0), atol=1e-12)
     assert turned((0.1, 0.5, -1.0), (0.0, 0.0)) == (0.1, 0.5, -1.0)
-    assert rotation((0.0, 0.0, 0.0)) == (1.0, 0.0, 0.0, 0.0)
+    assert quaternion_about((0.0, 0.0, 0.0)) == (1.0, 0.0, 0.0, 0.0)
     root = math.sqrt(0.5)
-    np.testing.assert_allclose(rotation((0.0, math.pi / 2, 0.0)), (root, 0.0, root, 0.0), atol=1e-12)
+    np.testing.assert_allclose(quaternion_about((0.0, math.pi / 2, 0.0)), (root, 0.0, root, 0.0), atol=1e-12)
 
 
 def test_a_product_of_quaternions_is_mujocos():

@@ -22,10 +22,10 @@ from typing import Any
 from morph_vla.errors import require
 from morph_vla.files.cache import cache_folder
 from morph_vla.robots import Robot
+from morph_vla.robots.geometry import product
 from morph_vla.suites import bodies
 from morph_vla.suites.shapes import Part, parts
 from morph_vla.suites.suite import ObjectSpec, Vector3
-from morph_vla.suites.variation import product
 
 Stage = Any  # of USD, which is imported when it is first used
 Prim = Any

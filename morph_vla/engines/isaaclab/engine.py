@@ -21,7 +21,7 @@ from morph_vla.engines.isaaclab import scene as scenes
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.robots import Robot
-from morph_vla.suites import bodies
+from morph_vla.robots.geometry import matrix_of
 from morph_vla.suites.shapes import resting_height
 from morph_vla.suites.suite import InitialState, Suite
 
@@ -245,7 +245,7 @@ class IsaacLabEngine:
         """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
         data = self._scene[f"camera_{scenes.prim_name(name)}"].data
         x, y, z, w = (float(v) for v in _array(data.quat_w_opengl)[index])
-        return (_array(data.pos_w) - self._origins)[index].astype(np.float64), bodies.rotation((w, x, y, z))
+        return (_array(data.pos_w) - self._origins)[index].astype(np.float64), matrix_of((w, x, y, z))
 
     def scene_view(self, index: int) -> None:
         """None: films show the suite's cameras."""

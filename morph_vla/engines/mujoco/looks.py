@@ -10,8 +10,9 @@ from types import ModuleType
 import numpy as np
 
 from morph_vla.engines.mujoco.scene import MjData, MjModel
+from morph_vla.robots.geometry import product, quaternion_about
 from morph_vla.suites.suite import InitialState
-from morph_vla.suites.variation import product, rotation, turned
+from morph_vla.suites.variation import turned
 
 COLORS = ("ambient", "diffuse", "specular")
 
@@ -59,4 +60,4 @@ class Looks:
             index = self._model.camera(name).id
             self._model.cam_pos[index] += np.asarray(shift.move)
             w, x, y, z = (float(value) for value in self._cameras["quat"][index])
-            self._model.cam_quat[index] = product((w, x, y, z), rotation(shift.turn))
+            self._model.cam_quat[index] = product((w, x, y, z), quaternion_about(shift.turn))

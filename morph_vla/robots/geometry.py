@@ -1,0 +1,92 @@
+"""Rotations and poses: the only place that says which way round they go.
+
+A rotation R takes coordinates of the turned frame to those of the fixed one, by the right hand. Quaternions
+are (w, x, y, z), of length one; q and -q are one rotation.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.robots.records import Pose, Vector
+
+Rotation = Float[np.ndarray, "3 3"]
+Transform = Float[np.ndarray, "4 4"]
+Quaternion = tuple[float, float, float, float]
+
+
+def cross(axis: Vector) -> Float[np.ndarray, "3 3"]:
+    """[a]x, the matrix with [a]x b = a x b."""
+    x, y, z = axis
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+
+
+def rotation(axis: Vector, angle: float) -> Rotation:
+    """The rotation by `angle` [rad] about a unit `axis`: R = I + sin(q) K + (1 - cos(q)) K K (Rodrigues)."""
+    k = cross(axis)
+    return np.eye(3) + math.sin(angle) * k + (1.0 - math.cos(angle)) * k @ k
+
+
+def rotated(
+    points: Float[np.ndarray, "n 3"], axis: Vector, angles: Float[np.ndarray, "n"]
+) -> Float[np.ndarray, "n 3"]:
+    """Each point turned by its own angle [rad] about a unit `axis` through the origin."""
+    direction = np.array(axis)
+    across = np.cross(np.broadcast_to(direction, points.shape), points)
+    along = (points @ direction)[:, None] * direction
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    return points * cos + across * sin + along * (1 - cos)
+
+
+def transform(pose: Pose) -> Transform:
+    """The matrix of an `<origin>`: R_z(yaw) R_y(pitch) R_x(roll), then the shift [m]."""
+    roll, pitch, yaw = pose.rpy
+    matrix = np.eye(4)
+    turn = rotation((0.0, 0.0, 1.0), yaw) @ rotation((0.0, 1.0, 0.0), pitch)
+    matrix[:3, :3] = turn @ rotation((1.0, 0.0, 0.0), roll)
+    matrix[:3, 3] = pose.xyz
+    return matrix
+
+
+def matrix_of(quaternion: Quaternion) -> Rotation:
+    """The rotation matrix of a unit quaternion: I + 2 w [v]x + 2 [v]x [v]x."""
+    w, x, y, z = quaternion
+    k = cross((x, y, z))
+    return np.eye(3) + 2 * w * k + 2 * k @ k
+
+
+def quaternion_of(matrix: Rotation) -> Quaternion:
+    """The unit quaternion, w >= 0, of a rotation matrix: Bar-Itzhack's (2000) eigenvector."""
+    m = matrix
+    k = np.array(
+        [
+            [m[0, 0] + m[1, 1] + m[2, 2], m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]],
+            [0.0, m[0, 0] - m[1, 1] - m[2, 2], m[0, 1] + m[1, 0], m[0, 2] + m[2, 0]],
+            [0.0, 0.0, m[1, 1] - m[0, 0] - m[2, 2], m[1, 2] + m[2, 1]],
+            [0.0, 0.0, 0.0, m[2, 2] - m[0, 0] - m[1, 1]],
+        ]
+    )
+    vector = np.linalg.eigh(k, UPLO="U")[1][:, -1]
+    w, x, y, z = (float(v) for v in (vector if vector[0] >= 0 else -vector))
+    return w, x, y, z
+
+
+def quaternion_about(turn: Vector) -> Quaternion:
+    """The quaternion of a rotation vector: its direction is the axis, its length the angle [rad]."""
+    angle = math.sqrt(sum(value * value for value in turn))
+    if angle == 0.0:
+        return 1.0, 0.0, 0.0, 0.0
+    x, y, z = (value / angle * math.sin(angle / 2) for value in turn)
+    return math.cos(angle / 2), x, y, z
+
+
+def product(a: Quaternion, b: Quaternion) -> Quaternion:
+    """The quaternion of turning by b and then by a."""
+    (aw, ax, ay, az), (bw, bx, by, bz) = a, b
+    return (
+        aw * bw - ax * bx - ay * by - az * bz,
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+    )
