@@ -87,21 +87,12 @@ def evaluate(
     begun are finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
-    if not isinstance(about, PolicyCard):
-        about = policy_from_json(about) if about else PolicyCard(name=type(policy).__name__)
     joints = len(robots.load(suite.robot).joints)
     count = suite.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    begun = Record(
-        suite=suite_facts(suite, table),
-        policy=about,
-        engine=engine_from_json(engines.facts(settings.engine)),
-        open_loop=settings.open_loop,
-        overrides=tuple(overrides),
-        rows=(rows.start, rows.stop),
-        folder=folder or Path(),
-    )
+    begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
+    begun = dataclasses.replace(begun, overrides=tuple(overrides), command=command, folder=folder or Path())
     journal = Journal(folder, begun, say)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
@@ -110,10 +101,9 @@ def evaluate(
     waiting = [table[row] for row in rows if row not in trials and row < last]
     timing, all_notes = {}, list(notes)
     if waiting:
+        slots = min(settings.parallel, len(waiting))
         with (
-            engines.pool(
-                suite, min(settings.parallel, len(waiting)), _workers(settings), settings.engine
-            ) as pool,
+            engines.pool(suite, slots, _workers(settings), settings.engine) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
             groups = 1 if pool.waves else settings.groups
@@ -138,10 +128,22 @@ def evaluate(
         wall_s=round(time.monotonic() - began, 2),
         timing=timing,
         notes=tuple(all_notes),
-        parallel=settings.parallel,
-        command=command,
-        versions=versions(),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+
+
+def _begun(
+    suite: SuiteFacts, about: PolicyCard | Mapping[str, object], settings: Settings, rows: range
+) -> Record:
+    """The record before the first episode."""
+    return Record(
+        suite=suite,
+        policy=about if isinstance(about, PolicyCard) else policy_from_json(about),
+        engine=engine_from_json(engines.facts(settings.engine)),
+        open_loop=settings.open_loop,
+        rows=(rows.start, rows.stop),
+        parallel=settings.parallel,
+        versions=versions(),
     )
 
 

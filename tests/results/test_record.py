@@ -107,6 +107,20 @@ def test_a_study_is_read_back_and_its_last_evaluation_is_the_record(tmp_path: Pa
     assert record.read(tmp_path) == trained
 
 
+def test_the_python_of_the_docs_runs(tmp_path: Path, monkeypatch, capsys):
+    page = Path(__file__).parents[2].joinpath("docs/evaluation.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for name in "ab":
+        folder = tmp_path / f"runs/{name}/eval"
+        folder.mkdir(parents=True)
+        shutil.copy(GOLDEN / "record_ef79165.json", folder / "record.json")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/evaluation.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("0.5 0.09")
+    assert lines[1:] == ["[None]", "0.0"]
+
+
 def test_a_file_elsewhere_is_not_named(tmp_path: Path):
     with pytest.raises(MorphVlaError, match=r"does not lie in .*, where its record is written"):
         record.write(whole(tmp_path / "a"), tmp_path / "b/record.json")
