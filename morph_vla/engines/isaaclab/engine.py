@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.engines import hands
@@ -106,7 +105,7 @@ class IsaacLabEngine:
             values[self._order[name]] = multiplier * limited[action] + offset
         return values
 
-    def _tensor(self, values: npt.ArrayLike) -> scenes.Tensor:
+    def _tensor(self, values: np.ndarray) -> scenes.Tensor:
         """An array on the simulation's device."""
         return self._scene.env_origins.new_tensor(np.asarray(values, dtype=np.float32))
 
