@@ -90,8 +90,9 @@ def test_no_worker_left_ends_it_in_one_sentence(tiny_suite):
 
 
 UNGUARDED = """
+from morph_vla.engines import workers
 from morph_vla.errors import MorphVlaError
-from morph_vla.sim import suite, workers
+from morph_vla.suites import suite
 try:
     workers.Pool(suite.load("droid_panda:cube_in_bowl"), 1, 1)
 except MorphVlaError as error:
