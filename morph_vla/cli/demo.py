@@ -89,12 +89,12 @@ def run(arguments: argparse.Namespace) -> None:
         training = clock.measure("train", lambda: _train(folder, arguments.overrides))
         records = clock.measure("evaluate", lambda: _evaluate(folder, suite, rows))
         attention = clock.measure("attention", lambda: _attention(folder, suite, records[-1]))
-        record = _compose(folder, robot, recording, training, records, attention, clock, arguments)
-        report = clock.measure("report", lambda: _report(folder, record))
+        study = _compose(folder, robot, recording, training, records, attention, clock, arguments)
+        report = clock.measure("report", lambda: _report(folder, study))
     if arguments.json:
         print_json({"folder": str(folder), "report": str(report), "record": str(folder / "record.json")})
     else:
-        demo_words.show(record, folder, report, suite, arguments.episodes)
+        demo_words.show(study, folder, report, suite, arguments.episodes)
 
 
 def _untrained_rows(arguments: argparse.Namespace) -> int:
@@ -334,8 +334,8 @@ def _machine() -> dict[str, Any]:
     return found
 
 
-def _report(folder: Path, record: "Study") -> Done:
+def _report(folder: Path, study: "Study") -> Done:
     from morph_vla import report
 
-    path = report.write(folder, record)
+    path = report.write(folder, study)
     return Done(path, f"{path} ({path.stat().st_size / 1e6:.1f} MB, opens offline)")

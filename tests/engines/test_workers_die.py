@@ -90,8 +90,8 @@ def test_no_worker_left_ends_it_in_one_sentence(tiny_suite):
 
 
 UNGUARDED = """
-from morph_vla.errors import MorphVlaError
 from morph_vla.engines import workers
+from morph_vla.errors import MorphVlaError
 from morph_vla.suites import suite
 try:
     workers.WorkerPool(suite.load("droid_panda:cube_in_bowl"), 1, 1)
