@@ -34,7 +34,7 @@ def test_the_expert_sees_and_who_does_the_same_everywhere_does_not(script, tiny_
     look = script.Look(tiny_suite, 5)
     plans = []
     for row in range(5):
-        look.engine.reset(0, script.suites.initial_state(tiny_suite, row, len(look.robot.joints)))
+        look.engine.reset({0: script.suites.initial_state(tiny_suite, row, len(look.robot.joints))})
         plans.append(look.expert.plan(0).actions)
     share, distance = look.of(Policy(plans))
     assert share == pytest.approx(1.0)
