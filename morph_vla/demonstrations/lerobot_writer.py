@@ -135,7 +135,7 @@ class _Either:
 
     def __init__(self, general: Statistics, pixels: PixelStatistics):
         self._general, self._pixels = general, pixels
-        self._chosen: Statistics | None = None
+        self._chosen: Statistics = None  # until the first batch
 
     def update(self, batch: np.ndarray) -> None:
         chosen = self._chosen or (self._pixels if batch.dtype == np.uint8 else self._general)

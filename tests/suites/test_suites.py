@@ -258,14 +258,14 @@ def test_a_check_needs_an_episode(run):
 
 
 def test_physics_that_diverges_is_an_error_of_its_episode(monkeypatch):
-    def diverge(engine, number, stream):
-        raise MorphVlaError("the physics diverged: here")
+    def diverge(worlds, actions):
+        return dict.fromkeys(actions, MorphVlaError("the physics diverged: here"))
 
-    monkeypatch.setattr(check, "attempt", diverge)
+    monkeypatch.setattr(MujocoEngine, "step", diverge)
     done = check.check(small("so101_pick_orange"), 2, workers=1)
     assert done.failed == {"error": [0, 1]}
     assert (done.successes, done.seconds) == (0, None)
-    assert [one.error for one in done.outcomes] == ["the physics diverged: here"] * 2
+    assert [outcome.error for outcome in done.outcomes] == ["the physics diverged: here"] * 2
 
 
 @pytest.mark.slow
