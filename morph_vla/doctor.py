@@ -3,6 +3,7 @@
 Nothing heavy is imported: packages are looked up in their metadata, EGL is tried in a process of its own.
 """
 
+import contextlib
 import ctypes
 import importlib.metadata
 import os
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from morph_vla._version import __version__
 from morph_vla.errors import MorphVlaError
@@ -182,16 +184,31 @@ def _gpu() -> Check:
     return Check("GPU", f"{found}, with {plugins[0]}", needed=False)
 
 
-def _memory() -> Check:
+def machine() -> dict[str, Any]:
+    """What this machine is, in words: processor, cores, platform, memory; of a container, its share."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "processor": model or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "platform": platform.platform(),
+        "memory": f"{_memory_gib():.1f} GiB",
+    }
+
+
+def _memory_gib() -> float:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     limit = Path("/sys/fs/cgroup/memory.max")  # a container's share may be less than the machine has
-    if limit.is_file():
-        word = limit.read_text().strip()
-        total = min(total, int(word) / GIB) if word.isdecimal() else total
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    found = f"{total:.1f} GiB, {cores} CPU cores"
-    remedy = f"the demo needs {DEMO_MEMORY_GIB:.0f} GiB" if total < DEMO_MEMORY_GIB else None
-    return Check("memory", found, remedy)
+    word = limit.read_text().strip() if limit.is_file() else ""
+    return min(total, int(word) / GIB) if word.isdecimal() else total
+
+
+def _memory() -> Check:
+    facts, needed = machine(), f"the demo needs {DEMO_MEMORY_GIB:.0f} GiB"
+    found = f"{facts['memory']}, {facts['cores']} CPU cores"
+    return Check("memory", found, needed if _memory_gib() < DEMO_MEMORY_GIB else None)
 
 
 def _disk(folder: Path) -> Check:

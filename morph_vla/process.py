@@ -16,10 +16,9 @@ MALLOC = ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_T
 COMPILED = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable: a user who sets it is obeyed
 
 
-def prepare(*, keep_memory: bool = True) -> None:
-    """`keep_freed_memory` unless told otherwise, and `keep_compiled`."""
-    if keep_memory:
-        keep_freed_memory()
+def prepare() -> None:
+    """`keep_freed_memory` and `keep_compiled`."""
+    keep_freed_memory()
     keep_compiled()
 
 

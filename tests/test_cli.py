@@ -44,6 +44,15 @@ def test_every_command_shows_examples_that_it_understands(run, command):
         assert callable(cli.build_parser(command).parse_args(words[1:]).run)
 
 
+def test_the_recipes_that_help_names_are_there():
+    examples = importlib.import_module("morph_vla.cli.recipes").EXAMPLES.strip().splitlines()
+    named = [
+        line.split()[3] for line in examples if line.split()[2] in ("show", "check", "scale", "variants")
+    ]
+    assert len(named) > 5
+    assert {name.partition("@")[0] for name in named} <= dropin.available("recipes").keys()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

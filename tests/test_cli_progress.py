@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 
 import pytest
 
@@ -39,13 +40,31 @@ def test_what_an_earlier_run_did_is_not_taken_for_pace(clock, capsys):
 
 
 def test_within_a_stage_a_bar_is_set_in_and_remarks_are_left_out(clock, capsys):
+    progress.listen()
+    progress.listen()  # a second time prints nothing twice
+    logger = logging.getLogger("morph_vla.evaluation")
     with progress.passing():
-        progress.remark("already there: it")
+        logger.info("already there: %s", "it")
+        logger.warning("the text is another")
         with progress.Bar("training", 10, "step") as bar:
             bar.at(10)
-    progress.remark("already there: that")
-    lines = ["     training 100%: 10 of 10 steps, 0 s", "already there: that"]
+    logger.info("already there: %s", "that")
+    logger.debug("nobody asked")
+    lines = ["warning: the text is another", "     training 100%: 10 of 10 steps, 0 s", "already there: that"]
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_tasks_have_a_bar_each_and_earlier_episodes_say_nothing_of_the_pace(clock, capsys):
+    with progress.Bars("evaluating trained", "episode") as bars:
+        for task in ("cube", "can"):
+            bars.evaluated(task, 0, 20, 0)
+            bars.evaluated(task, 12, 20, 3)  # eleven of them were there
+            clock[0] += 10
+            bars.evaluated(task, 14, 20, 4)
+    assert capsys.readouterr().err.splitlines() == [
+        f"evaluating trained, {task}  70%: 14 of 20 episodes, successes 4, 10 s, 30 s left"
+        for task in ("cube", "can")
+    ]
 
 
 def test_a_terminal_has_a_bar_which_a_stage_takes_away(monkeypatch):

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from morph_vla.cli import train as cli_train
+from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.recipes import recipe as config
+from morph_vla.serving import trials
+from morph_vla.training import folder as run_folder
 
 
 def test_without_a_recipe_it_says_what_to_name(run):
@@ -38,15 +40,15 @@ def test_overwrite_removes_a_run_and_nothing_else(tmp_path):
     outside = tmp_path.parent / "outside"
     outside.mkdir()
     (tmp_path / "cache").symlink_to(outside)
-    cli_train.remove_run(tmp_path)
+    run_folder.remove(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     assert outside.is_dir()
 
 
 def test_overwrite_leaves_a_folder_that_is_no_run(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(cli_train.MorphVlaError, match=r"holds no run .*; nothing is removed"):
-        cli_train.remove_run(tmp_path)
+    with pytest.raises(MorphVlaError, match=r"holds no run .*; nothing is removed"):
+        run_folder.remove(tmp_path)
 
 
 def test_a_part_of_where_processes_meet_is_not_enough(run):
@@ -62,13 +64,31 @@ def test_a_run_that_goes_on_may_use_other_devices_but_no_other_seed(tiny_recipe,
     assert again.checkpoint == tiny_run.checkpoint
 
 
+def test_a_run_from_before_a_key_was_known_goes_on(tiny_recipe, tmp_path):
+    """What its recipe.json lacks is a default there; a key that is not the default is another recipe."""
+    recipe = to_plain(tiny_recipe)
+    assert recipe["training"].pop("keep_every") == recipe["optimizer"].pop("plugin_lr_share") - 1 == 0
+    assert recipe["training"].pop("log_every") != config.Training.log_every
+    assert recipe["data"].pop("phases")
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps(recipe))
+    with pytest.raises(
+        MorphVlaError, match=r"another recipe \(differs in training\.log_every\); give another"
+    ):
+        run_folder.claim(tmp_path, tiny_recipe)
+    recipe["training"]["log_every"] = tiny_recipe.training.log_every
+    path.write_text(json.dumps(recipe))
+    run_folder.claim(tmp_path, tiny_recipe)
+    assert json.loads(path.read_text()) == recipe  # left as it was written
+
+
 def test_a_runs_own_recipe_comes_back_as_it_was(tiny_recipe, tiny_run):
     assert to_plain(config.of_run(tiny_run.folder)) == to_plain(tiny_recipe)
 
 
 @pytest.mark.slow
 @pytest.mark.gl
-def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeypatch, capsys):
+def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeypatch):
     from morph_vla.suites import suite
 
     small = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
@@ -80,13 +100,16 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
     )
     asked = config.Evaluation(("droid_panda:cube_in_bowl",), every=3, episodes=2)
     recipe = dataclasses.replace(tiny_recipe, evaluation=asked)
-    for _ in range(2):  # the second finds them there
-        cli_train.train(recipe, tmp_path)
-    tried = sorted(path.name for path in (tmp_path / "evaluations").iterdir())
-    assert tried == ["3-droid_panda-cube_in_bowl", "6-droid_panda-cube_in_bowl"]
+    tried: list[tuple[str, str]] = []
+    for _ in range(2):  # the second finds the records there
+        trials.train(
+            recipe, tmp_path, on_record=lambda suite, record: tried.append((suite, record.policy.name))
+        )
+    assert tried == [("droid_panda:cube_in_bowl", f"step {step}") for step in (3, 6, 6)]
+    places = sorted(path.name for path in (tmp_path / "evaluations").iterdir())
+    assert places == ["3-droid_panda-cube_in_bowl", "6-droid_panda-cube_in_bowl"]
     record = json.loads((tmp_path / "evaluations" / "6-droid_panda-cube_in_bowl" / "record.json").read_text())
     assert record["summary"]["trials"] == 2
-    assert "droid_panda:cube_in_bowl, step 6: " in capsys.readouterr().out
 
 
 def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
@@ -94,11 +117,11 @@ def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
         return dataclasses.replace(tiny_recipe, evaluation=config.Evaluation((name,)))
 
     words = "evaluation.suites: 'so101_pick_orange' is of robot 'so101'; this recipe trains panda"
-    with pytest.raises(cli_train.MorphVlaError, match=words):
-        cli_train.check_suites(asked("so101_pick_orange"), ())
-    with pytest.raises(cli_train.MorphVlaError, match="did you mean 'droid_panda'"):
-        cli_train.check_suites(asked("droid_pandas"), ())
-    cli_train.check_suites(asked("droid_panda:cube_in_bowl"), ())
+    with pytest.raises(MorphVlaError, match=words):
+        trials.check_suites(asked("so101_pick_orange"), ())
+    with pytest.raises(MorphVlaError, match="did you mean 'droid_panda'"):
+        trials.check_suites(asked("droid_pandas"), ())
+    trials.check_suites(asked("droid_panda:cube_in_bowl"), ())
 
 
 def test_recipes_scale_prints_an_estimate_that_says_so(run):

@@ -7,23 +7,25 @@ says so; an interrupted stage goes on where it stopped.
 import argparse
 import contextlib
 import json
-import os
-import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morph_vla import process
 from morph_vla.cli.common import add_json, print_json
+from morph_vla.doctor import machine
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 
 if TYPE_CHECKING:
     from morph_vla.results.record import Record, Study
+    from morph_vla.serving.policy import CheckpointPolicy
+    from morph_vla.suites.suite import Suite
 
 EXAMPLES = """
   morph-vla demo
@@ -73,28 +75,29 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.cli import demo_words
     from morph_vla.cli.progress import passing
     from morph_vla.doctor import require_gl
+    from morph_vla.suites import suite
 
     process.prepare()
     rows = arguments.episodes, _untrained_rows(arguments)
     if arguments.attempts < 10 or min(rows) < 1:
         raise MorphVlaError("the demo wants at least 10 attempts and 1 episode")
     require_gl()
-    folder, suite = arguments.output, arguments.suite
+    folder, tasks = arguments.output, suite.load_tasks(arguments.suite)
     say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     say(f"The demo, in {folder}. Ctrl-C stops it, the same command goes on.\n")
     clock = _Clock(folder, say)
     with passing():
         robot = clock.measure("robot", lambda: _robot(folder))
-        recording = clock.measure("record", lambda: _record(folder, suite, arguments.attempts))
+        recording = clock.measure("record", lambda: _record(folder, tasks, arguments.attempts))
         training = clock.measure("train", lambda: _train(folder, arguments.overrides))
-        records = clock.measure("evaluate", lambda: _evaluate(folder, suite, rows))
-        attention = clock.measure("attention", lambda: _attention(folder, suite, records[-1]))
+        records = clock.measure("evaluate", lambda: _evaluate(folder, tasks, rows))
+        attention = clock.measure("attention", lambda: _attention(folder, tasks, records[-1]))
         study = _compose(folder, robot, recording, training, records, attention, clock, arguments)
         report = clock.measure("report", lambda: _report(folder, study))
     if arguments.json:
         print_json({"folder": str(folder), "report": str(report), "record": str(folder / "record.json")})
     else:
-        demo_words.show(study, folder, report, suite, arguments.episodes)
+        demo_words.show(study, folder, report, arguments.suite, arguments.episodes)
 
 
 def _untrained_rows(arguments: argparse.Namespace) -> int:
@@ -162,22 +165,19 @@ def _robot(folder: Path) -> Done:
     )
 
 
-def _record(folder: Path, name: str, attempts: int) -> Done:
+def _record(folder: Path, tasks: "Sequence[Suite]", attempts: int) -> Done:
     """Demonstrations of the scripted expert."""
     from morph_vla.cli.progress import Bar, counting
     from morph_vla.cli.record import sentence
     from morph_vla.demonstrations import recording as record
-    from morph_vla.files.plain import to_plain
-    from morph_vla.suites import suite
 
     dataset = folder / "dataset"
-    chosen = suite.load_tasks(name)
     there = record.completed(dataset) is not None
     if there:
-        done = record.record(chosen, dataset, attempts)  # refuses one of other settings
+        done = record.record(tasks, dataset, attempts)  # refuses one of other settings
     else:
         with Bar("recording", attempts, "attempt") as bar:
-            done = record.record(chosen, dataset, attempts, progress=counting(bar))
+            done = record.record(tasks, dataset, attempts, progress=counting(bar))
     facts = {
         "attempted": done.attempted,
         "episodes": done.episodes,
@@ -193,51 +193,49 @@ def _record(folder: Path, name: str, attempts: int) -> Done:
 def _train(folder: Path, overrides: list[str]) -> Done:
     """Fine-tune the small pi0.5 with a body."""
     from morph_vla.cli.progress import now
-    from morph_vla.cli.train import train
-    from morph_vla.files.plain import to_plain
+    from morph_vla.cli.train import Progress
     from morph_vla.recipes import recipe as config
+    from morph_vla.serving import trials
     from morph_vla.training import checkpoint
 
     recipe = config.load(RECIPE, [*overrides, f"data.dataset={folder / 'dataset'}"])
     before = checkpoint.steps(folder / "train" / "checkpoints")
     there = bool(before) and before[-1] >= recipe.training.steps
-    done = train(recipe, folder / "train", on_stage=now)
-    if done.stopped:
+    with contextlib.ExitStack() as stack:
+        run = trials.train(recipe, folder / "train", on_stage=now, on_report=Progress(stack))
+    if run.stopped:
         raise KeyboardInterrupt  # by SIGTERM: what is left of the demo is for the next run
     facts = {
         "recipe": to_plain(recipe),
         "steps": recipe.training.steps,
-        "parameters": done.parameters,
-        "parameters_by_part": done.parts,
-        "curve": done.curve,
+        "parameters": run.parameters,
+        "parameters_by_part": run.parts,
+        "curve": run.curve,
     }
-    words = f"{recipe.training.steps} steps of a model of {done.parameters / 1e6:.2f} million parameters"
-    losses = [line["loss"] for line in done.curve]
-    held = [line["held_out_loss"] for line in done.curve if line.get("held_out_loss") is not None]
-    if losses:
-        words += f", loss {losses[-1]:.3f}"
-    if held:
-        words += f", held out {held[-1]:.3f}"
+    words = f"{recipe.training.steps} steps of a model of {run.parameters / 1e6:.2f} million parameters"
+    for key, name in (("loss", "loss"), ("held_out_loss", "held out")):
+        losses = [line[key] for line in run.curve if line.get(key) is not None]
+        words += f", {name} {losses[-1]:.3f}" if losses else ""
     return Done(facts, words, there)
 
 
-def _evaluate(folder: Path, suite_name: str, rows: tuple[int, int]) -> Done:
+def _evaluate(folder: Path, tasks: "Sequence[Suite]", rows: tuple[int, int]) -> Done:
     """The trained and the untrained checkpoint over the same table of initial states."""
-    from morph_vla.cli.eval import evaluate
-    from morph_vla.evaluation.rollout import Settings, finished
-    from morph_vla.suites import suite
-    from morph_vla.training import checkpoint
+    from morph_vla.cli.progress import Bars
+    from morph_vla.evaluation.evaluate import evaluate
+    from morph_vla.evaluation.rollout import finished
 
-    tasks, checkpoints = suite.load_tasks(suite_name), folder / "train" / "checkpoints"
-    steps = checkpoint.steps(checkpoints)
     records, there = [], True
-    for name, step, count, videos in (
-        ("untrained", steps[0], rows[1], UNTRAINED_VIDEOS), ("trained", steps[-1], rows[0], VIDEOS)
+    for name, which, count, videos in (
+        ("untrained", 0, rows[1], UNTRAINED_VIDEOS), ("trained", -1, rows[0], VIDEOS)
     ):  # fmt: skip
         place = folder / "eval" / name
         earlier = finished(place)
-        settings = Settings(count, videos=videos)
-        record = evaluate(checkpoints / str(step), tasks, settings, place, name, noise=NOISE)
+        with Bars(f"evaluating {name}", "episode") as bars:
+            record = evaluate(
+                _policy(folder, which), tasks, folder=place, name=name, episodes=count, videos=videos,
+                progress=bars.evaluated,
+            )  # fmt: skip
         there &= record == earlier
         records.append(record)
     words = ", ".join(
@@ -246,33 +244,26 @@ def _evaluate(folder: Path, suite_name: str, rows: tuple[int, int]) -> Done:
     return Done(records, words, there)
 
 
-def _attention(folder: Path, name: str, record: "Record") -> Done:
-    """Who attends to whom in the trained policy, over an episode in which it succeeded, where it did."""
-    from morph_vla.engines.mujoco.engine import MujocoEngine
-    from morph_vla.serving.attention import episode_attention
-    from morph_vla.serving.policy import CheckpointPolicy
-    from morph_vla.suites import suite
+def _policy(folder: Path, which: int) -> "CheckpointPolicy":
+    """The demo's first checkpoint (0) or its last (-1)."""
+    from morph_vla.serving import policy
     from morph_vla.training import checkpoint
 
-    path = folder / "attention.json"
     checkpoints = folder / "train" / "checkpoints"
-    step = checkpoint.steps(checkpoints)[-1]
-    policy = CheckpointPolicy(checkpoints / str(step), noise=NOISE)
+    return policy.load(checkpoints / str(checkpoint.steps(checkpoints)[which]), noise=NOISE)
+
+
+def _attention(folder: Path, tasks: "Sequence[Suite]", record: "Record") -> Done:
+    """Who attends to whom in the trained policy, over an episode in which it succeeded, where it did."""
+    from morph_vla.serving import attention
+
+    path, policy = folder / "attention.json", _policy(folder, -1)
     if policy.config.morphology is None:
         return Done("", "no kinematic tokens in this recipe: nothing to show")
-    tasks = suite.load_tasks(name)
     filmed = [trial for trial in record.trials if trial.success and trial.video]
     trial = next(iter(filmed), record.trials[0])
     task = next(task for task in tasks if task.task_key == trial.task)
-    asked = {"policy": policy.digest(), "suite": task.label, "episode": trial.episode, "noise": NOISE}
-    there = path.exists() and json.loads(path.read_text()).get("asked") == asked
-    if not there:
-        engine = MujocoEngine(policy.robot, task)
-        state = suite.initial_state(task, trial.episode, len(policy.robot.joints))
-        found = episode_attention(policy, engine, state)
-        engine.close()
-        found["episode"]["task_key"] = task.task_key
-        write_text(path, json.dumps({**found, "asked": asked}))
+    there = attention.write(path, policy, task, trial.episode)
     return Done(path.name, f"between joints, in episode {trial.episode} of {task.task_key}: {path}", there)
 
 
@@ -306,7 +297,7 @@ def _compose(
         evaluations=tuple(records),
         difference=to_plain(comparison.compare(records[0], records[1])),
         pictures={"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
-        machine=_machine(),
+        machine=machine(),
         versions=rollout.versions(),
         command=f"morph-vla demo {' '.join(words)}",
         seconds_by_stage={stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
@@ -315,23 +306,6 @@ def _compose(
     )
     write(study, folder / FILE_NAME)
     return study
-
-
-def _machine() -> dict[str, Any]:
-    """What it ran on, in words."""
-    model = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    found = {
-        "processor": model or platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "platform": platform.platform(),
-    }
-    with contextlib.suppress(ValueError, OSError, AttributeError):  # not on every system
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        found["memory"] = f"{memory / 2**30:.1f} GiB"
-    return found
 
 
 def _report(folder: Path, study: "Study") -> Done:

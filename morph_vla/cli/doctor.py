@@ -20,13 +20,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one line per thing looked at; status 1 when the demo cannot run."""
-    found = doctor.checks()
+    checks = doctor.checks()
     if arguments.json:
-        print_json([{**to_plain(check), "ok": check.ok} for check in found])
+        print_json([{**to_plain(check), "ok": check.ok} for check in checks])
     else:
-        width = max(len(check.name) for check in found)
-        for check in found:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
             mark = "ok" if check.remedy is None else "absent" if check.ok else "MISSING"
             remedy = f" -> {check.remedy}" if check.remedy else ""
             print(f"{mark:<8}{check.name:<{width}}  {check.found}{remedy}")
-    return 0 if all(check.ok for check in found) else 1
+    return 0 if all(check.ok for check in checks) else 1

@@ -5,6 +5,7 @@ the command around it has a line of its own for what was made.
 """
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +26,24 @@ def passing() -> Iterator[None]:
         PASSING.reset(token)
 
 
-def remark(words: str) -> None:
-    """A line on stderr, but within `passing()`."""
-    if not PASSING.get():
-        print(words, file=sys.stderr)
+class Lines(logging.Handler):
+    """What the library logs, as lines on stderr: warnings, and remarks unless within `passing()`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        now("")
+        if record.levelno >= logging.WARNING:
+            print(f"warning: {record.getMessage()}", file=sys.stderr)
+        elif not PASSING.get():
+            print(record.getMessage(), file=sys.stderr)
+
+
+def listen() -> None:
+    """Print what the library logs from now on."""
+    logger = logging.getLogger("morph_vla")
+    if not any(isinstance(handler, Lines) for handler in logger.handlers):
+        logger.addHandler(Lines())
+        logger.setLevel(logging.INFO)
 
 
 def now(words: str) -> None:
@@ -71,6 +86,29 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+class Bars:
+    """A bar a task, one after the other. A context manager."""
+
+    def __init__(self, label: str, unit: str):
+        self._label, self._unit = label, unit
+        self._stack = contextlib.ExitStack()
+        self._bar: Bar | None = None
+
+    def evaluated(self, task: str, done: int, total: int, successes: int) -> None:
+        """Episodes of a task that have ended, of how many, and how many of them succeeded."""
+        if not done or self._bar is None:
+            self._stack.close()
+            self._bar = self._stack.enter_context(Bar(f"{self._label}, {task}", total, self._unit))
+        if done:  # before the first that ends now, an earlier run may have done some
+            self._bar.at(done, successes=str(successes))
+
+    def __enter__(self) -> "Bars":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
 
 class _Lines:

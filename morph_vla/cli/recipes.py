@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   morph-vla recipes list
-  morph-vla recipes show demo
-  morph-vla recipes show demo training.steps=200 --json
+  morph-vla recipes show panda_demo
+  morph-vla recipes show panda_demo training.steps=200 --json
   morph-vla recipes variants pi05_droid
   morph-vla recipes show panda_demo@table1.tokens-mix-film
   morph-vla recipes variants panda_demo --names   # one a line; configs/README.md trains the whole grid
@@ -51,7 +51,7 @@ def run_presets(arguments: argparse.Namespace) -> None:
     from morph_vla.files.plain import to_plain
 
     if arguments.json:
-        print_json({name: to_plain(preset) for name, preset in PRESETS.items()})
+        print_json(PRESETS)
         return
     for name, preset in PRESETS.items():
         print(f"{name}: {preset.about}")

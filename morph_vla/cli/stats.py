@@ -1,17 +1,19 @@
 """`morph-vla stats DATASET | RECIPE`."""
 
 import argparse
+import json
 import time
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli.common import add_folders, add_json, print_json, print_table
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.writing import write_text
 
 if TYPE_CHECKING:
-    from morph_vla.data.layout import Layout
     from morph_vla.data.stats import Stats
+    from morph_vla.training.measured import Feature
 
 EXAMPLES = """
   morph-vla stats runs/demo/dataset
@@ -39,108 +41,80 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Quantiles, mean and standard deviation of states and actions; no video is decoded."""
+    say: Callable[[str], None] = (lambda _: None) if arguments.json else print
     given = Path(arguments.source).expanduser()
     named = "/" in arguments.source and given.suffix not in (".yaml", ".yml")
     if given.is_dir() or named:
         if arguments.overrides:
             raise MorphVlaError(f"{arguments.overrides[0]}: KEY=VALUE goes with a recipe, not with a dataset")
-        _of_dataset(arguments)
+        _of_dataset(arguments, say)
     else:
-        _of_recipe(arguments)
+        _of_recipe(arguments, say)
 
 
 def _write(output: Path | None, plain: dict[str, Any]) -> None:
     if output is not None:
-        import json
-
-        from morph_vla.files.writing import write_text
-
         write_text(output, json.dumps(plain, indent=2))
 
 
-def _rows(feature: str, found: "Stats", names: tuple[str, ...]) -> list[list[Any]]:
-    named = names if len(names) == len(found.mean) else ("",) * len(found.mean)
-    numbers = zip(found.q01, found.q99, found.mean, found.std, strict=True)
+def _rows(feature: str, stats: "Stats", names: tuple[str, ...]) -> list[list[Any]]:
+    named = names if len(names) == len(stats.mean) else ("",) * len(stats.mean)
+    numbers = zip(stats.q01, stats.q99, stats.mean, stats.std, strict=True)
     return [[feature, d, named[d], *row] for d, row in enumerate(numbers)]
 
 
-# ----------------------------------------------------------------------------------------------- a dataset
-
-
-def _of_dataset(arguments: argparse.Namespace) -> None:
-    from morph_vla.data import layout, stats, versions
+def _of_dataset(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from morph_vla.data import stats
+    from morph_vla.training.measured import measure
 
     begun = time.perf_counter()
-    say = (lambda _: None) if arguments.json else print
-    found = layout.read(versions.located(arguments.source, say))
-    keys = {"state": "observation.state", "action": "action"}
-    rows = layout.all_rows(found, tuple(keys.values()))
-    both = {word: stats.measure(rows.values[key]) for word, key in keys.items()}
-    plain = {word: asdict(one) for word, one in both.items()}
-    _write(arguments.output, plain)
+    dataset = measure(arguments.source, say)
+    _write(arguments.output, dataset.plain())
     if arguments.json:
-        print_json(plain)
+        print_json(dataset.plain())
         return
-    size = f"{len(found.episodes)} episodes, {len(rows.episode)} frames, {found.fps:g} Hz"
-    print(f"{found.root}: LeRobot {found.version}, {size}")
-    names = {word: found.names((key,)) for word, key in keys.items()}
-    print_table(HEADER, [row for word in keys for row in _rows(word, both[word], names[word])])
-    _compare(found, both, keys)
-    for word in keys:
-        for d in stats.narrow(both[word]):
-            name = names[word][d] if names[word] else f"value {d}"
+    size = f"{dataset.episodes} episodes, {dataset.frames} frames, {dataset.fps:g} Hz"
+    print(f"{dataset.root}: LeRobot {dataset.version}, {size}")
+    features = dataset.features
+    print_table(HEADER, [row for word, one in features.items() for row in _rows(word, one.stats, one.names)])
+    if not dataset.has_own:
+        print("the dataset brings no statistics of its own (meta/stats.json)")
+    for word, feature in features.items() if dataset.has_own else ():
+        _compare(word, feature)
+    for word, feature in features.items():
+        for d in stats.narrow(feature.stats):
             rule = f"training widens its range to {stats.MIN_SPAN:g}, or refuses it (data.degenerate)"
-            print(f"{word} '{name}' hardly moves: {rule}")
+            print(f"{word} '{feature.name(d)}' hardly moves: {rule}")
     print(f"measured in {time.perf_counter() - begun:.1f} s, and no pixel was decoded")
 
 
-def _compare(found: "Layout", both: dict[str, "Stats"], keys: dict[str, str]) -> None:
-    """What the dataset's own meta/stats.json says otherwise."""
-    import json
-
-    from morph_vla.data import stats
-    from morph_vla.training.statistics import different
-
-    path = found.root / "meta" / "stats.json"
-    if not path.is_file():
-        print("the dataset brings no statistics of its own (meta/stats.json)")
+def _compare(word: str, feature: "Feature") -> None:
+    """What the dataset's own statistics say otherwise."""
+    own = feature.own
+    if own is None:
+        print(f"the dataset's own statistics have no q01 and q99 of '{feature.key}'")
         return
-    for word, key in keys.items():
-        try:
-            own = stats.from_plain(json.loads(path.read_text(encoding="utf-8"))[key])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            print(f"the dataset's own statistics have no q01 and q99 of '{key}'")
-            continue
-        apart = different(own, both[word]) if len(own.q01) == len(both[word].q01) else []
-        for d in apart:
-            name = (found.names((key,)) or {d: f"value {d}"})[d]
-            print(f"{word} '{name}': the dataset's own statistics have {own.q01[d]:.4g} .. {own.q99[d]:.4g}")
-        if not apart:
-            print(f"the dataset's own statistics of '{key}' agree (no end differs by a quarter of the range)")
+    for d in feature.apart:
+        ends = f"{own.q01[d]:.4g} .. {own.q99[d]:.4g}"
+        print(f"{word} '{feature.name(d)}': the dataset's own statistics have {ends}")
+    if not feature.apart:
+        agree = "agree (no end differs by a quarter of the range)"
+        print(f"the dataset's own statistics of '{feature.key}' {agree}")
 
 
-# ------------------------------------------------------------------------------------------------ a recipe
-
-
-def _of_recipe(arguments: argparse.Namespace) -> None:
+def _of_recipe(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
     from morph_vla.recipes import recipe as config
     from morph_vla.training import source, statistics
 
     begun = time.perf_counter()
-    say = (lambda _: None) if arguments.json else print
     recipe = config.load(arguments.source, arguments.overrides, arguments.folders)
-    parts = source.read_parts(recipe, say)
-    found = {}
-    for name in dict.fromkeys(part.asked.robot for part in parts):
-        first = next(part for part in parts if part.asked.robot == name)
-        known = source.robot_stats(recipe, name, parts)
-        found[name] = (first.robot.names, first.asked.actions, known)
-    plain = statistics.plain(found)
+    robots = source.statistics_of(recipe, say)
+    plain = statistics.plain(robots)
     _write(arguments.output, plain)
     if arguments.json:
         print_json(plain)
         return
-    for name, (joints, kind, known) in found.items():
+    for name, (joints, kind, known) in robots.items():
         print()
         statistics.tell(name, known, print)
         print(f"{name}: {kind} actions, chunks of {recipe.model.horizon}, {known.frames} frames")

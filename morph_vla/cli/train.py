@@ -1,20 +1,19 @@
 """`morph-vla train RECIPE`."""
 
 import argparse
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli.common import add_folders, add_json, print_json
-from morph_vla.cli.progress import Bar
+from morph_vla.cli.common import add_folders, add_json, print_json, print_table
+from morph_vla.cli.eval import sentence
+from morph_vla.cli.progress import Bar, Bars
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.recipes.recipe import Recipe
-    from morph_vla.training.loop import Run
     from morph_vla.training.progress import Report
     from morph_vla.training.trackers import Tracker
 
@@ -56,23 +55,31 @@ def run(arguments: argparse.Namespace) -> None:
     process.prepare()
     join(arguments)
     recipe = _recipe(arguments)
+    from morph_vla.serving import trials
+    from morph_vla.training import folder
+
     if arguments.overwrite:
-        remove_run(arguments.output)
-    done = train(
-        recipe,
-        arguments.output,
-        quiet=arguments.json,
-        tensorboard=arguments.tensorboard,
-        wandb=arguments.wandb,
-        folders=arguments.folders,
-    )
+        folder.remove(arguments.output)
+    say: Callable[..., None] = (lambda *_: None) if arguments.json else print
+    with ExitStack() as stack:
+        run = trials.train(
+            recipe,
+            arguments.output,
+            _trackers(arguments, recipe, stack),
+            folders=arguments.folders,
+            on_record=lambda suite, record: say(f"{suite}, {sentence(record)}"),
+            progress=stack.enter_context(Bars("evaluating", "episode")).evaluated,
+            on_stage=say,
+            on_start=None if arguments.json else _print_parts,
+            on_report=Progress(stack),
+        )
     if arguments.json:
-        facts = {"checkpoint": str(done.checkpoint), "stopped": done.stopped}
-        print_json({**facts, "parameters": done.parameters, "parts": done.parts})
+        facts = {"checkpoint": run.checkpoint, "stopped": run.stopped}
+        print_json({**facts, "parameters": run.parameters, "parts": run.parts})
     else:
-        if done.stopped:
-            print(f"stopped by SIGTERM at step {done.checkpoint.name}; the same command goes on")
-        print(done.checkpoint)
+        if run.stopped:
+            print(f"stopped by SIGTERM at step {run.checkpoint.name}; the same command goes on")
+        print(run.checkpoint)
 
 
 def join(arguments: argparse.Namespace) -> None:
@@ -80,8 +87,8 @@ def join(arguments: argparse.Namespace) -> None:
 
     Raises MorphVlaError when it says only a part of it.
     """
-    own = {name: getattr(arguments, name) for name in ("coordinator", "processes", "process")}
-    missing = [f"--{name}" for name, value in own.items() if value is None]
+    given = {name: getattr(arguments, name) for name in ("coordinator", "processes", "process")}
+    missing = [f"--{name}" for name, value in given.items() if value is None]
     if len(missing) == 3 and not arguments.distributed:
         return
     if 0 < len(missing) < 3:
@@ -91,7 +98,7 @@ def join(arguments: argparse.Namespace) -> None:
     import jax
 
     try:
-        jax.distributed.initialize(own["coordinator"], own["processes"], own["process"])
+        jax.distributed.initialize(given["coordinator"], given["processes"], given["process"])
     except (ValueError, RuntimeError) as error:
         raise MorphVlaError(
             f"the processes do not find each other ({error}); --distributed asks SLURM, Open MPI, Kubernetes "
@@ -109,86 +116,38 @@ def _recipe(arguments: argparse.Namespace) -> "Recipe":
         return config.load(arguments.recipe, arguments.overrides, arguments.folders)
     if arguments.overwrite:
         raise MorphVlaError("--resume goes on with a run and --overwrite removes it; give one of them")
-    own = config.of_run(arguments.output)
+    run = config.of_run(arguments.output)
     if arguments.recipe is None:
-        return own
+        return run
     return config.load(arguments.recipe, arguments.overrides, arguments.folders)
 
 
-OF_A_RUN = ("recipe.json", "log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations")
-
-
-def remove_run(folder: Path) -> None:
-    """Remove what a run left in its folder, and nothing else.
-
-    Raises MorphVlaError for a folder that holds other things and no run.
-    """
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    if not (folder / "recipe.json").exists():
-        raise MorphVlaError(f"{folder} holds no run (recipe.json is missing); nothing is removed")
-    for name in OF_A_RUN:
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def train(
-    recipe: "Recipe",
-    folder: Path,
-    quiet: bool = False,
-    tensorboard: bool = False,
-    wandb: str | None = None,
-    folders: Sequence[str] = (),
-    on_stage: Callable[[str], None] | None = None,
-) -> "Run":
-    """Train with a bar, the stages before it, and the table of what learns; `quiet` leaves both out.
-
-    With `on_stage` the stages are told to it, and nothing else is printed.
-    The recipe's suites are tried in FOLDER/evaluations; TensorBoard and Weights & Biases when asked.
-    """
-    from morph_vla.training import loop, sharding, trackers
-
-    check_suites(recipe, folders)
-    say: Callable[..., None] = (lambda *_: None) if quiet or on_stage else print
-    with ExitStack() as stack:
-        told: list[Tracker] = []
-        if sharding.is_first():
-            told = _trackers(recipe, folder, tensorboard, wandb)
-        for tracker in told:
-            stack.callback(tracker.close)
-        bars: list[Any] = []
-
-        def on_report(report: "Report") -> None:
-            if not bars:
-                bars.append(stack.enter_context(Bar("training", report.steps, "step")))
-            bars[0].at(report.step, **_beside(report))
-            for tracker in told:
-                tracker.add(report.step, trackers.numbers(report))
-
-        def evaluate(checkpoint: Path) -> None:
-            rates = try_out(recipe, checkpoint, folder / "evaluations", folders, say)
-            for tracker in told:
-                tracker.add(int(checkpoint.name), rates)
-
-        return loop.train(
-            recipe,
-            folder,
-            on_report=on_report,
-            on_stage=on_stage or say,
-            on_start=lambda parts: _print_parts(parts, say),
-            evaluate=evaluate if recipe.evaluation.suites else None,
-        )
-
-
-def _trackers(recipe: "Recipe", folder: Path, tensorboard: bool, wandb: str | None) -> "list[Tracker]":
+def _trackers(arguments: argparse.Namespace, recipe: "Recipe", stack: ExitStack) -> "list[Tracker]":
+    """TensorBoard and Weights & Biases where they were asked for, closed with `stack`."""
     from morph_vla.files.plain import to_plain
-    from morph_vla.training import trackers
+    from morph_vla.training import sharding, trackers
 
-    told: list[Tracker] = [trackers.TensorBoard(folder)] if tensorboard else []
-    return told + ([trackers.Wandb(folder, wandb, to_plain(recipe))] if wandb else [])
+    chosen: list[Tracker] = []
+    if arguments.tensorboard and sharding.is_first():
+        chosen.append(trackers.TensorBoard(arguments.output))
+    if arguments.wandb and sharding.is_first():
+        chosen.append(trackers.Wandb(arguments.output, arguments.wandb, to_plain(recipe)))
+    for tracker in chosen:
+        stack.callback(tracker.close)
+    return chosen
+
+
+class Progress:
+    """A bar of steps, from the first report on, closed with `stack`."""
+
+    def __init__(self, stack: ExitStack):
+        self._stack = stack
+        self._bar: Bar | None = None
+
+    def __call__(self, report: "Report") -> None:
+        """Move the bar to a report's step, with its numbers beside it."""
+        self._bar = self._bar or self._stack.enter_context(Bar("training", report.steps, "step"))
+        self._bar.at(report.step, **_beside(report))
 
 
 def _beside(report: "Report") -> dict[str, str]:
@@ -207,53 +166,6 @@ def _beside(report: "Report") -> dict[str, str]:
     return facts
 
 
-def check_suites(recipe: "Recipe", folders: Sequence[str]) -> None:
-    """Raise MorphVlaError for a suite that is not there, or of a robot that is not trained on."""
-    from morph_vla.suites import suite
-
-    trained = {source.robot for source in recipe.data.sources}
-    for name in recipe.evaluation.suites:
-        robot = suite.load_tasks(name, (), folders)[0].robot
-        if robot not in trained:
-            raise MorphVlaError(
-                f"evaluation.suites: '{name}' is of robot '{robot}'; "
-                f"this recipe trains {', '.join(sorted(trained))}"
-            )
-
-
-def try_out(
-    recipe: "Recipe",
-    checkpoint: Path,
-    folder: Path,
-    folders: Sequence[str],
-    say: Callable[..., None],
-) -> dict[str, float]:
-    """Try a checkpoint in the recipe's suites: a record each in FOLDER/STEP-SUITE, and the rates by suite.
-
-    What is there already is read back, an interrupted evaluation goes on.
-    """
-    from morph_vla.cli.eval import evaluate, sentence
-    from morph_vla.evaluation.rollout import Settings
-    from morph_vla.suites import suite
-
-    asked, rates = recipe.evaluation, {}
-    for chosen in (task for name in asked.suites for task in suite.load_tasks(name, (), folders)):
-        settings = Settings(episodes=asked.episodes, parallel=min(20, asked.episodes), videos=0)
-        record = evaluate(
-            checkpoint,
-            [chosen],
-            settings,
-            folder / f"{checkpoint.name}-{chosen.label.replace(':', '-')}",
-            f"step {checkpoint.name}",
-        )
-        say(f"{chosen.label}, {sentence(record)}")
-        if record.summary.rate is not None:
-            rates[f"success/{chosen.label}"] = record.summary.rate
-    return rates
-
-
-def _print_parts(parts: dict[str, dict[str, int]], say: Callable[..., None]) -> None:
-    width = max(map(len, parts))
-    say(f"{'part':<{width}}  {'trainable':>13}  {'frozen':>13}")
-    for name, row in parts.items():
-        say(f"{name:<{width}}  {row['trainable']:>13,}  {row['frozen']:>13,}")
+def _print_parts(parts: dict[str, dict[str, int]]) -> None:
+    rows = [(name, f"{row['trainable']:,}", f"{row['frozen']:,}") for name, row in parts.items()]
+    print_table(("part", "trainable", "frozen"), rows, right=(1, 2))

@@ -1,11 +1,11 @@
 """`morph-vla weights inspect | convert`."""
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
+from morph_vla.files.plain import to_plain
 
 EXAMPLES = """
   morph-vla weights inspect pi05-base
@@ -65,106 +65,59 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_inspect(arguments: argparse.Namespace) -> int:
     """What is there; with --config, status 1 when it does not fit."""
     from morph_vla import weights
-    from morph_vla.files.plain import to_plain
+    from morph_vla.recipes.fitting import fitting
     from morph_vla.weights.inspect import inspect
 
-    found = inspect(arguments.source, _config(arguments), arguments.kind)
-    fits = [] if found.config is None else _fitting(found.config, arguments.folders)
-    digest = None
+    inspected = inspect(arguments.source, _model(arguments), arguments.kind)
+    fits = [] if inspected.config is None else fitting(inspected.config, arguments.folders)
+    digest = ""
     if arguments.hash:
         digest = weights.digest(weights.load(arguments.source, dtype="stored", kind=arguments.kind)[0])
     if arguments.json:
-        plain = to_plain(found) | {"parameters": found.parameters, "nbytes": found.nbytes, "fits": fits}
-        print_json(plain | ({"sha256": digest} if digest else {}))
-        return int(bool(found.problems))
-    print(f"{found.path}: {found.format}, {found.parameters:,} values, {found.nbytes / 1e6:,.1f} MB")
+        facts = {"parameters": inspected.parameters, "nbytes": inspected.nbytes, "fits": fits}
+        print_json(to_plain(inspected) | facts | ({"sha256": digest} if digest else {}))
+        return int(bool(inspected.problems))
+    size = f"{inspected.parameters:,} values, {inspected.nbytes / 1e6:,.1f} MB"
+    print(f"{inspected.path}: {inspected.format}, {size}")
     rows = [
-        [p.name, p.entries, f"{p.parameters:,}", f"{p.nbytes / 1e6:,.1f}", ", ".join(p.types)]
-        for p in found.parts
+        [part.name, part.entries, f"{part.parameters:,}", f"{part.nbytes / 1e6:,.1f}", ", ".join(part.types)]
+        for part in inspected.parts
     ]
     print_table(["part", "arrays", "values", "MB", "type"], rows)
-    if found.config is not None:
-        print(f"sizes: {_sizes(found.config)}")
+    if inspected.config is not None:
+        print(f"sizes: {_sizes(inspected.config)}")
         print(f"fits: {', '.join(fits) or 'no recipe'}")
     if digest:
         print(f"sha256: {digest}")
-    for title, lines in (("new", found.new), ("unused", found.unused), ("does not fit", found.problems)):
+    titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": inspected.problems}
+    for title, lines in titles.items():
         for line in lines:
             print(f"{title}: {line}")
-    return int(bool(found.problems))
+    return int(bool(inspected.problems))
 
 
 def run_convert(arguments: argparse.Namespace) -> None:
-    """Load strictly, merge low-rank pairs into their weights, write, and say what was written."""
-    from morph_vla import weights
+    """Write a checkpoint in another format, and say what was written."""
+    from morph_vla.weights.convert import convert
 
-    config = _config(arguments)
-    params, report = weights.load(arguments.source, config, dtype="stored", kind=arguments.kind)
-    params = _paired(params, arguments, config)
-    if arguments.to == "openpi":
-        weights.save_openpi(arguments.target, params)
-    elif arguments.to == "morph_vla":
-        weights.save_morph_vla(arguments.target, params)
-    else:
-        if config is None:
-            stored = weights.open_checkpoint(arguments.source, arguments.kind).config()
-            config = dataclasses.replace(stored, horizon=arguments.horizon)
-        weights.save_lerobot(arguments.target, params, config, keep_plugin=arguments.keep_plugin)
-    digest = weights.digest(params)
+    digest, report = convert(
+        arguments.source, arguments.target, arguments.to, _model(arguments), kind=arguments.kind,
+        horizon=arguments.horizon, keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
+    )  # fmt: skip
+    facts = {"target": arguments.target, "to": arguments.to, "sha256": digest, "leaves": len(report.rows)}
     if arguments.json:
-        print_json(
-            {
-                "target": str(arguments.target),
-                "to": arguments.to,
-                "sha256": digest,
-                "leaves": len(report.rows),
-            }
-        )
+        print_json(facts)
     else:
         print(f"{report.table()}\n{arguments.target}: {arguments.to}, sha256 {digest}")
 
 
-def _paired(params: Any, arguments: argparse.Namespace, config: Any) -> Any:
-    """The parameters with their low-rank pairs merged, or kept at a factor of one."""
-    from morph_vla import weights
-    from morph_vla.errors import ConfigError
-
-    opened = weights.open_checkpoint(arguments.source, arguments.kind)
-    lora = weights.lora_of(opened) if config is None else config.lora
-    if lora is None:
-        return params
-    if not arguments.keep_lora:
-        return weights.merge_lora(params, lora)
-    if arguments.to == "lerobot":
-        raise ConfigError("--keep-lora: LeRobot's pi0.5 has no low-rank pairs; leave it out, they are merged")
-    return weights.with_unit_scale(params, lora)
-
-
-def _config(arguments: argparse.Namespace) -> Any:
+def _model(arguments: argparse.Namespace) -> Any:
+    """The model of the recipe that was named, or None."""
     if arguments.config is None:
         return None
     from morph_vla.recipes import recipe as config
 
     return config.load(arguments.config, (), arguments.folders).model
-
-
-def _fitting(stored: Any, folders: list[str]) -> list[str]:
-    """The full model, and the recipes, whose host has these sizes."""
-    from morph_vla.errors import MorphVlaError
-    from morph_vla.files import dropin
-    from morph_vla.pi05 import Pi05Config
-    from morph_vla.recipes import recipe as config
-    from morph_vla.weights.load import differences
-
-    found = [] if differences(stored, Pi05Config()) else ["pi0.5 at full size"]
-    for name in dropin.available("recipes", folders):
-        try:
-            model = config.load(name, (), folders).model
-        except MorphVlaError:
-            continue  # `morph-vla recipes show` says what is wrong with it
-        if not differences(stored, model):
-            found.append(name)
-    return found
 
 
 def _sizes(config: Any) -> str:

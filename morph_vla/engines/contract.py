@@ -11,7 +11,7 @@ import numpy as np
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Worlds
 from morph_vla.engines.mujoco.scene import look_at
-from morph_vla.suites.bodies import rotation
+from morph_vla.robots.geometry import matrix_of
 from morph_vla.suites.suite import InitialState, initial_states
 
 PLACE, ANGLE, TRAVEL = 0.003, 0.03, 0.002  # [m] of an object, [rad] and [m] of a joint, after settling
@@ -102,7 +102,7 @@ def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
         base_from_mount = base_from_link[camera.link] if camera.link else np.eye(4)
         expected = base_from_mount[:3, :3] @ np.asarray(camera.position) + base_from_mount[:3, 3]
         w, x, y, z = look_at(camera.position, camera.look_at)
-        base_from_camera = base_from_mount[:3, :3] @ rotation((w, x, y, z))
+        base_from_camera = base_from_mount[:3, :3] @ matrix_of((w, x, y, z))
         position, axes = worlds.camera_pose(0, name)
         off = max(float(np.abs(position - expected).max()), float(np.abs(axes - base_from_camera).max()))
         if off > VIEW:

@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
@@ -34,3 +35,9 @@ def to_plain(value: Any) -> Any:
     if tolist:
         return tolist()
     raise MorphVlaError(f"a {type(value).__name__} cannot be written as JSON or YAML")
+
+
+def as_typed(path: Path) -> str:
+    """A path as a person would type it: relative to the current folder where it lies below, else its name."""
+    absolute, here = path.resolve(), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else path.name

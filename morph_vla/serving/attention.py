@@ -1,6 +1,8 @@
 """Who attends to whom: mean attention weights between the joints of a policy's kinematic tokens."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -8,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Worlds
 from morph_vla.engines.episode import play
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.writing import write_text
 from morph_vla.morphology import bias
 from morph_vla.pi05 import Pi05, sample_actions
 from morph_vla.pi05.model import interpolate
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.suites.suite import InitialState
+from morph_vla.suites.suite import InitialState, Suite, initial_state
 
 
 def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -57,6 +61,23 @@ def episode_attention(
     ]
     about = {"suite": suite.label, "task": suite.task, "episode": state.episode, "ended": status.ended}
     return {**_described(policy, maps.mean(axis=0)), "steps": steps, "episode": about}
+
+
+def write(path: Path, policy: CheckpointPolicy, suite: Suite, episode: int) -> bool:
+    """Write `episode_attention` of one row of a suite's table as JSON; whether it was there already.
+
+    What is there answers the same question where policy, suite, episode and noise are the same.
+    """
+    noise = policy.sampler["noise"]
+    asked = {"policy": policy.digest(), "suite": suite.label, "episode": episode, "noise": noise}
+    if path.exists() and json.loads(path.read_text()).get("asked") == asked:
+        return True
+    worlds = engines.worlds(suite, 1)
+    attention = episode_attention(policy, worlds, initial_state(suite, episode, len(policy.robot.joints)))
+    worlds.close()
+    attention["episode"]["task_key"] = suite.task_key
+    write_text(path, json.dumps({**attention, "asked": asked}))
+    return False
 
 
 def _check(policy: CheckpointPolicy) -> None:

@@ -5,9 +5,9 @@ Random numbers come from (seed, episode, step) of the observation, and observati
 does not depend on which others it was computed with, bit for bit.
 """
 
+import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from morph_vla import robots
 from morph_vla.data.actions import restore
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import typed_yaml
+from morph_vla.files.plain import as_typed
 from morph_vla.morphology import body_of
 from morph_vla.pi05 import (
     Modulations,
@@ -47,26 +49,21 @@ class CheckpointPolicy:
         *,
         robot: str = "",
         batch: int = BATCH,
-        steps: int = 10,
-        noise: float = 1.0,
+        steps: int = Sampler.steps,
+        noise: float = Sampler.noise,
         seed: int = 0,
         tokenizer_name: str = "",
     ):
         """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation);
         two policies of another `batch` may differ in the last bits.
 
-        The flow is integrated over `steps` from Gaussian noise times `noise`: 1 samples what was learnt, 0
-        always starts from zeros, so that one observation has one answer, close to the mean of the actions.
+        `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
         Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
-        it was not trained on, for less than one step, and for noise that is negative or not finite.
+        it was not trained on, and as `Sampler`.
         """
-        if steps < 1:
-            raise MorphVlaError(f"the sampler's steps must be at least 1, not {steps}")
-        if not (math.isfinite(noise) and noise >= 0):
-            raise MorphVlaError(f"the sampler's noise must be a finite number of at least 0, not {noise:g}")
-        self.sampler = {"steps": steps, "noise": float(noise)}
+        self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
         self.folder, self.about = folder, checkpoint.about(folder)
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
@@ -97,6 +94,17 @@ class CheckpointPolicy:
         for leaf in jax.tree.leaves(self.params):
             found.update(np.asarray(leaf).tobytes())
         return found.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """What a record says of this policy; by its digest, one trained anew in its place is another."""
+        return {
+            "name": self.folder.name,
+            "checkpoint": as_typed(self.folder),
+            "step": self.about["step"],
+            "sha256": self.digest(),
+            "sampler": self.sampler,
+            "batch": self.batch,
+        }
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Actions [horizon, joints] for one observation, dataset units."""
@@ -156,6 +164,11 @@ class CheckpointPolicy:
                 f"the observation's state has {len(observation['state'])} values; this policy was trained "
                 f"with {self._joints} ({', '.join(self.trained['joints'])})"
             )
+
+
+def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
+    """The policy of a checkpoint's folder; `options` are those of `CheckpointPolicy` (robot, noise, ...)."""
+    return CheckpointPolicy(Path(checkpoint), **options)
 
 
 def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:

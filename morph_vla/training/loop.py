@@ -6,11 +6,11 @@ an uninterrupted one would have done: samples and noise are functions of (seed, 
 
 import dataclasses
 import hashlib
-import json
+import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,20 +20,21 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.files.writing import write_text
 from morph_vla.pi05 import counts, tokenizer
 from morph_vla.pi05 import model as pi05
-from morph_vla.recipes.recipe import PACE_KEYS, Recipe, Training
+from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.robots import Robot
 from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
+from morph_vla.training.folder import claim
 from morph_vla.training.held_out import measurer
 from morph_vla.training.kinds import parts_of
 from morph_vla.training.progress import Curve, Meter, Report
 from morph_vla.training.source import Source
+from morph_vla.training.trackers import Tracker, numbers
 
+LOG = logging.getLogger(__name__)
 MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
 
 
@@ -52,26 +53,30 @@ class Run:
 
 def train(
     recipe: Recipe,
-    folder: Path,
+    folder: str | Path,
+    trackers: Sequence[Tracker] = (),
     *,
     on_report: Callable[[Report], None] | None = None,
-    on_stage: Callable[[str], None] | None = None,
+    on_stage: Callable[[str], None] = LOG.info,
     on_start: Callable[[dict[str, dict[str, int]]], None] | None = None,
-    evaluate: Callable[[Path], None] | None = None,
+    evaluate: Callable[[Path], Mapping[str, float]] | None = None,
 ) -> Run:
     """Train `recipe` into `folder`; go on from its newest checkpoint when there is one.
 
-    `on_start` is given the table of trainable and frozen parameters before the first step; `evaluate` the
-    checkpoints of the recipe's `evaluation.every` steps. Of several processes (`jax.distributed`) every one
+    `trackers` and `on_report` are told every line of the log, `on_stage` what is being done before the first
+    step; `on_start` is given the table of trainable and frozen parameters. `evaluate` is given the
+    checkpoints of the recipe's `evaluation.every` steps, and what it returns goes to the trackers
+    (`serving.trials.train` tries the recipe's suites so). Of several processes (`jax.distributed`) every one
     calls this, and the first alone calls these back. Raises MorphVlaError when the folder holds a run of
     another recipe.
     """
+    folder = Path(folder)
     began, first = time.monotonic(), sharding.is_first()
-    say = (on_stage if first else None) or (lambda _: None)
+    say = on_stage if first else lambda _: None
     training, checkpoints = recipe.training, folder / "checkpoints"
     mesh = sharding.make_mesh(training.mesh.data, training.mesh.fsdp)
     sharding.check_batch(training.batch, mesh.size)
-    sharding.first_then_others("claim", lambda: _claim(folder, recipe))
+    sharding.first_then_others("claim", lambda: claim(folder, recipe))
     saved = checkpoint.steps(checkpoints)
     make = partial(Source, recipe, folder / "cache", say, jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", make)
@@ -102,7 +107,7 @@ def train(
             saver.save(state, work.about)
         if int(state.step) < training.steps:
             say("compiling the training step")
-        calls = _Calls(on_report if first else None, evaluate)
+        calls = _Calls(on_report, evaluate, trackers) if first else _Calls(None, evaluate, ())
         stopped = _loop(work, state, calls)
         last = saver.newest() or checkpoints
     return Run(folder, last, size, parts, curve.lines, time.monotonic() - began, stopped)
@@ -124,7 +129,8 @@ class _Calls(NamedTuple):
     """Whom the loop tells."""
 
     report: Callable[[Report], None] | None
-    evaluate: Callable[[Path], None] | None
+    evaluate: Callable[[Path], Mapping[str, float]] | None
+    trackers: Sequence[Tracker]
 
 
 def _shapes(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> steps.State:
@@ -193,6 +199,8 @@ def _report(
     lr = float(work.schedule(number))
     report = Report(step=done, steps=training.steps, held_out_loss=mean, lr=lr, held_out=held, **read)
     work.curve.add(report)
+    for tracker in calls.trackers:
+        tracker.add(done, numbers(report))
     if calls.report:
         calls.report(report)
 
@@ -208,7 +216,9 @@ def _try_out(work: _Work, calls: _Calls, step: int, steps: int) -> None:
     if calls.evaluate and _is_tried(work.source.recipe, step):
         tried = work.saver.newest()
         if sharding.is_first() and tried is not None:
-            calls.evaluate(tried)
+            rates = dict(calls.evaluate(tried))
+            for tracker in calls.trackers:
+                tracker.add(step, rates)
         sharding.together(f"tried {step} of {steps}")
 
 
@@ -267,30 +277,3 @@ def _body(robot: Robot) -> dict[str, Any]:
         "units": [joint.unit for joint in robot.joints],
         "affine": [[joint.scale, joint.zero] for joint in robot.joints],
     }
-
-
-def _claim(folder: Path, recipe: Recipe) -> None:
-    """Make `folder` this recipe's, or refuse; keys that change no parameter may differ."""
-    path, text = folder / "recipe.json", json.dumps(to_plain(recipe), indent=2, sort_keys=True)
-    if not path.exists():
-        write_text(path, text)
-        return
-    changed = [
-        key
-        for key in _changed(json.loads(path.read_text()), json.loads(text))
-        if not any(f"{key}.".startswith(f"{pace}.") for pace in PACE_KEYS)
-    ]
-    if changed:
-        raise MorphVlaError(
-            f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
-            "give another folder or remove it (--overwrite)"
-        )
-
-
-def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        names = sorted(set(old) | set(new))
-        return [
-            n for name in names for n in _changed(old.get(name), new.get(name), f"{at}.{name}".strip("."))
-        ]
-    return [] if old == new else [at]

@@ -292,3 +292,16 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
         degenerate=recipe.data.degenerate,
         before=recipe.weights,
     )
+
+
+def statistics_of(
+    recipe: Recipe, say: Callable[[str], None]
+) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
+    """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
+    parts = read_parts(recipe, say)
+    first = {part.asked.robot: part for part in reversed(parts)}
+    names = dict.fromkeys(part.asked.robot for part in parts)
+    return {
+        name: (first[name].robot.names, first[name].asked.actions, robot_stats(recipe, name, parts))
+        for name in names
+    }

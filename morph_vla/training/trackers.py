@@ -9,13 +9,14 @@ import dataclasses
 import json
 import secrets
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from morph_vla.errors import require
 from morph_vla.files.writing import write_text
 from morph_vla.training.progress import Report
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """Something that is told every line of the log."""
 

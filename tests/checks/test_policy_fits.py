@@ -7,7 +7,7 @@ import types
 import pytest
 
 from morph_vla import robots
-from morph_vla.checks.policy import doubts, mismatches
+from morph_vla.evaluation.fit import doubts, mismatches
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import Camera
 

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from morph_vla.checks.policy import mismatches
 from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.fit import mismatches
 from morph_vla.pi05 import tokenizer
 from morph_vla.serving.attention import between_joints, episode_attention, joint_attention
 from morph_vla.serving.policy import CheckpointPolicy
@@ -48,6 +48,14 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it_bit_for_bit(tiny_r
         for asked, answer in zip(few, policy.infer_batch(few), strict=True):
             assert np.array_equal(answer["actions"], every[asked["episode"]])
     assert policy.batch == 10
+
+
+def test_a_batch_of_one_answers_as_ten_do_but_for_rounding(tiny_run):
+    """What a single robot asks for need not be computed ten times; sums of another size round otherwise."""
+    one, ten = (CheckpointPolicy(tiny_run.checkpoint, batch=batch) for batch in (1, 10))
+    seen = [observation(i) for i in range(2)]
+    for answer, other in zip(one.infer_batch(seen), ten.infer_batch(seen), strict=True):
+        np.testing.assert_allclose(answer["actions"], other["actions"], rtol=1e-3, atol=1e-4)
 
 
 def test_noise_comes_from_episode_and_step(policy):

@@ -1,0 +1,139 @@
+"""A policy on a suite: whether it fits, each of its tasks in turn, one record; what is there is read back."""
+
+import dataclasses
+import logging
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla.doctor import require_gl
+from morph_vla.engines import by_name as engines
+from morph_vla.engines.engine import Policy
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import rollout
+from morph_vla.evaluation.fit import Trained, doubts, mismatches
+from morph_vla.evaluation.rollout import Settings
+from morph_vla.evaluation.sampler import Sampler
+from morph_vla.files.plain import as_typed
+from morph_vla.results import comparison, sequential
+from morph_vla.results.record import FILE_NAME, Record, write
+from morph_vla.results.tasks import combine
+from morph_vla.suites.suite import Suite
+
+LOG = logging.getLogger(__name__)
+Progress = Callable[[str, int, int, int], None]  # a task, its episodes done, in all, and its successes
+
+
+def evaluate(
+    policy: Policy,
+    suite: Suite | Sequence[Suite],
+    *,
+    folder: str | Path | None = None,
+    name: str = "",
+    against: Record | None = None,
+    overrides: Sequence[str] = (),
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Record:
+    """The record of a policy on one task or on all of a suite's (`load_suite`).
+
+        record = morph_vla.evaluate(policy, suite, episodes=20, folder="runs/first/eval")
+
+    `settings` are the fields of `Settings`: episodes, parallel, open_loop, videos, engine, ... With `folder`
+    the record, its journal and its videos are written there, an interrupted evaluation goes on where it
+    stopped, and a finished one is read back; several tasks have a record each in the folder of their name,
+    and one of all. `name` is the policy's in the record. With the record `against`, a task stops once it is
+    decided which of the two is better. `overrides` are those that the suite was loaded with, for the record.
+    `progress` is told how each task stands, first of all with 0 episodes done.
+    Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
+    """
+    tasks = [suite] if isinstance(suite, Suite) else list(suite)
+    run = _Run(
+        policy, Settings(**settings), None if folder is None else Path(folder),
+        _about(policy, name), against, overrides, progress,
+    )  # fmt: skip
+    engines.check(run.settings.engine)
+    if engines.split(run.settings.engine)[0] == "mujoco":
+        require_gl()
+    for task in tasks:
+        problems = mismatches(policy, task) if isinstance(policy, Trained) else []
+        if problems:
+            where = run.about["checkpoint"] or run.about["name"]
+            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {'; '.join(problems)}")
+    if len(tasks) == 1:
+        return run.task(tasks[0], run.folder)
+    parts = [run.task(task, run.folder and run.folder / task.task_key) for task in tasks]
+    whole = combine(parts, run.command(tasks[0].name, tasks[0], run.folder))
+    run.keep(whole, run.folder)
+    return whole
+
+
+def check_against(suite: Sequence[Suite], against: Record, name: str) -> None:
+    """Raise MorphVlaError where the record `against`, called `name`, does not measure what the suite does."""
+    parts = [rollout.suite_facts(task, ()) for task in suite]
+    tasks = {key: facts for part in parts for key, facts in part.tasks.items()}
+    this = Record(suite=dataclasses.replace(parts[0], tasks=tasks))
+    comparison.check_comparable({name: against, "this evaluation": this})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """What the tasks of one evaluation share."""
+
+    policy: Policy
+    settings: Settings
+    folder: Path | None
+    about: dict[str, Any]
+    against: Record | None
+    overrides: Sequence[str]
+    progress: Progress | None
+
+    def task(self, task: Suite, folder: Path | None) -> Record:
+        """The record of one task, kept in `folder`."""
+        first, progress = self.settings.first, self.progress
+        facts = rollout.suite_facts(task, ())
+        stop = sequential.stopper(self.against, facts, task.task_key, first) if self.against else None
+        notes = doubts(self.policy, task) if isinstance(self.policy, Trained) else []
+        for note in notes:
+            LOG.warning("%s", note)
+        if progress:
+            progress(task.task_key, 0, self.settings.episodes or task.episodes, 0)
+        record = rollout.evaluate(
+            task, self.policy, self.settings, about=self.about, folder=folder, notes=notes, stop=stop,
+            command=self.command(task.label, task, folder), overrides=self.overrides,
+            progress=progress and (lambda done, total, won: progress(task.task_key, done, total, won)),
+        )  # fmt: skip
+        self.keep(record, folder)
+        return record
+
+    def keep(self, record: Record, folder: Path | None) -> None:
+        """Write a record, unless it is the one that is there."""
+        if folder is not None and record == rollout.finished(folder):
+            LOG.info("already there: %s", folder / FILE_NAME)
+        elif folder is not None:
+            write(record, folder / FILE_NAME)
+
+    def command(self, suite: str, task: Suite, folder: Path | None) -> str:
+        """The command that makes this record; nothing for a policy that no command line can name."""
+        checkpoint = self.about.get("checkpoint")
+        if not checkpoint or folder is None:
+            return ""
+        asked, default = self.settings, Settings()
+        rows = str(asked.episodes or task.episodes)
+        if asked.first:
+            rows = f"{asked.first}:{asked.first + int(rows)}"
+        sampler = Sampler(**self.about.get("sampler") or {})
+        words = [checkpoint, *self.overrides, *sampler.options(), "--suite", suite, "--episodes", rows]
+        if asked.open_loop != default.open_loop:
+            words += ["--open-loop", str(asked.open_loop)]
+        if asked.engine != default.engine:
+            words += ["--engine", asked.engine]
+        return shlex.join(["morph-vla", "eval", *words, "-o", as_typed(folder)])
+
+
+def _about(policy: Policy, name: str) -> dict[str, Any]:
+    """What the record says of the policy: what it says of itself, or its type."""
+    describe = getattr(policy, "describe", None)
+    about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
+    return {**about, "name": name or about["name"]}

@@ -1,0 +1,87 @@
+"""Training a policy that is tried on the way: in the suites that its recipe names."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.evaluate import Progress, evaluate
+from morph_vla.evaluation.rollout import Settings
+from morph_vla.recipes.recipe import Recipe
+from morph_vla.results.record import Record
+from morph_vla.serving import policy as policies
+from morph_vla.suites import suite as suites
+from morph_vla.training import loop
+from morph_vla.training.loop import Run
+from morph_vla.training.trackers import Tracker
+
+LOG = logging.getLogger(__name__)
+OnRecord = Callable[[str, Record], None]
+
+
+def train(
+    recipe: Recipe,
+    folder: str | Path,
+    trackers: Sequence[Tracker] = (),
+    *,
+    folders: Sequence[str | Path] = (),
+    on_record: OnRecord | None = None,
+    progress: Progress | None = None,
+    **callbacks: Any,
+) -> Run:
+    """Train `recipe` into `folder`, or go on with the run there, and try it in the recipe's suites.
+
+    The checkpoint of every `evaluation.every` steps has a record a suite in FOLDER/evaluations, which
+    `on_record` is given, and its success rates go to the trackers; `progress` is that of `evaluate`.
+    `folders` are searched for suites first; `callbacks` are those of `loop.train`. Raises MorphVlaError
+    before the first step for a suite that is not there or of a robot that is not trained on, and as
+    `loop.train`.
+    """
+    check_suites(recipe, folders)
+
+    def tried(checkpoint: Path) -> dict[str, float]:
+        return try_out(recipe, checkpoint, Path(folder) / "evaluations", folders, on_record, progress)
+
+    return loop.train(
+        recipe, folder, trackers, evaluate=tried if recipe.evaluation.suites else None, **callbacks
+    )
+
+
+def check_suites(recipe: Recipe, folders: Sequence[str | Path] = ()) -> None:
+    """Raise MorphVlaError for a suite that is not there, or of a robot that is not trained on."""
+    trained = {source.robot for source in recipe.data.sources}
+    for name in recipe.evaluation.suites:
+        robot = suites.load_tasks(name, (), folders)[0].robot
+        if robot not in trained:
+            raise MorphVlaError(
+                f"evaluation.suites: '{name}' is of robot '{robot}'; "
+                f"this recipe trains {', '.join(sorted(trained))}"
+            )
+
+
+def try_out(
+    recipe: Recipe,
+    checkpoint: Path,
+    folder: Path,
+    folders: Sequence[str | Path] = (),
+    on_record: OnRecord | None = None,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Try a checkpoint in the recipe's suites: a record each in FOLDER/STEP-SUITE, and the rates by suite.
+
+    What is there already is read back, an interrupted evaluation goes on.
+    """
+    episodes, rates = recipe.evaluation.episodes, {}
+    for task in (task for name in recipe.evaluation.suites for task in suites.load_tasks(name, (), folders)):
+        place = folder / f"{checkpoint.name}-{task.label.replace(':', '-')}"
+        policy = policies.load(checkpoint, robot=task.robot)
+        record = evaluate(
+            policy, task, folder=place, name=f"step {checkpoint.name}", episodes=episodes,
+            parallel=min(Settings.parallel, episodes), videos=0, progress=progress,
+        )  # fmt: skip
+        if on_record:
+            on_record(task.label, record)
+        if record.summary.rate is not None:
+            rates[f"success/{task.label}"] = record.summary.rate
+    return rates

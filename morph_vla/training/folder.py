@@ -1,0 +1,63 @@
+"""The folder of a run: whose it is, and what of it a run that begins anew removes."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_text
+from morph_vla.recipes import recipe as recipes
+from morph_vla.recipes.recipe import PACE_KEYS, Recipe
+
+OF_A_RUN = ("recipe.json", "log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations")
+
+
+def claim(folder: Path, recipe: Recipe) -> None:
+    """Make `folder` this recipe's, or refuse; keys that change no parameter may differ.
+
+    A recipe that was written before a key was known has that key's default: it is read as any recipe is, and
+    what it means is compared. Raises MorphVlaError, with the keys that differ, for a run of another recipe.
+    """
+    path, plain = folder / "recipe.json", to_plain(recipe)
+    if not path.exists():
+        write_text(path, json.dumps(plain, indent=2, sort_keys=True))
+        return
+    changed = [
+        key
+        for key in _changed(to_plain(recipes.of_run(folder)), plain)
+        if not any(f"{key}.".startswith(f"{pace}.") for pace in PACE_KEYS)
+    ]
+    if changed:
+        raise MorphVlaError(
+            f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
+            "give another folder or remove it (--overwrite)"
+        )
+
+
+def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = sorted(set(old) | set(new))
+        return [
+            n for name in names for n in _changed(old.get(name), new.get(name), f"{at}.{name}".strip("."))
+        ]
+    return [] if old == new else [at]
+
+
+def remove(folder: Path) -> None:
+    """Remove what a run left in its folder, and nothing else.
+
+    Raises MorphVlaError for a folder that holds other things and no run.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / "recipe.json").exists():
+        raise MorphVlaError(f"{folder} holds no run (recipe.json is missing); nothing is removed")
+    for name in OF_A_RUN:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

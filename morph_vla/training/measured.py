@@ -1,0 +1,76 @@
+"""A dataset's states and actions as they are recorded, beside what its own meta/stats.json says of them."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from morph_vla.data import layout, stats, versions
+from morph_vla.data.stats import Stats
+from morph_vla.training.statistics import different
+
+KEYS = {"state": "observation.state", "action": "action"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """States or actions of a dataset."""
+
+    key: str
+    names: tuple[str, ...]  # of the values, where the dataset names them
+    stats: Stats  # measured, over all its frames
+    own: Stats | None  # by the dataset itself, where it has quantiles of its own
+
+    @property
+    def apart(self) -> list[int]:
+        """The values of which the dataset's own range is another; none where it has other values."""
+        same = self.own is not None and len(self.own.q01) == len(self.stats.q01)
+        return different(self.own, self.stats) if self.own is not None and same else []
+
+    def name(self, value: int) -> str:
+        """What a value is called."""
+        return self.names[value] if self.names else f"value {value}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A dataset's statistics, by `state` and `action`."""
+
+    root: Path
+    version: str
+    episodes: int
+    frames: int
+    fps: float
+    has_own: bool
+    """whether there is a meta/stats.json"""
+    features: dict[str, Feature]
+
+    def plain(self) -> dict[str, Any]:
+        """What `data.statistics` reads back."""
+        return {word: dataclasses.asdict(feature.stats) for word, feature in self.features.items()}
+
+
+def measure(source: str, say: Callable[[str], None] = lambda _: None) -> Measured:
+    """The statistics of a dataset in a folder, or on the Hub (`USER/NAME`); no pixel is decoded.
+
+    Raises MorphVlaError as `versions.located` and `layout.read`.
+    """
+    dataset = layout.read(versions.located(source, say))
+    rows = layout.all_rows(dataset, tuple(KEYS.values()))
+    path = dataset.root / "meta" / "stats.json"
+    features = {
+        word: Feature(key, dataset.names((key,)), stats.measure(rows.values[key]), _own(path, key))
+        for word, key in KEYS.items()
+    }
+    frames = len(rows.episode)
+    return Measured(
+        dataset.root, dataset.version, len(dataset.episodes), frames, dataset.fps, path.is_file(), features
+    )
+
+
+def _own(path: Path, key: str) -> Stats | None:
+    try:
+        return stats.from_plain(json.loads(path.read_text(encoding="utf-8"))[key])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

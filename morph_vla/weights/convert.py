@@ -1,0 +1,52 @@
+"""A checkpoint written in another format, bit by bit."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from morph_vla.errors import ConfigError
+from morph_vla.pi05.config import Pi05Config
+from morph_vla.weights.checkpoint import digest
+from morph_vla.weights.lerobot import save_lerobot
+from morph_vla.weights.load import load
+from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
+from morph_vla.weights.openpi import save_morph_vla, save_openpi
+from morph_vla.weights.recognise import Kind, open_checkpoint
+from morph_vla.weights.report import Report
+
+Format = Literal["openpi", "lerobot", "morph_vla"]
+HORIZON = 50  # actions per chunk, where neither a checkpoint nor a config says it
+
+
+def convert(
+    source: str | Path,
+    target: Path,
+    to: Format,
+    config: Pi05Config | None = None,
+    *,
+    kind: Kind = "averaged",
+    horizon: int = HORIZON,
+    keep_lora: bool = False,
+    keep_plugin: bool = False,
+) -> tuple[str, Report]:
+    """Load strictly, merge low-rank pairs into their weights, write `target`; its SHA-256 and the report.
+
+    `keep_lora` keeps the pairs, at a factor of one (openpi and morph_vla alone); `keep_plugin` writes the
+    plugin's leaves into a file of their own (LeRobot). `horizon` is for LeRobot's config.json, without
+    `config`. Raises ConfigError for pairs that LeRobot cannot have, and as `load`.
+    """
+    params, report = load(source, config, dtype="stored", kind=kind)
+    opened = open_checkpoint(source, kind)
+    lora = lora_of(opened) if config is None else config.lora
+    if lora is not None and keep_lora and to == "lerobot":
+        raise ConfigError("--keep-lora: LeRobot's pi0.5 has no low-rank pairs; leave it out, they are merged")
+    if lora is not None:
+        params = (with_unit_scale if keep_lora else merge_lora)(params, lora)
+    if to == "openpi":
+        save_openpi(target, params)
+    elif to == "morph_vla":
+        save_morph_vla(target, params)
+    else:
+        sizes = config or dataclasses.replace(opened.config(), horizon=horizon)
+        save_lerobot(target, params, sizes, keep_plugin=keep_plugin)
+    return digest(params), report

@@ -1,0 +1,117 @@
+"""A policy on a whole suite: what does not fit is refused, tasks become one record, what is there is kept."""
+
+import json
+import logging
+
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import evaluate as module
+from morph_vla.evaluation import rollout
+from morph_vla.evaluation.evaluate import check_against, evaluate
+from morph_vla.evaluation.sampler import Sampler
+from morph_vla.results.record import Record, policy_from_json
+from morph_vla.results.trial import Trial
+from morph_vla.suites import suite
+
+
+class Described:
+    """A policy that says what it is."""
+
+    def infer(self, observation):
+        raise AssertionError("nothing is rolled out here")
+
+    def describe(self):
+        sampler = {"steps": 10, "noise": 0.0}
+        return {"name": "1500", "checkpoint": "runs/first/1500", "step": 1500, "sampler": sampler}
+
+
+class Trained(Described):
+    """One that was trained on another robot, at another rate."""
+
+    robot_name, cameras, image_size = "so101", {}, 24
+    trained = {"control_rate": 30.0, "joints": [], "actions": "absolute"}
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Episodes are not rolled out: the trials of a task are made up, the same each time."""
+
+    def rolled(task, policy, settings, *, about, folder, command, overrides, progress, **_):
+        trials = tuple(
+            Trial(
+                episode=row, task=task.task_key, success=row > 0, time_s=2.0 if row else None,
+                ended="success" if row else "time", initial={},
+            )
+            for row in range(settings.first, settings.first + (settings.episodes or task.episodes))
+        )  # fmt: skip
+        if progress:
+            progress(len(trials), len(trials), 1)
+        return Record(
+            suite=rollout.suite_facts(task, ()), policy=policy_from_json(about), open_loop=settings.open_loop,
+            overrides=tuple(overrides), trials=trials, wall_s=1.0, command=command, time="2026",
+        )  # fmt: skip
+
+    monkeypatch.setattr(module.rollout, "evaluate", rolled)
+    monkeypatch.setattr(module, "require_gl", lambda: None)
+
+
+def test_a_policy_that_does_not_fit_is_refused_with_both_sides(played):
+    task = suite.load("droid_panda:cube_in_bowl")
+    words = (
+        r"^runs/first/1500 does not fit suite 'droid_panda:cube_in_bowl': robot: the suite has 'panda', the "
+        r"policy drives 'so101'; control rate: the suite runs at 15 Hz, the policy was trained at 30 Hz$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        evaluate(Trained(), task)
+
+
+def test_several_tasks_are_a_record_each_and_one_of_all(played, folder, caplog):
+    tasks = suite.load_tasks("droid_panda", ["episode_seconds=9"])
+    told = []
+
+    def again():
+        return evaluate(
+            Described(), tasks, folder="out", name="mine", overrides=["episode_seconds=9"],
+            progress=lambda *values: told.append(values), episodes=2, first=5, open_loop=4,
+        )  # fmt: skip
+
+    whole = again()
+    assert whole.summary.trials == 2 * len(tasks)
+    assert list(whole.suite.tasks) == [task.task_key for task in tasks]
+    assert whole.command == (
+        "morph-vla eval runs/first/1500 episode_seconds=9 --noise 0 --suite droid_panda --episodes 5:7 "
+        "--open-loop 4 -o out"
+    )
+    for path, record in (("out", whole), *((f"out/{task.task_key}", None) for task in tasks)):
+        kept = json.loads((folder / path / "record.json").read_text())
+        assert kept["policy"]["name"] == "mine"
+        assert record is None or kept == json.loads(json.dumps(record.to_json(folder / "out")))
+    assert told[:2] == [(tasks[0].task_key, 0, 2, 0), (tasks[0].task_key, 2, 2, 1)]
+    with caplog.at_level(logging.INFO, "morph_vla"):
+        assert again() == whole
+    assert [line for line in caplog.messages if line == "already there: out/record.json"]
+
+
+def test_without_a_folder_nothing_is_written(played, folder):
+    record = evaluate(Described(), suite.load("droid_panda:cube_in_bowl"), episodes=3)
+    assert (record.summary.trials, record.command) == (3, "")
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_measured_otherwise_cannot_be_decided_against(played):
+    tasks = suite.load_tasks("droid_panda:cube_in_bowl")
+    before = evaluate(Described(), tasks, episodes=1)
+    check_against(tasks, before, "runs/a")
+    other = suite.load_tasks("droid_panda:cube_in_bowl", ["success.dwell_seconds=0.1"])
+    with pytest.raises(
+        MorphVlaError, match=r"^runs/a and this evaluation: what is measured differs: success\."
+    ):
+        check_against(other, before, "runs/a")
+
+
+def test_a_samplers_options_are_those_that_differ():
+    assert Sampler().options() == []
+    assert Sampler(3, 0.5).options() == ["--noise", "0.5", "--sampler-steps", "3"]
+    with pytest.raises(MorphVlaError, match="the sampler's steps must be at least 1, not 0"):
+        Sampler(steps=0)
