@@ -10,15 +10,26 @@ import pytest
 
 from morph_vla import cli, robots
 from morph_vla.cli import robots_check
-from morph_vla.findings import Feature, Finding, Line, Severity, Source, counts, errors, in_order
+from morph_vla.findings import (
+    SEVERITIES,
+    Feature,
+    Finding,
+    Line,
+    Severity,
+    Source,
+    counts,
+    errors,
+    in_order,
+)
 from morph_vla.robots import examine
 
 HERE = Line("a.urdf", 3)
-SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error")
 
 
 def finding(
-    severity: Severity = "warning", where: Line | Feature | Source = HERE, words=("a", "b", "c")
+    severity: Severity = "warning",
+    where: Line | Feature | Source = HERE,
+    words: tuple[str, str, str] = ("a", "b", "c"),
 ) -> Finding:
     return Finding("odd", severity, where, (), *words)
 
@@ -40,7 +51,7 @@ def test_one_line_wherever_it_is(where, words, line):
 
 
 def test_they_come_by_file_and_line_the_gravest_first_and_each_once():
-    note, warning, error = (finding(severity) for severity in SEVERITIES)
+    error, warning, note = (finding(severity) for severity in SEVERITIES)
     early, other = finding("note", Line("a.urdf", 2)), finding("error", Line("0.yaml", 1))
     again = finding("note", words=("other", "words", "here"))
     assert in_order([note, other, warning, again, error, early]) == (early, error, warning, note, other)

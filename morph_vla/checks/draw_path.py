@@ -51,10 +51,10 @@ def figure(played: Sequence[Played]) -> "Figure":
     FigureCanvasAgg(drawn)
     panels: Any = drawn.subplots(len(played), 2, squeeze=False)
     painted = None
-    for row, one in zip(panels, played, strict=True):
-        bones = skeleton(one.robot)
+    for row, feature in zip(panels, played, strict=True):
+        bones = skeleton(feature.robot)
         for axes, view in zip(row, VIEWS, strict=True):
-            painted = _view(axes, one, bones, view) or painted
+            painted = _view(axes, feature, bones, view) or painted
     if painted is not None:
         bar = drawn.colorbar(painted, ax=panels.ravel().tolist(), shrink=0.6, pad=0.02)
         bar.set_label("time [s]", color=SOFT)
@@ -71,35 +71,37 @@ def skeleton(robot: Robot) -> Float[np.ndarray, "b 2 3"]:
     return np.array(ends, dtype=np.float64).reshape(-1, 2, 3)
 
 
-def _view(axes: "Axes", one: Played, bones: Float[np.ndarray, "b 2 3"], view: tuple[Any, ...]) -> Any:
+def _view(axes: "Axes", played: Played, bones: Float[np.ndarray, "b 2 3"], view: tuple[Any, ...]) -> Any:
     from matplotlib.collections import LineCollection
 
     title, across, up, right, above = view
     flat = [across, up]
     axes.add_collection(LineCollection(list(bones[:, :, flat]), colors=BONE, linewidths=2.4, zorder=1))
     painted = None
-    for trace in one.traces:
+    for trace in played.traces:
         count = len(trace.points)
         kept = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).astype(int))
         points = trace.points[kept][:, flat]
         if count > 1:
             pieces = np.stack([points[:-1], points[1:]], axis=1)
             painted = LineCollection(list(pieces), cmap="viridis", linewidths=2.0, zorder=3)
-            painted.set_array(kept[:-1] / one.fps)
-            painted.set_clim(0, max((count - 1) / one.fps, 1e-9))
+            painted.set_array(kept[:-1] / played.fps)
+            painted.set_clim(0, max((count - 1) / played.fps, 1e-9))
             axes.add_collection(painted)
         axes.plot(*points[0], "o", ms=9, mfc="none", mec=INK, mew=1.6, zorder=4)
         axes.plot(*points[-1], "s", ms=7, color=INK, zorder=4)
         axes.annotate(
             trace.link, points[-1], xytext=(6, 6), textcoords="offset points", fontsize=8, color=SOFT
         )
-    seen = np.concatenate([bones.reshape(-1, 3), *(trace.points for trace in one.traces)])[:, flat]
+    seen = np.concatenate([bones.reshape(-1, 3), *(trace.points for trace in played.traces)])[:, flat]
     low, high = seen.min(axis=0), seen.max(axis=0)
     middle, half = (low + high) / 2, 0.56 * float(max((high - low).max(), 0.02))
     axes.set_xlim(middle[0] - half, middle[0] + half)
     axes.set_ylim(middle[1] - half, middle[1] + half)
     axes.set_aspect("equal")
-    axes.set_title(f"{one.feature}, {title}   (ring: start, square: end)", fontsize=10, color=INK, loc="left")
+    axes.set_title(
+        f"{played.feature}, {title}   (ring: start, square: end)", fontsize=10, color=INK, loc="left"
+    )
     axes.set_xlabel(right, color=SOFT)
     axes.set_ylabel(above, color=SOFT)
     axes.grid(color=FAINT, linewidth=0.8)

@@ -81,12 +81,12 @@ def nearest_places(robot: Robot, names: Sequence[str]) -> tuple[int | None, ...]
 
     The side file's `names` go first: what they spell out is not guessed at.
     """
-    own, there = _spellings(robot.names, names), _spellings(names, robot.names)
+    of_joints, of_values = _spellings(robot.names, names), _spellings(names, robot.names)
     side = robot.side.names if len(robot.side.names) == len(robot.joints) else ()
     scored = []
     for joint, item in enumerate(robot.joints):
         for place, other in enumerate(names):
-            score = max(map(likeness, own[joint], there[place]))
+            score = max(map(likeness, of_joints[joint], of_values[place]))
             if side:
                 score = max(
                     2.0 if side[joint] == other else likeness(words(side[joint]), words(other)), score
@@ -117,24 +117,24 @@ def _spellings(names: Sequence[str], others: Sequence[str]) -> list[tuple[tuple[
 
     A side that all carry is left out only where the others know no sides: a left arm is no right one.
     """
-    found = [words(name) for name in names]
-    common = set.intersection(*map(set, found)) if len(found) > 1 else set()
+    spelled = [words(name) for name in names]
+    common = set.intersection(*map(set, spelled)) if len(spelled) > 1 else set()
     if any(_marks(words(name))[1] for name in others):
         common -= {"left", "right"}
-    return [(item, tuple(word for word in item if word not in common) or item) for item in found]
+    return [(item, tuple(word for word in item if word not in common) or item) for item in spelled]
 
 
 def words(name: str) -> tuple[str, ...]:
     """The words of a name that say something, in lower case: `kLeftElbow.pos` is left, elbow."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Za-z])(?=\d)|(?<=\d)(?=[A-Za-z])", " ", name)
-    found = [word.casefold() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
-    found = [(word.lstrip("0") or "0") if word.isdecimal() else _SIDES.get(word, word) for word in found]
-    return tuple(word for word in found if word not in _EMPTY) or tuple(found)
+    parts = [word.casefold() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
+    parts = [(word.lstrip("0") or "0") if word.isdecimal() else _SIDES.get(word, word) for word in parts]
+    return tuple(word for word in parts if word not in _EMPTY) or tuple(parts)
 
 
-def _marks(found: Sequence[str]) -> tuple[list[str], set[str]]:
+def _marks(name_words: Sequence[str]) -> tuple[list[str], set[str]]:
     """What tells joints of one kind apart: their numbers and their side."""
-    return [word for word in found if word.isdecimal()], {"left", "right"} & set(found)
+    return [word for word in name_words if word.isdecimal()], {"left", "right"} & set(name_words)
 
 
 def _as_gripper(joint: str, other: str) -> float:

@@ -79,11 +79,11 @@ def polarity(action: Played, state: Played) -> Iterator[Finding]:
     for j, joint in enumerate(action.robot.joints):
         if not joint.is_gripper:
             continue
-        told, real = openness(joint, action.native[both, j]), openness(joint, state.native[both, j])
-        held = _both_still(told, real) & (np.abs(real - told) > APART)
+        sent, real = openness(joint, action.native[both, j]), openness(joint, state.native[both, j])
+        held = _both_still(sent, real) & (np.abs(real - sent) > APART)
         if held.sum() < FRAMES:
             continue
-        opened = float((real > told)[held].mean())
+        opened = float((real > sent)[held].mean())
         about = f"'{joint.name}' stands still and off its target in {int(held.sum())} frames,"
         if opened < 0.2:
             found = f"{about} more closed than it is told in {1 - opened:.0%} of them"
@@ -98,9 +98,9 @@ def polarity(action: Played, state: Played) -> Iterator[Finding]:
             yield Finding("gripper-right", "note", Feature(), (joint.name,), found, expected, consequence)
 
 
-def _both_still(told: Float[np.ndarray, "n"], real: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
+def _both_still(sent: Float[np.ndarray, "n"], real: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
     """Frames in which neither has moved by more than 2% of the gripper's way since 3 frames before."""
-    still = np.zeros(len(told), dtype=bool)
-    if len(told) > 3:
-        still[3:] = (np.abs(told[3:] - told[:-3]) < STILL) & (np.abs(real[3:] - real[:-3]) < STILL)
+    still = np.zeros(len(sent), dtype=bool)
+    if len(sent) > 3:
+        still[3:] = (np.abs(sent[3:] - sent[:-3]) < STILL) & (np.abs(real[3:] - real[:-3]) < STILL)
     return still

@@ -63,10 +63,10 @@ def _memory(recipe: Any) -> dict[str, Any]:
     from morph_vla.training import memory
 
     mesh = (recipe.training.mesh.data or 1, recipe.training.mesh.fsdp)  # 0: as many as there are
-    found = memory.estimate(recipe, *mesh)
+    needed = memory.estimate(recipe, *mesh)
     return {
-        **dataclasses.asdict(found),
-        "total": found.total,
+        **dataclasses.asdict(needed),
+        "total": needed.total,
         "words": memory.words(recipe, *mesh).split("\n"),
         "levers": [dataclasses.asdict(lever) for lever in memory.levers(recipe, *mesh)],
     }
@@ -96,19 +96,19 @@ def _size(tree: Any) -> int:
     return sum(int(leaf.size) for leaf in jax.tree.leaves(tree))
 
 
-def show(found: dict[str, Any]) -> None:
+def show(counted: dict[str, Any]) -> None:
     """Print the counts as comments, so that what is printed stays a recipe."""
-    about, tokens = found["counted_for"], found["tokens"]
-    rows = [(row["part"], f"{row['parameters']:,}", f"{row['trainable']:,}") for row in found["parts"]]
-    total = [f"{sum(row[key] for row in found['parts']):,}" for key in ("parameters", "trainable")]
+    about, tokens = counted["counted_for"], counted["tokens"]
+    rows = [(row["part"], f"{row['parameters']:,}", f"{row['trainable']:,}") for row in counted["parts"]]
+    total = [f"{sum(row[key] for row in counted['parts']):,}" for key in ("parameters", "trainable")]
     print("\n# Counted, nothing allocated:\n#")
     header = ("parameters", "all", f"trained ({about['kind']})")
     print_table(header, [*rows, ("together", *total)], before="#   ", right=(1, 2))
-    for pairs in found["pairs"]:
+    for pairs in counted["pairs"]:
         print(f"#   {pairs}")
-    for kind, split in found["kinds"].items():
+    for kind, split in counted["kinds"].items():
         print(f"#   kind: {kind}: {split['trainable']:,} trainable, {split['frozen']:,} frozen")
-    for line in found["memory"]["words"]:
+    for line in counted["memory"]["words"]:
         print(f"#   {line}")
     print("#   tokens: " + ", ".join(f"{count} {name}" for name, count in tokens.items()) + "\n#")
     lines = [
@@ -122,7 +122,7 @@ def show(found: dict[str, Any]) -> None:
                 for cell in (f"{row[f'{key}_flop'] / TERA:.4g}", f"{100 * row[f'{key}_over_host']:+.2f}%")
             ),
         )
-        for row in found["variants"]
+        for row in counted["variants"]
     ]
     header = ("variant at this size", "new parameters", "tokens", "TFLOP/step", "", "TFLOP/call", "")
     print_table(header, lines, before="#   ", right=range(1, 7))

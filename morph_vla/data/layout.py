@@ -47,7 +47,7 @@ class Entry:
 
 def keys_of(features: Mapping[str, Any], *kinds: str) -> list[str]:
     """The features whose dtype is one of `kinds`."""
-    return [key for key, one in features.items() if isinstance(one, dict) and one.get("dtype") in kinds]
+    return [key for key, value in features.items() if isinstance(value, dict) and value.get("dtype") in kinds]
 
 
 def camera_of(key: str, features: Mapping[str, Any]) -> str:

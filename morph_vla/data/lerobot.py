@@ -73,22 +73,23 @@ def read(
         action: Those that hold the action.
         episodes: Read these alone; none means all. They are numbered anew from 0.
         share: Of them, about so many, chosen by a stable hash of their numbers.
-        say: Told the version found and what is done about it.
+        say: Told the dataset's version and what is done about it.
 
     Raises MorphVlaError when there is no dataset, it lacks a feature (the nearest is named) or an episode,
     its share is no episode,
     or holds values that are not finite (episode, frame and value are named).
     """
-    found = layouts.read(versions.located(name, say))
+    dataset = layouts.read(versions.located(name, say))
     if say:
-        say(f"{found.root}: LeRobot {found.version}, {len(found.episodes)} episodes at {found.fps:g} Hz")
+        size = f"{len(dataset.episodes)} episodes at {dataset.fps:g} Hz"
+        say(f"{dataset.root}: LeRobot {dataset.version}, {size}")
     for index in episodes:
-        found.entry(index)
-    episodes = chosen(found, episodes, share)
-    ready = versions.ready(found, say, episodes)
+        dataset.entry(index)
+    episodes = chosen(dataset, episodes, share)
+    ready = versions.ready(dataset, say, episodes)
     keys = tuple(dict.fromkeys((*state, *action)))
     rows, entries = layouts.all_rows(ready, keys, np.float32), ready.episodes
-    if episodes and ready is found:
+    if episodes and ready is dataset:
         rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
         wanted = frozenset(episodes)
         entries = tuple(entry for entry in entries if entry.index in wanted)
@@ -97,13 +98,13 @@ def read(
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
     by_index = {entry.index: entry for entry in entries}
     if len(set(rows.episode[starts].tolist())) != len(starts) or not set(rows.episode[starts]) <= {*by_index}:
-        raise MorphVlaError(f"{found.root}: the rows of its episodes do not follow meta/episodes")
+        raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
     tasks, task_of = _tasks(ready, rows)
     return Recordings(
         root=ready.root,
-        version=found.version,
-        fps=found.fps,
-        robot_type=found.robot_type,
+        version=dataset.version,
+        fps=dataset.fps,
+        robot_type=dataset.robot_type,
         state=np.concatenate([rows.values[key] for key in state], axis=1),
         action=np.concatenate([rows.values[key] for key in action], axis=1),
         starts=starts,
@@ -118,43 +119,43 @@ def read(
     )
 
 
-def chosen(found: Layout, episodes: Sequence[int], share: float | int) -> Sequence[int]:
+def chosen(dataset: Layout, episodes: Sequence[int], share: float | int) -> Sequence[int]:
     """The numbers of the episodes that are read; none means all. Raises MorphVlaError for a share of none."""
     if share == 1:
         return episodes
-    given = episodes or [entry.index for entry in found.episodes]
+    given = episodes or [entry.index for entry in dataset.episodes]
     kept = mixture.shared(given, share)
     if given and not kept:
         raise MorphVlaError(
-            f"{found.root}: a share of {share:g} of {len(given)} episodes is none; raise `share` or name "
+            f"{dataset.root}: a share of {share:g} of {len(given)} episodes is none; raise `share` or name "
             "`episodes`"
         )
     return kept
 
 
-def _tasks(found: Layout, rows: Rows) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+def _tasks(dataset: Layout, rows: Rows) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
     """The tasks in the order of their numbers, and the place of every row's among them."""
     if rows.task is None:
-        raise MorphVlaError(f"{found.root}: no column 'task_index'; every frame needs its task")
-    numbers = np.array(sorted(found.tasks), np.int64)
+        raise MorphVlaError(f"{dataset.root}: no column 'task_index'; every frame needs its task")
+    numbers = np.array(sorted(dataset.tasks), np.int64)
     unknown = np.flatnonzero(~np.isin(rows.task, numbers))
     if len(unknown):
         row = unknown[0]
         raise MorphVlaError(
-            f"{found.root}: episode {rows.episode[row]}, frame {rows.frame[row]} has task {rows.task[row]}, "
-            f"which the dataset's {len(numbers)} tasks do not have"
+            f"{dataset.root}: episode {rows.episode[row]}, frame {rows.frame[row]} has task "
+            f"{rows.task[row]}, which the dataset's {len(numbers)} tasks do not have"
         )
-    return tuple(found.tasks[int(number)] for number in numbers), np.searchsorted(numbers, rows.task)
+    return tuple(dataset.tasks[int(number)] for number in numbers), np.searchsorted(numbers, rows.task)
 
 
-def _check_finite(found: Layout, name: str, value: np.ndarray, rows: Rows) -> None:
+def _check_finite(dataset: Layout, name: str, value: np.ndarray, rows: Rows) -> None:
     bad = np.argwhere(~np.isfinite(value))
     if len(bad):
         row, column = bad[0]
-        names = found.names((name,))
+        names = dataset.names((name,))
         called = f" ('{names[column]}')" if names else ""
         raise MorphVlaError(
-            f"{found.root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
+            f"{dataset.root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
             f"{rows.episode[row]}, frame {rows.frame[row]}, value {column}{called}"
         )
 

@@ -51,9 +51,9 @@ def _from_hub(name: str, say: Say, fetch: bool) -> Path:
     """A dataset of the Hub: LeRobot's folder for it, or what the Hub's client has or gets."""
     constants, hub = require("lerobot.utils.constants", "lerobot"), require("huggingface_hub", "lerobot")
     errors: Any = require("huggingface_hub.errors", "lerobot")
-    own = constants.HF_LEROBOT_HOME / name
-    if (own / "meta" / "info.json").is_file():
-        return own
+    folder = constants.HF_LEROBOT_HOME / name
+    if (folder / "meta" / "info.json").is_file():
+        return folder
     if fetch:
         say(f"fetching dataset {name} from the Hub")
     try:
@@ -83,33 +83,33 @@ def _from_hub(name: str, say: Say, fetch: bool) -> Path:
 # ------------------------------------------------------------------------------------------ the converted
 
 
-def ready(found: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -> Layout:
+def ready(dataset: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -> Layout:
     """The layout of a v3.0 dataset with the same frames; of a v2.x one, a converted copy in the cache.
 
     `episodes` are those wanted, numbered anew from 0 in a copy; none means all. Raises MorphVlaError for a
     dataset that cannot be converted.
     """
-    if found.version.startswith("v3"):
-        return found
+    if dataset.version.startswith("v3"):
+        return dataset
     say = say or (lambda _: None)
     wanted = frozenset(episodes)
-    chosen = tuple(entry for entry in found.episodes if not wanted or entry.index in wanted)
-    final = cache_folder() / "datasets" / f"{found.root.resolve().name}-{content_key(found, chosen)}"
+    chosen = tuple(entry for entry in dataset.episodes if not wanted or entry.index in wanted)
+    final = cache_folder() / "datasets" / f"{dataset.root.resolve().name}-{content_key(dataset, chosen)}"
     if not final.is_dir():
         final.parent.mkdir(parents=True, exist_ok=True)
         with locked(final.with_name(f".{final.name}.lock")):
             if not final.is_dir():
-                say(f"converting {found.root} from LeRobot {found.version} to v3.0 into {final}")
-                _convert(found, chosen, final, say)
+                say(f"converting {dataset.root} from LeRobot {dataset.version} to v3.0 into {final}")
+                _convert(dataset, chosen, final, say)
     else:
-        say(f"{found.root}: LeRobot {found.version}, converted before into {final}")
+        say(f"{dataset.root}: LeRobot {dataset.version}, converted before into {final}")
     return layouts.read(final)
 
 
-def content_key(found: Layout, chosen: Sequence[Entry]) -> str:
+def content_key(dataset: Layout, chosen: Sequence[Entry]) -> str:
     """A name for what would be converted: meta files and values whole, of videos their size and both ends."""
     digest = hashlib.sha256(f"morph_vla 1 {[entry.index for entry in chosen]}".encode())
-    meta = [path for path in sorted((found.root / "meta").rglob("*")) if path.is_file()]
+    meta = [path for path in sorted((dataset.root / "meta").rglob("*")) if path.is_file()]
     for path in (*meta, *(entry.data for entry in chosen)):
         digest.update(f"{path.name}\n".encode())
         if path.is_file():
@@ -126,70 +126,70 @@ def content_key(found: Layout, chosen: Sequence[Entry]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _convert(found: Layout, chosen: Sequence[Entry], final: Path, say: Say) -> None:
+def _convert(dataset: Layout, chosen: Sequence[Entry], final: Path, say: Say) -> None:
     """Links beside the final place, LeRobot's converter on them, and a rename when it is done."""
     unfinished = final.with_name(f".{final.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     stage = unfinished / "dataset"
     try:
-        cameras = _complete(found, chosen, say)
-        _write_meta(found, chosen, cameras, stage, say)
-        _link(found, chosen, cameras, stage)
+        cameras = _complete(dataset, chosen, say)
+        _write_meta(dataset, chosen, cameras, stage, say)
+        _link(dataset, chosen, cameras, stage)
         with _quiet():
             converter = require("lerobot.scripts.convert_dataset_v21_to_v30", "lerobot")
             converter.convert_dataset(f"local/{final.name}", root=stage, push_to_hub=False)
-        columns = [found.pictures[camera] for camera in cameras if camera in found.pictures]
+        columns = [dataset.pictures[camera] for camera in cameras if camera in dataset.pictures]
         for path in sorted((stage / "data").rglob("*.parquet")) if columns else ():
-            pictures.regroup(path, columns, found.root)
-        if found.fps != int(found.fps):  # the converter cuts a rate to a whole number
+            pictures.regroup(path, columns, dataset.root)
+        if dataset.fps != int(dataset.fps):  # the converter cuts a rate to a whole number
             path = stage / "meta" / "info.json"
-            path.write_text(json.dumps({**json.loads(path.read_text()), "fps": found.fps}, indent=2))
+            path.write_text(json.dumps({**json.loads(path.read_text()), "fps": dataset.fps}, indent=2))
         stage.rename(final)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = next(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
         )
         raise MorphVlaError(
-            f"{found.root}: LeRobot's converter from {found.version} to v3.0 fails: {reason}; "
+            f"{dataset.root}: LeRobot's converter from {dataset.version} to v3.0 fails: {reason}; "
             "`morph-vla recipes check` says what is wrong with a dataset"
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _complete(found: Layout, chosen: Sequence[Entry], say: Say) -> tuple[str, ...]:
+def _complete(dataset: Layout, chosen: Sequence[Entry], say: Say) -> tuple[str, ...]:
     """The cameras that have a video of every episode (or keep their images in the table)."""
     kept = []
-    for camera in found.cameras:
+    for camera in dataset.cameras:
         videos = [entry.videos[camera].path for entry in chosen if camera in entry.videos]
         missing = sum(not path.is_file() or path.stat().st_size == 0 for path in videos)
         if missing:
             lack = f"{missing} of {len(videos)} videos are missing"
-            say(f"{found.root}: camera '{camera}' is left out of the copy, for {lack}")
+            say(f"{dataset.root}: camera '{camera}' is left out of the copy, for {lack}")
         else:
             kept.append(camera)
     return tuple(kept)
 
 
 def _write_meta(
-    found: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path, say: Say
+    dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path, say: Say
 ) -> None:
     """The meta files of a v2.1 dataset with these episodes and cameras."""
     meta = stage / "meta"
     meta.mkdir(parents=True)
-    left_out = {found.key_of(camera) for camera in found.cameras if camera not in cameras}
-    features = {name: value for name, value in found.features.items() if name not in left_out}
+    left_out = {dataset.key_of(camera) for camera in dataset.cameras if camera not in cameras}
+    features = {name: value for name, value in dataset.features.items() if name not in left_out}
     for name in NUMBERS:
         features.setdefault(name, {"dtype": "int64", "shape": [1], "names": None})
     lengths = [_length(entry) for entry in chosen]
-    filmed = [camera for camera in cameras if camera not in found.pictures]
+    filmed = [camera for camera in cameras if camera not in dataset.pictures]
     info = {
-        **found.info,
+        **dataset.info,
         "codebase_version": "v2.1",
         "features": features,
         "total_episodes": len(chosen),
         "total_frames": sum(lengths),
-        "total_tasks": len(found.tasks),
+        "total_tasks": len(dataset.tasks),
         "total_videos": len(chosen) * len(filmed),
         "total_chunks": 1,
         "chunks_size": max(1000, len(chosen)),
@@ -198,20 +198,20 @@ def _write_meta(
         "data_path": "data/chunk-000/episode_{episode_index:06d}.parquet",
     }
     (meta / "info.json").write_text(json.dumps(info), encoding="utf-8")
-    tasks = [{"task_index": index, "task": task} for index, task in sorted(found.tasks.items())]
+    tasks = [{"task_index": index, "task": task} for index, task in sorted(dataset.tasks.items())]
     episodes = [
         {"episode_index": number, "tasks": list(entry.tasks), "length": length}
         for number, (entry, length) in enumerate(zip(chosen, lengths, strict=True))
     ]
-    kept = layouts.lines_of(found.root / "meta" / "episodes_stats.jsonl") or []
+    kept = layouts.lines_of(dataset.root / "meta" / "episodes_stats.jsonl") or []
     by_index = {line.get("episode_index"): line.get("stats") for line in kept}
-    own = [by_index.get(entry.index) for entry in chosen]
-    if all(isinstance(one, dict) for one in own):
-        stats = [{name: value for name, value in (one or {}).items() if name not in left_out} for one in own]
+    recorded = [by_index.get(entry.index) for entry in chosen]
+    if all(isinstance(each, dict) for each in recorded):
+        stats = [{name: v for name, v in (each or {}).items() if name not in left_out} for each in recorded]
     else:
-        say(f"{found.root}: no statistics per episode (v2.1 has them); they are computed from the values")
+        say(f"{dataset.root}: no statistics per episode (v2.1 has them); they are computed from the values")
         stats = [_episode_stats(features, entry) for entry in chosen]
-    numbered = [{"episode_index": number, "stats": one} for number, one in enumerate(stats)]
+    numbered = [{"episode_index": number, "stats": each} for number, each in enumerate(stats)]
     for name, lines in (("tasks", tasks), ("episodes", episodes), ("episodes_stats", numbered)):
         text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
         (meta / f"{name}.jsonl").write_text(text, encoding="utf-8")
@@ -239,20 +239,23 @@ def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
         if "bool" not in str(features[name].get("dtype")):
             value = matrix(entry.data, table, name)
             numbers[name] = value[:, 0] if value.shape[1] == 1 else value
-    found = computing.compute_episode_stats(numbers, features)
-    return {name: {key: np.asarray(v).tolist() for key, v in one.items()} for name, one in found.items()}
+    statistics = computing.compute_episode_stats(numbers, features)
+    return {
+        name: {key: np.asarray(v).tolist() for key, v in values.items()}
+        for name, values in statistics.items()
+    }
 
 
-def _link(found: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path) -> None:
+def _link(dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path) -> None:
     """Data and videos as links, numbered from 0; a table is written anew only where it must change."""
-    features = {name for name, value in found.features.items() if value.get("dtype") != "video"}
+    features = {name for name, value in dataset.features.items() if value.get("dtype") != "video"}
     offset, columns = 0, features | {*NUMBERS}
     for number, entry in enumerate(chosen):
         place = stage / "data" / "chunk-000" / f"episode_{number:06d}.parquet"
         offset += _place_table(entry, number, offset, place, columns)
         for camera in cameras:
             if camera in entry.videos:
-                place = stage / "videos" / "chunk-000" / found.key_of(camera) / f"episode_{number:06d}.mp4"
+                place = stage / "videos" / "chunk-000" / dataset.key_of(camera) / f"episode_{number:06d}.mp4"
                 _place(entry.videos[camera].path, place)
 
 

@@ -33,27 +33,27 @@ class Trained(Protocol):
 
 def mismatches(policy: Trained, suite: Any) -> list[str]:
     """What a suite gives and the policy was not trained with, one sentence each; empty when they fit."""
-    found: list[str] = []
+    problems: list[str] = []
     if suite.robot != policy.robot_name:
-        found.append(f"robot: the suite has '{suite.robot}', the policy drives '{policy.robot_name}'")
+        problems.append(f"robot: the suite has '{suite.robot}', the policy drives '{policy.robot_name}'")
     else:
         robot = robots.load(suite.robot)
-        found += [*_joints(policy.trained, robot), *_statistics(policy.trained, robot)]
+        problems += [*_joints(policy.trained, robot), *_statistics(policy.trained, robot)]
     if suite.control_rate != policy.trained["control_rate"]:
-        found.append(
+        problems.append(
             f"control rate: the suite runs at {suite.control_rate:g} Hz, "
             f"the policy was trained at {policy.trained['control_rate']:g} Hz"
         )
-    return [*found, *_actions(policy.trained), *_cameras(policy, suite)]
+    return [*problems, *_actions(policy.trained), *_cameras(policy, suite)]
 
 
 def doubts(policy: Trained, suite: Any) -> list[str]:
     """What the policy can act on, but has not seen in training: one sentence each."""
-    found = [*_text(policy.trained, suite.task), *_unsized(policy, suite)]
+    problems = [*_text(policy.trained, suite.task), *_unsized(policy, suite)]
     if suite.robot == policy.robot_name:
         robot = robots.load(suite.robot)
-        found += [*_start(policy.trained, robot), *_file(policy.trained, robot)]
-    return found
+        problems += [*_start(policy.trained, robot), *_file(policy.trained, robot)]
+    return problems
 
 
 def _joints(trained: dict[str, Any], robot: Robot) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _text(trained: dict[str, Any], text: str) -> Iterator[str]:
     known = trained.get("tasks") or []
     if known and text not in known:
         near = nearest(text, known)
-        shown = ", ".join(f"'{one}'" for one in known[:3]) + (", ..." if len(known) > 3 else "")
+        shown = ", ".join(f"'{task}'" for task in known[:3]) + (", ..." if len(known) > 3 else "")
         yield f"text: the suite says '{text}', the policy was trained with {shown}{near}"
 
 
@@ -163,11 +163,11 @@ def _start(trained: dict[str, Any], robot: Robot) -> Iterator[str]:
     start = robot.to_dataset(np.asarray(robot.rest, np.float64))
     away = np.abs((start - low) / (high - low + 1e-6) * 2 - 1)
     if (away > BEYOND).any():
-        said = [
+        outside = [
             f"{robot.names[j]} {start[j]:.4g} (trained on {low[j]:.4g} to {high[j]:.4g})"
             for j in np.flatnonzero(away > BEYOND)
         ]
-        yield f"normalisation: episodes begin outside of what the policy was trained on: {', '.join(said)}"
+        yield f"normalisation: episodes begin outside of what the policy was trained on: {', '.join(outside)}"
 
 
 def _file(trained: dict[str, Any], robot: Robot) -> Iterator[str]:

@@ -21,12 +21,12 @@ def match(names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
     """
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
-        if not found:
+        matching = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
+        if not matching:
             raise MorphVlaError(
                 f"no joint '{pattern}' to choose{nearest(pattern, names)} ({', '.join(names)})"
             )
-        chosen.update(dict.fromkeys(found))
+        chosen.update(dict.fromkeys(matching))
     return tuple(chosen)
 
 

@@ -78,13 +78,13 @@ def descriptors(
     """
     defaults = ContactDefaults() if defaults is None else defaults
     joints = {joint.name: joint for joint in urdf.joints}
-    own = {link.name: link.contact for link in urdf.links if link.contact is not None}
-    robot = next(iter(own.values()), None)
+    contacts = {link.name: link.contact for link in urdf.links if link.contact is not None}
+    robot = next(iter(contacts.values()), None)
     findings: list[Finding] = []
     rows = []
     for name in chosen:
         joint = joints[name]
-        contact = own.get(joint.child, robot)
+        contact = contacts.get(joint.child, robot)
         rows.append([*_kinematic(joint), *_contact(contact, defaults, urdf.file, findings)])
     return np.array(rows, dtype=np.float32).reshape(len(chosen), len(NAMES)), in_order(findings)
 

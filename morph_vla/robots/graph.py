@@ -75,9 +75,9 @@ def distances(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j j"]:
     """
     pairs = ends(urdf, chosen)
     apart = _apart(pairs.tolist())
-    one, other = pairs.T
-    nearest_ends = np.minimum(apart[one], apart[other])  # from either body of a joint to every body
-    steps = np.minimum(nearest_ends[:, one], nearest_ends[:, other]) + 1
+    parents, children = pairs.T
+    nearest_ends = np.minimum(apart[parents], apart[children])  # from either body of a joint to every body
+    steps = np.minimum(nearest_ends[:, parents], nearest_ends[:, children]) + 1
     np.fill_diagonal(steps, 0)
     return np.minimum(steps, UNREACHABLE).astype(np.int64)
 

@@ -38,13 +38,13 @@ def _joints(robot: Robot) -> Iterator[str]:
 
 def _grippers(robot: Robot) -> Iterator[str]:
     """A line for each joint that may be a gripper, its upper limit taken as its open end."""
-    found = [joint for joint in robot.joints if GRIPPER.search(joint.name)]
-    found = found or [joint for joint in robot.joints[-1:] if joint.type == "prismatic"]
-    if not 0 < len(found) <= 4:  # the fingers of a hand are joints like others
+    grippers = [joint for joint in robot.joints if GRIPPER.search(joint.name)]
+    grippers = grippers or [joint for joint in robot.joints[-1:] if joint.type == "prismatic"]
+    if not 0 < len(grippers) <= 4:  # the fingers of a hand are joints like others
         yield "# gripper: {joint: NAME, open: 0.04, closed: 0.0, dataset_open: 0, dataset_closed: 1}"
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
-    for joint in found:
+    for joint in grippers:
         yield f"#   - {{joint: {_word(joint.name)}, {_ends(joint)}, dataset_open: 0, dataset_closed: 1}}"
 
 
