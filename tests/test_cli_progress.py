@@ -40,16 +40,16 @@ def test_what_an_earlier_run_did_is_not_taken_for_pace(clock, capsys):
 
 
 def test_within_a_stage_a_bar_is_set_in_and_remarks_are_left_out(clock, capsys):
-    progress.listen()
-    progress.listen()  # a second time prints nothing twice
     logger = logging.getLogger("morph_vla.evaluation")
-    with progress.passing():
-        logger.info("already there: %s", "it")
-        logger.warning("the text is another")
-        with progress.Bar("training", 10, "step") as bar:
-            bar.at(10)
-    logger.info("already there: %s", "that")
-    logger.debug("nobody asked")
+    with progress.listening():
+        with progress.passing():
+            logger.info("already there: %s", "it")
+            logger.warning("the text is another")
+            with progress.Bar("training", 10, "step") as bar:
+                bar.at(10)
+        logger.info("already there: %s", "that")
+        logger.debug("nobody asked")
+    logger.info("nobody listens")
     lines = ["warning: the text is another", "     training 100%: 10 of 10 steps, 0 s", "already there: that"]
     assert capsys.readouterr().err.splitlines() == lines
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from morph_vla._version import __version__
 from morph_vla.cli.common import Parser
-from morph_vla.cli.progress import listen
+from morph_vla.cli.progress import listening
 from morph_vla.errors import MorphVlaError, nearest
 
 # name -> (what it does, the module that does it); the order is that of the main job, and of `--help`
@@ -48,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sentence, 130 an interruption.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    listen()
     try:
-        status = _run(words)
+        with listening():
+            status = _run(words)
         sys.stdout.flush()
         return status
     except MorphVlaError as error:

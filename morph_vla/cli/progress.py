@@ -38,12 +38,20 @@ class Lines(logging.Handler):
             print(record.getMessage(), file=sys.stderr)
 
 
-def listen() -> None:
-    """Print what the library logs from now on."""
-    logger = logging.getLogger("morph_vla")
-    if not any(isinstance(handler, Lines) for handler in logger.handlers):
-        logger.addHandler(Lines())
-        logger.setLevel(logging.INFO)
+@contextlib.contextmanager
+def listening() -> Iterator[None]:
+    """Within this block print what the library logs, once, whatever handlers other libraries have set up."""
+    logger, handler = logging.getLogger("morph_vla"), Lines()
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def now(words: str) -> None:
