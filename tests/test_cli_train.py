@@ -100,7 +100,7 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
     )
     asked = config.Evaluation(("droid_panda:cube_in_bowl",), every=3, episodes=2)
     recipe = dataclasses.replace(tiny_recipe, evaluation=asked)
-    tried: list[tuple[str, str]] = []
+    tried: list[tuple[str, str | None]] = []
     for _ in range(2):  # the second finds the records there
         trials.train(
             recipe, tmp_path, on_record=lambda suite, record: tried.append((suite, record.policy.name))
