@@ -359,7 +359,7 @@ def test_compare_refuses_another_criterion_and_names_other_conditions(run, folde
     status, out, _ = run("compare a c")
     assert (status, out.splitlines()[-1]) == (
         0,
-        "  conditions differ (A and B): variation.light: 0.0 and 0.5; cameras.exterior.fovy: 48.0 and 64.0; "
+        "  conditions differ (A and B): variation.light: 0.0 and 0.5; cameras.exterior.fovy: 38.0 and 64.0; "
         "cameras.exterior.width: 96 and 64; cameras.exterior.height: 96 and 64; sampler.noise: 1.0 and 0.0; "
         "and 1 more",
     )
@@ -380,7 +380,7 @@ def test_eval_against_another_criterion_is_refused_before_anything_runs(run, fol
 def test_compare_says_once_what_old_records_do_not_say(run, folder):
     whole_evaluation(folder, "a", 3, 5)
     for name in "bc":
-        suite = {"name": "droid_panda", "version": 1, "seed": 20264, "robot": "panda"}
+        suite = {"name": "droid_panda", "version": 2, "seed": 20264, "robot": "panda"}
         (folder / name).write_text(json.dumps({**an_evaluation(4, 5), "suite": suite}))
     status, out, _ = run("compare a b c")
     assert (status, out.count("note: ")) == (0, 1)

@@ -30,6 +30,7 @@ def script(request):
     return module
 
 
+@pytest.mark.gl
 def test_the_expert_sees_and_who_does_the_same_everywhere_does_not(script, tiny_suite):
     look = script.Look(tiny_suite, 5)
     plans = []
@@ -44,6 +45,7 @@ def test_the_expert_sees_and_who_does_the_same_everywhere_does_not(script, tiny_
     assert distance == pytest.approx(np.median(np.linalg.norm(look.places - look.places[0], axis=1)))
 
 
+@pytest.mark.gl
 def test_chunks_that_are_too_short_are_said(script, tiny_suite):
     look = script.Look(tiny_suite, 2)
     with pytest.raises(
@@ -52,6 +54,7 @@ def test_chunks_that_are_too_short_are_said(script, tiny_suite):
         look.of(Policy(np.zeros((2, 7, 8))))
 
 
+@pytest.mark.gl
 def test_after_the_grasp_the_object_is_in_the_hand(script, tiny_suite):
     look = script.Look(tiny_suite, 3, lifting=True)
     steps = [observation["step"] for observation in look.observations]

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 import morph_vla
+from morph_vla.results.record import PolicyCard
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,12 @@ def test_its_blocks_run_one_after_the_other(page, folder, tiny_dataset, capsys):
     assert namespace["squares"].shape == (1, 4, 16, 8)
     assert int(namespace["moving"].step) == 2
     record, still = namespace["record"], namespace["still"]
-    assert record["policy"]["checkpoint"] == "run/checkpoints/4"
-    assert record["command"].startswith("morph-vla eval run/checkpoints/4 --suite droid_panda:cube_in_bowl ")
-    assert still["policy"] == {"name": "still", "checkpoint": None, "step": None}
-    assert still["command"] == ""
-    assert sum(namespace["difference"]["paired"][key] for key in ("both", "only_a", "only_b", "neither")) == 2
+    assert record.policy.checkpoint == "run/checkpoints/4"
+    assert record.command.startswith("morph-vla eval run/checkpoints/4 --suite droid_panda:cube_in_bowl ")
+    assert still.policy == PolicyCard(name="still")
+    assert still.command == ""
+    pairs = namespace["difference"].paired
+    assert pairs.both + pairs.only_a + pairs.only_b + pairs.neither == 2
     assert (folder / "eval/trained/report.html").is_file()
     assert (folder / "eval/trained/record.json").is_file()
 

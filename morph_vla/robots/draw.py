@@ -115,7 +115,9 @@ def _body(axes: Any, robot: Robot, poses: dict[str, Float[np.ndarray, "4 4"]]) -
     if not faces:
         return np.zeros((0, 3))
     # An edge of the face's own colour hides the seams between neighbouring polygons.
-    axes.add_collection3d(Poly3DCollection(faces, facecolors=shades, edgecolors=shades, lw=0.3, zorder=1))
+    polygons = Poly3DCollection(faces, facecolors=shades, edgecolors=shades, lw=0.3, zorder=1)
+    # Limits are set in `_frame`; matplotlib's own would also read the memory it pads short polygons with.
+    axes.add_collection3d(polygons, autolim=False)
     return np.concatenate(faces)
 
 

@@ -22,6 +22,7 @@ from morph_vla.engines.success import Reading, dwell_steps
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import Settings, evaluate
+from morph_vla.results.record import EngineFacts
 from morph_vla.suites.suite import InitialState, Suite, initial_states
 
 TARGET = np.array([0.5, 0.1, 0.0])
@@ -204,7 +205,7 @@ def test_a_third_engine_is_a_door_and_a_line_of_the_table(tiny_suite, third_engi
     third_engine.inside = [0, NEVER, 0]
     settings = Settings(5, parallel=3, videos=0, engine="third,speed=2")
     record = evaluate(tiny_suite, Wave(), settings)
-    assert record.engine == {"name": "third", "speed": "2"}
+    assert record.engine == EngineFacts("third", others={"speed": "2"})
     assert [trial.success for trial in record.trials] == [True, False, True, True, False]  # in waves
     with pytest.raises(MorphVlaError, match=r"^engine third has the option speed alone$"):
         engines.check("third,color=red")
