@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -217,6 +218,33 @@ def too_long(path: Path) -> Iterator[str]:
 
 def test_files_and_functions_can_be_read():
     no_offences(offence for path in files() for offence in too_long(path))
+
+
+LARGEST_SHARE = 0.12  # of the package's lines, in one room
+SIMULATION = ("suites", "engines", "demonstrations", "evaluation", "results", "report")
+MOST_ANY = 40  # mentions of `Any` in those: libraries without types
+
+
+def test_no_room_holds_more_than_its_share_of_the_lines():
+    lines = Counter()
+    for path in files():
+        lines[path.relative_to(PACKAGE).parts[0]] += source(path).count("\n")
+    no_offences(
+        f"{room} has {count} of {lines.total()} lines"
+        for room, count in lines.items()
+        if count > LARGEST_SHARE * lines.total()
+    )
+
+
+def test_the_simulation_side_is_typed():
+    mentions = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in files()
+        if path.relative_to(PACKAGE).parts[0] in SIMULATION
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Name) and node.id == "Any"
+    ]
+    assert len(mentions) < MOST_ANY, mentions
 
 
 def test_annotations_are_values_so_that_they_are_checked():
