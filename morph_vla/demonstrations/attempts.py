@@ -64,7 +64,7 @@ def _follow(
     suite, episodes, plans, executed = worlds.suite, Episodes(worlds), [], []
     for index, (number, kind) in enumerate(zip(numbers, kinds, strict=True)):
         sight = worlds.sight(index)
-        plans.append(expert.follow(sight, preludes.stations(expert, sight, kind)))
+        plans.append(expert.follow(sight, preludes.way_on(expert, sight, kind)))
         executed.append(disturbed(plans[-1], worlds, number))
     episodes.begin(range(len(plans)))
     # After a plan its last action is held for as long as the criterion takes.

@@ -69,7 +69,7 @@ def prelude(
     return expert.follow(seen, [Waypoint(place, yaw, gripper, hold=2, seconds=spec.turn_seconds)]).actions
 
 
-def stations(expert: PickAndPlace, seen: Sight, kind: str) -> list[Waypoint]:
+def way_on(expert: PickAndPlace, seen: Sight, kind: str) -> list[Waypoint]:
     """What the expert does after the prelude, in a demonstration of this kind."""
     if kind == "rest":
         return expert.stations(seen)
@@ -96,42 +96,43 @@ def _corners(suite: Suite) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2
     return np.array([x.min(), y.min()]), np.array([x.max(), y.max()])
 
 
+def _grasp(stations: list[Waypoint]) -> tuple[list[Waypoint], list[Waypoint]]:
+    """The way up to the grasp, with it; and the rest, which begins with the lift."""
+    closed = next(i for i, station in enumerate(stations) if station.gripper == 1.0)
+    return stations[: closed + 1], stations[closed + 1 :]
+
+
 def _miss(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> Float[np.ndarray, "t j"]:
     """The fingers close beside the object; half of the time the tool then rises, some of the way."""
     hover, angle = expert.suite.expert.hover, float(rng.uniform(0.0, 2 * math.pi))
     shift = hover * float(rng.uniform(*SHIFT))
-    stations = expert.stations(seen, (shift * math.cos(angle), shift * math.sin(angle)))
-    closed = next(i for i, station in enumerate(stations) if station.gripper == 1.0)
-    up = stations[closed].position + np.array([0.0, 0.0, hover * max(0.0, float(rng.uniform(-1.0, 1.0)))])
-    last = Waypoint(up, stations[closed].yaw, 1.0, hold=1)
-    return expert.follow(seen, [*stations[: closed + 1], last]).actions
+    way, _ = _grasp(expert.stations(seen, (shift * math.cos(angle), shift * math.sin(angle))))
+    up = way[-1].position + np.array([0.0, 0.0, hover * max(0.0, float(rng.uniform(-1.0, 1.0)))])
+    return expert.follow(seen, [*way, Waypoint(up, way[-1].yaw, 1.0, hold=1)]).actions
 
 
 def _slip(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> Float[np.ndarray, "t j"]:
     """The object is grasped, lifted a little and lost; the hand stays where it lost it, opened."""
     hover, rate = expert.suite.expert.hover, expert.suite.control_rate
-    stations = expert.stations(seen)
-    closed = next(i for i, station in enumerate(stations) if station.gripper == 1.0)
-    grasp, target = stations[closed], seen.target_position
+    way, _ = _grasp(expert.stations(seen))
+    grasp, target = way[-1], seen.target_position
     along = float(rng.uniform(0.0, 0.4)) * (target - grasp.position)[:2]
     place = grasp.position + np.array([*along, hover * float(rng.uniform(0.1, 0.4))])
     lifted = Waypoint(place, grasp.yaw, 1.0)
     lost = Waypoint(place, grasp.yaw, 0.0, hold=math.ceil(LOST * rate))
-    return expert.follow(seen, [*stations[: closed + 1], lifted, lost]).actions
+    return expert.follow(seen, [*way, lifted, lost]).actions
 
 
 def _carry(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> Float[np.ndarray, "t j"]:
     """The object is grasped and lifted; half of the time it is then beside the target, else anywhere."""
     hover, (low, high) = expert.suite.expert.hover, _corners(expert.suite)
-    stations = expert.stations(seen)
-    closed = next(i for i, station in enumerate(stations) if station.gripper == 1.0)
-    lifted, over = stations[closed + 1 : closed + 3]
+    way, (lifted, over, *_) = _grasp(expert.stations(seen))
     beside = rng.uniform() < BESIDE
     offset = hover * rng.uniform(-0.6, 0.6, 2)
     place = over.position[:2] + offset if beside else rng.uniform(low, high)
     height = over.position[2] + hover * float(rng.uniform(0.0, 0.4))
     elsewhere = Waypoint(np.array([*place, height]), 0.0, 1.0)
-    return expert.follow(seen, [*stations[: closed + 1], lifted, elsewhere]).actions
+    return expert.follow(seen, [*way, lifted, elsewhere]).actions
 
 
 def tally(kinds: Mapping[str, Sequence[int]]) -> str:
