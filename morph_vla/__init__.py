@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from morph_vla.recipes.recipe import Recipe
     from morph_vla.recipes.recipe import load as load_recipe
     from morph_vla.report import write as write_report
-    from morph_vla.results.comparison import compare
+    from morph_vla.results.comparison import Comparison, compare
+    from morph_vla.results.record import Record
     from morph_vla.robots.registry import load as load_robot
     from morph_vla.robots.robot import Robot
     from morph_vla.serving.policy import CheckpointPolicy
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointPolicy",
+    "Comparison",
     "MorphVlaError",
     "Policy",
     "Recipe",
+    "Record",
     "Robot",
     "Run",
     "Suite",
@@ -54,9 +57,11 @@ __all__ = [
 
 _HOME = {
     "CheckpointPolicy": "serving.policy:CheckpointPolicy",
+    "Comparison": "results.comparison:Comparison",
     "MorphVlaError": "errors:MorphVlaError",
     "Policy": "engines.engine:Policy",
     "Recipe": "recipes.recipe:Recipe",
+    "Record": "results.record:Record",
     "Robot": "robots.robot:Robot",
     "Run": "training.loop:Run",
     "Suite": "suites.suite:Suite",
