@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Literal
+from typing import Literal, get_args
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.values import Real, boolean, integer, mapping, numbers, optional_fields, real, text
 
 ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
 
 

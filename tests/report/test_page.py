@@ -21,11 +21,11 @@ from report_records import (
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.report.markup import bracket, percent, points
+from morph_vla.report.words import bracket, percent, points
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Study, from_json, record_from_json
 
-VOID = {"meta", "img", "br", "hr", "col"}
+VOID = {"meta", "img", "br", "hr", "col", "input"}
 
 
 class Page(HTMLParser):
