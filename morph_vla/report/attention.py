@@ -27,7 +27,7 @@ Matrix = list[list[Real]]
 class Attention:
     """The section of a page."""
 
-    words: str
+    when: str
     maps: list[Markup]
     steps: list[str]
     """What the slider says of each step; empty where there is none."""
@@ -45,9 +45,8 @@ def find(study: Study, evaluations: Sequence[Evaluation], episodes: Episodes) ->
     """
     name, last = study.pictures.get("attention"), len(evaluations) - 1
     places = [(study.folder, inside(study.folder, name), last)] if name is not None else []
-    for place, evaluation in reversed(list(enumerate(evaluations))):
-        if evaluation.record.attention:
-            places.append((evaluation.record.folder, evaluation.record.attention, place))
+    records = [(place, evaluation.record) for place, evaluation in enumerate(evaluations)]
+    places += [(record.folder, record.attention, at) for at, record in reversed(records) if record.attention]
     for folder, path, place in places:
         content = _read(in_its_folder(folder, path))
         if content and (section := _section(study.robot, content, episodes[place])):
@@ -69,43 +68,33 @@ def _read(path: Path) -> Json | None:
 def _section(robot: Json, content: Json, episodes: Mapping[str, Sequence[Episode]]) -> Attention | None:
     layers = [mapping(layer) for layer in listing(content["layers"])]
     steps = _steps(content, len(layers))
-    matrices = [square(layer.get("matrix")) for layer in layers]
-    if steps:
-        matrices = list(steps[0][1])
-    series = [[matrix, *(of_step[place] for _, of_step in steps)] for place, matrix in enumerate(matrices)]
+    means = [square(layer.get("matrix")) for layer in layers]
+    series = list(zip(*(matrices for _, matrices in steps or [("", means)]), strict=True))
     # The largest weight of a layer over the whole episode, which its map shows as full.
     largest = [max((max(map(max, matrix)) for matrix in of if matrix), default=0.0) or 1.0 for of in series]
     neighbours = square(robot.get("adjacency") or content.get("adjacency"))
     maps = [
-        _heat_map(layer, matrix, full, neighbours)
-        for layer, matrix, full in zip(layers, matrices, largest, strict=True)
-        if matrix
+        _heat_map(layer, matrices[0], full, neighbours)
+        for layer, matrices, full in zip(layers, series, largest, strict=True)
+        if matrices[0]
     ]
-    shades = [
-        ["".join(_letters(matrix, full)) for matrix, full in zip(of_step, largest, strict=True)]
-        for _, of_step in steps
-    ]
+    shades = [[_letters(*pair) for pair in zip(matrices, largest, strict=True)] for _, matrices in steps]
     words = [words for words, _ in steps]
     data = json.dumps({"words": words, "shades": shades}).replace("<", "\\u003c")
     joints = ", ".join(f"{i} {name}" for i, name in enumerate(listing(content.get("joints")), start=1))
     about = mapping(content.get("episode"))
-    same = episodes.get(str(about.get("task_key") or ""), [])
-    number_of = integer(about.get("episode"))
+    same, number_of = episodes.get(str(about.get("task_key") or ""), []), integer(about.get("episode"))
     episode = next((each for each in same if each.trial.episode == number_of and each.path), None)
-    return Attention(_words(bool(steps), about), maps, words, Markup(data), joints, episode) if maps else None
+    return Attention(_when(bool(steps), about), maps, words, Markup(data), joints, episode) if maps else None
 
 
-def _words(steps: bool, episode: Json) -> str:
+def _when(steps: bool, episode: Json) -> str:
     when = "At each time the policy was asked in one episode" if steps else "At the suite's initial states"
     if steps and episode:
         task = f"{episode['task']}, " if episode.get("task") else ""
         ended = {"success": ": success", "time": ": out of time"}.get(str(episode.get("ended")), "")
         when += f" ({task}episode {episode.get('episode')}{ended})"
-    return (
-        f"{when}: mean attention weight between kinematic tokens. A row is the joint that asks, a column the "
-        "joint it reads, stronger is more, up to each layer's own largest weight. In masked layers the "
-        "hatched pairs are no neighbours and cannot see each other."
-    )
+    return when
 
 
 def _steps(content: Json, layers: int) -> list[tuple[str, list[Matrix]]]:
@@ -127,8 +116,8 @@ def _shade(value: Real, largest: Real) -> int:
     return min(SHADES, max(0, round(SHADES * value / largest)))
 
 
-def _letters(matrix: Matrix, largest: Real) -> list[str]:
-    return [chr(ord("a") + _shade(value, largest)) for row in matrix for value in row]
+def _letters(matrix: Matrix, largest: Real) -> str:
+    return "".join(chr(ord("a") + _shade(value, largest)) for row in matrix for value in row)
 
 
 def _heat_map(layer: Json, matrix: Matrix, largest: Real, neighbours: Matrix | None) -> Markup:

@@ -18,7 +18,7 @@ from morph_vla.results.intervals import wilson
 from morph_vla.results.record import Json
 from morph_vla.results.statistics import Rates
 from morph_vla.results.trial import OUTCOMES, Trial
-from morph_vla.results.values import Real, mapping, number
+from morph_vla.results.values import Real, listing, mapping, number
 
 WIDTH = 460.0  # of a chart
 ROW = 54.0  # height of a bar with its label
@@ -26,6 +26,7 @@ POINTS = 600  # of a curve; more cannot be told apart at this width
 MOST = 3  # evaluations whose curves can be told apart
 
 Points = Sequence[tuple[Real, Real]]
+Words = Callable[[float], str]
 
 
 def el(name: str, /, *children: object, **attributes: object) -> Markup:
@@ -246,8 +247,9 @@ def time_color(place: int, many: int) -> str:
     return "c2" if place == many - 1 else ("c4", "c0")[place % 2]
 
 
-def training_curve(curve: Sequence[object]) -> Markup | None:
+def training_curve(training: Json) -> Markup | None:
     """Loss and held-out loss against steps, logarithmic, the learning rate below; None without a loss."""
+    curve = listing(training.get("curve"))
     loss, held, rate = (_series(curve, key) for key in ("loss", "held_out_loss", "lr"))
     values = [value for _, value in loss + held]
     if len(loss) < 2 or min(values) <= 0:
@@ -255,7 +257,7 @@ def training_curve(curve: Sequence[object]) -> Markup | None:
     steps, height = [step for step, _ in loss + held + rate], 300.0 if rate else 262.0
     x = Axis(min(steps), max(steps), 52.0, WIDTH - 6)
     y = Axis(min(values) / 1.1, max(values) * 1.1, 230.0, 10.0, log=True)
-    parts = _frame(x, y, count, _compact, feet=height - 20)
+    parts = _frame(x, y, count, _compact, gap=height - 250)
     if len(loss) > 20:
         parts.append(_path(loss, x, y, "raw"))
     parts.append(_path(_smooth(loss), x, y, "curve"))
@@ -272,23 +274,16 @@ def training_curve(curve: Sequence[object]) -> Markup | None:
     return svg(f"{words[0]},{''.join(words[1:])}", height, *parts)
 
 
-def _frame(
-    x: Axis,
-    y: Axis,
-    x_words: Callable[[float], str],
-    y_words: Callable[[float], str],
-    name: str = "",
-    feet: Real | None = None,
-) -> list[Markup]:
-    """The grid of a curve, its labels (those of x at the height `feet`) and the name of the axis x."""
-    feet = y.start if feet is None else feet
+def _frame(x: Axis, y: Axis, x_words: Words, y_words: Words, name: str = "", gap: Real = 0) -> list[Markup]:
+    """The grid, the labels of both axes, those of x by `gap` below the bottom, and the name of x."""
+    feet, left = y.start + gap, min(x.start, x.end)
     parts = [line(x.start, y.start, x.end, y.start, "axis")]
     for tick in y.ticks:
-        parts += [line(x.start, y(tick), x.end, y(tick), "grid")]
-        parts += [text(x.start - 6, y(tick) + 4, y_words(tick), "end")]
+        parts.append(line(x.start, y(tick), x.end, y(tick), "grid"))
+        parts.append(text(left - 6, y(tick) + 4, y_words(tick), "end"))
     for tick in x.ticks:
-        parts += [line(x(tick), feet, x(tick), feet + 4, "axis")]
-        parts += [text(x(tick), feet + 17, x_words(tick), "middle")]
+        parts.append(line(x(tick), y.end, x(tick), y.start, "grid"))
+        parts.append(text(x(tick), feet + 17, x_words(tick), "middle"))
     return [*parts, text(x.end, feet + 36, name, "end")] if name else parts
 
 
@@ -363,20 +358,14 @@ def _places(trials: Sequence[Trial]) -> dict[str, list[tuple[tuple[Real, Real], 
 
 
 def _start_map(name: str, places: list[tuple[tuple[Real, Real], str]], across: Axis, up: Axis) -> Markup:
-    left, right, top, bottom = across.end, across.start, up.end, up.start
-    parts = [el("rect", x=left, y=top, width=right - left, height=bottom - top, class_="frame")]
-    for x in up.ticks:
-        parts += [line(left, up(x), right, up(x), "grid"), text(left - 6, up(x) + 4, _signed(x), "end")]
-    for y in across.ticks:
-        parts += [line(across(y), top, across(y), bottom, "grid")]
-        parts += [text(across(y), bottom + 15, _signed(y), "middle")]
+    parts = _frame(across, up, _signed, _signed)
     # Failures lie on top: they are what one looks for among many successes.
     for (x, y), outcome in sorted(places, key=lambda place: OUTCOMES.index(place[1])):
         parts.append(_mark(across(y), up(x), outcome))
     counts = ", ".join(f"{sum(outcome == kind for _, outcome in places)} {kind}" for kind in OUTCOMES)
-    parts.append(text(left, 15, name, class_="label"))
-    parts.append(text(right, 15, "x up, y to the left [m]", "end"))
-    return svg(f"Initial x and y of {name} in metres: {counts}", bottom + 20, *parts)
+    parts.append(text(across.end, 15, name, class_="label"))
+    parts.append(text(across.start, 15, "x up, y to the left [m]", "end"))
+    return svg(f"Initial x and y of {name} in metres: {counts}", up.start + 22, *parts)
 
 
 def _signed(value: Real) -> str:
@@ -397,18 +386,17 @@ def joint_graph(robot: Json) -> Markup | None:
     adjacency, joints = square(robot.get("adjacency")), robot.get("joints")
     if adjacency is None or not isinstance(joints, list) or len(joints) != len(adjacency):
         return None
-    many, parts, edges = len(joints), [], 0
+    many = len(joints)
     away = [
         (cos(angle), 110 / 120 * sin(angle)) for angle in (2 * pi * i / many - pi / 2 for i in range(many))
     ]
     places = [(230 + 120 * x, 150 + 120 * y) for x, y in away]
-    for i in range(many):
-        near = [k for k in range(i) if adjacency[i][k]]
-        parts, edges = parts + [line(*places[i], *places[k], "edge") for k in near], edges + len(near)
+    edges = [(i, k) for i in range(many) for k in range(i) if adjacency[i][k]]
+    parts = [line(*places[i], *places[k], "edge") for i, k in edges]
     for (x, y), (away_x, away_y), joint in zip(places, away, joints, strict=True):
         reach = 12 / hypot(away_x, away_y)
         anchor = "middle" if abs(away_x) < 0.2 else "start" if away_x > 0 else "end"
         name = str(mapping(joint).get("name"))
         parts.append(_dot(x, y, 5.0, "dot"))
         parts.append(text(x + reach * away_x, y + reach * away_y + 4, name, anchor))
-    return svg(f"Joint graph: {many} joints, {edges} edges", 300, *parts)
+    return svg(f"Joint graph: {many} joints, {len(edges)} edges", 300, *parts)

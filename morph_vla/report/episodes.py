@@ -121,18 +121,6 @@ def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
     return Clips(files, frozenset(shown), left_out, missing)
 
 
-def clips_note(clips: Clips) -> str | None:
-    """How many videos the page holds and how many it does not; None when there are none at all."""
-    if not clips.files and not clips.left_out and not clips.missing:
-        return None
-    words = f"This page holds {len(clips.files)} episode videos."
-    if clips.left_out:
-        words += f" {clips.left_out} more did not fit into its size and lie beside it in the folder."
-    if clips.missing:
-        words += f" {clips.missing} named in the record are not in the folder, or no browser shows them."
-    return words
-
-
 def on_top(episodes: Episodes) -> dict[str, Episode]:
     """The first success and the first failure of the last evaluation whose video is on the page, by words."""
     last = next((tasks for tasks in reversed(episodes) if tasks), {})

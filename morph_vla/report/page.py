@@ -1,20 +1,19 @@
 """The page: a Jinja2 template, what it is filled with, and writing it."""
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.files.writing import write_text
-from morph_vla.report import attention, charts, episodes, making, rates
+from morph_vla.files.writing import write_bytes
+from morph_vla.report import attention, charts, episodes, making, rates, words
 from morph_vla.report.episodes import Clips
 from morph_vla.report.reading import Evaluation, evaluations
 from morph_vla.results import curves
 from morph_vla.results.curves import Panel
 from morph_vla.results.record import Record, Study
-from morph_vla.results.values import listing, mapping
+from morph_vla.results.values import listing, mapping, number
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -36,24 +35,22 @@ def write(folder: Path, record: Record | Study | Sequence[Record], path: Path | 
     bare = render(study, shown, Clips({}))
     clips = episodes.choose_clips(shown, MAX_BYTES - len(bare) - 2_000)
     path = path or folder / FILE_NAME
-    write_text(path, render(study, shown, clips).decode("utf-8"))
+    write_bytes(path, render(study, shown, clips))
     return path
 
 
 def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
     """The page with the given videos in it, in UTF-8."""
-    measured = [evaluation for evaluation in shown if evaluation.trials]
     groups, listed = rates.groups(shown), episodes.listed(shown, clips)
-    tasks = [name for name, _ in groups[1:]]
     # A demo's untrained and trained policy are two points, which the bars say better.
     panels, note = _learning(shown) if study.kind == "evaluation" else ([], None)
-    joints, attended = making.joints(study.robot), attention.find(study, shown, listed)
+    joints = [joint for joint in map(mapping, listing(study.robot.get("joints"))) if joint]
+    attended = attention.find(study, shown, listed)
     graph = making.picture(study.folder, study.pictures.get("joint_graph"))
     drawn = None if graph else charts.joint_graph(study.robot)
-    body = bool(graph or drawn or joints.rows)
     parts = {
         "the training": study.training,
-        "the robot's joints": body,
+        "the robot's joints": graph or drawn or joints,
         "the attention between joints": attended,
         "episode videos": any(trial.video for evaluation in shown for trial in evaluation.trials),
     }
@@ -61,26 +58,18 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
     page = _template().render(
         study=study,
         evaluations=shown,
-        measured=measured,
-        main=measured[-1],
+        measured=[evaluation for evaluation in shown if evaluation.trials],
         groups=groups,
-        tasks=tasks,
-        clauses=rates.clauses_of(shown),
-        differences=rates.differences(shown),
+        tasks=[name for name, _ in groups[1:]],
         panels=panels,
         panels_note=note,
-        over_time=charts.success_by_time(measured),
         episodes=listed,
         on_top=episodes.on_top(listed),
-        training_curve=charts.training_curve(listing(study.training.get("curve"))),
-        recipe=_pretty(study.training.get("recipe")),
-        body=body,
         graph=graph,
         drawn=drawn,
         joints=joints,
         attention=attended,
-        commands=_commands(study),
-        clips_note=episodes.clips_note(clips),
+        clips=clips,
         absent=[name for name in optional if not parts[name]],
     )
     # A lone surrogate, which JSON can carry and UTF-8 cannot, becomes a question mark.
@@ -93,15 +82,6 @@ def _learning(shown: Sequence[Evaluation]) -> tuple[list[Panel], str | None]:
         return curves.curves([evaluation.record for evaluation in shown]), None
     except MorphVlaError as error:
         return [], str(error)
-
-
-def _pretty(recipe: object) -> str | None:
-    return json.dumps(recipe, indent=2, ensure_ascii=False, default=str) if mapping(recipe) else None
-
-
-def _commands(study: Study) -> str:
-    commands = [study.command, *(record.command for record in study.evaluations)]
-    return "\n".join(filter(None, dict.fromkeys(commands)))
 
 
 @cache
@@ -119,4 +99,5 @@ def _template() -> "Template":
     )
     environment.globals |= {"charts": charts, "making": making, "rates": rates, "why": episodes.why}
     environment.globals |= {"failed_at": episodes.failed_at}
+    environment.filters |= {"count": words.count, "mapping": mapping, "number": number}
     return environment.get_template("page.html.jinja")

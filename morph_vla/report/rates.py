@@ -8,7 +8,6 @@ from morph_vla.report.episodes import failed_at, in_order
 from morph_vla.report.reading import Evaluation
 from morph_vla.report.words import Table, bracket, percent, points
 from morph_vla.results.comparison import Comparison, RateDifference, compare
-from morph_vla.results.record import Study
 from morph_vla.results.statistics import Average, Rates
 
 COLUMNS = 4  # evaluations that stand side by side in a table; more of them are its rows
@@ -19,34 +18,14 @@ def headline(main: Evaluation) -> str:
     """The measured result in one sentence."""
     summary = main.summary
     return (
-        f"{main.subject} succeeds in {summary.successes} of {summary.trials} trials: "
-        f"{percent(summary.rate)} {bracket(summary.low, summary.high)}"
+        f"{main.subject} succeeds in {summary.successes} of {summary.trials} trials: {in_brackets(summary)}"
     )
 
 
-def kicker(study: Study, main: Evaluation, evaluations: Sequence[Evaluation]) -> str:
-    """What was evaluated, on which robot and suite, in which engine, when."""
-    engines = (evaluation.record.engine for evaluation in evaluations)
-    names = dict.fromkeys(engine.label for engine in engines if engine)
-    time = (study.time or main.record.time).replace("T", " ").replace("Z", " UTC")
-    return " · ".join(filter(None, [study.kind, main.suite.robot, main.suite.name, *names, time]))
-
-
-def lead(main: Evaluation, evaluations: Sequence[Evaluation]) -> str:
-    """The sentences below the headline: the tasks, the other evaluations, which were stopped early."""
-    texts = [text for task in main.tasks if (text := main.task_text(task))]
-    quoted = ", ".join(f"“{text}”" for text in dict.fromkeys(texts))
-    sentences = [f"Task{'s' if len(texts) > 1 else ''}: {quoted}."] if texts else []
-    others = [evaluation for evaluation in evaluations if evaluation is not main]
-    for evaluation in others if len(others) <= 2 else []:
-        rates = evaluation.summary
-        measured = f"in {rates.successes} of {rates.trials}: {_measured(rates)}"
-        sentences.append(f"{evaluation.subject} {measured if rates.trials else 'was not measured'}.")
-    for evaluation in evaluations:
-        if (end := evaluation.record.stopped) is not None:
-            after = f"{end.episodes} of {end.of} episodes"
-            sentences.append(f"{evaluation.subject} was stopped after {after}: {end.reason}.")
-    return " ".join([*sentences, "Brackets hold 95% Wilson intervals, in per cent."])
+def task_texts(evaluation: Evaluation) -> list[str]:
+    """What the policy is told in each task, where the record says it, each sentence once."""
+    texts = map(evaluation.task_text, evaluation.tasks)
+    return list(dict.fromkeys(text for text in texts if text))
 
 
 def disagreement(evaluation: Evaluation) -> str | None:
@@ -63,13 +42,13 @@ def disagreement(evaluation: Evaluation) -> str | None:
 def groups(evaluations: Sequence[Evaluation]) -> Groups:
     """(name, (label, rates) of each evaluation): all trials, then each task where there are several."""
     tasks = list(dict.fromkeys(task for evaluation in evaluations for task in evaluation.summary.tasks))
-    several = tasks if len(tasks) > 1 else []
+    whole: list[tuple[str, Rates]] = [(evaluation.label, evaluation.summary) for evaluation in evaluations]
+    if len(tasks) < 2:
+        return [("", whole)]
     rows = [
-        (task, [(e.label, e.summary.tasks[task]) for e in evaluations if task in e.summary.tasks])
-        for task in several
+        [(e.label, e.summary.tasks[task]) for e in evaluations if task in e.summary.tasks] for task in tasks
     ]
-    whole = [(evaluation.label, evaluation.summary) for evaluation in evaluations]
-    return [("all trials" if several else "", [*whole]), *rows]
+    return [("all trials", whole), *zip(tasks, rows, strict=True)]
 
 
 def rates_table(evaluations: Sequence[Evaluation], tasks: Sequence[str]) -> Table:
@@ -99,15 +78,11 @@ def rate(rates: Rates | Average | None) -> str:
 def every_number(evaluations: Sequence[Evaluation]) -> Table:
     """One column for each evaluation, or for many of them one row each."""
     clauses = clauses_of(evaluations)
-    names = (
-        *("successes / trials", "success rate", "95% interval", "half-width", "errors"),
-        *("time to success, median", "95% interval of it", "time to success, mean"),
-        *(f"failed: {failed_at(clause)}" for clause in clauses),
-    )
-    columns = [(evaluation.label, *_numbers(evaluation.summary, clauses)) for evaluation in evaluations]
+    columns = [(evaluation.label, _numbers(evaluation.summary, clauses)) for evaluation in evaluations]
+    names, rows = ("", *columns[0][1]), [(label, *numbers.values()) for label, numbers in columns]
     if len(evaluations) > COLUMNS:
-        return Table("Results", ("", *names), columns)
-    head, *rows = zip(("", *names), *columns, strict=True)
+        return Table("Results", names, rows)
+    head, *rows = zip(names, *rows, strict=True)
     return Table("Results", head, rows)
 
 
@@ -175,21 +150,22 @@ def _p_value(p: float) -> str:
     return "<\u00a00.0001" if p < 0.0001 else f"=\u00a0{p:.4f}"
 
 
-def _measured(rates: Rates) -> str:
+def in_brackets(rates: Rates) -> str:
+    """`76.0% [66.8, 83.3]`."""
     return f"{percent(rates.rate)} {bracket(rates.low, rates.high)}"
 
 
-def _numbers(summary: Rates, clauses: Sequence[str]) -> list[object]:
+def _numbers(summary: Rates, clauses: Sequence[str]) -> dict[str, object]:
     times = summary.time_to_success_s
     bounds = None if times is None or times.low is None or times.high is None else (times.low, times.high)
-    return [
-        f"{summary.successes} / {summary.trials}",
-        percent(summary.rate),
-        bracket(summary.low, summary.high),
-        "–" if summary.half_width is None else f"± {100 * summary.half_width:.1f}",
-        summary.errors,
-        f"{times.median:.2f} s" if times else "–",
-        f"[{bounds[0]:.2f}, {bounds[1]:.2f}] s" if bounds else "–",
-        f"{times.mean:.2f} s" if times else "–",
-        *(summary.failed_clauses.get(clause, 0) for clause in clauses),
-    ]
+    return {
+        "successes / trials": f"{summary.successes} / {summary.trials}",
+        "success rate": percent(summary.rate),
+        "95% interval": bracket(summary.low, summary.high),
+        "half-width": "–" if summary.half_width is None else f"± {100 * summary.half_width:.1f}",
+        "errors": summary.errors,
+        "time to success, median": f"{times.median:.2f} s" if times else "–",
+        "95% interval of it": f"[{bounds[0]:.2f}, {bounds[1]:.2f}] s" if bounds else "–",
+        "time to success, mean": f"{times.mean:.2f} s" if times else "–",
+        **{f"failed: {failed_at(clause)}": summary.failed_clauses.get(clause, 0) for clause in clauses},
+    }

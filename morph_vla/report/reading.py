@@ -13,15 +13,9 @@ from morph_vla.results.statistics import Summary
 from morph_vla.results.trial import Trial, by_task
 from morph_vla.results.values import Real, numbers
 
-MEDIA = {
-    ".mp4": "video/mp4",
-    ".webm": "video/webm",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-}
+IMAGES = ("png", "jpeg", "gif", "webp")
+MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg"}
+MEDIA |= {f".{kind}": f"image/{kind}" for kind in IMAGES}
 
 
 @dataclass(frozen=True)
@@ -33,12 +27,10 @@ class Evaluation:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Its trials."""
         return self.record.trials
 
     @property
     def summary(self) -> Summary:
-        """What its trials say."""
         return self.record.summary
 
     @cached_property
@@ -48,7 +40,6 @@ class Evaluation:
 
     @property
     def suite(self) -> SuiteFacts:
-        """What the record says of its suite."""
         return self.record.suite
 
     @property

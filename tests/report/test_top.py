@@ -1,4 +1,4 @@
-"""The page's top, its times and its rules: films beside the number, when it succeeds, what counts."""
+"""The page's top, its times and its rules: videos beside the number, when it succeeds, what counts."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def test_a_success_and_a_failure_play_beside_the_number_and_nowhere_else(tmp_pat
     assert "Of the 2 that failed: 1 touched it, did not grasp it; 1 ended in an error." in head
 
 
-def test_without_films_the_top_is_words_alone(tmp_path: Path):
+def test_without_videos_the_top_is_words_alone(tmp_path: Path):
     page = written(tmp_path, evaluation("sfs"))
     assert page.all("header") == [{}]
     assert "The one that failed: not inside the target." in page.words
@@ -44,7 +44,7 @@ def test_why_the_others_failed(outcomes: str, words: str | None):
     assert episodes.why(summary(outcomes)) == words
 
 
-def test_films_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: Path):
+def test_videos_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: Path):
     record = {"schema": 1, "kind": "demo",
               "evaluations": [evaluation("fs", "untrained"), evaluation("sssff")]}  # fmt: skip
     evaluations = shown(record)
@@ -61,7 +61,7 @@ def test_films_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: P
     assert chosen({}) == {}
 
 
-def test_a_poster_beside_a_film_is_in_the_page(tmp_path: Path):
+def test_a_poster_beside_a_video_is_in_the_page(tmp_path: Path):
     record = demo(tmp_path)
     (tmp_path / "videos/000.jpg").write_bytes(b"a still")
     page = written(tmp_path, record)
@@ -70,28 +70,28 @@ def test_a_poster_beside_a_film_is_in_the_page(tmp_path: Path):
     assert posters == ["data:image/jpeg;base64,YSBzdGlsbA=="] * 2  # episode 0 of both policies
 
 
-def test_the_film_of_the_episode_stands_beside_its_attention(tmp_path: Path):
+def test_the_video_of_the_episode_stands_beside_its_attention(tmp_path: Path):
     record = demo(tmp_path)
-    told = attention_over(5)
-    told["episode"] = {"task_key": "", "episode": 3, "task": "put it there", "ended": "success"}
-    (tmp_path / "attention.json").write_text(json.dumps(told))
+    content = attention_over(5)
+    content["episode"] = {"task_key": "", "episode": 3, "task": "put it there", "ended": "success"}
+    (tmp_path / "attention.json").write_text(json.dumps(content))
     page = written(tmp_path, record)
     (along,) = [video for video in page.all("video") if "data-of" in video]
     assert along["data-of"] == "clip-1-3"
     assert "src" not in along
     assert "It moves with the slider." in page.words
-    told["episode"]["episode"] = 99
-    (tmp_path / "attention.json").write_text(json.dumps(told))
+    content["episode"]["episode"] = 99
+    (tmp_path / "attention.json").write_text(json.dumps(content))
     assert not [video for video in written(tmp_path, record).all("video") if "data-of" in video]
 
 
 def test_a_map_of_attention_is_full_at_its_own_layers_largest(tmp_path: Path):
-    told = attention_over(3)
-    told["steps"] = [
+    content = attention_over(3)
+    content["steps"] = [
         {**step, "layers": [step["layers"][0], [[0.01 * v for v in row] for row in step["layers"][1]]]}
-        for step in told["steps"]
+        for step in content["steps"]
     ]
-    (tmp_path / "attention.json").write_text(json.dumps(told))
+    (tmp_path / "attention.json").write_text(json.dumps(content))
     page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.source)
     shades = json.loads(data)["shades"]
@@ -156,9 +156,9 @@ def test_a_criterion_that_is_not_in_the_record_is_left_out(task: object):
 
 def test_other_samplers_are_named_by_their_policy():
     first, second = evaluation("sf", "untrained"), evaluation("sf")
-    for one, noise in ((first, 0.0), (second, 1.0)):
-        one["policy"]["sampler"] = {"steps": 10, "noise": noise}
-        one["open_loop"] = 8
+    for plain, noise in ((first, 0.0), (second, 1.0)):
+        plain["policy"]["sampler"] = {"steps": 10, "noise": noise}
+        plain["open_loop"] = 8
     evaluations = shown({"schema": 1, "kind": "demo", "evaluations": [first, second]})
     assert making.asked(evaluations) == [
         ("actions executed per answer", "8"),
@@ -183,7 +183,7 @@ def test_the_first_policys_episodes_are_folded(tmp_path: Path):
 
 def test_conditions_that_differ_are_named_beside_the_difference(tmp_path: Path):
     first, second = evaluation("sf", "untrained"), evaluation("ss")
-    for one, noise in ((first, 1.0), (second, 0.0)):
-        one["policy"]["sampler"] = {"steps": 10, "noise": noise}
+    for plain, noise in ((first, 1.0), (second, 0.0)):
+        plain["policy"]["sampler"] = {"steps": 10, "noise": noise}
     words = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": [first, second]}).words
     assert "Conditions that differ: sampler.noise: 1.0 and 0.0. " in words
