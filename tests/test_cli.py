@@ -478,7 +478,7 @@ def test_merge_makes_one_record_of_two_halves(run, folder):
     )
     assert run("merge a a -o d")[2] == "error: a part is named twice\n"
     (folder / "b/record.json").write_text(json.dumps(whole | {"open_loop": 4}))
-    assert "open_loop: None in a, 4 in b" in run("merge a b -o d")[2]
+    assert "open_loop: none in a, 4 in b" in run("merge a b -o d")[2]
     assert not (folder / "d").exists()
 
 

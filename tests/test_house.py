@@ -79,6 +79,7 @@ DOORS = {
     "urdf_usd_converter": {"engines/isaaclab/assets.py"},
     "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py", "hosts/openpi/train_step.py"},
     "openpi_client": set(),
+    "jinja2": {"report/page.py"},
     "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}

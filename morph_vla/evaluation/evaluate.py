@@ -17,8 +17,8 @@ from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files.plain import as_typed
 from morph_vla.results import comparison, sequential
+from morph_vla.results.merging import combine
 from morph_vla.results.record import FILE_NAME, Record, write
-from morph_vla.results.tasks import combine
 from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """One self-contained page about what an evaluation, or a whole demo, measured.
 
-`write` turns a record (the JSON of `evaluation/rollout.py` or of the demo) into `report.html`. It opens
-offline, loads nothing, and repeats no number it can compute: rates and intervals come from the trials,
-through `morph_vla.results.statistics`.
+`write` turns records into `report.html`. It opens offline, loads nothing, and repeats no number it can
+compute: rates and intervals come from the trials, through `morph_vla.results.statistics`. The layout is
+`page.html.jinja`, the pictures are from `charts`.
 """
 
 from morph_vla.report.page import FILE_NAME, MAX_BYTES, write

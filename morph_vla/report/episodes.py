@@ -1,28 +1,18 @@
-"""What happened in each episode: the grid, the maps of initial states, the videos and how many fit."""
+"""The episodes of a page: what each says, and which of their videos the page holds."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from morph_vla.report.maps import OUTCOMES, start_maps
-from morph_vla.report.markup import Markup, duration, el, join
-from morph_vla.report.reading import (
-    Evaluation,
-    data_uri,
-    encoded_size,
-    in_its_folder,
-    media_type,
-    task_text,
-    the_policy,
-)
+from morph_vla.report.reading import Evaluation, data_uri, encoded_size, in_its_folder, media_type
+from morph_vla.report.words import duration
 from morph_vla.results.films import poster_of
-from morph_vla.results.trial import Trial
+from morph_vla.results.statistics import Rates
+from morph_vla.results.trial import OUTCOMES, Trial
 
 SHOWN = 6  # videos of the last evaluation that stand open, half as many of the others; a cell opens the rest
 OVERHEAD = 700  # bytes of markup around a video
-NUMBERED = 200  # episodes up to which the cells of the grid carry their number
 
 FAILED_AT = {
     "reached": "never touched the object",
@@ -34,7 +24,6 @@ FAILED_AT = {
     "dwell": "not for the dwell time",
 }
 
-
 Key = tuple[int, str, int]  # the evaluation's place, the task, the episode
 
 
@@ -43,9 +32,67 @@ class Clips:
     """The videos (or frame strips) of the page, and how many stay outside."""
 
     files: Mapping[Key, Path]
-    shown: frozenset[Key]
-    left_out: int
-    missing: int
+    shown: frozenset[Key] = frozenset()
+    left_out: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode as the page shows it."""
+
+    trial: Trial
+    anchor: str
+    """The id of its video on the page."""
+    path: Path | None
+    """The video, where the page holds it."""
+    shown: bool
+    """Whether the video stands open."""
+
+    @property
+    def words(self) -> str:
+        """How it ended, in words."""
+        start, seconds = f"Episode {self.trial.episode}", self.trial.time_s
+        if self.trial.success:
+            return f"{start}: success" + (f" after {duration(seconds)}" if seconds is not None else "")
+        if self.trial.outcome == "error":
+            return f"{start}: error, {self.trial.error or 'no message'}"
+        return f"{start}: failed, {failed_at(self.trial.failed_clause)}"
+
+    @property
+    def is_video(self) -> bool:
+        """Whether it moves; else it is a strip of frames."""
+        return self.path is not None and str(media_type(self.path)).startswith("video/")
+
+    @property
+    def address(self) -> str | None:
+        """The video as a `data:` address."""
+        return data_uri(self.path) if self.path else None
+
+    @property
+    def poster(self) -> str | None:
+        """The video's still picture as a `data:` address, where one lies beside it."""
+        return data_uri(poster_of(self.path)) if self.path and _poster_size(self.path) else None
+
+
+Episodes = Sequence[Mapping[str, Sequence[Episode]]]  # of each evaluation: task -> its episodes, in order
+
+
+def listed(evaluations: Sequence[Evaluation], clips: Clips) -> Episodes:
+    """The episodes of each evaluation by task, with the videos that the page holds."""
+
+    def episode(place: int, nth: int, trial: Trial) -> Episode:
+        key = (place, *trial.key)
+        task = f"{nth}-" if nth else ""  # the task's number is in the id from the second task on
+        return Episode(trial, f"clip-{place}-{task}{trial.episode}", clips.files.get(key), key in clips.shown)
+
+    return [
+        {
+            task: [episode(place, nth, trial) for trial in sorted(trials, key=lambda trial: trial.episode)]
+            for nth, (task, trials) in enumerate(evaluation.tasks.items())
+        }
+        for place, evaluation in enumerate(evaluations)
+    ]
 
 
 def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
@@ -74,89 +121,40 @@ def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
     return Clips(files, frozenset(shown), left_out, missing)
 
 
-def clips_note(clips: Clips) -> str | None:
-    """How many videos the page holds and how many it does not; None when there are none at all."""
-    if not clips.files and not clips.left_out and not clips.missing:
-        return None
-    words = f"This page holds {len(clips.files)} episode videos."
-    if clips.left_out:
-        words += f" {clips.left_out} more did not fit into its size and lie beside it in the folder."
-    if clips.missing:
-        words += f" {clips.missing} named in the record are not in the folder, or no browser shows them."
-    return words
-
-
-def section(
-    place: int, everyone: Sequence[Evaluation], clips: Clips, elsewhere: Collection[Key] = ()
-) -> Markup | None:
-    """Every episode of one evaluation, task by task; None when it has none.
-
-    All but the last evaluation's are folded. Videos that stand `elsewhere` on the page are not repeated.
-    """
-    evaluation = everyone[place]
-    if not evaluation.trials:
-        return None
-    blocks = [
-        _block(place, nth, task, everyone, clips, elsewhere) for nth, task in enumerate(evaluation.tasks)
-    ]
-    title = el("h2", f"{the_policy(evaluation)}, episode by episode")
-    if place != len(everyone) - 1:
-        words = f"{len(evaluation.trials)} episodes"
-        return el("section", title, el("details", el("summary", words), blocks, class_="fold"))
-    return el("section", title, blocks)
-
-
-def _block(
-    place: int,
-    nth: int,
-    task: str,
-    everyone: Sequence[Evaluation],
-    clips: Clips,
-    elsewhere: Collection[Key],
-) -> list[Markup]:
-    """One task of an evaluation: the grid of its episodes, the map, the videos."""
-    evaluation = everyone[place]
-    trials = sorted(evaluation.tasks[task], key=lambda trial: trial.episode)
-    several = len(evaluation.tasks) > 1
-    says = f"says-{place}-{nth}" if several else f"says-{place}"
-    cells = [_cell((place, task, trial.episode), nth, trial, clips, says) for trial in trials]
-    grid = el(
-        "div",
-        el("div", cells, class_=f"cells{' many' if len(cells) > NUMBERED else ''}"),
-        el("p", "Choose an episode to read how it ended.", id=says, class_="says", aria_live="polite"),
-        _legend(trials, dots=any(key[:2] == (place, task) for key in clips.files)),
-    )
-    maps = start_maps(trials, [other.tasks.get(task, []) for other in everyone])
-    view = None
-    if maps:
-        words = (
-            "Where the objects began, seen from above in the robot's base frame: dot success, cross failure"
-        )
-        words += ", ring error." if any(trial.outcome == "error" for trial in trials) else "."
-        view = el("figure", el("div", maps, class_="maps"), el("figcaption", words))
-    keys = [(place, task, trial.episode) for trial in trials]
-    videos = [
-        clip(key, nth, trial, clips) for key, trial in zip(keys, trials, strict=True) if key not in elsewhere
-    ]
-    text = task_text(evaluation, task)
-    title = el("h3", task, el("span", f" “{text}”", class_="quiet") if text else None) if several else None
-    pictures = el("div", videos, class_="clips") if any(videos) else None
-    return [part for part in (title, el("div", grid, view, class_="two"), pictures) if part]
-
-
-def describe(trial: Trial) -> str:
-    """One episode in words."""
-    start, seconds = f"Episode {trial.episode}", trial.time_s
-    if trial.success:
-        return f"{start}: success" + (f" after {duration(seconds)}" if seconds is not None else "")
-    if trial.outcome == "error":
-        return f"{start}: error, {trial.error or 'no message'}"
-    return f"{start}: failed, {failed_at(trial.failed_clause)}"
+def on_top(episodes: Episodes) -> dict[str, Episode]:
+    """The first success and the first failure of the last evaluation whose video is on the page, by words."""
+    last = next((tasks for tasks in reversed(episodes) if tasks), {})
+    chosen: dict[str, Episode] = {}
+    for outcome, words in (("success", "It succeeds"), ("failure", "It fails")):
+        of_all = [(task, episode) for task, of_task in last.items() for episode in of_task]
+        filmed = [(t, episode) for t, episode in of_all if episode.path and episode.trial.outcome == outcome]
+        for task, episode in filmed[:1]:
+            chosen[f"{words} ({task}). " if len(last) > 1 else f"{words}. "] = episode
+    return chosen
 
 
 def failed_at(clause: str | None) -> str:
     """The clause of the success criterion at which an episode stopped, in words."""
     return FAILED_AT.get(clause or "", clause or "clause not recorded")
+
+
+def in_order(clauses: Sequence[str]) -> list[str]:
+    """Clauses in the criterion's order, those that it does not know last."""
+    return [clause for clause in FAILED_AT if clause in clauses] + sorted(set(clauses) - FAILED_AT.keys())
+
+
+def why(rates: Rates) -> str | None:
+    """`Of the 5 that failed: 3 touched it, did not grasp it; 2 ...`; None where none failed."""
+    clauses, missed = rates.failed_clauses, rates.trials - rates.successes
+    if not missed:
+        return None
+    known = sorted(in_order([*clauses]), key=lambda clause: -clauses[clause])
+    parts = [f"{clauses[clause]} {failed_at(clause)}" for clause in known]
+    parts += [f"{rates.errors} ended in an error"] if rates.errors else []
+    if len(parts) == 1:
+        others = f"All {missed} that failed" if missed > 1 else "The one that failed"
+        return f"{others}: {parts[0].partition(' ')[2]}."
+    return f"Of the {missed} that failed: {'; '.join(parts)}."
 
 
 def _queue(place: int, evaluation: Evaluation) -> list[tuple[Key, Path]]:
@@ -168,69 +166,8 @@ def _queue(place: int, evaluation: Evaluation) -> list[tuple[Key, Path]]:
     return [((place, trial.task, trial.episode), trial.video) for trial in turns if trial.video]
 
 
-def _cell(key: Key, nth: int, trial: Trial, clips: Clips, says: str) -> Markup:
-    words = describe(trial)
-    common = {
-        "class_": f"cell {trial.outcome}",
-        "title": words,
-        "aria_label": words,
-        "data_says": words,
-        "data_line": says,
-    }
-    if key in clips.files:
-        return el("a", trial.episode, href=f"#{anchor(key, nth)}", **common)
-    return el("button", trial.episode, type="button", **common)
-
-
-def _legend(trials: Sequence[Trial], dots: bool) -> Markup:
-    counts = Counter(trial.outcome for trial in trials)
-    keys = [
-        join(el("span", class_=f"cell {how}", aria_hidden="true"), el("span", f"{counts[how]} {how}"))
-        for how in OUTCOMES
-        if counts[how]
-    ]
-    hint = el("span", "A dot: with video.") if dots else None
-    return el("p", keys, hint, class_="note legend")
-
-
-def clip(
-    key: Key,
-    nth: int,
-    trial: Trial,
-    clips: Clips,
-    before: str = "",
-    *,
-    playing: bool = False,
-) -> Markup | None:
-    """An episode's video with its words, `before` them others; None where the page does not hold it."""
-    path = clips.files.get(key)
-    if path is None:
-        return None
-    words, address = describe(trial), data_uri(path)
-    if str(media_type(path)).startswith("video/"):
-        # report.js shows the controls only under a pointer or the keyboard.
-        switches = {"controls": True, "muted": True, "loop": True, "playsinline": True, "autoplay": playing}
-        poster = data_uri(poster_of(path)) if _poster_size(path) else None
-        picture = el("video", src=address, poster=poster, preload="metadata", aria_label=words, **switches)
-    else:
-        picture = el("img", src=address, alt=words, loading="lazy")
-    extra = "" if key in clips.shown or playing else " extra"
-    return el(
-        "figure",
-        picture,
-        el("figcaption", el("b", before) if before else None, words),
-        class_=f"clip {trial.outcome}{extra}",
-        id=anchor(key, nth),
-    )
-
-
 def _poster_size(path: Path) -> int:
     """Bytes that a video's still picture takes in the page; 0 where it has none beside it."""
     poster = poster_of(path)
     still = path.suffix == ".mp4" and poster.is_file() and not poster.is_symlink()
     return encoded_size(poster) if still else 0
-
-
-def anchor(key: Key, nth: int) -> str:
-    """The id of a video; the task's number is in it from the second task on."""
-    return f"clip-{key[0]}-{key[2]}" if nth == 0 else f"clip-{key[0]}-{nth}-{key[2]}"

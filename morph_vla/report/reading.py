@@ -1,7 +1,6 @@
 """What a report reads: the evaluations of a record, and the files beside it, kept inside their folder."""
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,21 +8,14 @@ from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import curves
-from morph_vla.results.record import Json, Record, SuiteFacts
+from morph_vla.results.record import Record, SuiteFacts
 from morph_vla.results.statistics import Summary
 from morph_vla.results.trial import Trial, by_task
-from morph_vla.results.values import mapping
+from morph_vla.results.values import Real, numbers
 
-MEDIA = {
-    ".mp4": "video/mp4",
-    ".webm": "video/webm",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".gif": "image/gif",
-    ".webp": "image/webp",
-}
-ATTENTION_BYTES = 32_000_000  # a file larger than this is no table of mean weights between joints
+IMAGES = ("png", "jpeg", "gif", "webp")
+MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg"}
+MEDIA |= {f".{kind}": f"image/{kind}" for kind in IMAGES}
 
 
 @dataclass(frozen=True)
@@ -35,12 +27,10 @@ class Evaluation:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Its trials."""
         return self.record.trials
 
     @property
     def summary(self) -> Summary:
-        """What its trials say."""
         return self.record.summary
 
     @cached_property
@@ -50,8 +40,18 @@ class Evaluation:
 
     @property
     def suite(self) -> SuiteFacts:
-        """What the record says of its suite."""
         return self.record.suite
+
+    @property
+    def subject(self) -> str:
+        """The policy as the subject of a sentence."""
+        trained = self.label in ("trained", "untrained")
+        return f"The {self.label} policy" if trained else f"Policy “{self.label}”"
+
+    def task_text(self, task: str) -> str | None:
+        """The sentence that the policy is given in a task, where the record says it."""
+        facts = self.suite.tasks.get(task) or (self.suite.tasks.get("") if len(self.tasks) <= 1 else None)
+        return facts.task if facts else None
 
 
 def evaluations(records: Sequence[Record]) -> tuple[Evaluation, ...]:
@@ -61,30 +61,6 @@ def evaluations(records: Sequence[Record]) -> tuple[Evaluation, ...]:
             "this record holds no trials: nothing was measured, so there is nothing to report"
         )
     return tuple(map(Evaluation, _labels(records), records))
-
-
-def task_text(evaluation: Evaluation, task: str) -> str | None:
-    """The sentence that the policy is given in a task, where the record says it."""
-    tasks = evaluation.suite.tasks
-    facts = tasks.get(task) or (tasks.get("") if len(evaluation.tasks) <= 1 else None)
-    return facts.task if facts else None
-
-
-def disagreement(evaluation: Evaluation) -> str | None:
-    """In words, where the stored summary differs from what the trials say; None where it does not."""
-    stored = evaluation.record.stored
-    for key in ("successes", "trials", "errors"):
-        counted = getattr(evaluation.summary, key)
-        if key in stored and stored[key] != counted:
-            stated = f"The record's summary of {evaluation.label} says {stored[key]} {key}"
-            return f"{stated}, its trials say {counted}."
-    return None
-
-
-def the_policy(evaluation: Evaluation) -> str:
-    """The policy as the subject of a sentence."""
-    label = evaluation.label
-    return f"The {label} policy" if label in ("trained", "untrained") else f"Policy “{label}”"
 
 
 def in_its_folder(folder: Path, path: Path) -> Path:
@@ -110,16 +86,13 @@ def encoded_size(path: Path) -> int:
     return 4 * ((path.stat().st_size + 2) // 3) + 64
 
 
-def attention(folder: Path, path: Path) -> Json | None:
-    """The attention file `{"joints": [...], "layers": [...]}`, or None when it cannot be read."""
-    path = in_its_folder(folder, path)
-    if not path.is_file() or path.stat().st_size > ATTENTION_BYTES:
+def square(matrix: object) -> list[list[Real]] | None:
+    """The matrix as rows of finite numbers when it is square and not empty, else None."""
+    if not isinstance(matrix, list | tuple) or not all(isinstance(row, list) for row in matrix):
         return None
-    try:
-        content = mapping(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError:
-        return None
-    return content if isinstance(content.get("layers"), list) else None
+    rows = [numbers([float(cell) if isinstance(cell, bool) else cell for cell in row]) for row in matrix]
+    known = [row for row in rows if row is not None and len(row) == len(matrix)]
+    return known if known and len(known) == len(matrix) else None
 
 
 def _labels(records: Sequence[Record]) -> list[str]:
@@ -127,21 +100,18 @@ def _labels(records: Sequence[Record]) -> list[str]:
 
     A policy that is called like its step is named after its run.
     """
-    labels = []
-    for record in records:
-        policy = record.policy
-        after_step = policy.label == str(policy.step)
-        labels.append(curves.run_of(record).rpartition("/")[2] if after_step else policy.label)
-    steps = [record.policy.step for record in records]
-    labels = [
-        f"{label}, step {step}" if labels.count(label) > 1 and step is not None else label
-        for label, step in zip(labels, steps, strict=True)
-    ]
+    policies = [record.policy for record in records]
     engines = [record.engine.label if record.engine else "" for record in records]
     labels = [
-        f"{label}, {engine}" if labels.count(label) > 1 and engine and len(set(engines)) > 1 else label
-        for label, engine in zip(labels, engines, strict=True)
+        curves.run_of(record).rpartition("/")[2] if policy.label == str(policy.step) else policy.label
+        for record, policy in zip(records, policies, strict=True)
     ]
+    steps = [None if policy.step is None else f"step {policy.step}" for policy in policies]
+    for additions in (steps, engines if len(set(engines)) > 1 else [None] * len(records)):
+        labels = [
+            f"{label}, {addition}" if labels.count(label) > 1 and addition else label
+            for label, addition in zip(labels, additions, strict=True)
+        ]
     return [
         f"{label} ({labels[: place + 1].count(label)})" if labels.count(label) > 1 else label
         for place, label in enumerate(labels)

@@ -6,26 +6,26 @@ document.addEventListener("click", function (event) {
   if (clip) { clip.currentTime = 0; clip.play().catch(function () {}); }
 });
 
-// A film plays bare; its controls come with the pointer, the keyboard or a touch.
-document.querySelectorAll(".clip video[controls]").forEach(function (film) {
-  film.controls = false;
+// A video plays bare; its controls come with the pointer, the keyboard or a touch.
+document.querySelectorAll(".clip video[controls]").forEach(function (video) {
+  video.controls = false;
   ["pointerenter", "focus", "touchstart"].forEach(function (kind) {
-    film.addEventListener(kind, function () { film.controls = true; }, { passive: true });
+    video.addEventListener(kind, function () { video.controls = true; }, { passive: true });
   });
   ["pointerleave", "blur"].forEach(function (kind) {
-    film.addEventListener(kind, function () { film.controls = false; });
+    video.addEventListener(kind, function () { video.controls = false; });
   });
-  film.tabIndex = 0;
-  if (film.autoplay && matchMedia("(prefers-reduced-motion: reduce)").matches) { film.autoplay = false; film.pause(); }
+  video.tabIndex = 0;
+  if (video.autoplay && matchMedia("(prefers-reduced-motion: reduce)").matches) { video.autoplay = false; video.pause(); }
 });
 
-// A film that stands elsewhere on the page is shown here too: the file holds it once.
-document.querySelectorAll("video[data-of]").forEach(function (film) {
-  var other = document.querySelector("#" + film.dataset.of + " video");
+// A video that stands elsewhere on the page is shown here too: the file holds it once.
+document.querySelectorAll("video[data-of]").forEach(function (video) {
+  var other = document.querySelector("#" + video.dataset.of + " video");
   if (!other) return;
-  film.src = other.src;
-  film.poster = other.poster;
-  film.closest("figure").classList.add("ready");
+  video.src = other.src;
+  video.poster = other.poster;
+  video.closest("figure").classList.add("ready");
 });
 
 // A table that is wider than its box says so.
@@ -42,7 +42,7 @@ document.querySelectorAll("details").forEach(function (fold) { fold.addEventList
 document.querySelectorAll(".slider").forEach(function (box) {
   var data = JSON.parse(box.querySelector("script").textContent);
   var maps = Array.from(box.parentElement.querySelectorAll("svg[data-joints]"));
-  var film = box.parentElement.querySelector("video[data-of]");
+  var video = box.parentElement.querySelector("video[data-of]");
   function path(letters, joints, shade) {
     var side = 132 / joints, found = "", letter = String.fromCharCode(97 + shade);
     for (var i = letters.indexOf(letter); i >= 0; i = letters.indexOf(letter, i + 1)) {
@@ -55,7 +55,7 @@ document.querySelectorAll(".slider").forEach(function (box) {
     var step = Number(event.target.value);
     box.querySelector("output").textContent = data.words[step];
     var seconds = /([0-9.]+) s$/.exec(data.words[step]);
-    if (film && film.src && seconds) film.currentTime = Number(seconds[1]);
+    if (video && video.src && seconds) video.currentTime = Number(seconds[1]);
     maps.forEach(function (map, layer) {
       var shades = map.querySelector(".shades");
       shades.textContent = "";

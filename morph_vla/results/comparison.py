@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import identity
-from morph_vla.results.intervals import NEWCOMBE, TANGO, mcnemar, newcombe, tango
+from morph_vla.results.intervals import NEWCOMBE, TANGO, Interval, mcnemar, newcombe, tango
 from morph_vla.results.record import Record
 from morph_vla.results.statistics import summarise
 from morph_vla.results.trial import Trial, by_key, by_task
@@ -35,15 +35,13 @@ class Pairs(Counts):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Interval):
     """An interval of a difference of rates, and which one it is."""
 
-    low: float
-    high: float
     interval: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RateDifference:
     """rate_b - rate_a of two lists of trials, in [-1, 1]; None, with a reason, where it is not measured.
 
@@ -54,13 +52,13 @@ class RateDifference:
 
     rate_a: float | None
     rate_b: float | None
-    difference: float | None
-    low: float | None
-    high: float | None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
     confidence: float
-    interval: str | None
-    paired: Pairs | None
-    independent: Bounds | None
+    interval: str | None = None
+    paired: Pairs | None = None
+    independent: Bounds | None = None
     reason: str | None
 
     @property
@@ -71,7 +69,7 @@ class RateDifference:
         return Bounds(self.low, self.high, self.interval)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison(RateDifference):
     """The difference of two records over all trials, and of each task that both have."""
 
@@ -95,23 +93,22 @@ def compare(record_a: Record, record_b: Record, confidence: float = 0.95) -> Com
     counts as success differ, has the difference None and a reason, never 0. Where one was stopped early,
     only the episodes that both have are compared.
     """
-    suites = suite_difference(record_a, record_b)
+    apart, seeds = suite_difference(record_a, record_b), None
+    a, b = record_a.suite.seed, record_b.suite.seed
+    if a is not None and b is not None and a != b:
+        seeds = f"the seeds differ, and with them the initial states: {a} and {b}"
     trials_a, trials_b, common = _common(record_a, record_b)
-    whole = _compare(
-        trials_a,
-        trials_b,
-        why_not_comparable(record_a, record_b),
-        _why_not_paired(record_a, record_b, trials_a, trials_b),
-        confidence,
-    )
     tasks_a, tasks_b = by_task(trials_a), by_task(trials_b)
     shared = [task for task in tasks_a if task and task in tasks_b]
-    tasks = {}
-    for task in shared if len(tasks_a) > 1 or len(tasks_b) > 1 else []:
-        unpaired = _why_not_paired(record_a, record_b, tasks_a[task], tasks_b[task])
-        tasks[task] = _compare(tasks_a[task], tasks_b[task], suites, unpaired, confidence)
+    tasks = {
+        task: _compare(tasks_a[task], tasks_b[task], apart, seeds, confidence)
+        for task in (shared if len(tasks_a) > 1 or len(tasks_b) > 1 else ())
+    }
+    named_a, named_b = ({trial.task for trial in record.trials} - {""} for record in (record_a, record_b))
+    if not apart and named_a and named_b and named_a != named_b:
+        apart = f"the tasks differ: {', '.join(sorted(named_a))} and {', '.join(sorted(named_b))}"
     return Comparison(
-        **vars(whole),
+        **vars(_compare(trials_a, trials_b, apart, seeds, confidence)),
         a=record_a.policy.label,
         b=record_b.policy.label,
         engine_a=record_a.engine.label if record_a.engine else None,
@@ -125,41 +122,29 @@ def compare(record_a: Record, record_b: Record, confidence: float = 0.95) -> Com
 
 def unknown(records: Mapping[str, Record]) -> str | None:
     """In words, which of the records (by name) do not hold their whole suite; None where all do."""
-    few = [name for name, record in records.items() if not identity.is_whole(record)]
-    if not few:
+    partial = [name for name, record in records.items() if not identity.is_whole(record)]
+    if not partial:
         return None
-    verb = "does" if len(few) == 1 else "do"
     return (
-        f"{', '.join(few)} {verb} not say the whole criterion, objects, servos, cameras and sampler (written "
-        "before schema 3): whether these are the same is unknown"
+        f"{', '.join(partial)} {'does' if len(partial) == 1 else 'do'} not say the whole criterion, objects, "
+        "servos, cameras and sampler (written before schema 3): whether these are the same is unknown"
     )
-
-
-def why_not_comparable(record_a: Record, record_b: Record) -> str | None:
-    """None when the two success rates are of the same thing, else the reason in words."""
-    difference = suite_difference(record_a, record_b)
-    if difference:
-        return difference
-    a, b = ({trial.task for trial in record.trials if trial.task} for record in (record_a, record_b))
-    if a and b and a != b:
-        return f"the tasks differ: {', '.join(sorted(a))} and {', '.join(sorted(b))}"
-    return None
 
 
 def suite_difference(record_a: Record, record_b: Record, *, seeds: bool = False) -> str | None:
     """In words, where two records say that they measure different things; None where they do not.
 
-    These are other suites or versions of one, another robot, control rate, length, criterion, object or text,
-    and on demand seeds.
+    Compared are suite, version, robot, control rate, length, criterion, objects and text; with `seeds` also
+    the seeds.
     """
     a, b = record_a.suite, record_b.suite
-    for words, one, other in (
+    for name, of_a, of_b in (
         ("suites", a.name, b.name),
         ("versions of the suite", a.version, b.version),
         ("seeds", a.seed if seeds else None, b.seed),
     ):
-        if one is not None and other is not None and one != other:
-            return f"the {words} differ: {one} and {other}"
+        if of_a is not None and of_b is not None and of_a != of_b:
+            return f"the {name} differ: {of_a} and {of_b}"
     measured = identity.measured(record_a, record_b)
     return f"what is measured differs: {identity.listed(measured)}" if measured else None
 
@@ -168,8 +153,7 @@ def check_comparable(records: Mapping[str, Record]) -> None:
     """Raise MorphVlaError where records (by where they are from) do not measure the same thing."""
     first_name, first = next(iter(records.items()))
     for name, record in records.items():
-        difference = suite_difference(first, record)
-        if difference:
+        if difference := suite_difference(first, record):
             raise MorphVlaError(
                 f"{first_name} and {name}: {difference}; success rates of different tasks are neither "
                 "compared nor pooled"
@@ -177,7 +161,7 @@ def check_comparable(records: Mapping[str, Record]) -> None:
 
 
 def states_differ(trial_a: Trial, trial_b: Trial) -> str | None:
-    """Why two trials of one number are no pair, in words; None when they are."""
+    """Why two trials of the same number are not a pair, in words; None when they are."""
     episode = f"episode {trial_a.episode}{trial_a.of_task}"
     if trial_a.initial is None or trial_b.initial is None:
         return f"{episode} does not say from which initial state it started"
@@ -196,31 +180,29 @@ def _compare(
     trials_a: Sequence[Trial],
     trials_b: Sequence[Trial],
     apart: str | None,
-    unpaired: str | None,
+    seeds: str | None,
     confidence: float,
 ) -> RateDifference:
-    """One comparison of two lists of trials; `apart` says why there is none, `unpaired` why not in pairs."""
+    """One comparison of two lists of trials; `apart` says why there is none, `seeds` that they differ."""
     a, b = summarise(trials_a, confidence), summarise(trials_b, confidence)
     if a.rate is None or b.rate is None or apart:
-        nothing = (None, None, None, confidence, None, None, None)
-        return RateDifference(a.rate, b.rate, *nothing, apart or unpaired)
+        reason = apart or "one of the two has no trials"
+        return RateDifference(rate_a=a.rate, rate_b=b.rate, confidence=confidence, reason=reason)
     newcombes = newcombe(a.successes, a.trials, b.successes, b.trials, confidence)
-    independent = Bounds(newcombes.low, newcombes.high, NEWCOMBE)
-    bounds, pairs = independent, None
+    independent = Bounds(**vars(newcombes), interval=NEWCOMBE)
+    bounds, pairs, unpaired = independent, None, seeds or _why_not_paired(trials_a, trials_b)
     if not unpaired:
         of_b = by_key(trials_b)
         counts = paired_counts([(trial.success, of_b[trial.key].success) for trial in trials_a])
         pairs = Pairs(**vars(counts), p_value=mcnemar(counts.only_a, counts.only_b))
         tangos = tango(pairs.only_a, pairs.only_b, a.trials, confidence)
-        bounds = Bounds(tangos.low, tangos.high, TANGO)
+        bounds = Bounds(**vars(tangos), interval=TANGO)
     return RateDifference(
         rate_a=a.rate,
         rate_b=b.rate,
         difference=b.rate - a.rate,
-        low=bounds.low,
-        high=bounds.high,
+        **vars(bounds),
         confidence=confidence,
-        interval=bounds.interval,
         paired=pairs,
         independent=independent,
         reason=unpaired,
@@ -236,20 +218,9 @@ def _common(record_a: Record, record_b: Record) -> tuple[Sequence[Trial], Sequen
     return a, b, len(shared)
 
 
-def _why_not_paired(
-    record_a: Record, record_b: Record, trials_a: Sequence[Trial], trials_b: Sequence[Trial]
-) -> str | None:
-    if not trials_a or not trials_b:
-        return "one of the two has no trials"
-    suites = suite_difference(record_a, record_b)
-    if suites:
-        return suites
-    seeds = record_a.suite.seed, record_b.suite.seed
-    if None not in seeds and seeds[0] != seeds[1]:
-        return f"the seeds differ, and with them the initial states: {seeds[0]} and {seeds[1]}"
+def _why_not_paired(trials_a: Sequence[Trial], trials_b: Sequence[Trial]) -> str | None:
     a, b = by_key(trials_a), by_key(trials_b)
     if a.keys() != b.keys():
-        return (
-            f"the episodes differ: {len(a.keys() - b.keys())} only in a, {len(b.keys() - a.keys())} only in b"
-        )
+        only_a, only_b = a.keys() - b.keys(), b.keys() - a.keys()
+        return f"the episodes differ: {len(only_a)} only in a, {len(only_b)} only in b"
     return next((words for key in sorted(a) if (words := states_differ(a[key], b[key]))), None)

@@ -5,7 +5,7 @@ As in the paper's Figure 8: a line a run, a picture a suite, and around each che
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -66,8 +66,8 @@ def curves(records: Sequence[Record]) -> list[Panel]:
             twice = [a.step for a, b in pairwise(points) if a.step == b.step]
             if twice and len(points) > 2:
                 raise MorphVlaError(
-                    f"{run} was evaluated twice on {suite} at step {twice[0]}: a curve takes one "
-                    "evaluation a step; merge them with `morph-vla merge`, or leave one out"
+                    f"{run} was evaluated twice on {suite} at step {twice[0]}: a curve needs one "
+                    "evaluation per step; merge them with `morph-vla merge`, or leave one out"
                 )
         if any(len({point.step for point in points}) > 1 for points in runs.values()):
             panels.append(Panel(suite, [Run(run, points) for run, points in runs.items()]))
@@ -96,7 +96,7 @@ def write(panels: Sequence[Panel], path: Path) -> Path:
     """
     if not panels:
         raise MorphVlaError(
-            "no curve to draw: it takes evaluations of at least two checkpoints of one run, told apart by "
+            "no curve to draw: it needs evaluations of at least two checkpoints of one run, told apart by "
             "`policy.step` in their records"
         )
     require("matplotlib", "draw")
@@ -128,12 +128,10 @@ def _panel(axes: "Axes", panel: Panel) -> None:
 
 
 def _point(record: Record) -> Point | None:
-    step, summary = record.policy.step, record.summary
-    bounds = (summary.rate, summary.low, summary.high, summary.half_width)
-    if step is None or None in bounds:
+    if record.policy.step is None or not record.trials:
         return None
-    rate, low, high, half_width = (bound for bound in bounds if bound is not None)
-    return Point(step, rate, low, high, half_width, summary.trials, summary.successes)
+    measured = {field.name: getattr(record.summary, field.name, None) for field in fields(Point)}
+    return Point(**{**measured, "step": record.policy.step})
 
 
 def _line(record: Record, records: Sequence[Record]) -> str:

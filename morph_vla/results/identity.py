@@ -8,7 +8,7 @@ and only what both sides say is compared.
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from morph_vla.results.record import Json, Record, Target, TaskFacts
 from morph_vla.results.values import listing
@@ -17,6 +17,7 @@ NONE = "none"  # what a record says of a key that it does not have
 # What a success rate is a rate of. Everything else of a suite is a condition, which may differ on purpose.
 MEASURED = ("robot", "control_rate", "episode_seconds", "task", "success", "objects", "expert")
 TABLE = "initial_states_sha256"
+Kind = Literal["measured", "condition", "elsewhere"]
 SPOKEN_ELSEWHERE = ("name", "task_name", "version", "seed", TABLE)
 
 
@@ -61,19 +62,47 @@ def is_whole(record: Record) -> bool:
 
 def differences(a: Record, b: Record) -> list[Difference]:
     """All that two evaluations differ in: their suites, policies, engines, actions per answer."""
-    others = _apart(_policy_and_engine(a), _policy_and_engine(b))
-    return suite_differences(a, b) + others + _apart({"open_loop": a.open_loop}, {"open_loop": b.open_loop})
+    others_a, others_b = (
+        flat(record.policy.to_json(), "policy")
+        | (flat(record.engine.to_json(), "engine") if record.engine else {})
+        | {"open_loop": record.open_loop}
+        for record in (a, b)
+    )
+    return [difference for _, difference in _of_suites(a, b)] + apart(others_a, others_b)
 
 
-def suite_differences(a: Record, b: Record) -> list[Difference]:
+def measured(a: Record, b: Record) -> list[Difference]:
+    """Differences of what is measured: success rates of the two are not of the same thing."""
+    return [difference for kind, difference in _of_suites(a, b) if kind == "measured"]
+
+
+def conditions(a: Record, b: Record) -> list[Difference]:
+    """Differences of the conditions under which it is measured, which may be what one wants to compare."""
+    differing = [difference for kind, difference in _of_suites(a, b) if kind == "condition"]
+    if a.engine and b.engine:
+        if a.engine.name != b.engine.name:
+            differing.append(Difference("engine", a.engine.label, b.engine.label))
+        else:
+            differing += apart(flat(a.engine.to_json(), "engine"), flat(b.engine.to_json(), "engine"))
+    asked_a, asked_b = (
+        flat(record.policy.to_json().get("sampler") or {}, "sampler")
+        | ({"open_loop": record.open_loop} if record.open_loop else {})
+        for record in (a, b)
+    )
+    return differing + apart(asked_a, asked_b, common=True)
+
+
+def _of_suites(a: Record, b: Record) -> list[tuple[Kind, Difference]]:
     """What differs in the suites of two records, over the tasks of both; a difference of all is named once.
 
-    A key that one of the two does not have differs only where both hold their whole suite.
+    A key that one of the two does not have differs only where both hold their whole suite. What is measured
+    comes first, and a digest, which says least, comes last.
     """
     common = not (is_whole(a) and is_whole(b))
-    differing = _apart(_shared(a), _shared(b), common)
+    shared_a, shared_b = (flat({**record.suite.to_json(), "tasks": {}}) for record in (a, b))
+    differing = apart(shared_a, shared_b, common)
     by_task = {
-        name: _apart(_task_facts(task), _task_facts(b.suite.tasks[name]), common)
+        name: apart(_task_facts(task), _task_facts(b.suite.tasks[name]), common)
         for name, task in a.suite.tasks.items()
         if name in b.suite.tasks
     }
@@ -84,36 +113,24 @@ def suite_differences(a: Record, b: Record) -> list[Difference]:
                 difference if everywhere else difference._replace(key=f"{name}: {difference.key}")
             )
     unique = [difference for place, difference in enumerate(differing) if difference not in differing[:place]]
-    distractors = _distractors(a, b)
-    # What is measured comes first, and a digest, which says least, comes last.
-    return sorted(unique, key=lambda fact: (fact.bare == TABLE, not _is_measured(fact, distractors)))
+    tasks = [task.resolved or {} for record in (a, b) for task in record.suite.tasks.values()]
+    distractors = {str(name) for task in tasks for name in listing(task.get("distractors"))}
+    facts: list[tuple[Kind, Difference]] = [(_kind(fact, distractors), fact) for fact in unique]
+    return sorted(facts, key=lambda fact: (fact[1].bare == TABLE, fact[0] != "measured"))
 
 
-def measured(a: Record, b: Record) -> list[Difference]:
-    """Differences of what is measured: success rates of the two are not of the same thing."""
-    distractors = _distractors(a, b)
-    return [difference for difference in suite_differences(a, b) if _is_measured(difference, distractors)]
+def _kind(difference: Difference, distractors: set[str]) -> Kind:
+    """Whether it is of what is measured, of its conditions, or is spoken of in other words.
 
-
-def conditions(a: Record, b: Record) -> list[Difference]:
-    """Differences of the conditions under which it is measured, which may be what one wants to compare."""
-    distractors = _distractors(a, b)
-    differing = [
-        difference
-        for difference in suite_differences(a, b)
-        if not _is_measured(difference, distractors)
-        and difference.bare.split(".")[0] not in SPOKEN_ELSEWHERE
-        and not _is_added(difference, distractors)
-    ]
-    if a.engine and b.engine:
-        if a.engine.name != b.engine.name:
-            differing.append(Difference("engine", a.engine.label, b.engine.label))
-        else:
-            differing += _apart(flat(a.engine.to_json(), "engine"), flat(b.engine.to_json(), "engine"))
-    samplers = [flat(record.policy.to_json().get("sampler") or {}, "sampler") for record in (a, b)]
-    differing += _apart(samplers[0], samplers[1], common=True)
-    loops = [{"open_loop": record.open_loop} if record.open_loop else {} for record in (a, b)]
-    return differing + _apart(loops[0], loops[1], common=True)
+    A distractor is no part of the task, and a colour is how a thing looks. That one side lacks a distractor
+    is said by their number.
+    """
+    first, *rest = difference.bare.split(".")
+    distracting = first in ("objects", "placement") and bool(rest) and rest[0] in distractors
+    if first in MEASURED and not (first == "objects" and rest and (distracting or rest[-1] == "color")):
+        return "measured"
+    added = distracting and NONE in (difference.a, difference.b)
+    return "elsewhere" if added or first in SPOKEN_ELSEWHERE else "condition"
 
 
 def flat(value: object, name: str = "") -> dict[str, object]:
@@ -127,8 +144,8 @@ def flat(value: object, name: str = "") -> dict[str, object]:
 
 
 def value_words(value: object) -> str:
-    """A value in a sentence: words as they are, anything else as JSON writes it."""
-    return value if isinstance(value, str) else json.dumps(value)
+    """A value in a sentence: words as they are, `none`, anything else as JSON writes it."""
+    return value if isinstance(value, str) else NONE if value is None else json.dumps(value)
 
 
 def listed(differing: list[Difference], in_a: str = "", in_b: str = "", most: int = 3) -> str:
@@ -137,41 +154,11 @@ def listed(differing: list[Difference], in_a: str = "", in_b: str = "", most: in
     return f"{words}; and {len(differing) - most} more" if len(differing) > most else words
 
 
-def _apart(a: Json, b: Json, common: bool = False) -> list[Difference]:
+def apart(a: Json, b: Json, common: bool = False) -> list[Difference]:
+    """The facts that differ, in a's order, and of `common` ones alone on demand."""
     keys = [key for key in a if key in b] if common else [*a, *(key for key in b if key not in a)]
     pairs = [Difference(key, a.get(key, NONE), b.get(key, NONE)) for key in keys]
     return [pair for pair in pairs if pair.a != pair.b]
-
-
-def _is_measured(difference: Difference, distractors: set[str]) -> bool:
-    first, *rest = difference.bare.split(".")
-    if first == "objects" and rest:
-        # A distractor is no part of the task, and a colour is how a thing looks.
-        return rest[0] not in distractors and rest[-1] != "color"
-    return first in MEASURED
-
-
-def _is_added(difference: Difference, distractors: set[str]) -> bool:
-    """Whether it is a fact of a distractor that one side does not have: `distractors` names those."""
-    first, *rest = difference.bare.split(".")
-    return (
-        first in ("objects", "placement") and rest[0] in distractors and NONE in (difference.a, difference.b)
-    )
-
-
-def _distractors(*records: Record) -> set[str]:
-    """The distractors on any of their tables."""
-    tasks = [task for record in records for task in record.suite.tasks.values()]
-    return {str(name) for task in tasks for name in listing((task.resolved or {}).get("distractors"))}
-
-
-def _policy_and_engine(record: Record) -> dict[str, object]:
-    engine = flat(record.engine.to_json(), "engine") if record.engine else {}
-    return flat(record.policy.to_json(), "policy") | engine
-
-
-def _shared(record: Record) -> dict[str, object]:
-    return flat({key: value for key, value in record.suite.to_json().items() if key != "tasks"})
 
 
 def _task_facts(task: TaskFacts) -> dict[str, object]:

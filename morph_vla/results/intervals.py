@@ -1,6 +1,6 @@
 """Intervals and tests of counts: one proportion, two, paired ones, the mean of several, a median.
 
-Pure functions of numbers, none of them of this project alone.
+Pure functions of numbers that know nothing of this project.
 
 Sources: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927), one proportion; R. G. Newcombe, Statistics in Medicine
 17 (1998) 873-890, method 10, the difference of two; T. Tango, Statistics in Medicine 17 (1998) 891-908, the
@@ -8,11 +8,11 @@ difference of paired ones; G. Y. Zou and A. Donner, Statistics in Medicine 27 (2
 estimates that have intervals of their own; Q. McNemar, Psychometrika 12 (1947), in its exact binomial form.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, takewhile
-from math import hypot, inf, sqrt
+from math import comb, hypot, inf, sqrt
 from statistics import NormalDist, fmean
 
 from morph_vla.errors import MorphVlaError
@@ -76,7 +76,7 @@ def tango(only_a: int, only_b: int, pairs: int, confidence: float = 0.95) -> Int
     P(only a) under rate_b - rate_a = d:
     T(d) = (only_b - only_a - n d) / sqrt(n (2 q + d (1 - d))).
     T(0) is McNemar's statistic without continuity correction, so the interval excludes zero exactly where
-    that test says so at this confidence. Raises MorphVlaError for zero pairs and for counts that cannot be.
+    that test says so at this confidence. Raises MorphVlaError for zero pairs and for impossible counts.
     """
     _check_counts(only_a + only_b, pairs)
     _check_counts(min(only_a, only_b), pairs)
@@ -122,7 +122,7 @@ def mcnemar(only_a: int, only_b: int) -> float:
     if only_a < 0 or only_b < 0:
         raise MorphVlaError(f"paired counts cannot be negative: only_a {only_a}, only_b {only_b}")
     count = only_a + only_b
-    tail = sum(_binomials(count, min(only_a, only_b)))
+    tail = sum(comb(count, i) for i in range(min(only_a, only_b) + 1))
     return min(1.0, float(Fraction(2 * tail, 2**count)))
 
 
@@ -132,11 +132,10 @@ def mean_of_rates(counts: Sequence[tuple[int, int]], confidence: float = 0.95) -
     The distances of each rate's Wilson bounds are squared and added: with k rates p_i and their bounds l_i,
     u_i, [m - sqrt(sum (p_i - l_i)^2) / k, m + sqrt(sum (u_i - p_i)^2) / k]. With one rate it is Wilson's.
     """
-    bounds = [wilson(*one, confidence) for one in counts]
-    rates = [successes / trials for successes, trials in counts]
-    mean = fmean(rates)
-    below = hypot(*(rate - b.low for rate, b in zip(rates, bounds, strict=True))) / len(rates)
-    above = hypot(*(b.high - rate for rate, b in zip(rates, bounds, strict=True))) / len(rates)
+    rates = [(won / trials, wilson(won, trials, confidence)) for won, trials in counts]
+    mean = fmean(rate for rate, _ in rates)
+    below = hypot(*(rate - bound.low for rate, bound in rates)) / len(rates)
+    above = hypot(*(bound.high - rate for rate, bound in rates)) / len(rates)
     return mean, Interval(mean - below, mean + above)
 
 
@@ -150,7 +149,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     quantile(confidence)
     ordered, count = sorted(values), len(values)
     allowed = Fraction(1 - confidence) / 2 * 2**count  # compared with whole numbers, so nothing is rounded
-    tails = accumulate(_binomials(count, count // 2))
+    tails = accumulate(comb(count, i) for i in range(count // 2 + 1))
     rank = sum(1 for _ in takewhile(lambda tail: tail <= allowed, tails))
     return Interval(ordered[rank - 1], ordered[count - rank]) if rank else None
 
@@ -158,7 +157,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 def quantile(confidence: float) -> float:
     """Quantile z with P[|N(0, 1)| <= z] = confidence; MorphVlaError for one outside (0, 1)."""
     if not 0 < confidence < 1:
-        raise MorphVlaError(f"a confidence lies between 0 and 1, got {confidence}; 95% is 0.95")
+        raise MorphVlaError(f"the confidence must be between 0 and 1, got {confidence}; 95% is 0.95")
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
@@ -170,14 +169,6 @@ def last(low: Real, high: Real, holds: Callable[[float], bool]) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return float(low)
-
-
-def _binomials(count: int, last: int) -> Iterator[int]:
-    """C(count, 0), C(count, 1), ... C(count, last)."""
-    term = 1
-    for i in range(last + 1):
-        yield term
-        term = term * (count - i) // (i + 1)
 
 
 def _wilson_low(successes: int, trials: int, z: float) -> float:
@@ -193,4 +184,4 @@ def _check_counts(successes: int, trials: int) -> None:
     if trials == 0:
         raise MorphVlaError("0 trials: nothing was measured, so there is no rate and no interval")
     if not 0 <= successes <= trials:
-        raise MorphVlaError(f"{successes} successes of {trials} trials cannot be")
+        raise MorphVlaError(f"{successes} successes of {trials} trials are impossible")

@@ -1,24 +1,70 @@
-"""Parts of one evaluation, made into the record that one evaluation would have written.
+"""Several records made into the one that a single evaluation would have written: its tasks, or its parts.
 
-Parts are records, finished or not, of the same suite, policy, open loop and engine: two machines that each
-took half of the table, or an evaluation and the rest of it. Pure functions of records; `videos` copies files.
+The tasks of one evaluation are run by one command (`combine`). Parts are records, finished or not, of the
+same suite, policy, open loop and engine: two machines that each took half of the table, or an evaluation and
+the rest of it (`merge`). Pure functions of records; `videos` copies files.
 """
 
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_bytes
 from morph_vla.results import identity
 from morph_vla.results.films import poster_of
-from morph_vla.results.record import Json, Record, TaskFacts
+from morph_vla.results.identity import NONE
+from morph_vla.results.record import Json, Record, Stopped, TaskFacts
 from morph_vla.results.trial import Key, Trial, name_in
 
-ABSENT = "(not said)"
 SINCE_3 = (".resolved.", ".sampler.", "policy.batch")  # facts that records before schema 3 do not have
 NAMES = ("name", "checkpoint")  # of a policy: where it lay, which may differ between two machines
+
+
+def combine(records: Sequence[Record], command: str = "") -> Record:
+    """The record of one policy on all tasks, in the order given.
+
+    A task's own record lies in the folder of its name. Raises MorphVlaError, naming what differs, for records
+    that are not parts of one evaluation.
+    """
+    first = records[0]
+    tasks: dict[str, TaskFacts] = {}
+    for record in records:
+        if differences := identity.apart(_shared(first), _shared(record)):
+            sides = identity.listed(differences)
+            raise MorphVlaError(f"these tasks are not parts of one evaluation: {sides}")
+        if again := tasks.keys() & record.suite.tasks.keys():
+            raise MorphVlaError(f"task '{min(again)}' was evaluated twice")
+        tasks |= record.suite.tasks
+    names = dict.fromkeys(name for record in records for name in record.timing)
+    return replace(
+        first,
+        suite=replace(first.suite, tasks=tasks),
+        stopped=_stopped(records, list(tasks)) if any(record.stopped for record in records) else None,
+        trials=tuple(trial for record in records for trial in record.trials),
+        wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),
+        timing={name: round(sum(record.timing.get(name, 0.0) for record in records), 2) for name in names},
+        notes=tuple(note for record in records for note in record.notes),
+        command=command or first.command,
+        time=max(record.time for record in records),
+        folder=first.folder.parent,
+    )
+
+
+def _stopped(records: Sequence[Record], tasks: Sequence[str]) -> Stopped:
+    """How many episodes all tasks together saw of how many, and why each that was stopped was."""
+    ends = [record.stopped for record in records]
+    reasons = [f"{task}: {end.reason}" for task, end in zip(tasks, ends, strict=True) if end]
+    of = sum(end.of if end else len(record.trials) for end, record in zip(ends, records, strict=True))
+    return Stopped(sum(len(record.trials) for record in records), of, "; ".join(reasons))
+
+
+def _shared(record: Record) -> dict[str, object]:
+    """What the tasks of one evaluation share."""
+    facts, suite = record.facts(), {**record.suite.to_json(), "tasks": {}}
+    shared = {key: facts.get(key) for key in ("schema", "policy", "engine", "open_loop", "overrides")}
+    return identity.flat({**shared, "suite": suite, "versions": record.versions})
 
 
 def merge(parts: Mapping[str, Record]) -> Record:
@@ -29,7 +75,7 @@ def merge(parts: Mapping[str, Record]) -> Record:
     difference, and for episodes that ended differently, with their numbers.
     """
     if len(parts) < 2:
-        raise MorphVlaError("merging takes two parts or more")
+        raise MorphVlaError("merging needs at least two parts")
     names = sorted(parts)
     for name in names[1:]:
         _check_same(names[0], parts[names[0]], name, parts[name])
@@ -59,29 +105,19 @@ def videos(record: Record, parts: Mapping[str, Record], folder: Path) -> tuple[R
     homes = {trial.video: part.folder for part in parts.values() for trial in part.trials if trial.video}
     trials, copied = [], 0
     for trial in record.trials:
-        video = trial.video
-        if video is not None:
-            home = homes[video]
-            target = folder / name_in(home, video)
+        if trial.video is not None:
+            video, home = trial.video, homes[trial.video]
+            name = name_in(home, video)
             if not video.resolve().is_relative_to(home.resolve()):
-                name = name_in(home, video)
                 raise MorphVlaError(f"{home} names the video '{name}', a link that leads out of its folder")
             if video.is_file():
-                _copy(video, target)
-                if poster_of(video).is_file() and not poster_of(video).is_symlink():
-                    _copy(poster_of(video), poster_of(target))
+                poster = poster_of(video)
+                for path in (video, poster) if poster.is_file() and not poster.is_symlink() else (video,):
+                    write_bytes((folder / name).with_suffix(path.suffix), path.read_bytes())
                 copied += 1
-            trial = replace(trial, video=target)
+            trial = replace(trial, video=folder / name)
         trials.append(trial)
     return replace(record, trials=tuple(trials), folder=folder), copied
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_suffix(f".unfinished{target.suffix}")
-    shutil.copyfile(source, unfinished)
-    unfinished.replace(target)
 
 
 def missing(record: Record) -> str | None:
@@ -102,17 +138,15 @@ def _check_same(name_a: str, a: Record, name_b: str, b: Record) -> None:
     left, right = _identity(a, shared), _identity(b, shared)
     unknown = () if identity.is_whole(a) and identity.is_whole(b) else SINCE_3
     differences = [
-        f"{key}: {left.get(key, ABSENT)!r} in {name_a}, {right.get(key, ABSENT)!r} in {name_b}"
-        for key in sorted(left.keys() | right.keys())
-        if left.get(key, ABSENT) != right.get(key, ABSENT)
-        and not ((key not in left or key not in right) and any(part in key for part in unknown))
+        difference
+        for difference in sorted(identity.apart(left, right))
+        if not (NONE in (difference.a, difference.b) and any(part in difference.key for part in unknown))
     ]
     if differences:
-        raise MorphVlaError(
-            f"{name_a} and {name_b} are not parts of one evaluation: {'; '.join(differences)}"
-        )
+        sides = identity.listed(differences, f"in {name_a}", f"in {name_b}", most=len(differences))
+        raise MorphVlaError(f"{name_a} and {name_b} are not parts of one evaluation: {sides}")
     if not a.suite.name:
-        raise MorphVlaError(f"{name_a} does not say of which suite it is: only records that do are merged")
+        raise MorphVlaError(f"{name_a} does not name its suite: only records that do can be merged")
 
 
 def _identity(record: Record, tasks: Collection[str]) -> dict[str, object]:

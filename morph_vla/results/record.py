@@ -19,12 +19,21 @@ from morph_vla.files.writing import write_text
 from morph_vla.results import trial
 from morph_vla.results.statistics import Summary, summarise
 from morph_vla.results.trial import Trial, inside, name_in
-from morph_vla.results.values import Real, integer, listing, mapping, optional_fields, real, text
+from morph_vla.results.values import Real, integer, listing, mapping, read_as, text
 
 FILE_NAME = "record.json"
 SCHEMA = 3
 SCHEMAS = (1, 2, 3)
 KINDS = ("evaluation", "demo")
+LAST = (
+    "wall_s",
+    "timing",
+    "notes",
+    "parallel",
+    "command",
+    "versions",
+    "time",
+)  # of a record, after its trials
 Json = Mapping[str, object]
 
 
@@ -86,7 +95,7 @@ class PolicyCard:
 
     name: str | None = None
     checkpoint: str | None = None
-    """Where it lay."""
+    """Its path when it was evaluated."""
     step: int | None = None
     sha256: str | None = None
     """Of the checkpoint's content: one trained anew in the same place is another policy."""
@@ -108,7 +117,7 @@ class PolicyCard:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """Who simulated."""
+    """The simulator."""
 
     name: str
     version: str | None = None
@@ -121,7 +130,6 @@ class EngineFacts:
         return f"{self.name} {self.version or ''}".strip()
 
     def to_json(self) -> dict[str, object]:
-        """Plain values."""
         return {**_known(self, "others"), **self.others}
 
 
@@ -194,21 +202,15 @@ class Record:
         Raises MorphVlaError for a file that does not lie in the folder.
         """
         home = self.folder if folder is None else folder
-        last = {"parts": list(self.parts), "unfinished": self.unfinished}
+        of_some = {"parts": list(self.parts), "unfinished": self.unfinished}
         return {
             **self.facts(),
             **({"stopped": to_plain(self.stopped)} if self.stopped else {}),
             "trials": [item.to_json(home) for item in self.trials],
             "summary": to_plain(self.summary),
-            "wall_s": self.wall_s,
-            "timing": dict(self.timing),
-            "notes": list(self.notes),
-            "parallel": self.parallel,
-            "command": self.command,
-            "versions": dict(self.versions),
-            "time": self.time,
+            **{name: to_plain(getattr(self, name)) for name in LAST},
             **({"attention": name_in(home, self.attention)} if self.attention else {}),
-            **{key: value for key, value in last.items() if value},
+            **{key: value for key, value in of_some.items() if value},
         }
 
 
@@ -298,14 +300,11 @@ def from_json(plain: object, folder: Path = Path()) -> Record | Study:
     evaluations = plain.get("evaluations", [])
     if not isinstance(evaluations, list) or not all(isinstance(item, Mapping) for item in evaluations):
         raise MorphVlaError(f"this record of kind '{kind}' has no list of evaluations")
-    names = ("robot", "recording", "training", "difference", "pictures", "machine", "versions")
-    return Study(
+    return read_as(
+        Study,
+        plain,
         evaluations=tuple(record_from_json(item, folder) for item in evaluations),
-        kind=str(kind),
         schema=integer(plain["schema"]) or SCHEMA,
-        **{name: mapping(plain.get(name)) for name in (*names, "seconds_by_stage")},
-        command=text(plain.get("command")) or "",
-        time=text(plain.get("time")) or "",
         folder=folder,
     )
 
@@ -313,26 +312,21 @@ def from_json(plain: object, folder: Path = Path()) -> Record | Study:
 def record_from_json(plain: Json, folder: Path = Path()) -> Record:
     """One evaluation from plain values, also from an unfinished one's; raises as `from_json` does."""
     attention = plain.get("attention") or mapping(plain.get("pictures")).get("attention")
-    overrides = plain.get("overrides")
     rows = [row for row in map(integer, listing(plain.get("rows"))) if row is not None]
-    timing = {key: real(value) for key, value in mapping(plain.get("timing")).items()}
-    return Record(
-        **optional_fields(Record, plain),
+    stopped = mapping(plain.get("stopped"))
+    episodes, of = integer(stopped.get("episodes")), integer(stopped.get("of"))
+    return read_as(
+        Record,
+        plain,
         schema=integer(plain.get("schema")) or 1,
         suite=suite_from_json(mapping(plain.get("suite"))),
         policy=policy_from_json(mapping(plain.get("policy"))),
         engine=engine_from_json(mapping(plain.get("engine"))),
-        overrides=None if overrides is None else tuple(map(str, listing(overrides))),
         rows=(rows[0], rows[1]) if len(rows) == 2 else None,
-        stopped=_stopped_from_json(mapping(plain.get("stopped"))),
+        stopped=None
+        if episodes is None or of is None
+        else read_as(Stopped, stopped, episodes=episodes, of=of),
         trials=trial.list_from_json(plain.get("trials"), folder),
-        timing={key: seconds for key, seconds in timing.items() if seconds is not None},
-        notes=tuple(map(str, listing(plain.get("notes")))),
-        command=text(plain.get("command")) or "",
-        versions={str(name): str(version) for name, version in mapping(plain.get("versions")).items()},
-        time=text(plain.get("time")) or "",
-        parts=tuple(map(mapping, listing(plain.get("parts")))),
-        unfinished=plain.get("unfinished") is True,
         attention=None if attention is None else inside(folder, attention),
         stored=mapping(plain.get("summary")),
         folder=folder,
@@ -343,41 +337,23 @@ def suite_from_json(plain: Json) -> SuiteFacts:
     """What a record says of its suite; in schema 1 the facts of its one task stand beside the suite's."""
     tasks = {str(name): _task_from_json(mapping(task)) for name, task in mapping(plain.get("tasks")).items()}
     alone = _task_from_json(plain)
-    tasks = {"": alone} if not tasks and alone != TaskFacts() else tasks
-    return SuiteFacts(**optional_fields(SuiteFacts, plain), tasks=tasks)
+    return read_as(SuiteFacts, plain, tasks={"": alone} if not tasks and alone != TaskFacts() else tasks)
 
 
 def policy_from_json(plain: Json) -> PolicyCard:
     """What a record says of the policy."""
     sampler = mapping(plain.get("sampler"))
-    return PolicyCard(
-        **optional_fields(PolicyCard, plain),
-        sampler=Sampler(**optional_fields(Sampler, sampler)) if sampler else None,
-        others=_others(PolicyCard, plain),
-    )
+    return read_as(PolicyCard, plain, sampler=read_as(Sampler, sampler) if sampler else None)
 
 
 def engine_from_json(plain: Json) -> EngineFacts | None:
     """What a record says of the engine; None where it does not name one."""
-    name = text(plain.get("name"))
-    return EngineFacts(name, text(plain.get("version")), _others(EngineFacts, plain)) if name else None
+    return read_as(EngineFacts, plain) if text(plain.get("name")) else None
 
 
 def _task_from_json(plain: Json) -> TaskFacts:
     box = mapping(plain.get("target"))
-    target = Target(**optional_fields(Target, box)) if box else None
-    return TaskFacts(**optional_fields(TaskFacts, plain), target=target)
-
-
-def _stopped_from_json(plain: Json) -> Stopped | None:
-    episodes, of = integer(plain.get("episodes")), integer(plain.get("of"))
-    return None if episodes is None or of is None else Stopped(episodes, of, text(plain.get("reason")))
-
-
-def _others(kind: type, plain: Json) -> Json:
-    """What is said beyond the fields of a dataclass."""
-    known = {field.name for field in fields(kind)}
-    return {key: value for key, value in plain.items() if key not in known}
+    return read_as(TaskFacts, plain, target=read_as(Target, box) if box else None)
 
 
 def _known(facts: object, *without: str) -> dict[str, object]:

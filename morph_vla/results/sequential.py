@@ -77,9 +77,8 @@ def pairs_so_far(record_a: Record, record_b: Record) -> dict[str, Pairs]:
         for key in ((task, episode) for episode in range(min(numbers), max(numbers) + 1)):
             if key not in a or key not in b:
                 break
-            words = states_differ(a[key], b[key])
-            if words:
-                raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
+            if words := states_differ(a[key], b[key]):
+                raise MorphVlaError(f"deciding early needs the same initial states, but {words}")
             pairs.append((a[key].success, b[key].success))
     return dict(tasks)
 
@@ -90,12 +89,7 @@ def in_turn(pairs: Mapping[str, Pairs]) -> Pairs:
 
 
 def stopper(
-    against: Record,
-    suite: SuiteFacts,
-    task: str,
-    first: int = 0,
-    error: Real = ERROR,
-    margin: Real = MARGIN,
+    against: Record, suite: SuiteFacts, task: str, first: int = 0, error: Real = ERROR, margin: Real = MARGIN
 ) -> Callable[[Sequence[Trial]], str | None]:
     """For `rollout.evaluate`: why the trials so far are enough beside the record `against`, or None.
 
@@ -103,9 +97,8 @@ def stopper(
     name, version and seed. Raises MorphVlaError where the two measure different things or have other seeds,
     or where `against` has no such trial.
     """
-    words = suite_difference(against, Record(suite=suite), seeds=True)
-    if words:
-        raise MorphVlaError(f"deciding early wants the same initial states, and {words}")
+    if words := suite_difference(against, Record(suite=suite), seeds=True):
+        raise MorphVlaError(f"deciding early needs the same initial states, but {words}")
     chosen = [trial for trial in against.trials if trial.task in (task, "") and trial.episode >= first]
     if not chosen:
         from_row = f" from row {first} on" if first else ""
@@ -157,12 +150,12 @@ def watch(pairs: Pairs, error: Real = ERROR, margin: Real = MARGIN, of: int | No
     """
     for name, value in (("error", error), ("margin", margin)):
         if not 0 < value < 1:
-            raise MorphVlaError(f"the {name} lies between 0 and 1, got {value}; 5% is 0.05")
+            raise MorphVlaError(f"the {name} must be between 0 and 1, got {value}; 5% is 0.05")
     counts, count = paired_counts(list(pairs)), len(pairs)
     only_a, only_b = counts.only_a, counts.only_b
     better, at = _first_decision(pairs, error)
     around = bounds(only_a, only_b, count, error)
-    if better is None and count and -margin < around.low and around.high < margin:
+    if better is None and count and _alike(around, margin):
         better, at = "none", count
     return Look(
         **vars(counts),
@@ -182,8 +175,8 @@ def watch(pairs: Pairs, error: Real = ERROR, margin: Real = MARGIN, of: int | No
 
 def sentence(look: Look, a: str = "A", b: str = "B") -> str:
     """What `watch` returned, in one sentence."""
-    points = f"{100 * look.margin:g} points"
     where = f"after {look.episodes} episodes" + (f" of {look.of}" if look.of else "")
+    span = f"B - A between {100 * look.low:+.1f} and {100 * look.high:+.1f} points"
     if look.decision in ("a", "b"):
         winner = a if look.decision == "a" else b
         return (
@@ -191,18 +184,14 @@ def sentence(look: Look, a: str = "A", b: str = "B") -> str:
             f"decision is at most {look.error:.0%}, however often one looks)"
         )
     if look.decision == "none":
-        return f"no difference of {points} can be expected ({where}: {_range(look)})"
+        return f"no difference of {100 * look.margin:g} points can be expected ({where}: {span})"
     if not look.episodes:
         return "undecided: no episode is finished in both yet"
     if look.more is None:
-        return f"undecided {where}: {_range(look)}; nothing points to an end"
-    left = look.of - look.episodes if look.of else None
-    words = f"undecided {where}: {_range(look)}; go on, about {look.more} more if they go on as so far"
-    return f"{words}, and the table has {left} left" if left is not None and left < look.more else words
-
-
-def _range(look: Look) -> str:
-    return f"B - A between {100 * look.low:+.1f} and {100 * look.high:+.1f} points"
+        return f"undecided {where}: {span}; nothing points to an end"
+    words = f"undecided {where}: {span}; go on, about {look.more} more if they go on as so far"
+    left = look.of - look.episodes if look.of else look.more
+    return f"{words}, and the table has {left} left" if left < look.more else words
 
 
 def _first_decision(pairs: Pairs, error: Real) -> tuple[str | None, int | None]:
@@ -215,31 +204,26 @@ def _first_decision(pairs: Pairs, error: Real) -> tuple[str | None, int | None]:
 
 
 def _more(only_a: int, only_b: int, count: int, error: Real, margin: Real) -> int | None:
-    """Episodes that are missing if the shares stay as they are."""
-    if not count:
-        return None
+    """About how many episodes are missing if the shares stay as they are, or None beyond FAR."""
 
     def decided(total: int) -> bool:
         a, b = only_a * total / count, only_b * total / count
         around = bounds(a, b, total, error)
-        small = -margin < around.low and around.high < margin
-        return small or evidence(a, b) >= log(1 / error)
+        return _alike(around, margin) or evidence(a, b) >= log(1 / error)
 
-    total = _first(decided, count)
-    return None if total is None else max(1, total - count)
-
-
-def _first(holds: Callable[[int], bool], low: int) -> int | None:
-    """About the smallest whole number above `low` for which `holds`, or None below FAR."""
-    high = 2 * low
-    while not holds(high):
-        if high > FAR:
-            return None
+    low, high = count, 2 * count
+    while count and not decided(high):
         low, high = high, 2 * high
+        if low > FAR:
+            return None
     while high - low > max(1, low // 100):  # a forecast needs no more than two digits
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+        low, high = (low, middle) if decided(middle) else (middle, high)
+    return max(1, high - count) if count else None
+
+
+def _alike(around: Interval, margin: Real) -> bool:
+    return -margin < around.low and around.high < margin
 
 
 def _likelihood(only_a: Real, only_b: Real, pairs: Real, difference: Real) -> float:

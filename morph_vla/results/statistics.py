@@ -8,16 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from morph_vla.results.intervals import (
-    SQUARE_AND_ADD,
-    mean_of_rates,
-    median_interval,
-    quantile,
-    wilson,
-)
+from morph_vla.results.intervals import SQUARE_AND_ADD, mean_of_rates, median_interval, quantile, wilson
 from morph_vla.results.trial import ERROR, Trial, by_task
-
-TIME_INTERVAL = "order statistics of the median"
 
 
 @dataclass(frozen=True)
@@ -29,7 +21,7 @@ class Times:
     low: float | None
     high: float | None
     count: int
-    interval: str = TIME_INTERVAL
+    interval: str = "order statistics of the median"
 
 
 @dataclass(frozen=True)

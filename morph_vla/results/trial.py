@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Literal
+from typing import Literal, get_args
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.results.values import Real, boolean, integer, mapping, numbers, optional_fields, real, text
+from morph_vla.results.values import Real, integer, mapping, numbers, read_as, real, text
 
 ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
 
 
@@ -75,7 +76,7 @@ def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial"
     episode, success, time = plain.get("episode"), plain.get("success"), plain.get("time_s")
     if integer(episode) is None:
         raise MorphVlaError(f"{called} has episode {episode!r}, expected an integer")
-    if boolean(success) is None:
+    if not isinstance(success, bool):
         raise MorphVlaError(f"episode {episode} has success {success!r}, expected true or false")
     ended = text(plain.get("ended")) or ("success" if success else "time")
     if success and ended == ERROR:
@@ -84,11 +85,12 @@ def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial"
         raise MorphVlaError(f"episode {episode} has time_s {time!r}, expected seconds or null")
     video, clauses, initial = plain.get("video"), plain.get("clauses"), plain.get("initial")
     poses = {str(name): numbers(pose) for name, pose in mapping(initial).items()}
-    return Trial(
-        **optional_fields(Trial, plain),
+    return read_as(
+        Trial,
+        plain,
         task=str(plain.get("task") or ""),
         episode=integer(episode) or 0,
-        success=bool(success),
+        success=success,
         ended=ended,
         clauses=None if clauses is None else {k: real(v) for k, v in mapping(clauses).items()},
         initial=None if initial is None else {k: pose for k, pose in poses.items() if pose is not None},
@@ -99,7 +101,7 @@ def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial"
 def list_from_json(plain: object, folder: Path) -> tuple[Trial, ...]:
     """A record's trials. Raises MorphVlaError for no list of them, and for an episode that appears twice."""
     if not isinstance(plain, list | tuple):
-        raise MorphVlaError("this is no evaluation record: it has no list of trials")
+        raise MorphVlaError("this is not an evaluation record: it has no list of trials")
     trials: dict[Key, Trial] = {}
     for place, item in enumerate(plain):
         if not isinstance(item, Mapping):
@@ -143,5 +145,5 @@ def inside(folder: Path, name: object) -> Path:
 def name_in(folder: Path, path: Path) -> str:
     """How a record in `folder` names a file. Raises MorphVlaError where it does not lie there."""
     if not path.is_relative_to(folder):
-        raise MorphVlaError(f"{path} does not lie in {folder}, where its record is written")
+        raise MorphVlaError(f"{path} is not inside {folder}, where its record is written")
     return path.relative_to(folder).as_posix()

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from math import isfinite
-from typing import Any
+from typing import TypeVar
 
+T = TypeVar("T")
 Real = float | int  # a coordinate or a rate: 0 and 1 are as good as 0.0 and 1.0
 
 
@@ -36,11 +37,6 @@ def integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def boolean(value: object) -> bool | None:
-    """The value if it is true or false, else None."""
-    return value if isinstance(value, bool) else None
-
-
 def text(value: object) -> str | None:
     """The value if it is a text, else None."""
     return value if isinstance(value, str) else None
@@ -55,19 +51,32 @@ def numbers(value: object) -> list[Real] | None:
 
 
 READERS: dict[object, Callable[[object], object]] = {
+    str: lambda value: text(value) or "",
+    bool: lambda value: value is True,
+    Mapping[str, object]: mapping,
+    Mapping[str, str]: lambda value: {str(name): str(item) for name, item in mapping(value).items()},
+    Mapping[str, Real]: lambda value: {
+        key: item for key, item in mapping(value).items() if real(item) is not None
+    },
+    tuple[str, ...]: lambda value: tuple(map(str, listing(value))),
+    tuple[Mapping[str, object], ...]: lambda value: tuple(map(mapping, listing(value))),
     str | None: text,
     int | None: integer,
-    bool | None: boolean,
+    bool | None: lambda value: value if isinstance(value, bool) else None,
     Real | None: real,
     list[Real] | None: numbers,
+    tuple[str, ...] | None: lambda value: None if value is None else tuple(map(str, listing(value))),
     Mapping[str, object] | None: lambda value: value if isinstance(value, Mapping) else None,
 }
 
 
-def optional_fields(kind: type, plain: Mapping[str, object]) -> dict[str, Any]:
-    """The values of those fields of a dataclass that may be None and are of a simple type, by name."""
-    return {
-        field.name: READERS[field.type](plain.get(field.name))
-        for field in fields(kind)
-        if field.type in READERS
-    }
+def read_as(kind: type[T], plain: Mapping[str, object], **known: object) -> T:
+    """A dataclass of `known` fields and of those of a simple type, by their names in `plain`.
+
+    A field `others` holds what `plain` says beyond the fields.
+    """
+    types = {field.name: field.type for field in fields(kind)}  # pyright: ignore[reportArgumentType]
+    simple = {name: READERS[of](plain.get(name)) for name, of in types.items() if of in READERS}
+    if "others" in types:
+        simple["others"] = {name: value for name, value in plain.items() if name not in types}
+    return kind(**{**simple, **known})

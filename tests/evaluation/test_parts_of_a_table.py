@@ -144,7 +144,7 @@ def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(sho
 
 
 def test_what_cannot_be_decided_against_is_refused_before_the_first_episode(short):
-    with pytest.raises(MorphVlaError, match="the same initial states, and the seeds differ: 20264 and 5"):
+    with pytest.raises(MorphVlaError, match="the same initial states, but the seeds differ: 20264 and 5"):
         stopper(beaten(short, 3), dataclasses.replace(facts(short), seed=5), "cube_in_bowl")
     with pytest.raises(MorphVlaError, match="has no episode of task 'can_in_mug'"):
         stopper(beaten(short, 3), facts(short), "can_in_mug")

@@ -34,10 +34,10 @@ def summary(outcomes: str) -> Summary:
 
 def trials(outcomes: str, videos: str | None = None) -> list[dict]:
     """One trial a letter: s success, f failure, e error."""
-    found = []
+    listed = []
     for episode, letter in enumerate(outcomes):
         success = letter == "s"
-        found.append(
+        listed.append(
             {
                 "episode": episode,
                 "success": success,
@@ -49,11 +49,11 @@ def trials(outcomes: str, videos: str | None = None) -> list[dict]:
                 "video": f"{videos}/{episode:03d}.mp4" if videos else None,
             }
         )
-    return found
+    return listed
 
 
 def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) -> dict:
-    own = trials(outcomes, videos)
+    listed = trials(outcomes, videos)
     return {
         "schema": 1,
         "kind": "evaluation",
@@ -64,8 +64,8 @@ def evaluation(outcomes: str, name: str = "trained", videos: str | None = None) 
             "seed": 7,
         },
         "policy": {"name": name, "checkpoint": "checkpoints/7", "step": 7},
-        "trials": own,
-        "summary": {"successes": outcomes.count("s"), "trials": len(own), "errors": outcomes.count("e")},
+        "trials": listed,
+        "summary": {"successes": outcomes.count("s"), "trials": len(listed), "errors": outcomes.count("e")},
         "command": "morph-vla eval droid_panda",
         "versions": {"python": "3.12.1"},
         "time": "2026-11-20T21:00:00Z",
@@ -114,7 +114,7 @@ def demo(folder: Path) -> dict:
 
 def of_tasks(name: str, step: int, **outcomes: str) -> dict:
     """A record of schema 2 with several tasks, one letter an episode."""
-    own = [{**one, "task": task} for task, letters in outcomes.items() for one in trials(letters)]
+    listed = [{**trial, "task": task} for task, letters in outcomes.items() for trial in trials(letters)]
     tasks = {task: {"task": f"put the {task} there", "initial_states_sha256": "0f" * 32} for task in outcomes}
     return {
         "schema": 2,
@@ -122,7 +122,7 @@ def of_tasks(name: str, step: int, **outcomes: str) -> dict:
         "suite": {"name": "droid_panda", "version": 1, "seed": 7, "robot": "panda", "tasks": tasks},
         "policy": {"name": str(step), "checkpoint": f"runs/{name}/checkpoints/{step}", "step": step},
         "engine": {"name": "mujoco", "version": "4.0.0"},
-        "trials": own,
+        "trials": listed,
     }
 
 
@@ -140,8 +140,8 @@ def attention_over(steps: int) -> dict:
     """A file of attention at several steps: two layers of three joints, growing."""
     matrix = [[0.1, 0.2, 0.0], [0.3, 0.4, 0.1], [0.0, 0.2, 0.5]]
     layers = [{"layer": i, "masked": i == 0, "matrix": matrix} for i in range(2)]
-    own = [[[value * (k + 1) / steps for value in row] for row in matrix] for k in range(steps)]
-    listed = [{"step": 8 * k, "time_s": 0.5 * k, "layers": [own[k], own[k]]} for k in range(steps)]
+    weights = [[[value * (k + 1) / steps for value in row] for row in matrix] for k in range(steps)]
+    listed = [{"step": 8 * k, "time_s": 0.5 * k, "layers": [weights[k], weights[k]]} for k in range(steps)]
     near = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     return {
         "joints": ["a", "b", "c"],

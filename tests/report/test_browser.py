@@ -11,7 +11,7 @@ import pytest
 from report_records import attention_over, demo, several_of_tasks, write_page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next((found for name in NAMES if (found := shutil.which(name))), "")
+BROWSER = next((path for name in NAMES if (path := shutil.which(name))), "")
 pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium on PATH (Debian: apt-get install chromium)")
 
 # Nothing that asks for a network, a display, or the user's own settings.
@@ -41,7 +41,7 @@ ASK = """<pre id="answer"></pre><script>
     }
     var cell = page.querySelector("a.cell, button.cell");
     cell.click();
-    answer.told = page.getElementById(cell.dataset.line).textContent === cell.dataset.says;
+    answer.worded = page.getElementById(cell.dataset.line).textContent === cell.dataset.says;
     answer.charts = Array.from(page.querySelectorAll("svg[role=img]")).filter(function (one) {
       return one.closest("details:not([open])") === null && one.getBoundingClientRect().width < 40;
     }).length;
@@ -68,9 +68,9 @@ def seen(path: Path, folder: Path) -> list[dict]:
     profile = f"--user-data-dir={folder / 'profile'}"
     command = [BROWSER, *SWITCHES.split(), profile, "--dump-dom", around.as_uri()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    found = re.search(r'<pre id="answer">(.*?)</pre>', ended.stdout, re.DOTALL)
-    assert found, ended.stderr[-2000:]
-    return json.loads(html.unescape(found.group(1)))
+    answer = re.search(r'<pre id="answer">(.*?)</pre>', ended.stdout, re.DOTALL)
+    assert answer, ended.stderr[-2000:]
+    return json.loads(html.unescape(answer.group(1)))
 
 
 def check(answers: list[dict]) -> None:
@@ -78,15 +78,15 @@ def check(answers: list[dict]) -> None:
     for answer in answers:
         assert answer["errors"] == []
         assert answer["wide"] <= answer["screen"]  # no scrolling sideways
-        assert answer["told"] is True
+        assert answer["worded"] is True
         assert answer["charts"] == 0
 
 
 def test_a_demos_page_renders_without_errors_and_its_slider_moves(tmp_path: Path):
     record = demo(tmp_path)
     (tmp_path / "attention.json").write_text(json.dumps(attention_over(7)))
-    for one in record["evaluations"]:
-        for trial in one["trials"]:
+    for evaluation in record["evaluations"]:
+        for trial in evaluation["trials"]:
             trial["video"] = None  # those of the fixture are no videos
     answers = seen(write_page(tmp_path, record), tmp_path)
     check(answers)

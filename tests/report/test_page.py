@@ -21,11 +21,11 @@ from report_records import (
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.report.markup import bracket, percent, points
+from morph_vla.report.words import bracket, percent, points
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Study, from_json, record_from_json
 
-VOID = {"meta", "img", "br", "hr", "col"}
+VOID = {"meta", "img", "br", "hr", "col", "input"}
 
 
 class Page(HTMLParser):
@@ -60,8 +60,8 @@ class Page(HTMLParser):
             self.words += data + " "
 
     def all(self, tag: str, class_: str | None = None) -> list[dict[str, str | None]]:
-        found = [attributes for name, attributes in self.tags if name == tag]
-        return [a for a in found if class_ is None or class_ in (a.get("class") or "").split()]
+        matching = [attributes for name, attributes in self.tags if name == tag]
+        return [a for a in matching if class_ is None or class_ in (a.get("class") or "").split()]
 
 
 def written(folder: Path, record: dict) -> Page:
@@ -285,10 +285,10 @@ def test_attention_over_an_episode_has_a_slider(tmp_path: Path):
     (slider,) = page.all("input")
     assert (slider["type"], slider["min"], slider["max"]) == ("range", "0", "6")
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.source)
-    found = json.loads(data)
-    assert found["words"][:2] == ["step 0, 0.0 s", "step 8, 0.5 s"]
-    assert [len(step) for step in found["shades"]] == [2] * 7
-    assert found["shades"][6][0] == "dgakndagq"  # in sixteenths of the largest, 0.5
+    slides = json.loads(data)
+    assert slides["words"][:2] == ["step 0, 0.0 s", "step 8, 0.5 s"]
+    assert [len(step) for step in slides["shades"]] == [2] * 7
+    assert slides["shades"][6][0] == "dgakndagq"  # in sixteenths of the largest, 0.5
     assert "At each time the policy was asked in one episode (episode 3)" in page.words
 
 
@@ -304,10 +304,12 @@ def test_malformed_steps_leave_the_mean(tmp_path: Path, steps: object):
 def test_everything_in_a_record_is_escaped(tmp_path: Path):
     evil = "<script>alert('x')</script>\"&"
     record = demo(tmp_path)
-    one = record["evaluations"][1]
-    one["policy"]["name"] = one["suite"]["task"] = one["suite"]["name"] = one["command"] = evil
-    one["trials"][7]["error"] = one["trials"][4]["failed_clause"] = evil
-    one["trials"][0]["initial"] = {evil: [0.5, 0.1, 0.0]}
+    trained = record["evaluations"][1]
+    trained["policy"]["name"] = trained["suite"]["task"] = trained["suite"]["name"] = trained["command"] = (
+        evil
+    )
+    trained["trials"][7]["error"] = trained["trials"][4]["failed_clause"] = evil
+    trained["trials"][0]["initial"] = {evil: [0.5, 0.1, 0.0]}
     record["robot"]["name"] = record["robot"]["joints"][0]["name"] = record["command"] = evil
     record["machine"] = record["seconds_by_stage"] = record["recording"] = {evil: 3.0}
     record["training"]["recipe"] = record["training"]["parameters_by_part"] = {evil: {evil: evil}}
@@ -436,7 +438,7 @@ def test_writing_again_replaces_the_page_whole(tmp_path: Path):
             "expected kind 'evaluation' or 'demo', got 'evalution'; did you mean 'evaluation'?",
         ),
         ({"schema": 1, "kind": "demo"}, "holds no trials: nothing was measured"),
-        ({"schema": 1, "kind": "evaluation"}, "this is no evaluation record: it has no list of trials"),
+        ({"schema": 1, "kind": "evaluation"}, "this is not an evaluation record: it has no list of trials"),
         ({"schema": 1, "kind": "evaluation", "trials": []}, "holds no trials: nothing was measured"),
         ({"schema": 1, "kind": "demo", "evaluations": []}, "holds no trials: nothing was measured"),
         (

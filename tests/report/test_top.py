@@ -1,4 +1,4 @@
-"""The page's top, its times and its rules: films beside the number, when it succeeds, what counts."""
+"""The page's top, its times and its rules: videos beside the number, when it succeeds, what counts."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 from report_records import attention_over, demo, evaluation, of_tasks, shown, summary
 from test_page import assert_closed, written
 
-from morph_vla.report import hero, results, rules, times
+from morph_vla.report import charts, episodes, making, rates
 from morph_vla.report.episodes import Clips
 from morph_vla.results.record import suite_from_json
 
@@ -23,7 +23,7 @@ def test_a_success_and_a_failure_play_beside_the_number_and_nowhere_else(tmp_pat
     assert "Of the 2 that failed: 1 touched it, did not grasp it; 1 ended in an error." in head
 
 
-def test_without_films_the_top_is_words_alone(tmp_path: Path):
+def test_without_videos_the_top_is_words_alone(tmp_path: Path):
     page = written(tmp_path, evaluation("sfs"))
     assert page.all("header") == [{}]
     assert "The one that failed: not inside the target." in page.words
@@ -41,22 +41,27 @@ def test_without_films_the_top_is_words_alone(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_why_the_others_failed(outcomes: str, words: str | None):
-    assert hero.why(summary(outcomes)) == words
+    assert episodes.why(summary(outcomes)) == words
 
 
-def test_films_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: Path):
+def test_videos_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: Path):
     record = {"schema": 1, "kind": "demo",
               "evaluations": [evaluation("fs", "untrained"), evaluation("sssff")]}  # fmt: skip
-    found = shown(record)
+    evaluations = shown(record)
     path = tmp_path / "x.mp4"
     everything = {(place, "", i): path for place, many in ((0, 2), (1, 5)) for i in range(many)}
-    assert list(hero.chosen(found, Clips(everything, frozenset(), 0, 0))) == [(1, "", 0), (1, "", 3)]
+
+    def chosen(files: dict) -> dict[str, str]:
+        on_top = episodes.on_top(episodes.listed(evaluations, Clips(files)))
+        return {words: episode.anchor for words, episode in on_top.items()}
+
+    assert chosen(everything) == {"It succeeds. ": "clip-1-0", "It fails. ": "clip-1-3"}
     few = {key: path for key in everything if key != (1, "", 0) and key[2] < 3}
-    assert list(hero.chosen(found, Clips(few, frozenset(), 0, 0))) == [(1, "", 1)]
-    assert hero.chosen(found, Clips({}, frozenset(), 0, 0)) == {}
+    assert chosen(few) == {"It succeeds. ": "clip-1-1"}
+    assert chosen({}) == {}
 
 
-def test_a_poster_beside_a_film_is_in_the_page(tmp_path: Path):
+def test_a_poster_beside_a_video_is_in_the_page(tmp_path: Path):
     record = demo(tmp_path)
     (tmp_path / "videos/000.jpg").write_bytes(b"a still")
     page = written(tmp_path, record)
@@ -65,28 +70,28 @@ def test_a_poster_beside_a_film_is_in_the_page(tmp_path: Path):
     assert posters == ["data:image/jpeg;base64,YSBzdGlsbA=="] * 2  # episode 0 of both policies
 
 
-def test_the_film_of_the_episode_stands_beside_its_attention(tmp_path: Path):
+def test_the_video_of_the_episode_stands_beside_its_attention(tmp_path: Path):
     record = demo(tmp_path)
-    told = attention_over(5)
-    told["episode"] = {"task_key": "", "episode": 3, "task": "put it there", "ended": "success"}
-    (tmp_path / "attention.json").write_text(json.dumps(told))
+    content = attention_over(5)
+    content["episode"] = {"task_key": "", "episode": 3, "task": "put it there", "ended": "success"}
+    (tmp_path / "attention.json").write_text(json.dumps(content))
     page = written(tmp_path, record)
     (along,) = [video for video in page.all("video") if "data-of" in video]
     assert along["data-of"] == "clip-1-3"
     assert "src" not in along
     assert "It moves with the slider." in page.words
-    told["episode"]["episode"] = 99
-    (tmp_path / "attention.json").write_text(json.dumps(told))
+    content["episode"]["episode"] = 99
+    (tmp_path / "attention.json").write_text(json.dumps(content))
     assert not [video for video in written(tmp_path, record).all("video") if "data-of" in video]
 
 
 def test_a_map_of_attention_is_full_at_its_own_layers_largest(tmp_path: Path):
-    told = attention_over(3)
-    told["steps"] = [
+    content = attention_over(3)
+    content["steps"] = [
         {**step, "layers": [step["layers"][0], [[0.01 * v for v in row] for row in step["layers"][1]]]}
-        for step in told["steps"]
+        for step in content["steps"]
     ]
-    (tmp_path / "attention.json").write_text(json.dumps(told))
+    (tmp_path / "attention.json").write_text(json.dumps(content))
     page = written(tmp_path, {**evaluation("sfs"), "attention": "attention.json"})
     (data,) = re.findall(r'<script type="application/json">(.*?)</script>', page.source)
     shades = json.loads(data)["shades"]
@@ -96,23 +101,23 @@ def test_a_map_of_attention_is_full_at_its_own_layers_largest(tmp_path: Path):
 
 
 def test_success_against_time_steps_at_each_success():
-    (one,) = shown(evaluation("sfses"))
-    assert times.steps_of(one) == [(3.1, 1), (pytest.approx(3.44), 2), (pytest.approx(3.78), 3)]
-    chart = times.success_by_time([one])
+    (trained,) = shown(evaluation("sfses"))
+    assert charts.success_times(trained) == pytest.approx([3.1, 3.44, 3.78])
+    chart = charts.success_by_time([trained])
     assert chart is not None
     assert "trained: 60.0%, the last after 3.8 s" in chart
     (line,) = re.findall(r'points="([^"]+)" class="run', chart)
     heights = [float(point.partition(",")[2]) for point in line.split()]
     assert len(heights) == 2 + 2 * 3
     assert heights == sorted(heights, reverse=True)  # a share that has succeeded never falls
-    assert times.success_by_time(shown(evaluation("fff"))) is None
+    assert charts.success_by_time(shown(evaluation("fff"))) is None
 
 
 def test_an_episodes_whole_time_is_on_the_axis():
     record = of_tasks("host", 3, can="sf")
     for task in record["suite"]["tasks"].values():
         task["episode_seconds"] = 30
-    chart = times.success_by_time(shown(record))
+    chart = charts.success_by_time(shown(record))
     assert chart is not None
     assert ">30<" in chart
 
@@ -121,7 +126,7 @@ def test_a_lopsided_interval_is_written_out(tmp_path: Path):
     page = written(tmp_path, of_tasks("host", 1, can="fff", cube="sf"))
     assert "0.0\u00a0[0.0,\u00a056.1]" in page.words
     assert "50.0\u00a0±\u00a040.5" in page.words
-    assert results._rate(None) == "not measured"
+    assert rates.rate(None) == "not measured"
 
 
 def test_the_criterion_and_how_the_policy_was_asked_are_on_the_page(tmp_path: Path):
@@ -146,20 +151,21 @@ def test_the_criterion_and_how_the_policy_was_asked_are_on_the_page(tmp_path: Pa
 
 @pytest.mark.parametrize("task", [{}, {"target": 3}, {"target": {"low": [0, 0], "high": [1, 1]}}, None])
 def test_a_criterion_that_is_not_in_the_record_is_left_out(task: object):
-    assert rules.criterion(suite_from_json({"tasks": {"can": task}})) is None
+    assert making.criterion(suite_from_json({"tasks": {"can": task}})) is None
 
 
 def test_other_samplers_are_named_by_their_policy():
     first, second = evaluation("sf", "untrained"), evaluation("sf")
-    for one, noise in ((first, 0.0), (second, 1.0)):
-        one["policy"]["sampler"] = {"steps": 10, "noise": noise}
-        one["open_loop"] = 8
-    found = rules.asked(shown({"schema": 1, "kind": "demo", "evaluations": [first, second]}))
-    assert found is not None
-    assert re.findall(r"<dt>(.*?)</dt>", found) == [
-        "actions executed per answer", "sampler, untrained", "sampler, trained",
-    ]  # fmt: skip
-    assert rules.asked(shown(evaluation("sf"))) is None
+    for plain, noise in ((first, 0.0), (second, 1.0)):
+        plain["policy"]["sampler"] = {"steps": 10, "noise": noise}
+        plain["open_loop"] = 8
+    evaluations = shown({"schema": 1, "kind": "demo", "evaluations": [first, second]})
+    assert making.asked(evaluations) == [
+        ("actions executed per answer", "8"),
+        ("sampler, untrained", "10 steps, noise times 0"),
+        ("sampler, trained", "10 steps, noise times 1"),
+    ]
+    assert making.asked(shown(evaluation("sf"))) == []
 
 
 def test_a_recording_says_no_folder_and_no_time_that_was_not_taken(tmp_path: Path):
@@ -177,7 +183,7 @@ def test_the_first_policys_episodes_are_folded(tmp_path: Path):
 
 def test_conditions_that_differ_are_named_beside_the_difference(tmp_path: Path):
     first, second = evaluation("sf", "untrained"), evaluation("ss")
-    for one, noise in ((first, 1.0), (second, 0.0)):
-        one["policy"]["sampler"] = {"steps": 10, "noise": noise}
+    for plain, noise in ((first, 1.0), (second, 0.0)):
+        plain["policy"]["sampler"] = {"steps": 10, "noise": noise}
     words = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": [first, second]}).words
     assert "Conditions that differ: sampler.noise: 1.0 and 0.0. " in words

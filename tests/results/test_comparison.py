@@ -52,11 +52,11 @@ def check_comparable(records: dict[str, dict]) -> None:
 
 def whole(outcomes: list[bool], *overrides: str) -> dict:
     """A record of schema 3, which holds its whole suite."""
-    found = record(outcomes)
+    plain = record(outcomes)
     facts = suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ()).to_json()
     policy = {"name": "trained", "sampler": {"steps": 10, "noise": 1.0}}
     engine = {"name": "mujoco", "version": "3.1"}
-    return {**found, "schema": 3, "suite": facts, "policy": policy, "engine": engine, "open_loop": 8}
+    return {**plain, "schema": 3, "suite": facts, "policy": policy, "engine": engine, "open_loop": 8}
 
 
 # --- Tango's interval
@@ -87,10 +87,10 @@ def test_the_constrained_likelihood_is_the_one_a_solver_finds(only_a: int, only_
             return -sum(n * math.log(max(p, 1e-300)) for n, p in cells if n)
 
         span = (max(0.0, -difference), (1 - difference) / 2)
-        found = optimize.minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-12})
+        solved = optimize.minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-12})
         ours = constrained(only_a, only_b, pairs, difference)
         assert span[0] <= ours <= span[1]
-        assert loss(ours) <= found.fun + 1e-9
+        assert loss(ours) <= solved.fun + 1e-9
 
 
 @given(discordant())
@@ -143,7 +143,7 @@ def test_pairing_narrows_the_interval_where_the_two_agree():
     assert paired.half_width < 0.6 * independent.half_width
     with pytest.raises(MorphVlaError, match="0 trials: nothing was measured"):
         tango(0, 0, 0)
-    with pytest.raises(MorphVlaError, match="8 successes of 7 trials cannot be"):
+    with pytest.raises(MorphVlaError, match="8 successes of 7 trials are impossible"):
         tango(5, 3, 7)
 
 
@@ -299,9 +299,9 @@ def test_of_a_record_that_was_stopped_the_common_rows_are_paired():
 def test_tasks_are_compared_each_and_pooled():
     a, b = record([]), record([], "other")
     outcomes = {"cube": ("sfsff", "ssssf"), "can": ("fffsfsf", "fffffff")}
-    for found, side in ((a, 0), (b, 1)):
+    for plain, side in ((a, 0), (b, 1)):
         for task, letters in outcomes.items():
-            found["trials"] += [trial(i, c == "s", task=task) for i, c in enumerate(letters[side])]
+            plain["trials"] += [trial(i, c == "s", task=task) for i, c in enumerate(letters[side])]
     result = compare(a, b)
     assert result["paired"] == {"both": 2, "only_a": 2, "only_b": 2, "neither": 6, "p_value": 1.0}
     assert result["tasks"]["cube"]["difference"] == pytest.approx(2 / 5)
@@ -324,5 +324,5 @@ def test_a_comparison_with_nothing_measured_has_no_difference():
 
 
 def test_what_is_no_evaluation_record_is_refused_in_words():
-    with pytest.raises(MorphVlaError, match="this is no evaluation record: it has no list of trials"):
+    with pytest.raises(MorphVlaError, match="this is not an evaluation record: it has no list of trials"):
         compare({"schema": 3, "kind": "evaluation"}, record([True]))

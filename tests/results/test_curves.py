@@ -12,9 +12,9 @@ from morph_vla.results.record import PolicyCard, Record, record_from_json
 
 
 def record(run: str, step: int | None, successes: int, trials: int = 13, **fields: object) -> dict:
-    own = [{"episode": i, "success": i < successes, "ended": "time"} for i in range(trials)]
+    listed = [{"episode": i, "success": i < successes, "ended": "time"} for i in range(trials)]
     policy = {"name": str(step), "checkpoint": f"runs/{run}/checkpoints/{step}", "step": step}
-    return {"suite": {"name": "cube"}, "policy": policy, "trials": own, **fields}
+    return {"suite": {"name": "cube"}, "policy": policy, "trials": listed, **fields}
 
 
 def curves(records: list[dict]) -> list[module.Panel]:
@@ -22,10 +22,10 @@ def curves(records: list[dict]) -> list[module.Panel]:
 
 
 def test_checkpoints_of_a_run_are_a_line_with_wilsons_bands_in_the_order_of_steps():
-    found = curves([record("a", 30, 11), record("b", 20, 3), record("a", 10, 2)])
-    assert [panel.suite for panel in found] == ["cube"]
-    assert [run.run for run in found[0].runs] == ["runs/a", "runs/b"]
-    points = found[0].runs[0].points
+    panels = curves([record("a", 30, 11), record("b", 20, 3), record("a", 10, 2)])
+    assert [panel.suite for panel in panels] == ["cube"]
+    assert [run.run for run in panels[0].runs] == ["runs/a", "runs/b"]
+    points = panels[0].runs[0].points
     assert [point.step for point in points] == [10, 30]
     bounds = wilson(11, 13)
     assert (points[1].rate, points[1].low, points[1].high) == (11 / 13, bounds.low, bounds.high)
@@ -36,7 +36,7 @@ def test_suites_have_a_picture_each_and_engines_a_line_each():
     both = [record("a", 10, 2), record("a", 30, 5)]
     both += [{**record("a", step, 1), **other} for step in (10, 30)]
     assert [panel.suite for panel in curves(both)] == ["cube", "orange"]
-    engines = [{**one, "engine": {"name": name}} for one in both[:2] for name in ("mujoco", "isaaclab")]
+    engines = [{**plain, "engine": {"name": name}} for plain in both[:2] for name in ("mujoco", "isaaclab")]
     (panel,) = curves(engines)
     assert [run.run for run in panel.runs] == ["runs/a, mujoco", "runs/a, isaaclab"]
 
@@ -47,13 +47,13 @@ def test_what_is_no_curve_has_none():
     assert curves([record("a", None, 2), record("a", 10, 2)]) == []
     measured = curves([record("a", 10, 2), record("a", 20, 0, 0), record("a", 30, 5)])[0].runs[0].points
     assert [point.step for point in measured] == [10, 30]  # not measured is not 0%
-    with pytest.raises(MorphVlaError, match="no curve to draw: it takes evaluations of at least two checkpo"):
+    with pytest.raises(MorphVlaError, match="no curve to draw: it needs evaluations of at least two checkpo"):
         write([], Path("nowhere.png"))
 
 
 def test_a_step_that_was_evaluated_twice_is_refused():
     with pytest.raises(
-        MorphVlaError, match="runs/a was evaluated twice on cube at step 10: a curve takes one"
+        MorphVlaError, match="runs/a was evaluated twice on cube at step 10: a curve needs one"
     ):
         curves([record("a", 10, 2), record("a", 10, 5), record("a", 30, 5)])
 

@@ -36,10 +36,10 @@ def record(*overrides: str, task: str = TASK, **changes) -> Record:
 
 def of_schema_2(*overrides: str) -> Record:
     """The same as it was written before: with few of the suite's facts, and without the sampler."""
-    found = plain(*overrides, schema=2, policy={"name": "trained", "sha256": "ab"})
-    for own in found["suite"]["tasks"].values():
-        del own["resolved"], own["resolved_sha256"]
-    return record_from_json(found)
+    facts = plain(*overrides, schema=2, policy={"name": "trained", "sha256": "ab"})
+    for task in facts["suite"]["tasks"].values():
+        del task["resolved"], task["resolved_sha256"]
+    return record_from_json(facts)
 
 
 MET = [  # an override, the fact's name, whether it is what is measured
@@ -65,14 +65,14 @@ MET = [  # an override, the fact's name, whether it is what is measured
 ]
 
 
-@pytest.mark.parametrize(("override", "key", "is_measured"), MET, ids=[one[1] for one in MET])
+@pytest.mark.parametrize(("override", "key", "is_measured"), MET, ids=[case[1] for case in MET])
 def test_whatever_a_policy_meets_is_part_of_the_identity_and_is_named(override, key, is_measured):
     first, other = record(), record(override)
     assert identity.of_evaluation(first) != identity.of_evaluation(other)
-    assert [one.key for one in identity.differences(first, other)] == [key]
+    assert [difference.key for difference in identity.differences(first, other)] == [key]
     measured, conditions = identity.measured(first, other), identity.conditions(first, other)
-    assert [one.key for one in measured] == [key] * is_measured
-    assert [one.key for one in conditions] == [key] * (not is_measured)
+    assert [difference.key for difference in measured] == [key] * is_measured
+    assert [difference.key for difference in conditions] == [key] * (not is_measured)
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_policy_sampler_engine_and_actions_an_answer_are_part_of_it(changes, wor
 def test_sides_swap_and_three_differences_are_named_with_what_is_measured_first():
     first = record()
     other = record("physics_rate=240", "success.max_spin=7", "settle_seconds=0.7", "objects.cube.mass=2")
-    found = identity.differences(first, other)
-    assert [(one.key, one.b, one.a) for one in found] == [
+    differing = identity.differences(first, other)
+    assert [(difference.key, difference.b, difference.a) for difference in differing] == [
         tuple(o) for o in identity.differences(other, first)
     ]
-    assert identity.listed(found) == (
+    assert identity.listed(differing) == (
         "objects.cube.mass: 0.1 and 2.0; success.max_spin: 0.3 and 7.0; physics_rate: 120.0 and 240.0; "
         "and 1 more"
     )
 
 
 def test_a_distractor_is_a_condition_named_once():
-    found = identity.conditions(record(), record("variation.distractors=2"))
-    assert [one.words() for one in found] == [
+    differing = identity.conditions(record(), record("variation.distractors=2"))
+    assert [difference.words() for difference in differing] == [
         "variation.distractors: 0 and 2", 'distractors: [] and ["lemon", "tin"]'
     ]  # fmt: skip
     heavy = record("variation.distractors=1", "distractors.lemon.mass=3")
@@ -146,14 +146,17 @@ def test_a_distractor_is_a_condition_named_once():
 def test_of_several_tasks_what_differs_in_all_is_named_once_and_else_with_its_task():
     def whole(*overrides, dwell_of_the_can: float | None = None) -> Record:
         parts = [plain(*overrides, task=f"droid_panda:{name}") for name in ("cube_in_bowl", "can_in_mug")]
-        tasks = {key: own for part in parts for key, own in part["suite"]["tasks"].items()}
+        tasks = {key: facts for part in parts for key, facts in part["suite"]["tasks"].items()}
         if dwell_of_the_can:
             tasks["can_in_mug"]["resolved"]["success"]["dwell_seconds"] = dwell_of_the_can
         return record_from_json({**parts[0], "suite": {**parts[0]["suite"], "tasks": tasks}})
 
     shorter = "success.dwell_seconds=0.05"
-    assert [one.key for one in identity.differences(whole(), whole(shorter))] == ["success.dwell_seconds"]
-    assert [one.words() for one in identity.measured(whole(), whole(shorter, dwell_of_the_can=0.7))] == [
+    assert [difference.key for difference in identity.differences(whole(), whole(shorter))] == [
+        "success.dwell_seconds"
+    ]
+    differing = identity.measured(whole(), whole(shorter, dwell_of_the_can=0.7))
+    assert [difference.words() for difference in differing] == [
         "cube_in_bowl: success.dwell_seconds: 0.5 and 0.05", "can_in_mug: success.dwell_seconds: 0.5 and 0.7"
     ]  # fmt: skip
 
@@ -168,8 +171,8 @@ def test_of_records_of_schema_2_only_what_both_say_is_compared():
         ("episode_seconds=12", "episode_seconds"),
         ("control_rate=20", "control_rate"),
     ):
-        assert [one.key for one in identity.measured(old, record(override))] == [key]
-        assert [one.key for one in identity.measured(old, of_schema_2(override))] == [key]
-    assert [one.key for one in identity.conditions(old, of_schema_2("variation.light=0.5"))] == [
-        "variation.light"
-    ]
+        assert [difference.key for difference in identity.measured(old, record(override))] == [key]
+        assert [difference.key for difference in identity.measured(old, of_schema_2(override))] == [key]
+    assert [
+        difference.key for difference in identity.conditions(old, of_schema_2("variation.light=0.5"))
+    ] == ["variation.light"]

@@ -73,7 +73,7 @@ def test_parts_in_any_order_are_the_whole():
     assert results[0]["wall_s"] == 10.5
     assert results[0]["time"] == "2026-11-21T05:00:00Z"
     assert results[0]["versions"] == {"jax": "0.9"}
-    assert [one["trials"] for one in results[0]["parts"]] == [6, 8, 8]
+    assert [record_of_part["trials"] for record_of_part in results[0]["parts"]] == [6, 8, 8]
     assert merging.missing(record_from_json(results[0])) is None
 
 
@@ -94,8 +94,8 @@ def test_a_gap_is_said():
     ("changes", "words"),
     [
         ({"open_loop": 4}, "open_loop: 8 in a, 4 in b"),
-        ({"engine": {"name": "isaaclab", "version": "4.0.0"}}, "engine.name: 'mujoco' in a, 'isaaclab' in b"),
-        ({"policy": {"name": "1500", "sha256": "abd"}}, "policy.sha256: 'abc' in a, 'abd' in b"),
+        ({"engine": {"name": "isaaclab", "version": "4.0.0"}}, "engine.name: mujoco in a, isaaclab in b"),
+        ({"policy": {"name": "1500", "sha256": "abd"}}, "policy.sha256: abc in a, abd in b"),
         ({"suite": {"name": "droid_panda", "version": 2, "seed": 3}}, "suite.version: 1 in a, 2 in b"),
         ({"suite": {"name": "droid_panda", "version": 1, "seed": 5}}, "suite.seed: 3 in a, 5 in b"),
     ],
@@ -109,11 +109,11 @@ def test_parts_of_other_evaluations_are_refused_with_both_sides(changes: dict, w
 
 def resolved(schema: int = 3, dwell: float = 0.5) -> dict:
     """Changes to a part: its tasks say their whole suite, and its policy the sampler."""
-    own = {"task": "do it", "resolved": {"success": {"dwell_seconds": dwell}}, "resolved_sha256": str(dwell)}
+    task = {"task": "do it", "resolved": {"success": {"dwell_seconds": dwell}}, "resolved_sha256": str(dwell)}
     if schema < 3:
-        own = {"task": "do it"}
+        task = {"task": "do it"}
     policy = {"name": "1500", "sha256": "abc", **({"sampler": {"steps": 10}} if schema > 2 else {})}
-    suite = {"name": "droid_panda", "version": 1, "seed": 3, "tasks": dict.fromkeys(TASKS, own)}
+    suite = {"name": "droid_panda", "version": 1, "seed": 3, "tasks": dict.fromkeys(TASKS, task)}
     return {"schema": schema, "suite": suite, "policy": policy, "overrides": []}
 
 
@@ -145,7 +145,7 @@ def test_where_a_checkpoint_lay_does_not_matter_if_its_bytes_are_the_same():
     elsewhere = {"name": "mine", "checkpoint": "y/1500", "step": 1500, "sha256": "abc"}
     assert len(merge({"a": part([0]), "b": part([1], policy=elsewhere)})["trials"]) == 4
     nameless = [part([i], policy={"name": name}) for i, name in ((0, "x"), (1, "y"))]
-    with pytest.raises(MorphVlaError, match=r"policy\.name: 'x' in a, 'y' in b"):
+    with pytest.raises(MorphVlaError, match=r"policy\.name: x in a, y in b"):
         merge({"a": nameless[0], "b": nameless[1]})
 
 
@@ -159,9 +159,9 @@ def test_an_episode_of_both_must_have_ended_alike():
 
 
 def test_one_part_and_parts_of_nothing_are_refused():
-    with pytest.raises(MorphVlaError, match="merging takes two parts or more"):
+    with pytest.raises(MorphVlaError, match="merging needs at least two parts"):
         merge({"a": part([0])})
-    with pytest.raises(MorphVlaError, match="a does not say of which suite it is"):
+    with pytest.raises(MorphVlaError, match="a does not name its suite"):
         merge({"a": part([0], suite={}), "b": part([1], suite={})})
 
 
@@ -175,8 +175,8 @@ def test_videos_come_along_from_whichever_part_has_them(tmp_path: Path):
     records = {name: record_from_json(plain, folders[name]) for name, plain in parts.items()}
     whole, copied = merging.videos(merging.merge(records), records, tmp_path / "c")
     assert copied == 2  # those of the other task are gone
-    found = {path.name: path.read_bytes() for path in (tmp_path / "c/can/videos").iterdir()}
-    assert found == {"000.mp4": b"a", "001.mp4": b"b"}
+    copies = {path.name: path.read_bytes() for path in (tmp_path / "c/can/videos").iterdir()}
+    assert copies == {"000.mp4": b"a", "001.mp4": b"b"}
     assert [trial.video for trial in whole.trials][:3] == [
         *sorted((tmp_path / "c/can/videos").iterdir()),
         None,
@@ -203,11 +203,11 @@ def written(folder: Path, whole: dict, cut: str = "") -> None:
 
 def test_an_unfinished_half_is_a_part(tmp_path: Path):
     written(tmp_path / "a", part(range(2), ["can"]), cut='{"episode": 4, "succ')
-    found = journal.read(tmp_path / "a")
-    assert found is not None
-    assert (found.unfinished, len(found.trials)) == (True, 2)
+    unfinished = journal.read(tmp_path / "a")
+    assert unfinished is not None
+    assert (unfinished.unfinished, len(unfinished.trials)) == (True, 2)
     second = record_from_json(part([2], ["can"]), tmp_path / "a")
-    assert merging.merge({"a": found, "b": second}).to_json(tmp_path / "a")["trials"] == trials_of(
+    assert merging.merge({"a": unfinished, "b": second}).to_json(tmp_path / "a")["trials"] == trials_of(
         part(range(3), ["can"])
     )
 
@@ -215,11 +215,11 @@ def test_an_unfinished_half_is_a_part(tmp_path: Path):
 def test_the_journals_of_several_tasks_are_read_as_one(tmp_path: Path):
     whole = part(range(2))
     for task in TASKS:
-        own = [{**trial, "task": ""} for trial in whole["trials"] if trial["task"] == task]
-        written(tmp_path / task, {**whole, "trials": own})
-    found = journal.read(tmp_path)
-    assert found is not None
-    assert {trial.key for trial in found.trials} == {(t, i) for t in TASKS for i in (0, 1)}
+        of_task = [{**trial, "task": ""} for trial in whole["trials"] if trial["task"] == task]
+        written(tmp_path / task, {**whole, "trials": of_task})
+    unfinished = journal.read(tmp_path)
+    assert unfinished is not None
+    assert {trial.key for trial in unfinished.trials} == {(t, i) for t in TASKS for i in (0, 1)}
     assert journal.read(tmp_path / "nothing") is None
 
 

@@ -122,7 +122,7 @@ def test_the_python_of_the_docs_runs(tmp_path: Path, monkeypatch, capsys):
 
 
 def test_a_file_elsewhere_is_not_named(tmp_path: Path):
-    with pytest.raises(MorphVlaError, match=r"does not lie in .*, where its record is written"):
+    with pytest.raises(MorphVlaError, match=r"is not inside .*, where its record is written"):
         record.write(whole(tmp_path / "a"), tmp_path / "b/record.json")
 
 
@@ -140,7 +140,7 @@ def test_what_is_malformed_counts_as_not_said():
         ({"kind": "recording"}, "not a record: expected kind 'evaluation' or 'demo', got 'recording'"),
         ({"kind": None}, "not a record: expected kind 'evaluation' or 'demo'"),
         ({"schema": 4}, "this record has schema 4, expected 1, 2 or 3"),
-        ({"trials": None}, "this is no evaluation record: it has no list of trials"),
+        ({"trials": None}, "this is not an evaluation record: it has no list of trials"),
         ({"trials": [7]}, "trial 0 is int, expected a mapping"),
         (
             {"trials": [{"episode": 0, "success": True}] * 2},

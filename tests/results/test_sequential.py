@@ -102,14 +102,14 @@ def test_the_bounds_hold_at_every_look_together():
 def test_the_bounds_contain_the_difference_narrow_and_change_sign_on_a_swap():
     assert bounds(0, 0, 0) == sequential.Interval(-1.0, 1.0)
     for only_a, only_b, pairs in ((0, 0, 7), (3, 5, 13), (11, 29, 101), (0, 53, 53)):
-        found, swapped = bounds(only_a, only_b, pairs), bounds(only_b, only_a, pairs)
-        assert found.low <= (only_b - only_a) / pairs <= found.high
-        assert (found.low, found.high) == pytest.approx((-swapped.high, -swapped.low))
+        around, swapped = bounds(only_a, only_b, pairs), bounds(only_b, only_a, pairs)
+        assert around.low <= (only_b - only_a) / pairs <= around.high
+        assert (around.low, around.high) == pytest.approx((-swapped.high, -swapped.low))
         more = bounds(7 * only_a, 7 * only_b, 7 * pairs)
-        assert more.high - more.low < found.high - found.low
+        assert more.high - more.low < around.high - around.low
         wider = bounds(only_a, only_b, pairs, 0.01)
-        assert wider.low <= found.low
-        assert found.high <= wider.high
+        assert wider.low <= around.low
+        assert around.high <= wider.high
 
 
 # --- what is said
@@ -165,7 +165,7 @@ def test_nothing_finished_is_no_rate_and_no_decision():
     seen = watch([])
     assert (seen.difference, seen.decision, seen.more) == (None, None, None)
     assert sequential.sentence(seen) == "undecided: no episode is finished in both yet"
-    with pytest.raises(MorphVlaError, match=r"the error lies between 0 and 1, got 5; 5% is 0\.05"):
+    with pytest.raises(MorphVlaError, match=r"the error must be between 0 and 1, got 5; 5% is 0\.05"):
         watch([B], error=5)
 
 
@@ -187,11 +187,11 @@ def test_each_task_has_its_pairs_and_together_they_take_turns():
     trials = record({0: True, 1: False}).trials
     a = Record(trials=tuple(replace(trial, task=task) for task in ("can", "cube") for trial in trials))
     b = Record(trials=tuple(trial for trial in a.trials if trial.key != ("cube", 0)))
-    own = [(True, True), (False, False)]
-    assert pairs_so_far(a, a) == {"can": own, "cube": own}
+    pairs = [(True, True), (False, False)]
+    assert pairs_so_far(a, a) == {"can": pairs, "cube": pairs}
     assert in_turn(pairs_so_far(a, a)) == [(True, True), (True, True), (False, False), (False, False)]
     # The pooled answer waits until every task has begun: one task must not speak for all.
-    assert pairs_so_far(a, b) == {"can": own, "cube": []}
+    assert pairs_so_far(a, b) == {"can": pairs, "cube": []}
     assert in_turn(pairs_so_far(a, b)) == []
 
 
@@ -201,7 +201,7 @@ def test_other_states_and_suites_are_refused_in_words():
     b = replace(b, trials=(b.trials[0], elsewhere))
     with pytest.raises(
         MorphVlaError,
-        match="wants the same initial states, and the initial states differ, first in episode 1",
+        match="needs the same initial states, but the initial states differ, first in episode 1",
     ):
         pairs_so_far(a, b)
     with pytest.raises(MorphVlaError, match="A and B: the versions of the suite differ: 1 and 2"):

@@ -126,11 +126,13 @@ def test_half_width_is_half_the_width():
 def test_impossible_counts_are_refused_in_words():
     with pytest.raises(MorphVlaError, match="0 trials: nothing was measured, so there is no rate"):
         wilson(0, 0)
-    with pytest.raises(MorphVlaError, match="8 successes of 7 trials cannot be"):
+    with pytest.raises(MorphVlaError, match="8 successes of 7 trials are impossible"):
         wilson(8, 7)
-    with pytest.raises(MorphVlaError, match="-1 successes of 7 trials cannot be"):
+    with pytest.raises(MorphVlaError, match="-1 successes of 7 trials are impossible"):
         wilson(-1, 7)
-    with pytest.raises(MorphVlaError, match=r"a confidence lies between 0 and 1, got 95\.0; 95% is 0\.95"):
+    with pytest.raises(
+        MorphVlaError, match=r"the confidence must be between 0 and 1, got 95\.0; 95% is 0\.95"
+    ):
         wilson(3, 7, 95.0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.results import tasks
+from morph_vla.results import merging
 from morph_vla.results.record import record_from_json
 
 
@@ -33,7 +33,7 @@ def combine(parts: list[dict], command: str = "") -> dict:
     records = [
         record_from_json(part, Path("runs") / next(iter(part["suite"]["tasks"]), "b")) for part in parts
     ]
-    return tasks.combine(records, command).to_json()
+    return merging.combine(records, command).to_json()
 
 
 def test_the_trials_of_all_are_pooled_in_order():
@@ -54,15 +54,15 @@ def test_the_trials_of_all_are_pooled_in_order():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"open_loop": 16}, "no parts of one evaluation: open_loop is 8 and 16"),
+        ({"open_loop": 16}, "not parts of one evaluation: open_loop: 8 and 16"),
         (
             {"engine": {"name": "isaaclab"}},
-            "engine is {'name': 'mujoco', 'version': '4'} and {'name': 'isaac",
+            "engine.name: mujoco and isaaclab; engine.version: 4 and none",
         ),
-        ({"policy": {"name": "other"}}, "policy is "),
+        ({"policy": {"name": "other"}}, "policy.name: trained and other; policy.sha256: ab and none"),
         (
             {"suite": {"name": "droid_panda", "version": 2, "seed": 3, "tasks": {}}},
-            "suite.version is 1 and 2",
+            "suite.version: 1 and 2",
         ),
     ],
 )
