@@ -47,7 +47,7 @@ def test_everything_is_said_at_once_and_errors_first(write, tmp_path):
         "not finite",
         "lack their video",
         "no robot 'so100'; did you mean 'so101'?",
-        "is no checkpoint",
+        "is not a checkpoint",
     ):
         assert sum(word in text for text in found) == 1, (word, found)
     severities = [p.severity for p in report.problems]

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph_vla.data import decoding, frames, pool
-from morph_vla.data import footage as footage_module
 from morph_vla.errors import MorphVlaError
 from morph_vla.pixels import resize_with_pad
 
@@ -139,7 +138,7 @@ def test_the_cache_has_those_pixels_whoever_decodes(footage, pixels, workers, tm
 
 
 def test_a_whole_file_is_decoded_in_parts_that_begin_where_decoding_can(footage, monkeypatch):
-    monkeypatch.setattr(footage_module, "RUN", 5)
+    monkeypatch.setattr(frames, "RUN", 5)
     video = frames.Video(footage, pool.Here(SIZE))
     runs = list(video.runs())
     assert sorted(row for run in runs for row in run.tolist()) == list(range(111))
@@ -327,14 +326,15 @@ def test_who_comes_while_another_decodes_waits(footage, pixels, tmp_path, monkey
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 
 
-def test_progress_has_rate_and_time_left(monkeypatch):
-    now, told = [100.0], []
+def test_progress_has_rate_and_time_left(monkeypatch, caplog):
+    now = [100.0]
     monkeypatch.setattr(frames.time, "monotonic", lambda: now[0])
-    progress = frames.telling(told.append, "decoding camera 'front'")
-    for passed, done in ((1, 50), (10, 200), (15, 300), (20, 400)):
-        now[0] = 100.0 + passed
-        progress(done, 1000)
-    assert told == [
+    progress = frames.telling("decoding camera 'front'")
+    with caplog.at_level("INFO", "morph_vla"):
+        for passed, done in ((1, 50), (10, 200), (15, 300), (20, 400)):
+            now[0] = 100.0 + passed
+            progress(done, 1000)
+    assert caplog.messages == [
         "decoding camera 'front': 200 of 1000 frames, 20/s, 40 s left",
         "decoding camera 'front': 400 of 1000 frames, 20/s, 30 s left",
     ]
