@@ -111,7 +111,6 @@ class Film:
             yield from packet.decode()
 
     def close(self) -> None:
-        """Close the file."""
         self._pictures = iter(())
         self.container.close()
 
@@ -147,13 +146,9 @@ class Films:
         return self._open[path]
 
     def close(self) -> None:
-        """Close all files."""
         self.tables.close()
         while self._open:
             self._open.popitem()[1].close()
-
-
-# ------------------------------------------------------------------------------------- the worker's process
 
 
 def serve(pipe: int, memory: int, size: int, parent: int) -> None:

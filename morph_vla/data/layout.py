@@ -272,9 +272,6 @@ def size_of(feature: Mapping[str, Any]) -> tuple[int, int] | None:
     return (shape[1], shape[2]) if colours_first else (shape[0], shape[1])
 
 
-# ---------------------------------------------------------------------------------------------------- v3.0
-
-
 def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     paths = info_file.listed(root / "meta" / "episodes", "*/*.parquet")
     if not paths:
@@ -309,9 +306,6 @@ def _tasks_v3(root: Path) -> dict[int, str]:
         raise MorphVlaError(f"{path}: no column 'task'")
     numbers = tables.whole(path, table, "task_index").tolist()
     return dict(zip(numbers, map(str, table.column(column).to_pylist()), strict=True))
-
-
-# ---------------------------------------------------------------------------------------------------- v2.x
 
 
 def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:

@@ -179,7 +179,6 @@ class Here:
         self.size, self._films = size, decoding.Films()
 
     def submit(self, request: dict[str, Any], receive: Receive | None = None) -> "Future[dict[str, Any]]":
-        """Answer at once."""
         future: Future[dict[str, Any]] = Future()
         pictures = np.empty((UNIT, self.size, self.size, 3), np.uint8)
         answer = decoding.answer(request, self._films, pictures, self.size)
@@ -189,5 +188,4 @@ class Here:
         return future
 
     def close(self) -> None:
-        """Close the files."""
         self._films.close()

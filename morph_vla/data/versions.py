@@ -67,9 +67,6 @@ def located(name: str | Path, fetch: bool = True) -> Path:
     raise MorphVlaError(f"{text}: no such folder, and {why}")
 
 
-# ------------------------------------------------------------------------------------------ the converted
-
-
 def ready(dataset: Layout, episodes: Sequence[int] = ()) -> Layout:
     """The layout of a v3.0 dataset with the same frames; of a v2.x one, a converted copy in the cache.
 

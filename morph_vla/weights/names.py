@@ -67,7 +67,6 @@ class Piece:
 
     @property
     def entry_shape(self) -> Shape:
-        """Shape of the entry."""
         permuted = iter(self.shape[axis] for axis in self.axes)
         return tuple(math.prod(itertools.islice(permuted, group)) for group in self.groups)
 
@@ -91,10 +90,8 @@ def own_piece(leaf: str, shape: Shape) -> Piece:
     return Piece(leaf, (), shape, tuple(range(len(shape))), (1,) * len(shape))
 
 
-# ------------------------------------------------------------------------------ openpi <-> LeRobot
-#
-# leaf, entries, axes, groups. {i} in an entry's name: the leaf's first axis is the layers. Two entries are
-# the two slices of the axis that follows.
+# openpi <-> LeRobot: leaf, entries, axes, groups. {i} in an entry's name: the leaf's first axis is layers.
+# Two entries are the two slices of the axis that follows.
 
 _SAME, _LINEAR = ((0,), (1,)), ((1, 0), (1, 1))
 _Rule = tuple[str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]
@@ -181,8 +178,6 @@ def lerobot_pieces(leaf: str, shape: Shape) -> list[Piece]:
         for entry, pair in zip(entries, pairs, strict=True)
     ]
 
-
-# ------------------------------------------------------------------------------ sizes from shapes
 
 LEROBOT_HEADS, LEROBOT_VIT_HEADS = 8, 16  # fixed in LeRobot's class: its files do not say
 
