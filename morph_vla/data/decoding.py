@@ -61,7 +61,7 @@ def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
 
 def _video(container: Any, path: str) -> Any:
     if not container.streams.video:
-        raise MorphVlaError(f"{path}: the video cannot be decoded: there is none in the file")
+        raise MorphVlaError(f"{path}: the file has no video stream")
     return container.streams.video[0]
 
 

@@ -122,7 +122,7 @@ def chosen(dataset: Layout, episodes: Sequence[int], share: float | int) -> Sequ
     given = episodes or [entry.index for entry in dataset.episodes]
     kept = mixture.shared(given, share)
     if given and not kept:
-        few = f"a share of {share:g} of {len(given)} episodes is none"
+        few = f"a share of {share:g} of {len(given)} episodes selects none"
         raise MorphVlaError(f"{dataset.root}: {few}; raise `share` or name `episodes`")
     return kept
 

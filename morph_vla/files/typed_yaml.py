@@ -201,7 +201,7 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
-            text = f"larger than {MAX_BYTES} bytes, so it is no configuration file"
+            text = f"larger than {MAX_BYTES} bytes, so it is not a configuration file"
             raise _refusal("too-large", Line(str(path)), text)
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -92,9 +92,7 @@ def _shards(folder: Path) -> list[Path]:
     wrong = [name for name in listed if Path(name).name != name]
     missing = [name for name in listed if not (folder / name).is_file()]
     if wrong or missing:
-        raise MorphVlaError(
-            f"{folder}: its index names shards that are not there: {', '.join(wrong or missing)}"
-        )
+        raise MorphVlaError(f"{folder}: its index names missing shards: {', '.join(wrong or missing)}")
     return [folder / name for name in listed]
 
 

@@ -65,7 +65,7 @@ def from_bucket(source: str) -> Path:
     """A folder of a public bucket, in the cache."""
     bucket, _, prefix = source.removeprefix("gs://").strip("/").partition("/")
     if not bucket or not prefix or ".." in prefix.split("/"):
-        raise MorphVlaError(f"{source} is no folder of a bucket; expected gs://BUCKET/FOLDER")
+        raise MorphVlaError(f"{source} is not a folder in a bucket; expected gs://BUCKET/FOLDER")
     final = cache_folder() / "weights" / bucket / prefix
     if final.is_dir():
         return final
@@ -131,7 +131,7 @@ def _fetch(bucket: str, entry: dict[str, Any], path: Path) -> None:
         raise OSError(f"{part.stat().st_size} of {size} bytes of {path.name} came")
     if checksum != entry.get("md5Hash", checksum):
         part.unlink()
-        raise OSError(f"{path.name} came with another checksum than the bucket gives")
+        raise OSError(f"{path.name} does not match the checksum that the bucket gives")
     part.rename(path)
 
 
@@ -141,7 +141,9 @@ def from_hub(source: str) -> Path:
     owner, _, rest = address.strip("/").partition("/")
     name, _, folder = rest.partition("/")
     if not owner or not name or ".." in folder.split("/"):
-        raise MorphVlaError(f"{source} is no repository; expected hf://OWNER/NAME[/FOLDER][@REVISION]")
+        raise MorphVlaError(
+            f"{source} is not a repository of the Hub; expected hf://OWNER/NAME[/FOLDER][@REVISION]"
+        )
     inside = f"{folder}/" if folder else ""
     hub = require("huggingface_hub", "model")
     try:

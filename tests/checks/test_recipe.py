@@ -142,7 +142,7 @@ def test_episodes_without_frames_or_of_another_length(write):
     )
     assert once(
         said(root, "data.share=0.01"),
-        rf"error: data\.share: {root}: a share of 0\.01 of \d episodes is none; raise `share` or name "
+        rf"error: data\.share: {root}: a share of 0\.01 of \d episodes selects none; raise `share` or name "
         "`episodes`; or record more",
     )
 

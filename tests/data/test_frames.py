@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,15 @@ def test_a_video_that_ends_early_and_one_that_is_not_there(footage, tmp_path, wo
     empty = frames.Video(footage_of(tmp_path, {"a.mp4": (3,)}), workers)
     with pytest.raises(MorphVlaError, match=rf"^{path}: the video cannot be decoded: \S"):
         empty.ask(np.array([1]))
+
+
+def test_a_file_without_video_is_named(tmp_path):
+    path = tmp_path / "sound.wav"
+    with wave.open(str(path), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(1600))
+    with pytest.raises(MorphVlaError, match=rf"^{path}: the file has no video stream$"):
+        decoding.index(str(path))
 
 
 def test_a_worker_that_is_killed_ends_in_a_sentence(footage):

@@ -246,10 +246,10 @@ def test_a_share_of_the_episodes_is_read(written):
     assert [entry.index for entry in found.entries] == [0]
     np.testing.assert_array_equal(found.state, door.read(written, episodes=(0,)).state)
     assert door.read(written, share=0.5).frames == door.read(written, share=1.0).frames == 12
-    sentence = rf"^{written}: a share of 0.1 of 2 episodes is none; raise `share` or name `episodes`$"
+    sentence = rf"^{written}: a share of 0.1 of 2 episodes selects none; raise `share` or name `episodes`$"
     with pytest.raises(MorphVlaError, match=sentence):
         door.read(written, share=0.1)
-    with pytest.raises(MorphVlaError, match=r"a share of 0\.4 of 1 episodes is none"):
+    with pytest.raises(MorphVlaError, match=r"a share of 0\.4 of 1 episodes selects none"):
         door.read(written, episodes=(1,), share=0.4)
 
 

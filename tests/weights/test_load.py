@@ -90,7 +90,7 @@ def test_shards(tmp_path, host, params, equal):
     assert len(shards) > 3
     equal(weights.load(folder, host)[0], params)
     shards[1].unlink()
-    with pytest.raises(MorphVlaError, match=f"its index names shards that are not there: {shards[1].name}"):
+    with pytest.raises(MorphVlaError, match=f"its index names missing shards: {shards[1].name}"):
         weights.load(folder, host)
 
 
