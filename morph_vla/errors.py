@@ -1,4 +1,4 @@
-"""The errors a user can cause, and the two helpers that word them."""
+"""The errors a user can cause, and the helpers that word them."""
 
 import difflib
 import importlib
@@ -45,6 +45,12 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     spelled = {choice.casefold(): choice for choice in sorted(choices, reverse=True)}
     near = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
     return f"; did you mean '{spelled[near[0]]}'?" if near else ""
+
+
+def reason(error: BaseException) -> str:
+    """What an error of another library says in its first line, or its kind where it says nothing."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__).rstrip(".")
 
 
 def require(module: str, extra: str) -> ModuleType:

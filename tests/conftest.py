@@ -1,5 +1,6 @@
 """What every test runs under: one CPU, no network, strict dtypes, nothing of the user's own settings."""
 
+import hashlib
 import itertools
 import os
 import shlex
@@ -178,116 +179,39 @@ def mixed_recipe(tiny_recipe, tiny_dataset, so101_dataset):
     return dataclasses.replace(tiny_recipe, data=data)
 
 
-def encode_video(path: Path, frames: int, fps: int = 30, size: int = 16, colour: int = 0) -> Path:
-    """A small H.264 video of plain pictures that grow brighter; the first is as bright as `colour`."""
-    import av
-    import numpy as np
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=fps, options={"g": "2", "crf": "18"})
-        stream.width, stream.height, stream.pix_fmt = size, size, "yuv420p"
-        for number in range(frames):
-            picture = np.full((size, size, 3), (colour + 7 * number) % 250, np.uint8)
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        out.mux(stream.encode(None))
-    return path
-
-
 @pytest.fixture
 def write_video():
     """A function that writes a small video: path, number of frames, rate."""
-    return encode_video
+    import small_datasets
+
+    return small_datasets.encode_video
 
 
 @pytest.fixture
 def write_dataset(tmp_path):
     """A function that writes a small LeRobot dataset, v2.0, v2.1 or v3.0, complete; returns the folder."""
-    import json
+    import small_datasets
 
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    def rows_of(episode: int, values: dict, fps: float, offset: int) -> "pa.Table":
-        count = len(next(iter(values.values())))
-        columns = {name: pa.array([list(map(float, row)) for row in v]) for name, v in values.items()}
-        columns["timestamp"] = pa.array([frame / fps for frame in range(count)], pa.float32())
-        columns["frame_index"] = pa.array(range(count), pa.int64())
-        columns["episode_index"] = pa.array([episode] * count)
-        columns["index"] = pa.array(range(offset, offset + count), pa.int64())
-        columns["task_index"] = pa.array([0] * count)
-        return pa.table(columns)
-
-    def write_v3(root: Path, tables: list, cameras, fps) -> None:
-        (root / "data/chunk-000").mkdir(parents=True)
-        (root / "meta/episodes/chunk-000").mkdir(parents=True)
-        half = (len(tables) + 1) // 2  # two files, so that an episode's place matters
-        rows: dict[str, list] = {"episode_index": list(range(len(tables)))}
-        rows |= {"length": [len(table) for table in tables], "tasks": [["wave"] for _ in tables]}
-        rows |= {"data/chunk_index": [0] * len(tables)}
-        rows["data/file_index"] = [int(index >= half) for index in range(len(tables))]
-        for file, part in enumerate((tables[:half], tables[half:])):
-            if part:
-                parquet.write_table(pa.concat_tables(part), root / f"data/chunk-000/file-{file:03d}.parquet")
-            for camera in cameras if part else ():
-                key = f"videos/observation.images.{camera}"
-                ends = list(itertools.accumulate(len(table) / fps for table in part))
-                rows.setdefault(f"{key}/from_timestamp", []).extend([0.0, *ends[:-1]])
-                rows.setdefault(f"{key}/to_timestamp", []).extend(ends)
-                rows[f"{key}/chunk_index"], rows[f"{key}/file_index"] = (
-                    [0] * len(tables),
-                    rows["data/file_index"],
-                )
-                path = root / key / f"chunk-000/file-{file:03d}.mp4"
-                encode_video(path, sum(len(table) for table in part), fps, colour=100 * file)
-        parquet.write_table(pa.table(rows), root / "meta/episodes/chunk-000/file-000.parquet")
-        tasks = pa.table({"task_index": [0], "task": ["wave"]})
-        parquet.write_table(tasks, root / "meta/tasks.parquet")
-
-    def write_v2(root: Path, tables: list, cameras, fps) -> None:
-        lines = []
-        for index, table in enumerate(tables):
-            path = root / f"data/chunk-{index // 2:03d}/episode_{index:06d}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            parquet.write_table(table, path)
-            lines.append(json.dumps({"episode_index": index, "tasks": ["wave"], "length": len(table)}))
-            for camera in cameras:
-                folder = root / f"videos/chunk-{index // 2:03d}/observation.images.{camera}"
-                encode_video(folder / f"episode_{index:06d}.mp4", len(table), fps, colour=40 * index)
-        (root / "meta").mkdir(exist_ok=True)
-        (root / "meta/episodes.jsonl").write_text("\n".join(lines), encoding="utf-8")
-        (root / "meta/tasks.jsonl").write_text(
-            json.dumps({"task_index": 0, "task": "wave"}), encoding="utf-8"
-        )
-
-    def write(version, episodes, names=None, fps=30, folder="recorded", info=None, cameras=()) -> Path:
-        """`episodes`: for each a dict feature -> rows of values; `names`: feature -> what info.json holds."""
-        root, offset, tables = tmp_path / folder, 0, []
-        for index, values in enumerate(episodes):
-            tables.append(rows_of(index, values, fps, offset))
-            offset += len(tables[-1])
-        features = {
-            name: {"dtype": "float32", "shape": [len(rows[0])], "names": (names or {}).get(name)}
-            for name, rows in episodes[0].items()
-        }
-        for name, dtype in (("timestamp", "float32"), *((f"{n}index", "int64") for n in INDEXES)):
-            features[name] = {"dtype": dtype, "shape": [1], "names": None}
-        for camera in cameras:
-            shape = {"shape": [16, 16, 3], "names": ["height", "width", "channels"]}
-            features[f"observation.images.{camera}"] = {"dtype": "video", **shape}
-        described = {"codebase_version": version, "fps": fps, "features": features, "chunks_size": 2}
-        described |= {"total_episodes": len(episodes), "total_frames": offset, "robot_type": "tiny"}
-        if version.startswith("v3"):
-            described["data_path"] = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-            write_v3(root, tables, cameras, fps)
-        else:
-            described["data_path"] = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-            write_v2(root, tables, cameras, fps)
-        (root / "meta").mkdir(exist_ok=True)
-        (root / "meta/info.json").write_text(json.dumps(described | (info or {})), encoding="utf-8")
-        return root
+    def write(*given, folder: str = "recorded", **options) -> Path:
+        return small_datasets.write_dataset(tmp_path / folder, *given, **options)
 
     return write
 
 
-INDEXES = ("frame_", "episode_", "", "task_")
+@pytest.fixture
+def reword(monkeypatch):
+    """From when it is called, every part of a finding is another word; equal ones stay equal."""
+    from morph_vla.findings import Finding
+
+    made = Finding.__init__
+
+    def word(text: str) -> str:
+        return text and f"w{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def other_words(self, code, severity, where, subject, found, expected, consequence):
+        made(self, code, severity, where, subject, word(found), word(expected), word(consequence))
+
+    def call() -> None:
+        monkeypatch.setattr(Finding, "__init__", other_words)
+
+    return call

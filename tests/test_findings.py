@@ -1,6 +1,5 @@
 """The one kind of finding: how it is rendered and sorted, and that nothing but text depends on its words."""
 
-import hashlib
 import json
 import math
 from pathlib import Path
@@ -62,23 +61,6 @@ def test_they_come_by_file_and_line_the_gravest_first_and_each_once():
 
 
 # ------------------------------------------------------------------------- nothing but text depends on words
-
-
-@pytest.fixture
-def reword(monkeypatch):
-    """From when it is called, every part of every sentence is another word; equal ones stay equal."""
-    made = Finding.__init__
-
-    def word(text: str) -> str:
-        return text and f"w{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-    def other_words(self, code, severity, where, subject, found, expected, consequence):
-        made(self, code, severity, where, subject, word(found), word(expected), word(consequence))
-
-    def call():
-        monkeypatch.setattr(Finding, "__init__", other_words)
-
-    return call
 
 
 def gist(findings) -> list[tuple]:

@@ -46,8 +46,9 @@ def _weights(recipe: Recipe) -> Iterator[Finding]:
         return
     for number, misfit in enumerate(inspection.problems[:5]):
         more = f" (and {len(inspection.problems) - 5} more)" if len(inspection.problems) > 5 else ""
-        words = f"{source}: {misfit}", f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
-        yield problem("weights", "error", "weights", *words, subject=(str(number),))
+        remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
+        text = f"{source}: {misfit.found}"
+        yield problem("weights", "error", "weights", text, remedy, subject=(str(number),))
 
 
 def local_tokenizer(recipe: Recipe) -> Tokenizer | None:

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     if given.is_dir() or named:
         if arguments.overrides:
             raise MorphVlaError(f"{arguments.overrides[0]}: KEY=VALUE goes with a recipe, not with a dataset")
-        _of_dataset(arguments, say)
+        _of_dataset(arguments)
     else:
         _of_recipe(arguments, say)
 
@@ -63,12 +63,12 @@ def _rows(feature: str, stats: "Stats", names: tuple[str, ...]) -> list[list[Any
     return [[feature, d, named[d], *row] for d, row in enumerate(numbers)]
 
 
-def _of_dataset(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
+def _of_dataset(arguments: argparse.Namespace) -> None:
     from morph_vla.data import stats
     from morph_vla.training.measured import measure
 
     begun = time.perf_counter()
-    dataset = measure(arguments.source, say)
+    dataset = measure(arguments.source)
     _write(arguments.output, dataset.plain())
     if arguments.json:
         print_json(dataset.plain())

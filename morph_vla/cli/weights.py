@@ -89,7 +89,8 @@ def run_inspect(arguments: argparse.Namespace) -> int:
         print(f"fits: {', '.join(fits) or 'no recipe'}")
     if digest:
         print(f"sha256: {digest}")
-    titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": inspected.problems}
+    misfits = [problem.found for problem in inspected.problems]
+    titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": misfits}
     for title, lines in titles.items():
         for line in lines:
             print(f"{title}: {line}")

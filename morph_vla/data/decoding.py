@@ -43,25 +43,25 @@ class Wanted:
 def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
     """The time each frame is shown at, in order, and (shown, decoded) of those that need none before them.
 
-    Nothing is decoded. Raises MorphVlaError for what is no video or has no time stamps.
+    Nothing is decoded. Raises MorphVlaError if the file is not a video or has no time stamps.
     """
     av = require("av", "lerobot")
     try:
         with av.open(path) as container:
             stream = _video(container, path)
-            found = [p for p in container.demux(stream) if p.size and not p.is_discard]
-            if any(p.pts is None for p in found):
+            packets = [p for p in container.demux(stream) if p.size and not p.is_discard]
+            if any(p.pts is None for p in packets):
                 raise MorphVlaError(f"{path}: the video cannot be decoded: its frames have no time stamps")
-            begin = [p for p in found if p.is_keyframe] or found[:1]  # none is marked in spoilt files
+            begin = [p for p in packets if p.is_keyframe] or packets[:1]  # damaged files mark none
             keys = sorted((p.pts, p.dts if p.dts is not None else p.pts) for p in begin)
-            return sorted(p.pts for p in found), keys
+            return sorted(p.pts for p in packets), keys
     except (av.error.FFmpegError, OSError) as error:
         raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error
 
 
 def _video(container: Any, path: str) -> Any:
     if not container.streams.video:
-        raise MorphVlaError(f"{path}: the video cannot be decoded: there is none in the file")
+        raise MorphVlaError(f"{path}: the file has no video stream")
     return container.streams.video[0]
 
 
@@ -85,7 +85,8 @@ class Film:
         stands, passed = self._stands, self._passed
         near = stands is not None and wanted.key_pts <= stands < wanted.pts
         if not near or (passed is not None and passed >= wanted.pts):
-            self._seek(wanted)
+            self.container.seek(min(wanted.key_dts, wanted.key_pts), stream=self.stream, backward=True)
+            self._stands, self._passed, self._pictures = None, None, self._decode()
         self._skip_before = wanted.pts
         for frame in self._pictures:
             self._stands = frame.pts
@@ -95,10 +96,6 @@ class Film:
                 break
         self._stands = None
         raise LookupError("the decoder does not give it")
-
-    def _seek(self, wanted: Wanted) -> None:
-        self.container.seek(min(wanted.key_dts, wanted.key_pts), stream=self.stream, backward=True)
-        self._stands, self._passed, self._pictures = None, None, self._decode()
 
     def _decode(self) -> Iterator[Any]:
         """Frames as they are shown; of those before the wanted one, what no other refers to is left out."""
@@ -114,7 +111,6 @@ class Film:
             yield from packet.decode()
 
     def close(self) -> None:
-        """Close the file."""
         self._pictures = iter(())
         self.container.close()
 
@@ -132,12 +128,12 @@ class Films:
     def pictures(self, wanted: Sequence[Wanted]) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
         """The frames in the order asked for. Raises UndecodableError."""
         av = require("av", "lerobot")
-        for at, one in enumerate(wanted):
+        for at, frame in enumerate(wanted):
             try:
-                picture = self._film(one.path).picture(one)
+                picture = self._film(frame.path).picture(frame)
             except (av.error.FFmpegError, OSError, LookupError, MorphVlaError) as error:
-                if one.path in self._open:  # where its decoder stands is not known any more
-                    self._open.pop(one.path).close()
+                if frame.path in self._open:  # where its decoder stands is not known any more
+                    self._open.pop(frame.path).close()
                 raise UndecodableError(at, str(error)) from error
             yield picture
 
@@ -150,13 +146,9 @@ class Films:
         return self._open[path]
 
     def close(self) -> None:
-        """Close all files."""
         self.tables.close()
         while self._open:
             self._open.popitem()[1].close()
-
-
-# ------------------------------------------------------------------------------------- the worker's process
 
 
 def serve(pipe: int, memory: int, size: int, parent: int) -> None:
@@ -164,15 +156,13 @@ def serve(pipe: int, memory: int, size: int, parent: int) -> None:
 
     Frames go into the shared memory behind `memory` where a request names no file.
     """
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # theirs is the parent's to answer; it then closes the pipe
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent answers them; it then closes the pipe
         signal.signal(number, signal.SIG_IGN)
-    require("av", "lerobot").logging.set_level(require("av", "lerobot").logging.PANIC)
-    films, one = Films(), size * size * 3
+    av = require("av", "lerobot")
+    av.logging.set_level(av.logging.PANIC)
+    films, nbytes = Films(), size * size * 3  # of one frame
     shared = mmap.mmap(memory, os.fstat(memory).st_size)
-    pictures = np.frombuffer(shared, np.uint8)[: len(shared) // one * one].reshape(-1, size, size, 3)
+    pictures = np.frombuffer(shared, np.uint8)[: len(shared) // nbytes * nbytes].reshape(-1, size, size, 3)
     with Connection(pipe) as connection:
         while os.getppid() == parent:
             if not select.select([pipe], [], [], ORPHAN_S)[0]:
@@ -199,15 +189,15 @@ def answer(request: dict[str, Any], films: Films, pictures: np.ndarray, size: in
         if "index" in request:
             return {"index": index(request["index"])}
         if "table" in request:
-            words = (request[key] for key in ("table", "column", "root", "at"))
-            count, found = len(request["at"]), films.tables.pictures(*words)
+            keys = ("table", "column", "root", "at")
+            count, frames = len(request["at"]), films.tables.pictures(*(request[key] for key in keys))
         else:
             wanted = [Wanted(*item) for item in request["frames"]]
-            count, found = len(wanted), films.pictures(wanted)
+            count, frames = len(wanted), films.pictures(wanted)
         out, rows = pictures, range(count)
         if "file" in request:
             out, rows = np.load(Path(request["file"]), mmap_mode="r+"), request["rows"]
-        for row, picture in zip(rows, found, strict=True):
+        for row, picture in zip(rows, frames, strict=True):
             out[row] = resize_with_pad(picture, size)
         return {"done": count}
     except UndecodableError as error:

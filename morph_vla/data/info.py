@@ -43,7 +43,7 @@ def load(root: Path) -> dict[str, Any]:
 
 
 def version_of(root: Path, info: Mapping[str, Any]) -> str:
-    """`v2.0`, `v2.1` or `v3.0`; raises MorphVlaError for a version that is none of 2.x and 3.x."""
+    """`v2.0`, `v2.1` or `v3.0`; raises MorphVlaError for a version other than 2.x and 3.x."""
     version = info.get("codebase_version")
     if not isinstance(version, str) or not re.fullmatch(r"v?[23]\.\d+", version):
         shown = version if version is not None else "without codebase_version"
@@ -52,7 +52,7 @@ def version_of(root: Path, info: Mapping[str, Any]) -> str:
 
 
 def fps_of(root: Path, info: Mapping[str, Any]) -> float:
-    """Frames per second [Hz]; raises MorphVlaError for what cannot be that."""
+    """Frames per second [Hz]; raises MorphVlaError for anything but a positive number."""
     fps = info.get("fps")
     if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
         raise MorphVlaError(f"{root / 'meta' / 'info.json'}: fps is {fps!r}; expected frames per second")
@@ -85,6 +85,7 @@ def expand(root: Path, template: Any, fields: Mapping[str, int]) -> Path:
         raise MorphVlaError(f"{where}: data_path is {template!r}; expected a path with {{episode_index}}")
 
     def fill(match: re.Match[str]) -> str:
+        """The number of one field, in as many digits as it asks for."""
         if match[1] not in fields:
             raise MorphVlaError(f"{where}: data_path '{template}': unknown field {match[0]}")
         return f"{fields[match[1]]:0{int(match[2] or 0)}d}"

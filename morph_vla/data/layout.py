@@ -4,11 +4,12 @@
     v3.0    meta/episodes/*/*.parquet, meta/tasks.parquet; many episodes to a file
 
 No video is opened and LeRobot is not needed. What a file lacks is left out, or is one error for the whole of
-that file: `problems` goes on with the others.
+that file, so that a check can go on with the others.
 """
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,21 +85,25 @@ class Layout:
         """Feature -> what info.json says of it."""
         return {name: value for name, value in self.info["features"].items() if isinstance(value, dict)}
 
+    def _by_camera(self, *kinds: str) -> dict[str, str]:
+        """Camera -> feature, of the features of these dtypes."""
+        return {camera_of(key, self.features): key for key in keys_of(self.features, *kinds)}
+
     @property
     def cameras(self) -> tuple[str, ...]:
         """The cameras' names, without 'observation.images.'."""
-        return tuple(camera_of(key, self.features) for key in keys_of(self.features, "video", "image"))
+        return tuple(self._by_camera("video", "image"))
 
     @property
     def pictures(self) -> dict[str, str]:
         """Camera -> feature, of those whose pictures are within the table."""
-        return {camera_of(key, self.features): key for key in keys_of(self.features, "image")}
+        return self._by_camera("image")
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Camera -> (height, width) [pixels] of its frames as they were recorded, where info.json says."""
-        keys = keys_of(self.features, "video", "image")
-        sizes = {camera_of(key, self.features): size_of(self.features[key]) for key in keys}
+        features = self._by_camera("video", "image")
+        sizes = {camera: size_of(self.features[key]) for camera, key in features.items()}
         return {camera: size for camera, size in sizes.items() if size is not None}
 
     @property
@@ -108,11 +113,11 @@ class Layout:
 
     def entry(self, index: int) -> Entry:
         """What is known of an episode. Raises MorphVlaError for one that is not there."""
-        indices = [entry.index for entry in self.episodes]
-        if index not in indices:
-            have = f"{min(indices)} to {max(indices)}" if indices else "none"
+        entries = {entry.index: entry for entry in self.episodes}
+        if index not in entries:
+            have = f"{min(entries)} to {max(entries)}" if entries else "none"
             raise MorphVlaError(f"{self.root}: no episode {index}; its episodes are {have}")
-        return self.episodes[indices.index(index)]
+        return entries[index]
 
     def no_feature(self, name: str) -> str:
         """The sentence on a feature that is not there: the nearest one, else what there is."""
@@ -122,20 +127,18 @@ class Layout:
 
     def key_of(self, camera: str) -> str:
         """The feature that a camera's name stands for."""
-        keys = keys_of(self.features, "video", "image")
-        return next((key for key in keys if camera_of(key, self.features) == camera), f"{IMAGES}{camera}")
+        return self._by_camera("video", "image").get(camera, f"{IMAGES}{camera}")
 
     def names(self, features: Sequence[str]) -> tuple[str, ...]:
         """The names of the values of several features joined; () where one has none."""
         parts = [info_file.names_of(self.features[name].get("names")) for name in features]
-        widths = [width_of(self.features[name]) for name in features]
-        fit = all(len(names) == width for names, width in zip(parts, widths, strict=True))
-        return tuple(name for names in parts for name in names) if fit else ()
+        complete = [*map(len, parts)] == [width_of(self.features[name]) for name in features]
+        return tuple(name for names in parts for name in names) if complete else ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The rows of one file, or of several; what is not finite is kept."""
+    """The rows of one file, or of several; values that are not finite are kept."""
 
     files: tuple[Path, ...]
     file_of: Int[np.ndarray, "n"]  # the place in `files`
@@ -155,12 +158,11 @@ def read(root: Path | str) -> Layout:
     """
     root = Path(root)
     info = info_file.load(root)
-    version = info_file.version_of(root, info)
-    fps = info_file.fps_of(root, info)
+    version, fps = info_file.version_of(root, info), info_file.fps_of(root, info)
     if version.startswith("v3"):
-        episodes, tasks = tuple(_episodes_v3(root, info)), _tasks_v3(root)
+        episodes, tasks = _episodes_v3(root, info), _tasks_v3(root)
     else:
-        episodes, tasks = tuple(_episodes_v2(root, info)), _tasks_v2(root)
+        episodes, tasks = _episodes_v2(root, info), _tasks_v2(root)
     by_index = tuple(sorted(episodes, key=lambda entry: entry.index))
     return Layout(root, version, info, fps, str(info.get("robot_type") or ""), by_index, tasks)
 
@@ -172,24 +174,23 @@ def rows(
 
     With `index`, those of that episode alone; the others of its file are not kept in memory.
 
-    Raises MorphVlaError, in one sentence with the file, for one that is missing or truncated, lacks a feature
-    (the nearest is named), or holds something else than numbers.
+    Raises MorphVlaError, in one sentence with the file, if it is missing or truncated, lacks a feature (the
+    nearest is named), or holds something other than numbers.
     """
     for name in features:
         if name not in layout.features:
             raise MorphVlaError(f"{layout.root}: {layout.no_feature(name)}")
     if not path.is_file():
         raise MorphVlaError(f"{path}: the file is missing")
-    wanted = [*features, "episode_index", "frame_index", "timestamp", "task_index"]
-    table = tables.table_of(path, wanted, [*features, "episode_index"], index)
-    episode = tables.whole(path, table, "episode_index").astype(np.int64)
-    there = table.column_names
-    if "frame_index" in there:
-        frame = tables.whole(path, table, "frame_index").astype(np.int64)
+    columns = [*features, "episode_index", "frame_index", "timestamp", "task_index"]
+    table = tables.table_of(path, columns, [*features, "episode_index"], index)
+    present = table.column_names
+    episode = tables.whole(path, table, "episode_index")
+    if "frame_index" in present:
+        frame = tables.whole(path, table, "frame_index")
     else:  # GR00T's datasets have none
         starts = np.flatnonzero(np.r_[True, np.diff(episode) != 0])
-        lengths = np.diff(np.r_[starts, len(episode)])
-        frame = np.arange(len(episode)) - np.repeat(starts, lengths)
+        frame = np.arange(len(episode)) - np.repeat(starts, np.diff(np.r_[starts, len(episode)]))
     return Rows(
         (path,),
         np.zeros(len(episode), np.int64),
@@ -197,57 +198,54 @@ def rows(
         {name: tables.matrix(path, table, name).astype(dtype, copy=False) for name in features},
         episode,
         frame,
-        tables.matrix(path, table, "timestamp")[:, :1].ravel() if "timestamp" in there else None,
-        tables.whole(path, table, "task_index").astype(np.int64) if "task_index" in there else None,
+        tables.matrix(path, table, "timestamp")[:, :1].ravel() if "timestamp" in present else None,
+        tables.whole(path, table, "task_index") if "task_index" in present else None,
     )
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """Several files' rows, one after another; a file that is wider than another is an error of ours."""
-    first = parts[0]
-    times = [part.timestamp for part in parts if part.timestamp is not None]
-    tasks = [part.task for part in parts if part.task is not None]
     before = np.cumsum([0, *(len(part.files) for part in parts)])
+
+    def whole(key: str) -> np.ndarray | None:
+        """A column of all parts; None where one lacks it."""
+        columns = [getattr(part, key) for part in parts]
+        return None if any(column is None for column in columns) else np.concatenate(columns)
+
+    columns: dict[str, Any] = {key: whole(key) for key in ("number", "episode", "frame", "timestamp", "task")}
     return Rows(
-        tuple(path for part in parts for path in part.files),
-        np.concatenate([part.file_of + count for part, count in zip(parts, before, strict=False)]),
-        np.concatenate([part.number for part in parts]),
-        {name: np.concatenate([part.values[name] for part in parts]) for name in first.values},
-        np.concatenate([part.episode for part in parts]),
-        np.concatenate([part.frame for part in parts]),
-        np.concatenate(times) if len(times) == len(parts) else None,
-        np.concatenate(tasks) if len(tasks) == len(parts) else None,
+        files=tuple(path for part in parts for path in part.files),
+        file_of=np.concatenate([part.file_of + count for part, count in zip(parts, before, strict=False)]),
+        values={key: np.concatenate([part.values[key] for part in parts]) for key in parts[0].values},
+        **columns,
     )
 
 
 def chosen(rows: Rows, kept: Bool[np.ndarray, "n"]) -> Rows:
     """Some of the rows."""
-    return Rows(
-        rows.files,
-        rows.file_of[kept],
-        rows.number[kept],
-        {name: value[kept] for name, value in rows.values.items()},
-        rows.episode[kept],
-        rows.frame[kept],
-        None if rows.timestamp is None else rows.timestamp[kept],
-        None if rows.task is None else rows.task[kept],
-    )
+    keys = ("file_of", "number", "episode", "frame", "timestamp", "task")
+    columns = {key: getattr(rows, key) for key in keys}
+    columns = {key: column if column is None else column[kept] for key, column in columns.items()}
+    return dataclasses.replace(rows, values={k: v[kept] for k, v in rows.values.items()}, **columns)
 
 
 def all_rows(layout: Layout, features: Sequence[str], dtype: Any = np.float64) -> Rows:
     """The rows of the whole dataset; raises MorphVlaError for the first file that is not as it should be."""
     if not layout.files:
         raise MorphVlaError(f"{layout.root}: the dataset has no episode")
-    read = {path: rows(layout, features, path, dtype) for path in layout.files}
-    parts = [part for part in read.values() if len(part.episode)]
+    parts: dict[Path, Rows] = {}
+    for path in layout.files:
+        part = rows(layout, features, path, dtype)
+        if len(part.episode):
+            parts[path] = part
     if not parts:
         raise MorphVlaError(f"{layout.root}: the dataset has no frame")
     for name in features:
-        widths = {part.values[name].shape[1]: path for path, part in read.items() if len(part.episode)}
+        widths = {part.values[name].shape[1]: path for path, part in parts.items()}
         if len(widths) > 1:
             (first, here), (second, there) = list(widths.items())[:2]
             raise MorphVlaError(f"{here}: '{name}' has {first} values, and {second} in {there.name}")
-    return joined(parts)
+    return joined([*parts.values()])
 
 
 def width_of(feature: Mapping[str, Any]) -> int | None:
@@ -255,7 +253,7 @@ def width_of(feature: Mapping[str, Any]) -> int | None:
     shape = feature.get("shape")
     if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
         return None
-    return int(np.prod(shape)) if shape else 1
+    return math.prod(shape)
 
 
 def size_of(feature: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -274,9 +272,6 @@ def size_of(feature: Mapping[str, Any]) -> tuple[int, int] | None:
     return (shape[1], shape[2]) if colours_first else (shape[0], shape[1])
 
 
-# ---------------------------------------------------------------------------------------------------- v3.0
-
-
 def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     paths = info_file.listed(root / "meta" / "episodes", "*/*.parquet")
     if not paths:
@@ -284,26 +279,20 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     data = info.get("data_path", "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet")
     video = info.get("video_path") or "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
     keys = keys_of(info["features"], "video")
-    for path in paths:
-        needed = ["episode_index", "data/chunk_index", "data/file_index"]
-        of_videos = [
-            f"videos/{key}/{column}"
-            for key in keys
-            for column in ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
-        ]
-        table = tables.table_of(path, [*needed, "length", "tasks", *of_videos], needed)
-        for row in table.to_pylist():
-            videos = {}
-            for key in keys:
-                chunk, file = (row.get(f"videos/{key}/{word}_index") for word in ("chunk", "file"))
-                if isinstance(chunk, int) and isinstance(file, int):
-                    place = _video_path(root, video, key, chunk_index=chunk, file_index=file)
-                    begin, end = (row.get(f"videos/{key}/{word}_timestamp") for word in ("from", "to"))
-                    videos[camera_of(key, info["features"])] = Video(place, begin, end)
-            chunk, file = int(row["data/chunk_index"]), int(row["data/file_index"])
-            where = info_file.expand(root, data, {"chunk_index": chunk, "file_index": file})
-            tasks = tuple(map(str, row.get("tasks") or ()))
-            yield Entry(int(row["episode_index"]), row.get("length"), tasks, where, videos)
+    needed = ["episode_index", "data/chunk_index", "data/file_index"]
+    words = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+    columns = [*needed, "length", "tasks", *(f"videos/{key}/{word}" for key in keys for word in words)]
+    for row in (row for path in paths for row in tables.table_of(path, columns, needed).to_pylist()):
+        videos = {}
+        for key in keys:
+            chunk, file, begin, end = (row.get(f"videos/{key}/{word}") for word in words)
+            if isinstance(chunk, int) and isinstance(file, int):
+                path = _video_path(root, video, key, chunk_index=chunk, file_index=file)
+                videos[camera_of(key, info["features"])] = Video(path, begin, end)
+        fields = {key: int(row[f"data/{key}"]) for key in ("chunk_index", "file_index")}
+        tasks = tuple(map(str, row.get("tasks") or ()))
+        path = info_file.expand(root, data, fields)
+        yield Entry(int(row["episode_index"]), row.get("length"), tasks, path, videos)
 
 
 def _tasks_v3(root: Path) -> dict[int, str]:
@@ -315,46 +304,41 @@ def _tasks_v3(root: Path) -> dict[int, str]:
     column = next((name for name in names[1:] if name in table.column_names), None)
     if column is None:
         raise MorphVlaError(f"{path}: no column 'task'")
-    numbers = tables.whole(path, table, "task_index")
-    return {
-        int(index): str(task) for index, task in zip(numbers, table.column(column).to_pylist(), strict=True)
-    }
-
-
-# ---------------------------------------------------------------------------------------------------- v2.x
+    numbers = tables.whole(path, table, "task_index").tolist()
+    return dict(zip(numbers, map(str, table.column(column).to_pylist()), strict=True))
 
 
 def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     """Of meta/episodes.jsonl; without it, of the files that are there."""
     size = info.get("chunks_size")
     size = size if isinstance(size, int) and size > 0 else 1000
-    default = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
-    data = info.get("data_path", default)
-    video = (
-        info.get("video_path")
-        or "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
-    )
+    folder, name = "chunk-{episode_chunk:03d}", "episode_{episode_index:06d}"
+    data = info.get("data_path", f"data/{folder}/{name}.parquet")
+    video = info.get("video_path") or f"videos/{folder}/{{video_key}}/{name}.mp4"
     lines = lines_of(root / "meta" / "episodes.jsonl")
     if lines is None:
         total = info.get("total_episodes")
         lines = [{"episode_index": index} for index in range(total if isinstance(total, int) else 0)]
-    chunks, of_videos = info_file.listed(root / "data"), info_file.listed(root / "videos")
+    chunks, video_chunks = info_file.listed(root / "data"), info_file.listed(root / "videos")
     for line in lines:
-        index, length = line.get("episode_index"), line.get("length")
+        index, length, tasks = line.get("episode_index"), line.get("length"), line.get("tasks")
         if not isinstance(index, int) or index < 0:
             raise MorphVlaError(f"{root / 'meta' / 'episodes.jsonl'}: an episode has the index {index!r}")
         fields = {"episode_chunk": index // size, "episode_index": index}
         path = info_file.expand(root, data, fields)
-        path = next((p for p in (path, *(c / path.name for c in chunks)) if p.is_file()), path)
+        path = _existing(path, [chunk / path.name for chunk in chunks])
         videos = {}
         for key in keys_of(info["features"], "video"):
-            place = _video_path(root, video, key, **fields)
-            others = (chunk / key / place.name for chunk in of_videos)
-            place = next((p for p in (place, *others) if p.is_file()), place)
-            videos[camera_of(key, info["features"])] = Video(place, None, None)
-        tasks = line.get("tasks")
+            file = _video_path(root, video, key, **fields)
+            file = _existing(file, [chunk / key / file.name for chunk in video_chunks])
+            videos[camera_of(key, info["features"])] = Video(file, None, None)
         tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
         yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
+
+
+def _existing(path: Path, others: Sequence[Path]) -> Path:
+    """The first of these that is a file; else `path`."""
+    return next((candidate for candidate in (path, *others) if candidate.is_file()), path)
 
 
 def _tasks_v2(root: Path) -> dict[int, str]:

@@ -5,7 +5,8 @@ Values (state, action, episode bounds) come from the parquet files without decod
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,10 +15,11 @@ from jaxtyping import Float, Int
 
 from morph_vla.data import layout as layouts
 from morph_vla.data import mixture, versions
-from morph_vla.data.footage import Footage
+from morph_vla.data.frames import Footage
 from morph_vla.data.layout import Entry, Layout, Rows
 from morph_vla.errors import MorphVlaError
 
+LOG = logging.getLogger(__name__)
 STATE, ACTION = "observation.state", "action"
 SAMPLES, SAMPLE = 17, 1 << 16  # parts of a table of pictures that stand for it, and their bytes
 
@@ -63,7 +65,6 @@ def read(
     *,
     episodes: Sequence[int] = (),
     share: float | int = 1.0,
-    say: Callable[[str], None] | None = None,
 ) -> Recordings:
     """Values of a LeRobot dataset of any version; those of several keys are joined in order.
 
@@ -73,31 +74,26 @@ def read(
         action: Those that hold the action.
         episodes: Read these alone; none means all. They are numbered anew from 0.
         share: Of them, about so many, chosen by a stable hash of their numbers.
-        say: Told the dataset's version and what is done about it.
 
     Raises MorphVlaError when there is no dataset, it lacks a feature (the nearest is named) or an episode,
-    its share is no episode,
-    or holds values that are not finite (episode, frame and value are named).
+    its share is no episode, or it holds values that are not finite (episode, frame and value are named).
     """
-    dataset = layouts.read(versions.located(name, say))
-    if say:
-        size = f"{len(dataset.episodes)} episodes at {dataset.fps:g} Hz"
-        say(f"{dataset.root}: LeRobot {dataset.version}, {size}")
+    dataset = layouts.read(versions.located(name))
+    size = f"{len(dataset.episodes)} episodes at {dataset.fps:g} Hz"
+    LOG.info("%s: LeRobot %s, %s", dataset.root, dataset.version, size)
     for index in episodes:
         dataset.entry(index)
     episodes = chosen(dataset, episodes, share)
-    ready = versions.ready(dataset, say, episodes)
-    keys = tuple(dict.fromkeys((*state, *action)))
-    rows, entries = layouts.all_rows(ready, keys, np.float32), ready.episodes
+    ready = versions.ready(dataset, episodes)
+    rows = layouts.all_rows(ready, tuple(dict.fromkeys((*state, *action))), np.float32)
+    entries = {entry.index: entry for entry in ready.episodes}
     if episodes and ready is dataset:
         rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
-        wanted = frozenset(episodes)
-        entries = tuple(entry for entry in entries if entry.index in wanted)
     for key, value in rows.values.items():
         _check_finite(ready, key, value, rows)
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
-    by_index = {entry.index: entry for entry in entries}
-    if len(set(rows.episode[starts].tolist())) != len(starts) or not set(rows.episode[starts]) <= {*by_index}:
+    order = rows.episode[starts].tolist()
+    if len({*order}) != len(order) or not {*order} <= {*entries}:
         raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
     tasks, task_of = _tasks(ready, rows)
     return Recordings(
@@ -112,7 +108,7 @@ def read(
         task_of=task_of,
         tasks=tasks,
         cameras=ready.cameras,
-        entries=tuple(by_index[int(index)] for index in rows.episode[starts]),
+        entries=tuple(entries[index] for index in order),
         pictures=ready.pictures,
         sizes=ready.sizes,
         rows=dataclasses.replace(rows, values={}),
@@ -126,10 +122,8 @@ def chosen(dataset: Layout, episodes: Sequence[int], share: float | int) -> Sequ
     given = episodes or [entry.index for entry in dataset.episodes]
     kept = mixture.shared(given, share)
     if given and not kept:
-        raise MorphVlaError(
-            f"{dataset.root}: a share of {share:g} of {len(given)} episodes is none; raise `share` or name "
-            "`episodes`"
-        )
+        few = f"a share of {share:g} of {len(given)} episodes selects none"
+        raise MorphVlaError(f"{dataset.root}: {few}; raise `share` or name `episodes`")
     return kept
 
 
@@ -141,10 +135,9 @@ def _tasks(dataset: Layout, rows: Rows) -> tuple[tuple[str, ...], Int[np.ndarray
     unknown = np.flatnonzero(~np.isin(rows.task, numbers))
     if len(unknown):
         row = unknown[0]
-        raise MorphVlaError(
-            f"{dataset.root}: episode {rows.episode[row]}, frame {rows.frame[row]} has task "
-            f"{rows.task[row]}, which the dataset's {len(numbers)} tasks do not have"
-        )
+        where = f"{dataset.root}: episode {rows.episode[row]}, frame {rows.frame[row]}"
+        known = f"one of the dataset's {len(numbers)} tasks"
+        raise MorphVlaError(f"{where} has task {rows.task[row]}, which is not {known}")
     return tuple(dataset.tasks[int(number)] for number in numbers), np.searchsorted(numbers, rows.task)
 
 
@@ -170,16 +163,11 @@ def footage(recordings: Recordings, camera: str) -> Footage:
     if camera not in recordings.cameras:
         near = layouts.nearest_camera(camera, recordings.cameras)
         raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{near}")
-    if camera in recordings.pictures and recordings.rows is not None:
-        return _within_tables(recordings, camera, recordings.rows)
-    files: dict[Path, int] = {}
-    file_of, number = np.empty(recordings.frames, np.int64), np.empty(recordings.frames, np.int64)
-    for entry, start, end in zip(recordings.entries, recordings.starts, recordings.ends, strict=True):
-        if camera not in entry.videos:
-            raise MorphVlaError(f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}")
-        video = entry.videos[camera]
-        file_of[start:end] = files.setdefault(video.path, len(files))
-        number[start:end] = round((video.begin or 0.0) * recordings.fps) + np.arange(end - start)
+    rows = recordings.rows if camera in recordings.pictures else None
+    if rows is not None:
+        files, file_of, number = rows.files, rows.file_of, rows.number
+    else:
+        files, file_of, number = _within_videos(recordings, camera)
     return Footage(
         root=recordings.root,
         camera=camera,
@@ -189,23 +177,22 @@ def footage(recordings: Recordings, camera: str) -> Footage:
         number=number,
         starts=recordings.starts,
         ends=recordings.ends,
+        column=recordings.pictures.get(camera, ""),
         indices=tuple(entry.index for entry in recordings.entries),
     )
 
 
-def _within_tables(recordings: Recordings, camera: str, rows: Rows) -> Footage:
-    return Footage(
-        root=recordings.root,
-        camera=camera,
-        content=_content_key(recordings, camera),
-        files=rows.files,
-        file_of=rows.file_of,
-        number=rows.number,
-        starts=recordings.starts,
-        ends=recordings.ends,
-        column=recordings.pictures[camera],
-        indices=tuple(entry.index for entry in recordings.entries),
-    )
+def _within_videos(recordings: Recordings, camera: str) -> tuple[dict[Path, int], np.ndarray, np.ndarray]:
+    """The video files, which of them shows each row, and which of its frames."""
+    files: dict[Path, int] = {}
+    file_of, number = np.empty((2, recordings.frames), np.int64)
+    for entry, start, end in zip(recordings.entries, recordings.starts, recordings.ends, strict=True):
+        if camera not in entry.videos:
+            raise MorphVlaError(f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}")
+        video = entry.videos[camera]
+        file_of[start:end] = files.setdefault(video.path, len(files))
+        number[start:end] = round((video.begin or 0.0) * recordings.fps) + np.arange(end - start)
+    return files, file_of, number
 
 
 def _content_key(recordings: Recordings, camera: str) -> str:
@@ -218,15 +205,13 @@ def _content_key(recordings: Recordings, camera: str) -> str:
     digest.update(recordings.action.tobytes())
     digest.update(recordings.starts.tobytes())
     videos = [entry.videos[camera].path for entry in recordings.entries if camera in entry.videos]
-    for path in dict.fromkeys(videos):
+    tables = recordings.rows.files if camera in recordings.pictures and recordings.rows is not None else ()
+    for path in (*dict.fromkeys(videos), *tables):
         size = path.stat().st_size if path.is_file() else 0
         digest.update(f"{path.relative_to(recordings.root).as_posix()} {size}\n".encode())
-    tables = recordings.rows.files if camera in recordings.pictures and recordings.rows is not None else ()
-    for path in tables:
-        size = path.stat().st_size
-        digest.update(f"{path.relative_to(recordings.root).as_posix()} {size}\n".encode())
-        with path.open("rb") as file:
-            for place in np.linspace(0, max(0, size - SAMPLE), SAMPLES).astype(int).tolist():
-                file.seek(place)
-                digest.update(file.read(SAMPLE))
+        if path in tables:
+            with path.open("rb") as file:
+                for place in np.linspace(0, max(0, size - SAMPLE), SAMPLES).astype(int).tolist():
+                    file.seek(place)
+                    digest.update(file.read(SAMPLE))
     return digest.hexdigest()[:16]

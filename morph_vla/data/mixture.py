@@ -101,19 +101,20 @@ def mix(
 
     Raises MorphVlaError for a dataset without rows, and for weights that are not positive.
     """
-    for index, (own, weight) in enumerate(zip(rows, weights, strict=True)):
-        if len(own) == 0:
+    for index, (of_dataset, weight) in enumerate(zip(rows, weights, strict=True)):
+        if len(of_dataset) == 0:
             raise MorphVlaError(f"dataset {index} of the mixture has no rows to draw")
         if not 0 < weight < float("inf"):
-            raise MorphVlaError(
-                f"dataset {index} of the mixture has the weight {weight:g}; expected more than 0"
-            )
-    grain = require("grain", "lerobot")
+            raise MorphVlaError(f"dataset {index} of the mixture: weight must be more than 0, not {weight:g}")
+    ordered = require("grain", "lerobot").MapDataset.range
     passes = tuple(
-        grain.MapDataset.range(len(own)).seed(_seed(seed, index)).shuffle().repeat()
-        for index, own in enumerate(rows)
+        ordered(len(of_dataset)).seed(_hashed(f"{seed}/{index}")).shuffle().repeat()
+        for index, of_dataset in enumerate(rows)
     )
-    return Mixture(tuple(rows), _whole(weights), passes, batch, by)
+    shares = [Fraction(repr(weight)).limit_denominator(10**6) for weight in weights]
+    common = math.lcm(*(share.denominator for share in shares))
+    whole = [max(1, int(share * common)) for share in shares]  # the smallest numbers in these proportions
+    return Mixture(tuple(rows), tuple(n // math.gcd(*whole) for n in whole), passes, batch, by)
 
 
 def ahead(at: Callable[[int], Any], start: int, steps: int, threads: int) -> Iterator[Any]:
@@ -125,41 +126,28 @@ def ahead(at: Callable[[int], Any], start: int, steps: int, threads: int) -> Ite
         return iter(())
     grain = require("grain", "lerobot")
 
-    def tried(step: int) -> Any:
+    def tried(step: int) -> tuple[Any, MorphVlaError | None]:
+        """What a step gives, and what it raised: grain would add lines of its own to the sentence."""
         try:
-            return at(step)
-        except MorphVlaError as error:  # grain would add lines of its own to the sentence
-            return _Failed(error)
+            return at(step), None
+        except MorphVlaError as error:
+            return None, error
 
     def unwrapped() -> Iterator[Any]:
-        for item in made:
-            if isinstance(item, _Failed):
-                raise item.error
+        """The items, until one raises."""
+        for item, error in items:
+            if error is not None:
+                raise error
             yield item
 
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
-    made = iter(grain.MapDataset.range(start, steps).map(tried).to_iter_dataset(options))
+    items = iter(grain.MapDataset.range(start, steps).map(tried).to_iter_dataset(options))
     return unwrapped()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Failed:
-    """What a step raised, on its way through grain."""
-
-    error: MorphVlaError
-
-
-def _whole(weights: Sequence[float | int]) -> tuple[int, ...]:
-    """The smallest whole numbers in the proportions of the weights."""
-    parts = [Fraction(repr(weight)).limit_denominator(10**6) for weight in weights]
-    common = math.lcm(*(part.denominator for part in parts))
-    whole = [max(1, int(part * common)) for part in parts]
-    return tuple(number // math.gcd(*whole) for number in whole)
-
-
-def _seed(seed: int, dataset: int) -> int:
-    """32 bits that differ for every run and dataset."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{dataset}".encode()).digest()[:4], "big")
+def _hashed(text: str) -> int:
+    """32 bits that differ for every text."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
 def shared(episodes: Sequence[int], share: float | int) -> tuple[int, ...]:
@@ -172,8 +160,4 @@ def shared(episodes: Sequence[int], share: float | int) -> tuple[int, ...]:
 
 def held_out(episodes: int, share: float, salt: str = "") -> Bool[np.ndarray, "e"]:
     """Which episodes are held out: by a stable hash of their number, so that growing a dataset moves none."""
-    marks = [
-        int.from_bytes(hashlib.sha256(f"{salt}/{i}".encode()).digest()[:4], "big") / 2**32 < share
-        for i in range(episodes)
-    ]
-    return np.asarray(marks, bool)
+    return np.asarray([_hashed(f"{salt}/{index}") / 2**32 < share for index in range(episodes)], bool)

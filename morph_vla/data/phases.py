@@ -42,16 +42,19 @@ class Ahead:
     steps: Int[np.ndarray, "n"]  # 0 where nothing changes any more
 
 
-def closing(robot: Robot, commands: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n g"] | None:
-    """How far each gripper is told to close, 0 open to 1 closed; None for a robot without one.
+def closing(robot: Robot, commands: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n g"]:
+    """How far each gripper is commanded to close, 0 open to 1 closed; `commands` are in dataset units.
 
-    `commands` are in the robot's dataset units.
+    Raises MorphVlaError for a robot without a gripper.
     """
-    columns = []
-    for column, joint in zip(robot.to_native(commands).T, robot.joints, strict=True):
-        if joint.opened is not None and joint.closed is not None:
-            columns.append((column - joint.opened) / (joint.closed - joint.opened))
-    return np.stack(columns, axis=1) if columns else None
+    columns = [
+        (column - joint.opened) / (joint.closed - joint.opened)
+        for column, joint in zip(robot.to_native(commands).T, robot.joints, strict=True)
+        if joint.opened is not None and joint.closed is not None
+    ]
+    if not columns:
+        raise MorphVlaError(f"robot '{robot.name}' has no gripper, so that no row lies before a grasp")
+    return np.stack(columns, axis=1)
 
 
 def ahead(closed: Float[np.ndarray, "n g"], last: Int[np.ndarray, "n"]) -> Ahead:
@@ -64,47 +67,41 @@ def ahead(closed: Float[np.ndarray, "n g"], last: Int[np.ndarray, "n"]) -> Ahead
     count = len(closed)
     rows, kind, steps = np.arange(count), np.full(count, NONE), np.zeros(count, int)
     for shut in (closed > SHUT).T:
-        changes = np.append(shut[1:] != shut[:-1], False)  # row i + 1 is told otherwise than row i
-        # The first row told otherwise at or after each row; past the end where there is none.
+        changes = np.append(shut[1:] != shut[:-1], False)  # row i + 1 has another command than row i
+        # The first row with another command at or after each row; past the end where there is none.
         others = np.minimum.accumulate(np.where(changes, rows + 1, count)[::-1])[::-1]
-        own = np.where(others <= last, others - rows, 0)
-        nearer = (own > 0) & ((steps == 0) | (own < steps))
+        to_go = np.where(others <= last, others - rows, 0)
+        nearer = (to_go > 0) & ((steps == 0) | (to_go < steps))
         kind = np.where(nearer, np.where(shut, RELEASE, GRASP), kind)
-        steps = np.where(nearer, own, steps)
+        steps = np.where(nearer, to_go, steps)
     return Ahead(kind, steps)
 
 
 def of_robot(robot: Robot, commands: Float[np.ndarray, "n j"], last: Int[np.ndarray, "n"]) -> Ahead:
-    """`ahead` of a dataset's actions, in the robot's dataset units.
-
-    Raises MorphVlaError for a robot without a gripper.
-    """
-    closed = closing(robot, commands)
-    if closed is None:
-        raise MorphVlaError(f"robot '{robot.name}' has no gripper, so that no row lies before a grasp")
-    return ahead(closed, last)
+    """`ahead` of a dataset's actions, in the robot's dataset units; raises as `closing`."""
+    return ahead(closing(robot, commands), last)
 
 
-def drawn(rows: Int[np.ndarray, "_"], found: Ahead, shares: Shares) -> Int[np.ndarray, "_"]:
+def drawn(rows: Int[np.ndarray, "_"], ahead: Ahead, shares: Shares) -> Int[np.ndarray, "_"]:
     """The rows of one pass: those before a grasp and a release make their `shares`, all others come once.
 
     Rows of a phase with a share are drawn in proportion to their steps to go: from afar the arm's pose tells
-    least. `found` is of all rows.
+    least. `ahead` is of all rows.
 
     Raises MorphVlaError where a phase has a share and no row, or where no other row is left.
     """
-    kind, steps = found.kind[rows], found.steps[rows]
-    phases = (("grasp", kind == GRASP, shares.grasp), ("release", kind == RELEASE, shares.release))
-    asked = [phase for phase in phases if phase[-1] > 0]
-    others = rows[~np.any([own for _, own, _ in asked], axis=0)] if asked else rows
-    for name, own, _ in asked:
-        if not own.any():
-            raise MorphVlaError(f"no row lies before a {name}")
-    if not len(others):
+    kind, steps, others, drawn = ahead.kind[rows], ahead.steps[rows], np.full(len(rows), True), []
+    for name, phase, share in (("grasp", GRASP, shares.grasp), ("release", RELEASE, shares.release)):
+        if share > 0:
+            if not (kind == phase).any():
+                raise MorphVlaError(f"no row lies before a {name}")
+            others &= kind != phase
+            drawn.append((kind == phase, share))
+    if not others.any():
         raise MorphVlaError("no row lies outside the phases that have a share")
-    parts = [others]
-    for _, own, share in asked:
-        count = max(1, round(len(others) * share / (1 - shares.grasp - shares.release)))
-        ends = np.cumsum(steps[own]) / steps[own].sum()
-        parts.append(rows[own][np.searchsorted(ends, (np.arange(count) + 0.5) / count)])
+    parts = [rows[others]]
+    for before, share in drawn:
+        count = max(1, round(others.sum() * share / (1 - shares.grasp - shares.release)))
+        ends = np.cumsum(steps[before]) / steps[before].sum()
+        parts.append(rows[before][np.searchsorted(ends, (np.arange(count) + 0.5) / count)])
     return np.concatenate(parts)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from morph_vla.data import tables
-from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.errors import MorphVlaError, nearest, reason, require
 
 MAX_PIXELS = 1 << 25  # of one picture: twice 4096 x 4096
 MAX_BYTES = 64 << 20  # of one encoded picture
@@ -49,7 +49,7 @@ def decode(data: bytes) -> UInt8[np.ndarray, "h w 3"]:
     """The RGB pixels that pillow makes of a PNG or JPEG.
 
     Raises PictureError for another format, more than MAX_PIXELS (known before anything is unpacked), more
-    than eight bits to a colour, and for what is cut or broken.
+    than eight bits to a colour, and for a truncated or damaged file.
     """
     image = require("PIL.Image", "lerobot")
     if len(data) > MAX_BYTES:
@@ -100,25 +100,21 @@ class Table:
     """One column of pictures in an open parquet file."""
 
     def __init__(self, path: Path, column: str):
-        """Open it: only the footer is read. Raises MorphVlaError for a column that is none of pictures."""
+        """Open it: only the footer is read. Raises MorphVlaError for a column that holds no pictures."""
         types = require("pyarrow.types", "lerobot")
         self.path, self.column = path, column
         self.file = tables.open_file(path, stream=True)
         schema = self.file.schema_arrow
         if column not in schema.names:
             raise MorphVlaError(f"{path}: no column '{column}'{nearest(column, schema.names)}")
-        kind = schema.field(column).type
-        binary = types.is_binary(kind) or types.is_large_binary(kind)
-        fields = {one.name: one.type for one in kind} if types.is_struct(kind) else {}
-        inner = fields.get("bytes")
-        if not binary and not (inner and (types.is_binary(inner) or types.is_large_binary(inner))):
+        kind = inner = schema.field(column).type
+        if types.is_struct(kind):
+            inner = next((field.type for field in kind if field.name == "bytes"), None)
+        if inner is None or not (types.is_binary(inner) or types.is_large_binary(inner)):
             raise MorphVlaError(f"{path}: '{column}' holds {kind}; expected pictures, {{bytes, path}}")
         groups = range(self.file.metadata.num_row_groups)
         self.starts = np.cumsum([0, *(self.file.metadata.row_group(group).num_rows for group in groups)])
-        self._part: list[Cell] = []
-        self._first = -1  # row of the part's first
-        self._rest: Iterator[Any] = iter(())
-        self._group = -1
+        self.let_go()
 
     def cell(self, row: int) -> Cell:
         """Bytes and path of one row. Raises MorphVlaError when that part of the file is spoilt."""
@@ -143,17 +139,18 @@ class Table:
             column = next(self._rest).column(0)
         except (arrow.ArrowException, OSError, StopIteration) as error:
             self.let_go()
-            reason = "; ".join(str(error).splitlines()[:1]) or "a row group ends early"
-            raise MorphVlaError(f"{self.path}: cannot be read as parquet: {reason}") from error
+            why = reason(error) if str(error) else "a row group ends early"
+            raise MorphVlaError(f"{self.path}: cannot be read as parquet: {why}") from error
         # Scalars, not to_pylist: a cell's bytes stay in arrow's memory until they are asked for.
         self._part = [_cell(scalar) for scalar in column]
 
     def let_go(self) -> None:
         """Forget the part that was read, and where reading stands; the file stays open."""
-        self._rest, self._part, self._first, self._group = iter(()), [], -1, -1
+        self._rest: Iterator[Any] = iter(())
+        self._part: list[Cell] = []
+        self._first = self._group = -1  # row of the part's first, and its row group
 
     def close(self) -> None:
-        """Close the file."""
         self.let_go()
         self.file.close()
 
@@ -204,7 +201,6 @@ class Tables:
         return self._open[key]
 
     def close(self) -> None:
-        """Close all files."""
         while self._open:
             self._open.popitem()[1].close()
 

@@ -61,14 +61,12 @@ class Worker:
             os.ftruncate(memory, length)
             ours, theirs = socket.socketpair()
             stack.callback(theirs.close)
+            folders = [path or str(Path.cwd()) for path in sys.path]
             words = map(str, (theirs.fileno(), memory, size, os.getpid()))
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "morph_vla.data.decoding", *words],
                 pass_fds=(theirs.fileno(), memory),
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-                },
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
@@ -96,8 +94,7 @@ class _Desk:
     """What the pool's threads share: requests not yet begun, and why there will be no more answers."""
 
     def __init__(self) -> None:
-        self.requests: queue.SimpleQueue[tuple[dict[str, Any], Receive | None, Future[Any]] | None]
-        self.requests = queue.SimpleQueue()
+        self.requests: queue.SimpleQueue[Any] = queue.SimpleQueue()  # (request, receive, future), None: end
         self.workers: list[Worker] = []
         self.threads: list[threading.Thread] = []
         self.broken: MorphVlaError | None = None
@@ -117,7 +114,11 @@ class _Desk:
                     receive(worker.pictures[: answer["done"]])
                 future.set_result(answer)
             except (EOFError, OSError):
-                self.broken = MorphVlaError(_ended(worker.end(), request))
+                path = request.get("index") or request.get("table") or request["frames"][0][0]
+                self.broken = MorphVlaError(
+                    f"a worker that decodes video ended ({worker.end()}) while it read {path}; a machine out "
+                    "of memory does that: try fewer data.workers. The same command goes on"
+                )
                 future.set_exception(self.broken)
             except Exception as error:  # the thread goes on for the others
                 future.set_exception(error)
@@ -133,14 +134,6 @@ class _Desk:
                 thread.join()
         for worker in self.workers:
             worker.end()
-
-
-def _ended(how: str, request: dict[str, Any]) -> str:
-    path = request.get("index") or request.get("table") or request["frames"][0][0]
-    return (
-        f"a worker that decodes video ended ({how}) while it read {path}; a machine out of memory does that: "
-        "try fewer data.workers. The same command goes on"
-    )
 
 
 class Pool:
@@ -186,7 +179,6 @@ class Here:
         self.size, self._films = size, decoding.Films()
 
     def submit(self, request: dict[str, Any], receive: Receive | None = None) -> "Future[dict[str, Any]]":
-        """Answer at once."""
         future: Future[dict[str, Any]] = Future()
         pictures = np.empty((UNIT, self.size, self.size, 3), np.uint8)
         answer = decoding.answer(request, self._films, pictures, self.size)
@@ -196,5 +188,4 @@ class Here:
         return future
 
     def close(self) -> None:
-        """Close the files."""
         self._films.close()

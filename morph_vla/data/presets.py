@@ -40,10 +40,8 @@ class Preset:
 
 
 _DROID = {"base_0_rgb": "exterior_image_1_left", "left_wrist_0_rgb": "wrist_image_left"}
-_DEX1 = {
-    "base_0_rgb": "cam_left_high",
-    "left_wrist_0_rgb": "cam_left_wrist",
-    "right_wrist_0_rgb": "cam_right_wrist",
+_DEX1 = {"base_0_rgb": "cam_left_high"} | {
+    f"{side}_wrist_0_rgb": f"cam_{side}_wrist" for side in ("left", "right")
 }
 _SO101 = {"base_0_rgb": "front", "left_wrist_0_rgb": "wrist"}
 _DROID_STATE = ("joint_position", "gripper_position")
@@ -52,8 +50,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "droid": Preset(
             "DROID as openpi writes it, joint positions: radians, gripper 0 open to 1 closed, 15 Hz; "
-            "deltas are "
-            "learnt, the gripper absolute",
+            "deltas are learnt, the gripper absolute",
             "panda", _DROID, "delta", _DROID_STATE, ("actions",), "radians", (0.0, 1.0),
         ),
         "droid_velocity": Preset(
@@ -93,12 +90,11 @@ def as_recorded(robot: Robot, unit: Unit, gripper: tuple[float, ...]) -> Robot:
         side = dataclasses.replace(side, unit=unit)
     if gripper:
         ends = {"dataset_open": gripper[0], "dataset_closed": gripper[1]}
-        side = dataclasses.replace(
-            side, gripper=tuple(dataclasses.replace(one, **ends) for one in side.grippers.values())
-        )
-    told = with_side(robot, side)
-    same = [(joint.scale, joint.zero) for joint in told.joints] == [(j.scale, j.zero) for j in robot.joints]
-    return robot if same else told
+        grippers = tuple(dataclasses.replace(gripper_, **ends) for gripper_ in side.grippers.values())
+        side = dataclasses.replace(side, gripper=grippers)
+    recorded = with_side(robot, side)
+    before, after = ([(joint.scale, joint.zero) for joint in r.joints] for r in (robot, recorded))
+    return robot if before == after else recorded
 
 
 def targets(
@@ -123,11 +119,11 @@ def targets(
     return np.where(moving, state + action.dtype.type(step) * action, action)
 
 
-def brought(robot: Robot, told: Robot, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Values in the units of a dataset (`told`, see `as_recorded`) in the robot's own.
+def brought(robot: Robot, recorded: Robot, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Values in the units of a dataset (`recorded`, see `as_recorded`) in the robot's own.
 
     Values of another width than the joints' (a state of another kind) stay as they are.
     """
-    if told is robot or values.shape[1] != len(robot.joints):
+    if recorded is robot or values.shape[1] != len(robot.joints):
         return values
-    return robot.to_dataset(told.to_native(values)).astype(values.dtype)
+    return robot.to_dataset(recorded.to_native(values)).astype(values.dtype)

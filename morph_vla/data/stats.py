@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+LOG = logging.getLogger(__name__)
 MIN_SPAN = 1e-2  # a dimension whose q99 - q01 is smaller is widened: at 1e-6 a loss of 40,000 was reported
 
 
@@ -41,26 +42,26 @@ def measure(values: Float[np.ndarray, "n d"]) -> Stats:
     return Stats(*(tuple(float(v) for v in x) for x in (low, high, wide.mean(axis=0), wide.std(axis=0))))
 
 
-def narrow(found: Stats) -> list[int]:
+def narrow(stats: Stats) -> list[int]:
     """The dimensions that hardly move: narrower than MIN_SPAN between their quantiles."""
-    return [int(d) for d in np.flatnonzero(np.subtract(found.q99, found.q01) < MIN_SPAN)]
+    return np.flatnonzero(np.subtract(stats.q99, stats.q01) < MIN_SPAN).tolist()
 
 
-def widened(found: Stats, names: tuple[str, ...] = ()) -> Stats:
+def widened(stats: Stats, names: tuple[str, ...] = ()) -> Stats:
     """Dimensions that hardly move are widened to MIN_SPAN about their middle, and named in one warning.
 
     Divided by its own width, noise in such a one would outweigh every other joint.
     """
-    low, high, named = list(found.q01), list(found.q99), []
-    for d in narrow(found):
+    low, high, named = list(stats.q01), list(stats.q99), []
+    for d in narrow(stats):
         name = names[d] if d < len(names) else f"value {d}"
         named.append(f"{name} (q01 {low[d]:.4g}, q99 {high[d]:.4g})")
         middle = (low[d] + high[d]) / 2
         low[d], high[d] = middle - MIN_SPAN / 2, middle + MIN_SPAN / 2
     if named:
         words = "hardly moves: its range is" if len(named) == 1 else "hardly move: their ranges are"
-        logging.getLogger("morph_vla").warning("%s %s widened to %g", ", ".join(named), words, MIN_SPAN)
-    return dataclasses.replace(found, q01=tuple(low), q99=tuple(high))
+        LOG.warning("%s %s widened to %g", ", ".join(named), words, MIN_SPAN)
+    return dataclasses.replace(stats, q01=tuple(low), q99=tuple(high))
 
 
 def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> Stats:
@@ -75,9 +76,9 @@ def joined(parts: Sequence[Stats]) -> Stats:
 
 
 def from_plain(kept: Mapping[str, Sequence[float]]) -> Stats:
-    """Statistics read from JSON; raises KeyError, TypeError or ValueError for what are none."""
+    """Statistics read from JSON; raises KeyError, TypeError or ValueError if they are malformed."""
     keys = [field.name for field in dataclasses.fields(Stats)]
-    found = {key: tuple(float(value) for value in kept[key]) for key in keys}
-    if len({len(values) for values in found.values()}) != 1 or not np.isfinite([*found.values()]).all():
-        raise ValueError("not one finite number per dimension")
-    return Stats(**found)
+    values = {key: tuple(float(value) for value in kept[key]) for key in keys}
+    if len({*map(len, values.values())}) != 1 or not np.isfinite([*values.values()]).all():
+        raise ValueError("expected one finite number per dimension")
+    return Stats(**values)

@@ -1,13 +1,14 @@
 """Parquet files of a LeRobot dataset as arrays, within bounds; what does not fit is one sentence."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.errors import MorphVlaError, nearest, reason, require
 
 MAX_FRAMES = 1_000_000  # of an episode: nine hours at 30 Hz
 MAX_ROWS = 200_000_000  # of a file that holds many
@@ -15,88 +16,92 @@ BUFFER = 1 << 18  # bytes read at once of a file that is streamed
 MAX_BYTES = 2 << 30  # of the chosen columns of a file, unpacked
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What pyarrow raises within, as MorphVlaError."""
+    arrow = require("pyarrow", "lerobot")
+    try:
+        yield
+    except (arrow.ArrowException, OSError) as error:
+        raise MorphVlaError(f"{path}: cannot be read as parquet: {reason(error)}") from error
+
+
 def open_file(path: Path, stream: bool = False) -> Any:
-    """A pyarrow ParquetFile; raises MorphVlaError for what is none, such as a file that was cut.
+    """A pyarrow ParquetFile; raises MorphVlaError if the file is not Parquet or is truncated.
 
     `stream`: its parts are read as they are needed rather than whole columns at once.
     """
     parquet = require("pyarrow.parquet", "lerobot")
-    arrow = require("pyarrow", "lerobot")
-    try:
+    with reading(path):
         return parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER if stream else 0)
-    except (arrow.ArrowException, OSError) as error:
-        reason = "; ".join(str(error).splitlines()[:1])
-        raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error
 
 
 def groups(file: Any, columns: Sequence[str], path: Path) -> Iterator[Any]:
     """The row groups of a parquet file, of these columns alone, within bounds."""
-    arrow = require("pyarrow", "lerobot")
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
-        held = [group.column(place) for place in range(group.num_columns)]
-        chosen = [c for c in held if any(f"{c.path_in_schema}.".startswith(f"{name}.") for name in columns)]
-        size = sum(column.total_uncompressed_size for column in chosen)
-        if size > MAX_BYTES:
+        stored = [group.column(place) for place in range(group.num_columns)]
+        chosen = [c for c in stored if any(f"{c.path_in_schema}.".startswith(f"{name}.") for name in columns)]
+        if sum(column.total_uncompressed_size for column in chosen) > MAX_BYTES:
             raise MorphVlaError(f"{path}: more than {MAX_BYTES >> 30} GiB of values in one part of the file")
-        try:
-            yield file.read_row_group(number, columns=list(columns))
-        except (arrow.ArrowException, OSError) as error:
-            reason = "; ".join(str(error).splitlines()[:1])
-            raise MorphVlaError(f"{path}: cannot be read as parquet: {reason}") from error
+        with reading(path):
+            part = file.read_row_group(number, columns=list(columns))
+        yield part
 
 
 def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None) -> Any:
-    """The columns that are there; with `episode`, only its rows. Raises for one that is needed and is not."""
-    arrow = require("pyarrow", "lerobot")
-    compute = require("pyarrow.compute", "lerobot")
+    """Those of `columns` that the file has; with `episode`, only its rows.
+
+    Raises MorphVlaError for a file that cannot be read, is too large, or lacks a `needed` column.
+    """
+    arrow, compute = require("pyarrow", "lerobot"), require("pyarrow.compute", "lerobot")
     file = open_file(path)
-    there = set(file.schema_arrow.names)
+    present = set(file.schema_arrow.names)
     for name in needed:
-        if name not in there:
-            raise MorphVlaError(f"{path}: no column '{name}'{nearest(name, there)}")
+        if name not in present:
+            raise MorphVlaError(f"{path}: no column '{name}'{nearest(name, present)}")
+    limit, of = (MAX_ROWS, "in one file") if episode is None else (MAX_FRAMES, "for one episode")
     parts, rows = [], 0
-    for part in groups(file, [name for name in columns if name in there], path):
-        kept = part
+    for part in groups(file, [name for name in columns if name in present], path):
         if episode is not None:
-            kept = part.filter(compute.equal(part.column("episode_index"), episode))
-        rows += kept.num_rows
-        limit, of = (MAX_ROWS, "in one file") if episode is None else (MAX_FRAMES, "for one episode")
+            part = part.filter(compute.equal(part.column("episode_index"), episode))
+        rows += part.num_rows
         if rows > limit:
             raise MorphVlaError(f"{path}: more than {limit} rows {of}")
-        parts.append(kept)
+        parts.append(part)
     if not parts:
         raise MorphVlaError(f"{path}: holds no rows")
     return arrow.concat_tables(parts)
 
 
-def whole(path: Path, table: Any, name: str) -> np.ndarray:
-    """A column of whole numbers; raises MorphVlaError for another."""
+def whole(path: Path, table: Any, name: str) -> Int[np.ndarray, "n"]:
+    """A column of whole numbers as int64; raises MorphVlaError if it holds anything else."""
     types = require("pyarrow.types", "lerobot")
     column = table.column(name)
     if not types.is_integer(column.type) or column.null_count:
         raise MorphVlaError(f"{path}: column '{name}' holds {column.type}; expected whole numbers")
-    return column.to_numpy()
+    return column.to_numpy().astype(np.int64)
 
 
 def matrix(path: Path, table: Any, name: str) -> Float[np.ndarray, "n d"]:
-    """A column of numbers, or of lists of numbers all of one length, as float64; a missing number is NaN."""
+    """A column of numbers, or of lists of numbers all of one length, as float64; a missing number is NaN.
+
+    Raises MorphVlaError, with the frame, for lists of several lengths and for anything but numbers.
+    """
     types = require("pyarrow.types", "lerobot")
     column = table.column(name).combine_chunks()
     count, inner, kind = len(column), column, column.type
     if not count:
         return np.zeros((0, 0))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    fixed = types.is_fixed_size_list(kind)
+    if fixed or types.is_list(kind) or types.is_large_list(kind):
         if column.null_count:
             frame = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
             raise MorphVlaError(f"{path}: '{name}' has nothing in frame {frame}")
-        if not types.is_fixed_size_list(kind):
-            sizes = column.value_lengths().to_numpy(zero_copy_only=False)
-            odd = np.flatnonzero(sizes != sizes[0])
-            if len(odd):
-                raise MorphVlaError(
-                    f"{path}: '{name}' has {sizes[odd[0]]} values in frame {odd[0]} and {sizes[0]} in frame 0"
-                )
+        sizes = np.zeros(1) if fixed else column.value_lengths().to_numpy(zero_copy_only=False)
+        for frame in np.flatnonzero(sizes != sizes[0])[:1]:
+            lengths = f"{sizes[frame]} values in frame {frame} and {sizes[0]} in frame 0"
+            raise MorphVlaError(f"{path}: '{name}' has {lengths}")
         inner, kind = column.flatten(), kind.value_type
     if not (types.is_floating(kind) or types.is_integer(kind)):
         raise MorphVlaError(f"{path}: '{name}' holds {column.type}; expected a list of numbers per frame")

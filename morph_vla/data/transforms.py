@@ -18,20 +18,11 @@ class Table:
     token_mask: Bool[np.ndarray, "n t"]
 
 
-def prepare(
-    recordings: Recordings,
-    state: Stats,
-    tokenizer: Tokenizer,
-    *,
-    max_tokens: int,
-) -> Table:
+def prepare(recordings: Recordings, state: Stats, tokenizer: Tokenizer, *, max_tokens: int) -> Table:
     """Normalise and tokenise all rows of a dataset."""
-    normal = state.normalise(recordings.state)
-    pairs = [
-        tokenize(tokenizer, recordings.tasks[task], row, max_tokens)
-        for task, row in zip(recordings.task_of, normal, strict=True)
-    ]
-    return Table(np.stack([tokens for tokens, _ in pairs]), np.stack([mask for _, mask in pairs]))
+    states = zip(recordings.task_of, state.normalise(recordings.state), strict=True)
+    rows = [tokenize(tokenizer, recordings.tasks[task], row, max_tokens) for task, row in states]
+    return Table(*map(np.stack, zip(*rows, strict=True)))
 
 
 def chunks(recordings: Recordings, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:

@@ -51,10 +51,9 @@ def read(root: Path | str, index: int = 0, features: Sequence[str] = ()) -> Epis
             raise MorphVlaError(f"{root}: {dataset.no_feature(name)}")
     wanted = tuple(features) or tuple(name for name in FEATURES if name in dataset.features)
     if not wanted:
-        there = ", ".join(f"'{name}'" for name in list(dataset.features)[:12]) or "none"
-        raise MorphVlaError(
-            f"{root}: meta/info.json has neither 'action' nor 'observation.state' (there are {there})"
-        )
+        listed = ", ".join(f"'{name}'" for name in list(dataset.features)[:12]) or "none"
+        neither = "neither 'action' nor 'observation.state'"
+        raise MorphVlaError(f"{root}: meta/info.json has {neither} (there are {listed})")
     path = dataset.entry(index).data
     if not path.is_file():
         missing = path.relative_to(dataset.root)

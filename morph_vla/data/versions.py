@@ -3,7 +3,7 @@
 A v2.x dataset is converted once, into the cache folder (`MORPH_VLA_CACHE`), under a name that follows from
 its content; the original is never written to. The converter is given a folder of links. What it needs and the
 dataset lacks is added there: v2.0's statistics per episode (from values; no video is decoded), and numbers
-for episodes that have gaps in theirs. A camera that lacks an episode's video is left out, and that is said.
+for episodes that have gaps in theirs. A camera that lacks an episode's video is left out, and that is logged.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,66 +24,50 @@ import numpy as np
 from morph_vla.data import layout as layouts
 from morph_vla.data import pictures
 from morph_vla.data.layout import Entry, Layout
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.data.tables import matrix, open_file, table_of
+from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import locked
 
-Say = Callable[[str], None]
+LOG = logging.getLogger(__name__)
 REVISIONS = ("v3.0", "v2.1", "v2.0", "main")  # of a dataset of the Hub, the first that it has
 NUMBERS = ("frame_index", "episode_index", "index")  # columns that LeRobot wants of every table
 ENDS = 1 << 16  # bytes at both ends of a video that stand for it: its index, and where a cut shows
 
 
-def located(name: str | Path, say: Say | None = None, fetch: bool = True) -> Path:
+def located(name: str | Path, fetch: bool = True) -> Path:
     """The folder of a dataset of any version: `name` itself, or a Hub id (`user/name`) in LeRobot's cache.
 
     Raises MorphVlaError, in one sentence, when it is neither; without `fetch` nothing is downloaded.
     """
-    path = Path(name).expanduser()
+    path, text = Path(name).expanduser(), str(name)
     if path.exists():
         return path
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(name)):
-        raise MorphVlaError(f"{name}: no such folder (a dataset of the Hub is called USER/NAME)")
-    return _from_hub(str(name), say or (lambda _: None), fetch)
-
-
-def _from_hub(name: str, say: Say, fetch: bool) -> Path:
-    """A dataset of the Hub: LeRobot's folder for it, or what the Hub's client has or gets."""
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", text):
+        raise MorphVlaError(f"{text}: no such folder (a dataset of the Hub is called USER/NAME)")
     constants, hub = require("lerobot.utils.constants", "lerobot"), require("huggingface_hub", "lerobot")
     errors: Any = require("huggingface_hub.errors", "lerobot")
-    folder = constants.HF_LEROBOT_HOME / name
+    folder = constants.HF_LEROBOT_HOME / text
     if (folder / "meta" / "info.json").is_file():
         return folder
     if fetch:
-        say(f"fetching dataset {name} from the Hub")
+        LOG.info("fetching dataset %s from the Hub", text)
+    options = {"cache_dir": constants.HF_LEROBOT_HUB_CACHE, "local_files_only": not fetch}
     try:
         for revision in REVISIONS:
             with contextlib.suppress(errors.RevisionNotFoundError):
-                return Path(
-                    hub.snapshot_download(
-                        name,
-                        repo_type="dataset",
-                        revision=revision,
-                        cache_dir=constants.HF_LEROBOT_HUB_CACHE,
-                        local_files_only=not fetch,
-                    )
-                )
-        reason = f"the Hub's dataset has none of the revisions {', '.join(REVISIONS)}"
+                return Path(hub.snapshot_download(text, repo_type="dataset", revision=revision, **options))
+        why = f"the Hub's dataset has none of the revisions {', '.join(REVISIONS)}"
     except errors.LocalEntryNotFoundError:
-        reason = "the Hub cannot be reached" if fetch else "no copy of the Hub's dataset is on this machine"
+        why = "the Hub cannot be reached" if fetch else "no copy of the Hub's dataset is on this machine"
     except errors.RepositoryNotFoundError:
-        reason = "the Hub has no dataset of this name (or it is private)"
+        why = "the Hub has no dataset of this name (or it is private)"
     except (OSError, ValueError) as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
-    raise MorphVlaError(f"{name}: no such folder, and {reason.rstrip('.')}")
+        why = reason(error)
+    raise MorphVlaError(f"{text}: no such folder, and {why}")
 
 
-# ------------------------------------------------------------------------------------------ the converted
-
-
-def ready(dataset: Layout, say: Say | None = None, episodes: Sequence[int] = ()) -> Layout:
+def ready(dataset: Layout, episodes: Sequence[int] = ()) -> Layout:
     """The layout of a v3.0 dataset with the same frames; of a v2.x one, a converted copy in the cache.
 
     `episodes` are those wanted, numbered anew from 0 in a copy; none means all. Raises MorphVlaError for a
@@ -91,7 +75,6 @@ def ready(dataset: Layout, say: Say | None = None, episodes: Sequence[int] = ())
     """
     if dataset.version.startswith("v3"):
         return dataset
-    say = say or (lambda _: None)
     wanted = frozenset(episodes)
     chosen = tuple(entry for entry in dataset.episodes if not wanted or entry.index in wanted)
     final = cache_folder() / "datasets" / f"{dataset.root.resolve().name}-{content_key(dataset, chosen)}"
@@ -99,10 +82,11 @@ def ready(dataset: Layout, say: Say | None = None, episodes: Sequence[int] = ())
         final.parent.mkdir(parents=True, exist_ok=True)
         with locked(final.with_name(f".{final.name}.lock")):
             if not final.is_dir():
-                say(f"converting {dataset.root} from LeRobot {dataset.version} to v3.0 into {final}")
-                _convert(dataset, chosen, final, say)
+                source = f"{dataset.root} from LeRobot {dataset.version}"
+                LOG.info("converting %s to v3.0 into %s", source, final)
+                _convert(dataset, chosen, final)
     else:
-        say(f"{dataset.root}: LeRobot {dataset.version}, converted before into {final}")
+        LOG.info("%s: LeRobot %s, converted before into %s", dataset.root, dataset.version, final)
     return layouts.read(final)
 
 
@@ -126,14 +110,14 @@ def content_key(dataset: Layout, chosen: Sequence[Entry]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _convert(dataset: Layout, chosen: Sequence[Entry], final: Path, say: Say) -> None:
+def _convert(dataset: Layout, chosen: Sequence[Entry], final: Path) -> None:
     """Links beside the final place, LeRobot's converter on them, and a rename when it is done."""
     unfinished = final.with_name(f".{final.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     stage = unfinished / "dataset"
     try:
-        cameras = _complete(dataset, chosen, say)
-        _write_meta(dataset, chosen, cameras, stage, say)
+        cameras = _complete(dataset, chosen)
+        _write_meta(dataset, chosen, cameras, stage)
         _link(dataset, chosen, cameras, stage)
         with _quiet():
             converter = require("lerobot.scripts.convert_dataset_v21_to_v30", "lerobot")
@@ -146,18 +130,15 @@ def _convert(dataset: Layout, chosen: Sequence[Entry], final: Path, say: Say) ->
             path.write_text(json.dumps({**json.loads(path.read_text()), "fps": dataset.fps}, indent=2))
         stage.rename(final)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
         raise MorphVlaError(
-            f"{dataset.root}: LeRobot's converter from {dataset.version} to v3.0 fails: {reason}; "
+            f"{dataset.root}: LeRobot's converter from {dataset.version} to v3.0 fails: {reason(error)}; "
             "`morph-vla recipes check` says what is wrong with a dataset"
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _complete(dataset: Layout, chosen: Sequence[Entry], say: Say) -> tuple[str, ...]:
+def _complete(dataset: Layout, chosen: Sequence[Entry]) -> tuple[str, ...]:
     """The cameras that have a video of every episode (or keep their images in the table)."""
     kept = []
     for camera in dataset.cameras:
@@ -165,15 +146,13 @@ def _complete(dataset: Layout, chosen: Sequence[Entry], say: Say) -> tuple[str, 
         missing = sum(not path.is_file() or path.stat().st_size == 0 for path in videos)
         if missing:
             lack = f"{missing} of {len(videos)} videos are missing"
-            say(f"{dataset.root}: camera '{camera}' is left out of the copy, for {lack}")
+            LOG.warning("%s: camera '%s' is left out of the copy, for %s", dataset.root, camera, lack)
         else:
             kept.append(camera)
     return tuple(kept)
 
 
-def _write_meta(
-    dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path, say: Say
-) -> None:
+def _write_meta(dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path) -> None:
     """The meta files of a v2.1 dataset with these episodes and cameras."""
     meta = stage / "meta"
     meta.mkdir(parents=True)
@@ -209,7 +188,8 @@ def _write_meta(
     if all(isinstance(each, dict) for each in recorded):
         stats = [{name: v for name, v in (each or {}).items() if name not in left_out} for each in recorded]
     else:
-        say(f"{dataset.root}: no statistics per episode (v2.1 has them); they are computed from the values")
+        lack = "no statistics per episode (v2.1 has them)"
+        LOG.info("%s: %s; computing them from the values", dataset.root, lack)
         stats = [_episode_stats(features, entry) for entry in chosen]
     numbered = [{"episode_index": number, "stats": each} for number, each in enumerate(stats)]
     for name, lines in (("tasks", tasks), ("episodes", episodes), ("episodes_stats", numbered)):
@@ -219,8 +199,6 @@ def _write_meta(
 
 def _length(entry: Entry) -> int:
     """Frames of an episode by its own file; what meta says of it may be wrong."""
-    from morph_vla.data.tables import open_file
-
     if not entry.data.is_file():
         raise MorphVlaError(f"{entry.data}: the file of episode {entry.index} is missing")
     return int(open_file(entry.data).metadata.num_rows)
@@ -228,8 +206,6 @@ def _length(entry: Entry) -> int:
 
 def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
     """LeRobot's statistics of one episode's numbers; none of its pictures."""
-    from morph_vla.data.tables import matrix, table_of
-
     computing = require("lerobot.datasets.compute_stats", "lerobot")
     kinds = ("float", "int", "uint", "bool")
     wanted = [name for name, value in features.items() if str(value.get("dtype", "")).startswith(kinds)]
@@ -241,15 +217,15 @@ def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
             numbers[name] = value[:, 0] if value.shape[1] == 1 else value
     statistics = computing.compute_episode_stats(numbers, features)
     return {
-        name: {key: np.asarray(v).tolist() for key, v in values.items()}
+        name: {key: np.asarray(value).tolist() for key, value in values.items()}
         for name, values in statistics.items()
     }
 
 
 def _link(dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path) -> None:
     """Data and videos as links, numbered from 0; a table is written anew only where it must change."""
-    features = {name for name, value in dataset.features.items() if value.get("dtype") != "video"}
-    offset, columns = 0, features | {*NUMBERS}
+    kept = {name for name, value in dataset.features.items() if value.get("dtype") != "video"}
+    offset, columns = 0, kept | {*NUMBERS}
     for number, entry in enumerate(chosen):
         place = stage / "data" / "chunk-000" / f"episode_{number:06d}.parquet"
         offset += _place_table(entry, number, offset, place, columns)
@@ -263,19 +239,14 @@ def _place_table(entry: Entry, number: int, offset: int, place: Path, columns: s
     """Link an episode's table, or write it with new numbers and these columns; returns its frames."""
     parquet, arrow = require("pyarrow.parquet", "lerobot"), require("pyarrow", "lerobot")
     count = _length(entry)
-    there = parquet.read_schema(entry.data).names
-    if number == entry.index and set(there) == columns:
+    present = parquet.read_schema(entry.data).names
+    if number == entry.index and set(present) == columns:
         _place(entry.data, place)
         return count
-    table = parquet.read_table(entry.data, columns=[name for name in there if name in columns])
-    numbers = {
-        "frame_index": np.arange(count),
-        "episode_index": np.full(count, number),
-        "index": offset + np.arange(count),
-    }
-    for name, column in numbers.items():
-        left = table.drop_columns([name]) if name in table.column_names else table
-        table = left.append_column(name, arrow.array(column.astype(np.int64)))
+    kept = [name for name in present if name in columns and name not in NUMBERS]
+    table, frame = parquet.read_table(entry.data, columns=kept), np.arange(count)
+    for name, column in zip(NUMBERS, (frame, np.full(count, number), offset + frame), strict=True):
+        table = table.append_column(name, arrow.array(column.astype(np.int64)))
     place.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(table, place)
     return count

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def cache_folder() -> Path:
     """`MORPH_VLA_CACHE`, or `morph_vla` in the user's cache folder."""
-    own = os.environ.get("MORPH_VLA_CACHE")
-    if own:
-        return Path(own).expanduser()
+    chosen = os.environ.get("MORPH_VLA_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "morph_vla"

@@ -18,7 +18,6 @@ KINDS = {
     "suites": ("eval", ".yaml"),
 }
 PATH_VARIABLE = "MORPH_VLA_PATH"
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -34,14 +33,15 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
     if kind not in KINDS:
         raise MorphVlaError(f"no such kind of file '{kind}'{nearest(kind, KINDS)} ({', '.join(KINDS)})")
     folder, _ = KINDS[kind]
-    for given in folders:
-        if not Path(given).is_dir():
-            raise MorphVlaError(f"no such folder: {given}")
+    for path in folders:
+        if not Path(path).is_dir():
+            raise MorphVlaError(f"no such folder: {path}")
     entries = [*folders, *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]
-    candidates = [_folder_or_parent(Path(entry).expanduser(), folder) for entry in entries]
-    candidates += [Path.cwd() / folder, _PACKAGE / "shipped" / folder, _PACKAGE.parent / folder]
-    if not (_PACKAGE.parent / "pyproject.toml").is_file():
-        candidates.pop()  # installed: beside the package lie other packages, and "eval" may be one of them
+    given = [Path(entry).expanduser() for entry in entries]
+    candidates = [path / folder if (path / folder).is_dir() else path for path in given]
+    candidates += [Path.cwd() / folder, _PACKAGE / "shipped" / folder]
+    if (_PACKAGE.parent / "pyproject.toml").is_file():  # else the neighbours are other packages: eval may be
+        candidates.append(_PACKAGE.parent / folder)
     seen: dict[Path, Path] = {}
     for candidate in candidates:
         if candidate.is_dir():
@@ -49,18 +49,14 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
     return tuple(seen.values())
 
 
-def _folder_or_parent(entry: Path, folder: str) -> Path:
-    return entry / folder if (entry / folder).is_dir() else entry
-
-
 def available(kind: str, folders: Sequence[Path | str] = ()) -> dict[str, Path]:
     """Every registered file of `kind`: name -> path, sorted by name; the first hit of a name wins."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in search_path(kind, folders):
         for path in folder.glob(f"*{KINDS[kind][1]}"):
             if path.is_file() and not path.name.startswith("."):
-                found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+                files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
 
 
 def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:

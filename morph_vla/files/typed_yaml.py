@@ -184,9 +184,7 @@ def _lay_over(document: _Document, key: str, name: str) -> None:
     """Merge the mapping at `key: name:` into the rest of the document; lines follow the values."""
     under: dict[str, Any] = document.value or {}
     over = under.pop(key)[name]
-    for place, line in list(document.lines.items()):
-        if place[:2] == (key, name) and len(place) > 2:
-            document.lines[place[2:]] = line
+    document.lines |= {p[2:]: line for p, line in document.lines.items() if p[:2] == (key, name) and p[2:]}
     _merge(under, over)
 
 
@@ -203,7 +201,7 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
-            text = f"larger than {MAX_BYTES} bytes, so it is no configuration file"
+            text = f"larger than {MAX_BYTES} bytes, so it is not a configuration file"
             raise _refusal("too-large", Line(str(path)), text)
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -218,8 +216,8 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
 
     # In JSON's strict mode a list is a tuple and a word a Path or an Enum, and nothing else is converted.
     # The tuple of one carries the settings, which pydantic passes on into nested standard dataclasses.
-    one: Any = tuple[schema]  # pyright: ignore[reportInvalidTypeForm]
-    adapter = TypeAdapter(one, config=ConfigDict(extra="forbid", strict=True))
+    alone: Any = tuple[schema]  # pyright: ignore[reportInvalidTypeForm]
+    adapter = TypeAdapter(alone, config=ConfigDict(extra="forbid", strict=True))
     try:
         return adapter.validate_json(json.dumps([value]))[0]
     except ValidationError as error:

@@ -71,12 +71,9 @@ _TABLE_4 = {
 _TABLE_5 = {
     f"soft-{init}": (_plugin("spd-soft", init), success, half)
     for init, success, half in (
-        ("zero", 26.1, 4.9),
-        ("hard", 25.1, 4.9),
-        ("mix", 28.1, 5.1),
-        ("linear", 20.4, 4.5),
+        ("zero", 26.1, 4.9), ("hard", 25.1, 4.9), ("mix", 28.1, 5.1), ("linear", 20.4, 4.5),
     )
-}
+}  # fmt: skip
 _TABLE_11 = {
     f"soft-{version}-{init}": (
         _plugin("spd-soft" if version == "v3.0" else f"adj-soft-{version}", init), success, half
@@ -96,17 +93,17 @@ _TABLES = {1: _TABLE_1, 2: _TABLE_2, 3: _TABLE_3, 4: _TABLE_4, 5: _TABLE_5, 11: 
 
 
 def _rows() -> dict[str, Variant]:
-    found: dict[str, Variant] = {}
+    variants: dict[str, Variant] = {}
     for table, rows in _TABLES.items():
         on = G1 if table == 2 else DROID
         for short, (overrides, success, half) in rows.items():
             name = f"table{table}.{short}"
-            like = [v.name for v in found.values() if (v.overrides, v.measured_on) == (overrides, on)]
-            found[name] = Variant(table, name, overrides, success, half, on, *like[:1])
+            same = [v.name for v in variants.values() if (v.overrides, v.measured_on) == (overrides, on)]
+            variants[name] = Variant(table, name, overrides, success, half, on, *same[:1])
     for short, (overrides, success, half, start) in _WARM.items():
         name = f"table11.{short}"
-        found[name] = Variant(11, name, overrides, success, half, DROID, warm_start=start)
-    return found
+        variants[name] = Variant(11, name, overrides, success, half, DROID, warm_start=start)
+    return variants
 
 
 VARIANTS = _rows()
@@ -122,7 +119,7 @@ def split(name: str | Path) -> tuple[str, str]:
 def overrides_of(recipe: str, variant: str, steps: int) -> Sequence[str]:
     """What a variant changes in a recipe of that many training steps, which tell where a warm start lies.
 
-    Raises ConfigError, naming the nearest, for a variant that there is none of.
+    Raises ConfigError, naming the nearest, for an unknown variant.
     """
     if variant not in VARIANTS:
         raise ConfigError(

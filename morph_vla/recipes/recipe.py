@@ -1,6 +1,7 @@
 """A recipe: which data, which model, how it is trained. YAML in `configs/`, typed, frozen, strict."""
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,8 +22,13 @@ from morph_vla.recipes import ablations
 PACE_KEYS = frozenset(
     {"training.mesh", "training.keep", "training.keep_every", "evaluation", "data.frames", "data.workers"}
 )
-
-
+# Whole numbers -> the least they may be.
+LEAST = {
+    "training.steps": 1, "training.batch": 1, "training.accumulate": 1, "training.flow_samples": 1,
+    "training.log_every": 1, "training.held_out_every": 1, "training.checkpoint_every": 1, "training.keep": 1,
+    "training.keep_every": 0, "training.mesh.data": 0, "training.mesh.fsdp": 1, "evaluation.every": 1,
+    "evaluation.episodes": 1, "data.workers": 0,
+}  # fmt: skip
 UNSET: Any = None  # a key that is left out: the preset's, or what stands in Preset
 
 
@@ -30,7 +36,7 @@ UNSET: Any = None  # a key that is left out: the preset's, or what stands in Pre
 class Dataset:
     """One LeRobot dataset of one robot. Keys that are left out come from its preset, when it names one."""
 
-    dataset: str  # folder of a LeRobot dataset, or its name on the Hub (USER/NAME)
+    dataset: str = ""  # folder of a LeRobot dataset, or its name on the Hub (USER/NAME)
     robot: str = ""
     cameras: dict[str, str] = UNSET  # the model's name -> the dataset's
     weight: float = 1.0  # its share of the mixture
@@ -47,44 +53,32 @@ class Dataset:
     step: float = UNSET  # [rad] that a recorded step of 1 stands for
 
     def __post_init__(self) -> None:
-        _fill(self)
-        if not self.robot:
-            raise ConfigError("robot is missing; expected a robot's name, or a preset that has one")
+        """Raise ConfigError for an entry without a dataset or a robot, and as `fill`."""
+        self.fill()
+        for key in ("dataset", "robot"):
+            if not getattr(self, key):
+                raise ConfigError(f"{key} is missing; expected dataset and robot, or a preset that has one")
 
-
-def _fill(entry: "Dataset | Data") -> None:
-    """What is left out, from the preset; raises ConfigError for a preset, gripper or step that cannot be."""
-    preset = presets.find(entry.preset) if entry.preset else presets.Preset("", "", {})
-    if not entry.robot:
-        object.__setattr__(entry, "robot", preset.robot)
-    for key in ("cameras", "actions", "state", "action", "unit", "gripper", "recorded", "step"):
-        if getattr(entry, key) is UNSET:
-            value = getattr(preset, key)
-            object.__setattr__(entry, key, dict(value) if key == "cameras" else value)
-    if len(entry.gripper) not in (0, 2) or len(set(entry.gripper)) == 1:
-        raise ConfigError(f"gripper is {list(entry.gripper)}; expected the dataset's values [open, closed]")
-    if not 0 < entry.step < float("inf"):
-        raise ConfigError(f"step is {entry.step:g}; expected more than 0 rad")
+    def fill(self) -> None:
+        """Take what is left out from the preset; raise ConfigError for an unknown preset or a wrong value."""
+        preset = presets.find(self.preset) if self.preset else presets.Preset("", "", {})
+        object.__setattr__(self, "robot", self.robot or preset.robot)
+        for key in ("cameras", "actions", "state", "action", "unit", "gripper", "recorded", "step"):
+            if getattr(self, key) is UNSET:
+                value = getattr(preset, key)
+                object.__setattr__(self, key, dict(value) if key == "cameras" else value)
+        if len(self.gripper) not in (0, 2) or len(set(self.gripper)) == 1:
+            raise ConfigError(
+                f"gripper is {list(self.gripper)}; expected the dataset's values [open, closed]"
+            )
+        if not 0 < self.step < float("inf"):
+            raise ConfigError(f"step is {self.step:g}; expected more than 0 rad")
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class Data(Dataset):
     """What is trained on: one dataset, written here, or several under `datasets`, each of one robot."""
 
-    dataset: str = ""
-    robot: str = ""
-    cameras: dict[str, str] = UNSET
-    actions: Kind = UNSET
-    state: tuple[str, ...] = UNSET
-    action: tuple[str, ...] = UNSET
-    episodes: tuple[int, ...] = ()
-    share: float = 1.0
-    phases: Shares = AS_RECORDED
-    preset: str = ""
-    unit: presets.Unit = UNSET
-    gripper: tuple[float, ...] = UNSET
-    recorded: presets.Recorded = UNSET
-    step: float = UNSET
     datasets: tuple[Dataset, ...] = ()
     by: By = "batch"  # a batch is of one dataset (the paper: 8:2), or its rows are mixed ("row")
     held_out: float = 0.02  # share of episodes that are never trained on
@@ -97,22 +91,21 @@ class Data:
     degenerate: Literal["widen", "refuse"] = "widen"  # a value whose q99 - q01 is below 0.01
 
     def __post_init__(self) -> None:
-        if self.datasets:
-            own = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
-            if any(own) or self.share != 1 or self.phases != AS_RECORDED:
-                raise ConfigError("has both datasets and a dataset of its own; put it into the list")
-        _fill(self)
-        for key in () if self.datasets else ("dataset", "robot"):
-            if not getattr(self, key):
-                raise ConfigError(f"{key} is missing; expected dataset and robot, or a list of datasets")
+        """Raise ConfigError for a dataset of its own beside `datasets`, and as `Dataset`."""
+        if not self.datasets:
+            return super().__post_init__()
+        self.fill()
+        given = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
+        if any(given) or self.share != 1 or self.phases != AS_RECORDED:
+            raise ConfigError("has both datasets and a dataset of its own; put it into the list")
+        return None
 
     @property
     def sources(self) -> tuple[Dataset, ...]:
         """The datasets, however they are written."""
         if self.datasets:
             return self.datasets
-        keys = [field.name for field in dataclasses.fields(Dataset) if field.name != "weight"]
-        return (Dataset(**{key: getattr(self, key) for key in keys}),)
+        return (Dataset(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Dataset)}),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,9 +146,7 @@ class Training:
     accumulate: int = 1  # microbatches that a batch is computed in, one after the other: memory, not result
     flow_samples: int = 1  # noise draws per observation; they share one prefix
     noise_share: float = 0.0  # of them, at t = 1, where the observation is all there is to go by (step.draw)
-    loss_over: Literal["real", "all"] = (
-        "real"  # the robot's own action values, or all of the model's (openpi)
-    )
+    loss_over: Literal["real", "all"] = "real"  # the robot's own action values, or all the model's (openpi)
     seed: int = 0
     ema: float = 0.99
     # shift: shift_pixels and brightness, of small models; openpi: crop, rotation and colours as pi0.5 had
@@ -243,84 +234,61 @@ def check(recipe: Recipe, where: str) -> None:
     """Raise ConfigError for a recipe whose parts do not fit together."""
     try:
         recipe.model.check()
+        if recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
+            check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
+        _check_augmentation(recipe.training)
+        _check_numbers(recipe)
+        for index, source in enumerate(recipe.data.sources):
+            place = f"data.datasets.{index}" if recipe.data.datasets else "data"
+            _check_dataset(source, recipe.model.cameras, place)
+        kinds: dict[str, str] = {}
+        for source in recipe.data.sources:
+            if kinds.setdefault(source.robot, source.actions) != source.actions:
+                raise ConfigError(
+                    f"data.datasets: '{source.robot}' learns {kinds[source.robot]} actions from one dataset "
+                    f"and {source.actions} ones from another; a robot's actions have one meaning"
+                )
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    amounts = {key: getattr(recipe.training, key) for key in ("shift_pixels", "brightness")}
-    given = [key for key, amount in amounts.items() if amount]
-    if given and recipe.training.augmentation != "shift":
-        raise ConfigError(
-            f"{where}: training.{given[0]}: {amounts[given[0]]} says how far training.augmentation 'shift' "
-            f"goes; it means nothing to '{recipe.training.augmentation}'"
-        )
-    if recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
-        try:
-            check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
-    _check_data(recipe, where)
-    counted = (
-        "steps",
-        "batch",
-        "accumulate",
-        "flow_samples",
-        "log_every",
-        "held_out_every",
-        "checkpoint_every",
-    )
-    for key in (*counted, "keep"):
-        if getattr(recipe.training, key) < 1:
+
+
+def _check_augmentation(training: Training) -> None:
+    for key in ("shift_pixels", "brightness"):
+        amount = getattr(training, key)
+        if amount and training.augmentation != "shift":
             raise ConfigError(
-                f"{where}: training.{key}: must be at least 1, not {getattr(recipe.training, key)}"
+                f"training.{key}: {amount} says how far training.augmentation 'shift' goes; it means nothing "
+                f"to '{training.augmentation}'"
             )
-    for name, value, least in (
-        ("training.keep_every", recipe.training.keep_every, 0),
-        ("training.mesh.data", recipe.training.mesh.data, 0),
-        ("training.mesh.fsdp", recipe.training.mesh.fsdp, 1),
-        ("evaluation.every", recipe.evaluation.every, 1),
-        ("evaluation.episodes", recipe.evaluation.episodes, 1),
-    ):
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    for name, least in LEAST.items():
+        value = operator.attrgetter(name)(recipe)
         if value < least:
-            raise ConfigError(f"{where}: {name}: must be at least {least}, not {value}")
-    if recipe.training.batch % recipe.training.accumulate:
-        batch = recipe.training.batch
-        divisors = [n for n in range(1, batch + 1) if batch % n == 0]
-        raise ConfigError(
-            f"{where}: training.accumulate: {recipe.training.accumulate} does not divide the batch {batch}; "
-            f"choose one of {', '.join(map(str, divisors))}"
-        )
-    if not 0 <= recipe.training.noise_share < 1:
-        share = recipe.training.noise_share
-        raise ConfigError(f"{where}: training.noise_share: must lie in [0, 1), not {share:g}")
+            raise ConfigError(f"{name}: must be at least {least}, not {value}")
+    for name in ("data.held_out", "training.noise_share", "training.ema"):
+        share = operator.attrgetter(name)(recipe)
+        if not 0 <= share < 1:
+            raise ConfigError(f"{name}: must lie in [0, 1), not {share:g}")
     if not 0 < recipe.optimizer.plugin_lr_share < float("inf"):
         share = recipe.optimizer.plugin_lr_share
-        raise ConfigError(f"{where}: optimizer.plugin_lr_share: must be more than 0, not {share:g}")
-    if not 0 <= recipe.training.ema < 1:
-        raise ConfigError(f"{where}: training.ema: must lie in [0, 1), not {recipe.training.ema}")
+        raise ConfigError(f"optimizer.plugin_lr_share: must be more than 0, not {share:g}")
+    batch, accumulate = recipe.training.batch, recipe.training.accumulate
+    if batch % accumulate:
+        divisors = ", ".join(str(n) for n in range(1, batch + 1) if batch % n == 0)
+        text = f"{accumulate} does not divide the batch {batch}; choose one of {divisors}"
+        raise ConfigError(f"training.accumulate: {text}")
 
 
-def _check_data(recipe: Recipe, where: str) -> None:
-    known = recipe.model.cameras
-    for index, source in enumerate(recipe.data.sources):
-        place = f"data.datasets.{index}" if recipe.data.datasets else "data"
-        for name in source.cameras:
-            if name not in known:
-                raise ConfigError(
-                    f"{where}: {place}.cameras: '{name}' is not one of the model's cameras "
-                    f"{', '.join(known)}{nearest(name, known)}"
-                )
-        if not 0 < source.weight < float("inf"):
-            raise ConfigError(f"{where}: {place}.weight: must be more than 0, not {source.weight:g}")
-        if not 0 < source.share <= 1:
-            raise ConfigError(f"{where}: {place}.share: must lie in (0, 1], not {source.share:g}")
-        source.phases.check(f"{where}: {place}.phases")
-    if recipe.data.workers < 0:
-        raise ConfigError(f"{where}: data.workers: must be at least 0, not {recipe.data.workers}")
-    if not 0 <= recipe.data.held_out < 1:
-        raise ConfigError(f"{where}: data.held_out: must lie in [0, 1), not {recipe.data.held_out}")
-    kinds: dict[str, str] = {}
-    for source in recipe.data.sources:
-        if kinds.setdefault(source.robot, source.actions) != source.actions:
-            raise ConfigError(
-                f"{where}: data.datasets: '{source.robot}' learns {kinds[source.robot]} actions from one "
-                f"dataset and {source.actions} ones from another; a robot's actions have one meaning"
-            )
+def _check_dataset(source: Dataset, known: Sequence[str], place: str) -> None:
+    """`known` are the model's cameras, `place` the dataset's key in the recipe."""
+    for name in source.cameras:
+        if name not in known:
+            cameras = f"the model's cameras {', '.join(known)}{nearest(name, known)}"
+            raise ConfigError(f"{place}.cameras: '{name}' is not one of {cameras}")
+    if not 0 < source.weight < float("inf"):
+        raise ConfigError(f"{place}.weight: must be more than 0, not {source.weight:g}")
+    if not 0 < source.share <= 1:
+        raise ConfigError(f"{place}.share: must lie in (0, 1], not {source.share:g}")
+    source.phases.check(f"{place}.phases")

@@ -130,7 +130,7 @@ class Source:
             for name, one in own.items():
                 what = f"decoding camera '{one.camera}' of {part.asked.dataset}"
                 say(f"{what} ({one.rows} frames)")
-                kept = frames.cached(one, size, cache, frames.telling(say, what), self.workers)
+                kept = frames.cached(one, size, cache, frames.telling(what), self.workers)
                 found[-1][name] = frames.Kept(kept)
         self.workers.close()
         return found
@@ -207,7 +207,7 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
     robot = robots.load(asked.robot)
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
-    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share, say=say)
+    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share)
     told = presets.as_recorded(robot, asked.unit, asked.gripper)
     recorded = found.action
     meant = presets.targets(robot, asked.recorded, asked.step, found.state, recorded)

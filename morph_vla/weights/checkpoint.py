@@ -16,7 +16,7 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import Pi05Config
-from morph_vla.weights.names import Piece, Shape
+from morph_vla.weights.names import Piece, Shape, own_piece
 
 Region = tuple[slice, ...]
 BLOCK = 4 * 2**20  # bytes read at once
@@ -42,14 +42,12 @@ class Checkpoint(abc.ABC):
     format: str
     entries: dict[str, Entry]  # every stored array, by its name in the file
 
-    @property
-    @abc.abstractmethod
-    def unused(self) -> frozenset[str]:
-        """Entries that belong to the format and to no leaf."""
+    unused: frozenset[str] = frozenset()
+    """Entries that belong to the format and to no leaf"""
 
-    @abc.abstractmethod
     def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
-        """Where the format keeps a leaf of that shape."""
+        """Where the format keeps a leaf of that shape: in one array of its name, unless it says otherwise."""
+        return [own_piece(leaf, shape)]
 
     @abc.abstractmethod
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
@@ -89,13 +87,11 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"a": {"b": 1, "c": 2}})
     {'a/b': 1, 'a/c': 2}
     """
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}/")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
+        name = f"{prefix}{key}"
+        leaves |= flat(value, f"{name}/") if isinstance(value, Mapping) else {name: value}
+    return leaves
 
 
 def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,12 +108,12 @@ def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 def digest(params: Mapping[str, Any]) -> str:
     """SHA-256 of names, types, shapes and values: equal when, and only when, the parameters are."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name, leaf in sorted(flat(params).items()):
         values = np.asarray(leaf)
-        found.update(f"{name} {values.dtype.name} {values.shape}\n".encode())
-        found.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        sha256.update(f"{name} {values.dtype.name} {values.shape}\n".encode())
+        sha256.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    return sha256.hexdigest()
 
 
 @contextlib.contextmanager

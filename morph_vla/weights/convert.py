@@ -38,9 +38,11 @@ def convert(
     params, report = load(source, config, dtype="stored", kind=kind)
     opened = open_checkpoint(source, kind)
     lora = lora_of(opened) if config is None else config.lora
-    if lora is not None and keep_lora and to == "lerobot":
-        raise ConfigError("--keep-lora: LeRobot's pi0.5 has no low-rank pairs; leave it out, they are merged")
     if lora is not None:
+        if keep_lora and to == "lerobot":
+            raise ConfigError(
+                "--keep-lora: LeRobot has no low-rank pairs; without this option they are merged"
+            )
         params = (with_unit_scale if keep_lora else merge_lora)(params, lora)
     if to == "openpi":
         save_openpi(target, params)

@@ -4,12 +4,12 @@ import dataclasses
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
-from morph_vla.weights.checkpoint import Checkpoint, Entry
+from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.load import differences, plan_of
-from morph_vla.weights.names import PARTS
-from morph_vla.weights.report import problems
+from morph_vla.weights.report import problem, problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Inspection:
     config: Pi05Config | None  # the host's sizes; None when it is no pi0.5
     unused: tuple[str, ...]  # entries no leaf is made of
     new: tuple[str, ...]  # leaves that would be new
-    problems: tuple[str, ...]  # why it cannot be loaded (by the config that was asked for)
+    problems: tuple[Finding, ...]  # why it cannot be loaded (by the config that was asked for)
 
     @property
     def parameters(self) -> int:
@@ -60,43 +60,29 @@ def inspect(
         stored = opened.config(config)
     except (KeyError, ValueError):
         stored = None
-    new: tuple[str, ...] = ()
-    where: dict[str, str] = {}
+    fresh: list[str] = []
+    part_of: dict[str, str] = {}
     try:
         _, fresh, plan = plan_of(opened, config, None)
-        found = problems(opened, plan)
-        new = tuple(fresh)
-        where = {piece.entry: leaf for leaf, pieces in plan.items() for piece in pieces}
+        findings = problems(opened, plan)
+        part_of = {piece.entry: names.part_of(leaf) for leaf, pieces in plan.items() for piece in pieces}
         if config is not None and stored is not None:
-            found = [*differences(stored, config), *found]
+            findings = [*differences(stored, config), *findings]
     except MorphVlaError as error:
-        found = [str(error)]
+        findings = [problem("unreadable", opened.path, "", str(error))]
+    parts, unused = _parts(opened, part_of), tuple(sorted(opened.unused))
     return Inspection(
-        str(source),
-        opened.path,
-        opened.format,
-        _parts(opened, where),
-        stored,
-        tuple(sorted(opened.unused)),
-        new,
-        tuple(found),
+        str(source), opened.path, opened.format, parts, stored, unused, tuple(fresh), tuple(findings)
     )
 
 
-def _parts(opened: Checkpoint, leaf_of: dict[str, str]) -> tuple[Part, ...]:
-    groups: dict[str, list[Entry]] = {}
-    for name, entry in opened.entries.items():
-        leaf = leaf_of.get(name)
-        part = "other" if leaf is None else names.part_of(leaf)
-        groups.setdefault(part, []).append(entry)
-    return tuple(
-        Part(
-            part,
-            len(groups[part]),
-            sum(entry.nbytes // entry.dtype.itemsize for entry in groups[part]),
-            sum(entry.nbytes for entry in groups[part]),
-            tuple(sorted({entry.dtype.name for entry in groups[part]})),
-        )
-        for part in (*PARTS, "other")
-        if part in groups
-    )
+def _parts(opened: Checkpoint, part_of: dict[str, str]) -> tuple[Part, ...]:
+    """What is stored of each part; `part_of` has the part of every entry that a leaf is made of."""
+    parts = []
+    for part in (*names.PARTS, "other"):
+        entries = [entry for name, entry in opened.entries.items() if part_of.get(name, "other") == part]
+        if entries:
+            types = tuple(sorted({entry.dtype.name for entry in entries}))
+            sizes = sum(e.nbytes // e.dtype.itemsize for e in entries), sum(e.nbytes for e in entries)
+            parts.append(Part(part, len(entries), *sizes, types))
+    return tuple(parts)

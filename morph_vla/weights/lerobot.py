@@ -35,32 +35,25 @@ class LerobotCheckpoint(Checkpoint):
         self._tensors: dict[str, tensors.Tensor] = {}
         self.metadata: dict[str, str] = {}
         for file in files:
-            found, metadata = tensors.read_header(file)
+            header, metadata = tensors.read_header(file)
             self.metadata |= metadata
-            for name, tensor in found.items():
-                plain = name.removeprefix(names.PREFIX)
-                if plain in self._tensors:
-                    raise MorphVlaError(f"{path}: '{plain}' is there twice ({file.name})")
-                self._tensors[plain] = tensor
+            for name, tensor in header.items():
+                if self._tensors.setdefault(name.removeprefix(names.PREFIX), tensor) is not tensor:
+                    twice = name.removeprefix(names.PREFIX)
+                    raise MorphVlaError(f"{path}: '{twice}' is there twice ({file.name})")
         if (folder / PLUGIN_FILE).is_file() and path.name != PLUGIN_FILE:
             self._tensors |= tensors.read_header(folder / PLUGIN_FILE)[0]
         # By LeRobot's names without the prefix `model.`.
         self.entries = {name: Entry(tensor.shape, tensor.dtype) for name, tensor in self._tensors.items()}
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """The output heads of the two language models.
-
-        The VLM's is the embedding where that is missing. Where both are there, they may differ: LeRobot's
-        class does not tie them, and uses the embedding alone.
-        """
+        # The output heads of the two language models. The VLM's is the embedding where that is missing. Where
+        # both are there, they may differ: LeRobot's class does not tie them, and uses the embedding alone.
         heads = {names.EXPERT_HEAD, names.HEAD} if names.EMBEDDING in self._tensors else {names.EXPERT_HEAD}
-        return frozenset(heads & self._tensors.keys())
+        self.unused = frozenset(heads & self._tensors.keys())
 
     def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
         """The entries that make up a leaf; the plugin's leaves, and low-rank pairs, keep their names."""
         if leaf.startswith(f"{names.PLUGIN}/") or names.is_lora(leaf):
-            return [names.own_piece(leaf, shape)]
+            return super().pieces(leaf, shape)
         return [
             dataclasses.replace(piece, entry=piece.alias)
             if piece.alias in self._tensors and piece.entry not in self._tensors
@@ -70,12 +63,11 @@ class LerobotCheckpoint(Checkpoint):
 
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
         """The sizes; numbers of heads from our metadata, else from `like`, else those that LeRobot fixes."""
-        said = {} if like is None else {"heads": like.heads, "vit_heads": like.vit.heads}
-        said |= json.loads(self.metadata.get(SIZES, "{}"))
+        heads = {} if like is None else {"heads": like.heads, "vit_heads": like.vit.heads}
+        heads |= json.loads(self.metadata.get(SIZES, "{}"))
         shapes = {name: entry.shape for name, entry in self.entries.items()}
-        return names.lerobot_config_of(
-            shapes, said.get("heads", names.LEROBOT_HEADS), said.get("vit_heads", names.LEROBOT_VIT_HEADS)
-        )
+        known = {key: heads[key] for key in ("heads", "vit_heads") if key in heads}
+        return names.lerobot_config_of(shapes, **known)
 
     def block(self, name: str) -> Shape:
         """Whole rows."""
@@ -100,13 +92,8 @@ def _shards(folder: Path) -> list[Path]:
     wrong = [name for name in listed if Path(name).name != name]
     missing = [name for name in listed if not (folder / name).is_file()]
     if wrong or missing:
-        raise MorphVlaError(
-            f"{folder}: its index names shards that are not there: {', '.join(wrong or missing)}"
-        )
+        raise MorphVlaError(f"{folder}: its index names missing shards: {', '.join(wrong or missing)}")
     return [folder / name for name in listed]
-
-
-# ------------------------------------------------------------------------------------------------- writing
 
 
 def save_lerobot(
@@ -138,9 +125,12 @@ def save_lerobot(
             f"LeRobot's pi0.5 has no place for {len(pairs)} leaves of low-rank pairs; merge them into their "
             "weights first (weights.merge_lora, or `morph-vla weights convert`, which does)"
         )
-    drafts: dict[str, tensors.Draft] = {}
-    for name in leaves.keys() - plugin.keys():
-        drafts |= _drafts(name, leaves[name])
+    drafts = {
+        piece.alias or piece.entry: _draft(leaf, piece)
+        for name, leaf in leaves.items()
+        if name not in plugin
+        for piece in names.lerobot_pieces(name, leaf.shape)
+    }
     vocab, width = config.vocab, config.expert.width
     dtype = leaves["PaliGemma/llm/embedder/input_embedding"].dtype
     drafts[names.EXPERT_HEAD] = tensors.Draft((vocab, width), dtype, lambda: _zeros(vocab, width, dtype))
@@ -150,34 +140,21 @@ def save_lerobot(
     with fresh(folder) as unfinished:
         _write_files(unfinished, drafts, metadata, shard_bytes)
         if plugin:
-            own = {name: _whole(leaf) for name, leaf in sorted(plugin.items())}
-            tensors.write(unfinished / PLUGIN_FILE, own, {})
+            plain = {name: _draft(leaf, names.own_piece(name, leaf.shape)) for name, leaf in plugin.items()}
+            tensors.write(unfinished / PLUGIN_FILE, dict(sorted(plain.items())), {})
         text = json.dumps(config_json(config), indent=4)
         (unfinished / "config.json").write_text(text, encoding="utf-8")
     return Path(folder)
 
 
-def _whole(leaf: np.ndarray) -> tensors.Draft:
-    return tensors.Draft(leaf.shape, leaf.dtype, lambda: [leaf])
+def _draft(leaf: np.ndarray, piece: Piece) -> tensors.Draft:
+    """The entry of a piece of a leaf, made from it when it is written."""
+    return tensors.Draft(piece.entry_shape, leaf.dtype, lambda: [piece.to_entry(leaf[piece.index])])
 
 
 def _zeros(rows: int, width: int, dtype: np.dtype) -> Iterator[np.ndarray]:
     step = max(1, BLOCK // (width * dtype.itemsize))
     return (np.zeros((min(step, rows - start), width), dtype) for start in range(0, rows, step))
-
-
-def _drafts(name: str, leaf: np.ndarray) -> dict[str, tensors.Draft]:
-    """The entries of one leaf, made from it when they are written."""
-
-    def make(piece: Piece) -> list[np.ndarray]:
-        return [piece.to_entry(leaf[piece.index])]
-
-    return {
-        piece.alias or piece.entry: tensors.Draft(
-            piece.entry_shape, leaf.dtype, lambda piece=piece: make(piece)
-        )
-        for piece in names.lerobot_pieces(name, leaf.shape)
-    }
 
 
 def _write_files(
@@ -203,17 +180,9 @@ def _write_files(
 
 # LeRobot knows these two widths by name, and no others.
 _VARIANTS = {
-    (GemmaConfig(width=2048, mlp_dim=16_384)): "gemma_2b",
-    (GemmaConfig(width=1024, mlp_dim=4096)): "gemma_300m",
+    GemmaConfig(width=2048, mlp_dim=16_384): "gemma_2b",
+    GemmaConfig(width=1024, mlp_dim=4096): "gemma_300m",
 }
-
-
-def is_lerobots_size(config: Pi05Config) -> bool:
-    """Whether LeRobot's class can be built with these sizes without changing it."""
-    standard = Pi05Config()
-    fixed = ("vocab", "vit", "depth", "heads", "kv_heads", "head_dim")
-    same = all(getattr(config, key) == getattr(standard, key) for key in fixed)
-    return same and config.prefix in _VARIANTS and config.expert in _VARIANTS
 
 
 def config_json(config: Pi05Config) -> dict[str, Any]:

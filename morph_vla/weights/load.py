@@ -4,25 +4,34 @@ Memory: the leaves are read block by block, each straight into its place. So the
 parameters themselves and one stored block; those stored in large blocks come first, while there is room.
 """
 
+import contextlib
+import ctypes
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
 from morph_vla.weights.checkpoint import Checkpoint, flat, nested, regions
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
-from morph_vla.weights.memory import returned_at_once
 from morph_vla.weights.names import PARTS, Piece, Shape
-from morph_vla.weights.report import Report, Row, is_under, problems, refuse
+from morph_vla.weights.report import Report, Row, is_under, problem, problems, refuse
 
 Place = Callable[[str, np.ndarray], Any]
 Types = str | Mapping[str, str] | Callable[[str], str]
-SHOWN = 2**24  # values looked at together when they are checked to be finite
+TYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+# The host's; the other settings are not those of parameters.
+SIZES = {"vocab", "image_size", "vit", "prefix", "expert", "depth", "heads", "kv_heads"}
+SIZES |= {"head_dim", "action_dim"}
+AT_ONCE = 2**24  # values looked at together when they are checked to be finite
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+SMALL, LARGE = 2**20, 32 * 2**20  # bytes
 
 
 def load(
@@ -57,33 +66,34 @@ def load(
     A checkpoint's low-rank pairs that are not `config`'s are merged into their weights; those that only
     `config` has are new.
 
-    Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or kind.
+    Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or type.
     """
     opened = recognise.open_checkpoint(source, kind)
     stored = lora_of(opened)
     if config is not None and stored is not None and not same_pairs(stored, config.lora):
-        own = dataclasses.replace(config, lora=stored)
+        as_stored = dataclasses.replace(config, lora=stored)
         params, report = load(
-            source, own, dtype=dtype, kind=kind, new=new, ignore=ignore, finite=finite, seed=seed
+            source, as_stored, dtype=dtype, kind=kind, new=new, ignore=ignore, finite=finite, seed=seed
         )
         return _merged(merge_lora(params, stored), report, config, seed, place)
     shapes, fresh, plan = plan_of(opened, config, new)
     refuse(opened, problems(opened, plan, ignore), _hint(opened, config))
     types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
+    put = place or (lambda _, value: value)
     values, bad = {}, []
     with returned_at_once():
         for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
             value = _read(opened, plan[leaf], shapes[leaf], types[leaf])
             if finite and not is_finite(value):
-                bad.append(f"not finite: {leaf} {shapes[leaf]}")
-            values[leaf] = place(leaf, value) if place else value
+                bad.append(problem("not-finite", opened.path, leaf, f"not finite: {leaf} {shapes[leaf]}"))
+            values[leaf] = put(leaf, value)
             del value
     refuse(opened, bad)
     if fresh:
         assert config is not None
         for leaf, value in initial(config, fresh, seed).items():
-            values[leaf] = place(leaf, value.astype(types[leaf])) if place else value.astype(types[leaf])
-    report = _report(source, opened, shapes, plan, types, ignore)
+            values[leaf] = put(leaf, value.astype(types[leaf]))
+    report = _report(source, opened, shapes, plan, types)
     return nested({leaf: values[leaf] for leaf in shapes}), report
 
 
@@ -101,15 +111,30 @@ def _merged(
     return nested(placed), dataclasses.replace(report, rows=tuple(rows), merged=merged)
 
 
-def leaf_shapes(config: Pi05Config) -> dict[str, Shape]:
-    """Name -> shape of every leaf of a model; nothing is computed."""
+def _init(config: Pi05Config, seed: int = 0) -> Callable[[], dict[str, Any]]:
+    """`init_params` as a function to be traced, by leaf."""
     import jax
 
     from morph_vla.pi05 import init_params
 
-    config = dataclasses.replace(config, dtype="float32", remat=False)  # no shape depends on them
-    tree = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
-    return {name: tuple(leaf.shape) for name, leaf in flat(tree).items()}
+    config = dataclasses.replace(config, dtype="float32", remat=False)  # no leaf depends on them
+    return lambda: flat(init_params(config, jax.random.key(seed)))
+
+
+def leaf_shapes(config: Pi05Config) -> dict[str, Shape]:
+    """Name -> shape of every leaf of a model; nothing is computed."""
+    import jax
+
+    return {name: tuple(leaf.shape) for name, leaf in jax.eval_shape(_init(config)).items()}
+
+
+def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, np.ndarray]:
+    """Some leaves as `init_params` makes them; the others are never computed."""
+    import jax
+
+    make = _init(config, seed)
+    chosen = jax.jit(lambda: {name: leaf for name, leaf in make().items() if name in leaves})()
+    return {name: np.asarray(value) for name, value in chosen.items()}
 
 
 def plan_of(
@@ -128,94 +153,60 @@ def plan_of(
             raise MorphVlaError(
                 f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
             ) from error
-        own = (n for n in opened.entries if is_under(n, [names.PLUGIN]) or names.is_lora(n))
-        shapes |= {name: opened.entries[name].shape for name in own}
+        as_they_are = (n for n in opened.entries if is_under(n, [names.PLUGIN]) or names.is_lora(n))
+        shapes |= {name: opened.entries[name].shape for name in as_they_are}
     fresh = _new_leaves(opened, shapes, new)
     return shapes, fresh, {leaf: opened.pieces(leaf, s) for leaf, s in shapes.items() if leaf not in fresh}
 
 
 def _hint(opened: Checkpoint, config: Pi05Config | None) -> str:
-    """A remark for the case that the checkpoint does not fit."""
+    """The sizes that differ, for the error of a checkpoint that does not fit."""
     try:
-        found = [] if config is None else differences(opened.config(config), config)
+        sizes = [] if config is None else differences(opened.config(config), config)
     except (KeyError, ValueError):
         return ""
-    return f" ({'; '.join(found)})" if found else ""
+    return f" ({'; '.join(size.found for size in sizes)})" if sizes else ""
 
 
-def differences(stored: Pi05Config, config: Pi05Config) -> list[str]:
+def differences(stored: Pi05Config, config: Pi05Config) -> list[Finding]:
     """Which sizes of the host differ: "prefix.width is 24 in the checkpoint, 20 in the model", and so on."""
-    keys = (
-        "vocab",
-        "image_size",
-        "depth",
-        "heads",
-        "kv_heads",
-        "head_dim",
-        "action_dim",
-        "vit",
-        "prefix",
-        "expert",
+    old, new = (
+        flat({key: value for key, value in dataclasses.asdict(sizes).items() if key in SIZES})
+        for sizes in (stored, config)
     )
-    found = []
-    for key in keys:
-        one, other = getattr(stored, key), getattr(config, key)
-        if dataclasses.is_dataclass(one) and not isinstance(one, type):
-            for field in dataclasses.fields(one):
-                pair = getattr(one, field.name), getattr(other, field.name)
-                if pair[0] != pair[1]:
-                    found.append(f"{key}.{field.name} is {pair[0]} in the checkpoint, {pair[1]} in the model")
-        elif one != other:
-            found.append(f"{key} is {one} in the checkpoint, {other} in the model")
-    return found
-
-
-def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, np.ndarray]:
-    """Some leaves as `init_params` makes them; the others are never computed."""
-    import jax
-
-    from morph_vla.pi05 import init_params
-
-    config = dataclasses.replace(config, dtype="float32", remat=False)
-
-    def draw() -> dict[str, Any]:
-        tree = flat(init_params(config, jax.random.key(seed)))
-        return {name: tree[name] for name in leaves}
-
-    return {name: np.asarray(value) for name, value in jax.jit(draw)().items()}
+    apart = {key.replace("/", "."): (old[key], new[key]) for key in old if old[key] != new[key]}
+    return [
+        problem("size", f"model.{key}", key, f"{key} is {a} in the checkpoint, {b} in the model")
+        for key, (a, b) in apart.items()
+    ]
 
 
 def is_finite(values: np.ndarray) -> bool:
     """Whether all values are; looked at some at a time, for the mask takes memory too."""
     line = values.reshape(-1)
-    return all(bool(np.isfinite(line[i : i + SHOWN]).all()) for i in range(0, line.size, SHOWN))
+    return all(bool(np.isfinite(line[i : i + AT_ONCE]).all()) for i in range(0, line.size, AT_ONCE))
 
 
 def _new_leaves(opened: Checkpoint, shapes: Mapping[str, Shape], new: Sequence[str] | None) -> list[str]:
     """The leaves that are allowed to be missing and are."""
     pairs = () if any(map(names.is_lora, opened.entries)) else [n for n in shapes if names.is_lora(n)]
+    for prefix in new or ():
+        if not any(is_under(leaf, [prefix]) for leaf in shapes):
+            tops = {"/".join(leaf.split("/")[:n]) for leaf in shapes for n in range(1, leaf.count("/") + 2)}
+            raise MorphVlaError(f"new: the model has no leaf '{prefix}'{nearest(prefix, tops)}")
     if new is None:
         has_plugin = any(is_under(name, [names.PLUGIN]) for name in opened.entries)
         new = () if has_plugin else (names.PLUGIN,)
-    else:
-        for prefix in new:
-            if not any(is_under(leaf, [prefix]) for leaf in shapes):
-                tops = {
-                    "/".join(leaf.split("/")[:n]) for leaf in shapes for n in range(1, leaf.count("/") + 2)
-                }
-                raise MorphVlaError(f"new: the model has no leaf '{prefix}'{nearest(prefix, tops)}")
-    allowed = [*new, *pairs]
     return [
         leaf
         for leaf, shape in shapes.items()
-        if is_under(leaf, allowed) and not any(p.entry in opened.entries for p in opened.pieces(leaf, shape))
+        if is_under(leaf, [*new, *pairs])
+        and not any(piece.entry in opened.entries for piece in opened.pieces(leaf, shape))
     ]
 
 
 def _type(opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: Types) -> np.dtype:
-    """The type a leaf has in memory. Raises MorphVlaError for a part or type that there is not."""
-    import ml_dtypes
-
+    """The type a leaf has in memory. Raises MorphVlaError for an unknown part or type."""
     if isinstance(dtype, str):
         chosen = dtype
     elif callable(dtype):
@@ -225,12 +216,12 @@ def _type(opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: 
             if part not in PARTS:
                 raise MorphVlaError(f"dtype: no part '{part}'{nearest(part, PARTS)} ({', '.join(PARTS)})")
         chosen = dtype.get(names.part_of(leaf), "float32")
-    kinds = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-    if chosen not in (*kinds, "stored"):
-        raise MorphVlaError(f"dtype: '{chosen}' is none of float32, bfloat16, stored{nearest(chosen, kinds)}")
-    if chosen != "stored":
-        return kinds[chosen]
-    return opened.entries[pieces[0].entry].dtype if pieces else kinds["float32"]
+    if chosen == "stored":
+        return opened.entries[pieces[0].entry].dtype if pieces else TYPES["float32"]
+    if chosen not in TYPES:
+        near = nearest(chosen, TYPES)
+        raise MorphVlaError(f"dtype: '{chosen}' is not one of float32, bfloat16, stored{near}")
+    return TYPES[chosen]
 
 
 def _passing(opened: Checkpoint, pieces: Sequence[Piece]) -> tuple[int, int]:
@@ -264,7 +255,6 @@ def _report(
     shapes: Mapping[str, Shape],
     plan: Mapping[str, Sequence[Piece]],
     types: Mapping[str, np.dtype],
-    ignore: Sequence[str],
 ) -> Report:
     rows = []
     for leaf, shape in sorted(shapes.items()):
@@ -272,5 +262,25 @@ def _report(
         size = int(np.prod(shape, dtype=np.int64)) * types[leaf].itemsize
         rows.append(Row(leaf, shape, stored, types[leaf].name, size))
     used = {piece.entry for pieces in plan.values() for piece in pieces}
-    unused = sorted(opened.entries.keys() - used)
-    return Report(str(source), opened.format, tuple(rows), tuple(unused))
+    return Report(str(source), opened.format, tuple(rows), tuple(sorted(opened.entries.keys() - used)))
+
+
+@contextlib.contextmanager
+def returned_at_once() -> Iterator[None]:
+    """While inside, glibc takes every block of 1 MiB or more from the system and returns it when it is freed.
+
+    By itself it soon keeps freed blocks of up to 32 MiB for later, once for each thread; of a loader that
+    hands blocks from thread to thread, tens of megabytes remain. Afterwards that limit of 32 MiB is in force,
+    which is where glibc's own adjustment ends. Other C libraries are left alone.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        yield
+        return
+    mallopt(MMAP_THRESHOLD, SMALL)
+    try:
+        yield
+    finally:
+        mallopt(MMAP_THRESHOLD, LARGE)
+        mallopt(TRIM_THRESHOLD, 2 * LARGE)

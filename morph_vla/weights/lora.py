@@ -1,7 +1,7 @@
 """Low-rank pairs in a checkpoint: which leaves they are, whose, and what the weights are with them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from morph_vla.weights.checkpoint import Checkpoint, flat, nested
 from morph_vla.weights.names import is_lora
 
 TARGETS = {"attention": "attn/", "feed-forward": "mlp"}  # what a target's leaves begin with, in a layer
-_LAYERS = "PaliGemma/llm/layers/"
+EXPERTS = ("language_model", "action_expert")
 
 
 def weight_of(leaf: str) -> str:
@@ -33,33 +33,30 @@ def lora_of(opened: Checkpoint) -> Lora | None:
     One that comes without a recipe has alpha = rank, as openpi's variants have. Which parts learn whole no
     checkpoint needs to say. Raises MorphVlaError for pairs of several ranks in one expert.
     """
-    names = [name for name in opened.entries if is_lora(name)]
-    if not names:
+    halves = [name for name in opened.entries if is_lora(name)]
+    if not halves:
         return None
     recipes = [opened.path / place for place in ("about/recipe.json", "recipe.json")]  # now, and earlier
-    stored = next((_recorded(path.read_text(encoding="utf-8")) for path in recipes if path.is_file()), {})
-    found: list[LowRank | None] = []
-    for expert, key in enumerate(("language_model", "action_expert")):
-        own = [name for name in names if _expert(name) == expert and name.endswith("lora_a")]
-        ranks = {opened.entries[name].shape[-1] for name in own}
-        if len(ranks) > 1:
-            raise MorphVlaError(
-                f"{opened.path}: the {key.replace('_', ' ')} has low-rank pairs of several ranks "
-                f"({', '.join(map(str, sorted(ranks)))}); a model of ours has one for an expert"
-            )
-        if not ranks:
-            found.append(None)
-            continue
-        rank = ranks.pop()
-        targets: Any = tuple(t for t, start in TARGETS.items() if any(f"layers/{start}" in n for n in own))
-        found.append(LowRank(rank, float(stored.get(key, rank)), targets))
-    return Lora(found[0], found[1])
+    recipe = next((json.loads(path.read_text(encoding="utf-8")) for path in recipes if path.is_file()), {})
+    settings = (recipe.get("model") or {}).get("lora") or {}
+    model, expert = (_low_rank(opened, halves, which, settings.get(EXPERTS[which])) for which in (0, 1))
+    return Lora(model, expert)
 
 
-def _recorded(text: str) -> dict[str, float]:
-    """Each expert's alpha in a run's recipe."""
-    lora = (json.loads(text).get("model") or {}).get("lora") or {}
-    return {key: pair["alpha"] for key, pair in lora.items() if isinstance(pair, dict)}
+def _low_rank(opened: Checkpoint, halves: Sequence[str], expert: int, setting: Any) -> LowRank | None:
+    """The pairs of one expert; `setting` is what the recipe has for it."""
+    first = [name for name in halves if _expert(name) == expert and name.endswith("lora_a")]
+    ranks = {opened.entries[name].shape[-1] for name in first}
+    if len(ranks) > 1:
+        raise MorphVlaError(
+            f"{opened.path}: the {EXPERTS[expert].replace('_', ' ')} has low-rank pairs of several ranks "
+            f"({', '.join(map(str, sorted(ranks)))}); our models have one rank per expert"
+        )
+    if not ranks:
+        return None
+    (rank,) = ranks
+    targets: Any = tuple(t for t, start in TARGETS.items() if any(f"layers/{start}" in n for n in first))
+    return LowRank(rank, float(setting["alpha"] if isinstance(setting, dict) else rank), targets)
 
 
 def _expert(leaf: str) -> int:
@@ -68,14 +65,15 @@ def _expert(leaf: str) -> int:
 
 def same_pairs(one: Lora | None, other: Lora | None) -> bool:
     """Whether the two have the same leaves under the same factors (order of targets aside)."""
-    return _pairs(one) == _pairs(other)
+    left, right = (
+        [(low.rank, low.alpha, {*low.targets}) if low else None for low in _low_ranks(lora)]
+        for lora in (one, other)
+    )
+    return left == right
 
 
-def _pairs(lora: Lora | None) -> list[Any]:
-    if lora is None:
-        return [None, None]
-    found = (lora.language_model, lora.action_expert)
-    return [None if low is None else (low.rank, low.alpha, frozenset(low.targets)) for low in found]
+def _low_ranks(lora: Lora | None) -> tuple[LowRank | None, LowRank | None]:
+    return (lora.language_model, lora.action_expert) if lora else (None, None)
 
 
 def merge_lora(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
@@ -84,17 +82,15 @@ def merge_lora(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
     Added up in float32 and rounded to the weight's own type.
     """
     leaves = flat(params)
-    found = {name: value for name, value in leaves.items() if not is_lora(name)}
-    for name in leaves:
-        if not name.endswith("lora_a"):
-            continue
+    merged = {name: value for name, value in leaves.items() if not is_lora(name)}
+    for name in (name for name in leaves if name.endswith("lora_a")):
         weight, low = weight_of(name), _setting(name, lora)
         a, b = (np.asarray(leaves[name[:-1] + half], np.float32) for half in "ab")
         if weight.split("/")[-2].startswith("attn_vec_einsum"):
             b = np.sum(b, axis=-3, keepdims=True)  # openpi sums over heads in A and in B
         old = np.asarray(leaves[weight])
-        found[weight] = (old.astype(np.float32) + np.float32(low.scale) * (a @ b)).astype(old.dtype)
-    return nested(found)
+        merged[weight] = (old.astype(np.float32) + np.float32(low.scale) * (a @ b)).astype(old.dtype)
+    return nested(merged)
 
 
 def with_unit_scale(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
@@ -108,7 +104,7 @@ def with_unit_scale(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
 
 
 def _setting(leaf: str, lora: Lora) -> LowRank:
-    low = lora.action_expert if _expert(leaf) else lora.language_model
+    low = _low_ranks(lora)[_expert(leaf)]
     if low is None:
         raise MorphVlaError(f"{leaf}: a low-rank pair that the settings do not have")
     return low

@@ -6,6 +6,7 @@ the leaf, a permutation of its axes, and the grouping of the permuted axes into 
 """
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -24,9 +25,8 @@ _PROJECTOR = "paligemma_with_expert.paligemma.model.multi_modal_projector.linear
 _VLM = "paligemma_with_expert.paligemma.model.language_model"
 _EXPERT = "paligemma_with_expert.gemma_expert.model"
 EMBEDDING = f"{_VLM}.embed_tokens.weight"
-HEAD = (
-    "paligemma_with_expert.paligemma.lm_head.weight"  # the embedding once more; the Hub's file has only this
-)
+# The embedding once more; the Hub's file has only this.
+HEAD = "paligemma_with_expert.paligemma.lm_head.weight"
 EXPERT_HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"  # never used; a strict load wants it
 PREFIX = "model."  # of every name in PI05Policy, of none in the Hub's file
 
@@ -67,11 +67,8 @@ class Piece:
 
     @property
     def entry_shape(self) -> Shape:
-        """Shape of the entry."""
-        permuted, sizes = iter(self.shape[axis] for axis in self.axes), []
-        for group in self.groups:
-            sizes.append(math.prod(next(permuted) for _ in range(group)))
-        return tuple(sizes)
+        permuted = iter(self.shape[axis] for axis in self.axes)
+        return tuple(math.prod(itertools.islice(permuted, group)) for group in self.groups)
 
     @property
     def is_plain(self) -> bool:
@@ -93,10 +90,8 @@ def own_piece(leaf: str, shape: Shape) -> Piece:
     return Piece(leaf, (), shape, tuple(range(len(shape))), (1,) * len(shape))
 
 
-# ------------------------------------------------------------------------------ openpi <-> LeRobot
-#
-# leaf, entries, axes, groups. {i} in an entry's name: the leaf's first axis is the layers. Two entries are
-# the two slices of the axis that follows.
+# openpi <-> LeRobot: leaf, entries, axes, groups. {i} in an entry's name: the leaf's first axis is layers.
+# Two entries are the two slices of the axis that follows.
 
 _SAME, _LINEAR = ((0,), (1,)), ((1, 0), (1, 1))
 _Rule = tuple[str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]
@@ -113,16 +108,11 @@ def _norm(leaf: str, entry: str) -> list[_Rule]:
 def _image_rules() -> Iterator[_Rule]:
     image, block = "PaliGemma/img", "PaliGemma/img/Transformer/encoderblock"
     layer = f"{_TOWER}.encoder.layers.{{i}}"
-    yield (
-        f"{image}/embedding/kernel",
-        (f"{_TOWER}.embeddings.patch_embedding.weight",),
-        (3, 2, 0, 1),
-        (1,) * 4,
-    )
-    yield f"{image}/embedding/bias", (f"{_TOWER}.embeddings.patch_embedding.bias",), *_SAME
+    embeddings = f"{_TOWER}.embeddings"
+    yield f"{image}/embedding/kernel", (f"{embeddings}.patch_embedding.weight",), (3, 2, 0, 1), (1,) * 4
+    yield f"{image}/embedding/bias", (f"{embeddings}.patch_embedding.bias",), *_SAME
     # (1, patches, width) in openpi: the first axis joins that of the patches.
-    position = f"{_TOWER}.embeddings.position_embedding.weight"
-    yield f"{image}/pos_embedding", (position,), (0, 1, 2), (2, 1)
+    yield f"{image}/pos_embedding", (f"{embeddings}.position_embedding.weight",), (0, 1, 2), (2, 1)
     yield from _norm(f"{block}/LayerNorm_0", f"{layer}.layer_norm1")
     yield from _norm(f"{block}/LayerNorm_1", f"{layer}.layer_norm2")
     attention = f"{block}/MultiHeadDotProductAttention_0"
@@ -179,19 +169,15 @@ def lerobot_pieces(leaf: str, shape: Shape) -> list[Piece]:
     Raises KeyError for a leaf that LeRobot does not have (the plugin's).
     """
     _, entries, axes, groups = _BY_LEAF[leaf]
+    layers = [(i,) for i in range(shape[0])] if "{i}" in entries[0] else [()]
     pairs = [()] if len(entries) == 1 else [(0,), (1,)]
-    layers = range(shape[0]) if "{i}" in entries[0] else (None,)
-    rest = shape[len(shape) - len(axes) :]
-    pieces = []
-    for i in layers:
-        for entry, pair in zip(entries, pairs, strict=True):
-            index = pair if i is None else (i, *pair)
-            alias = HEAD if entry == EMBEDDING else ""
-            pieces.append(Piece(entry.format(i=i), index, rest, axes, groups, alias))
-    return pieces
+    rest, alias = shape[len(shape) - len(axes) :], HEAD if entries == (EMBEDDING,) else ""
+    return [
+        Piece(entry.format(i=layer[0] if layer else None), (*layer, *pair), rest, axes, groups, alias)
+        for layer in layers
+        for entry, pair in zip(entries, pairs, strict=True)
+    ]
 
-
-# ------------------------------------------------------------------------------ sizes from shapes
 
 LEROBOT_HEADS, LEROBOT_VIT_HEADS = 8, 16  # fixed in LeRobot's class: its files do not say
 
@@ -208,18 +194,13 @@ def config_of(shapes: Mapping[str, Shape]) -> Pi05Config:
     patch, _, _, vit_width = shapes[f"{image}/embedding/kernel"]
     block = f"{image}/Transformer/encoderblock"
     vit_depth, _, vit_heads, _ = shapes[f"{block}/MultiHeadDotProductAttention_0/query/kernel"]
+    _, _, vit_mlp_dim = shapes[f"{block}/MlpBlock_0/Dense_0/kernel"]
     action_dim, expert_width = shapes["action_in_proj/kernel"]
     patches = shapes[f"{image}/pos_embedding"][1]
     return Pi05Config(
         vocab=vocab,
         image_size=math.isqrt(patches) * patch,
-        vit=VitConfig(
-            width=vit_width,
-            depth=vit_depth,
-            mlp_dim=shapes[f"{block}/MlpBlock_0/Dense_0/kernel"][2],
-            heads=vit_heads,
-            patch=patch,
-        ),
+        vit=VitConfig(width=vit_width, depth=vit_depth, mlp_dim=vit_mlp_dim, heads=vit_heads, patch=patch),
         prefix=GemmaConfig(width=width, mlp_dim=shapes[f"{layers}/mlp/linear"][1]),
         expert=GemmaConfig(width=expert_width, mlp_dim=shapes[f"{layers}/mlp_1/linear"][1]),
         depth=depth,
@@ -239,6 +220,8 @@ def lerobot_config_of(
     """
     patches, _ = shapes[f"{_TOWER}.embeddings.position_embedding.weight"]
     vit_width, _, patch, _ = shapes[f"{_TOWER}.embeddings.patch_embedding.weight"]
+    vit_depth = _layers(shapes, f"{_TOWER}.encoder.layers.")
+    (vit_mlp_dim,) = shapes[f"{_TOWER}.encoder.layers.0.mlp.fc1.bias"]
     queries, width = shapes[f"{_VLM}.layers.0.self_attn.q_proj.weight"]
     keys, _ = shapes[f"{_VLM}.layers.0.self_attn.k_proj.weight"]
     expert_width, action_dim = shapes["action_in_proj.weight"]
@@ -247,13 +230,7 @@ def lerobot_config_of(
     return Pi05Config(
         vocab=vocab,
         image_size=math.isqrt(patches) * patch,
-        vit=VitConfig(
-            width=vit_width,
-            depth=_layers(shapes, f"{_TOWER}.encoder.layers."),
-            mlp_dim=shapes[f"{_TOWER}.encoder.layers.0.mlp.fc1.bias"][0],
-            heads=vit_heads,
-            patch=patch,
-        ),
+        vit=VitConfig(width=vit_width, depth=vit_depth, mlp_dim=vit_mlp_dim, heads=vit_heads, patch=patch),
         prefix=GemmaConfig(width=width, mlp_dim=shapes[f"{_VLM}.layers.0.mlp.up_proj.weight"][0]),
         expert=GemmaConfig(width=expert_width, mlp_dim=shapes[f"{_EXPERT}.layers.0.mlp.up_proj.weight"][0]),
         depth=_layers(shapes, f"{_VLM}.layers."),

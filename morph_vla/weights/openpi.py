@@ -18,7 +18,7 @@ import numpy as np
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights.checkpoint import BLOCK, Checkpoint, Entry, Region, fresh, grown
-from morph_vla.weights.names import Piece, Shape, config_of, own_piece
+from morph_vla.weights.names import Shape, config_of
 
 METADATA = "_METADATA"
 # Blocks are asked for one by one; more threads would only each keep the memory of their last block.
@@ -33,34 +33,24 @@ class OrbaxCheckpoint(Checkpoint):
         self.path, self.format, self.item = folder, format_, item
         try:
             about = json.loads((item / METADATA).read_text(encoding="utf-8"))
-            keys = {ast.literal_eval(name): name for name in about["tree_metadata"]}
+            keys = [ast.literal_eval(name) for name in about["tree_metadata"]]
         except (ValueError, KeyError, SyntaxError) as error:
             raise MorphVlaError(f"{item / METADATA} cannot be read ({error})") from error
         self._ocdbt = (item / "manifest.ocdbt").is_file()  # orbax 0.11 says so in its metadata even when not
         self._zarr3 = bool(about.get("use_zarr3", False))
-        stored = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}
-        if stored and all(name.startswith("params/") for name in stored):
-            stored = {name.removeprefix("params/"): place for name, place in stored.items()}
-        if stored and all(name.endswith("/value") for name in stored):
-            stored = {name.removesuffix("/value"): place for name, place in stored.items()}
-        self._places = stored
+        places = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}
+        if all(name.startswith("params/") for name in places):
+            places = {name.removeprefix("params/"): place for name, place in places.items()}
+        if all(name.endswith("/value") for name in places):
+            places = {name.removesuffix("/value"): place for name, place in places.items()}
+        self._places = places
         self._context = require("tensorstore", "model").Context(ONE_AT_A_TIME)
         self.entries = {}
-        for name in stored:
+        for name in places:
             store = self._store(name)
             self.entries[name] = Entry(tuple(store.shape), np.dtype(store.dtype.numpy_dtype))
 
-    @property
-    def unused(self) -> frozenset[str]:
-        """None: every array is a leaf."""
-        return frozenset()
-
-    def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
-        """The one array of a leaf."""
-        return [own_piece(leaf, shape)]
-
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
-        """The sizes; the shapes tell them all."""
         return config_of({name: entry.shape for name, entry in self.entries.items()})
 
     def block(self, name: str) -> Shape:
@@ -119,16 +109,13 @@ def write_item(path: Path, params: Mapping[str, Any], value_suffix: bool = False
     import jax
 
     ocp = require("orbax.checkpoint", "model")
-    tree: Any = jax.tree.map(np.asarray, dict(params))
+    tree: Any = {"params": jax.tree.map(np.asarray, dict(params))}
     if value_suffix:
         tree = jax.tree.map(lambda leaf: {"value": leaf}, tree)
-    tree = {"params": tree}
     # Left to itself, orbax stores up to 2 GB together, and a reader has to hold that twice.
-    arguments = jax.tree.map(
-        lambda leaf: ocp.SaveArgs(chunk_byte_size=_together(leaf), shard_axes=(0,)), tree
-    )
+    together = jax.tree.map(lambda leaf: ocp.SaveArgs(chunk_byte_size=_together(leaf), shard_axes=(0,)), tree)
     with ocp.PyTreeCheckpointer() as checkpointer:
-        checkpointer.save(path.resolve(), tree, save_args=arguments)
+        checkpointer.save(path.resolve(), tree, save_args=together)
 
 
 def _together(leaf: np.ndarray) -> int | None:
@@ -139,8 +126,6 @@ def _together(leaf: np.ndarray) -> int | None:
     """
     if leaf.nbytes <= BLOCK or leaf.ndim < 2:
         return None
-    row = leaf.nbytes // leaf.shape[0]
-    rows = max(
-        n for n in range(1, leaf.shape[0] + 1) if leaf.shape[0] % n == 0 and (n * row <= BLOCK or n == 1)
-    )
+    count, row = leaf.shape[0], leaf.nbytes // leaf.shape[0]
+    rows = max(n for n in range(1, count + 1) if count % n == 0 and (n * row <= BLOCK or n == 1))
     return rows * row if rows * row >= BLOCK // 64 else None

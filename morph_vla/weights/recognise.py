@@ -16,7 +16,6 @@ from morph_vla.weights.openpi import METADATA, OrbaxCheckpoint
 from morph_vla.weights.remote import resolve
 
 Kind = Literal["averaged", "params"]
-FORMATS = ("openpi", "lerobot", "morph_vla")
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 INSIDE = "pretrained_model"  # where LeRobot's trainer puts the policy in its checkpoints
 
@@ -49,9 +48,9 @@ def _strange_file(path: Path) -> str:
     if path.suffix in PICKLED:
         return (
             f"{path} is a pickle, and reading one may run any program in it: convert it to safetensors where "
-            f"you trust it, and give that"
+            "you trust it, and give that"
         )
-    return f"{path} is no checkpoint: a safetensors file or a folder is wanted"
+    return f"{path} is not a checkpoint; expected a safetensors file or a folder"
 
 
 def _strange_folder(path: Path) -> str:
@@ -59,12 +58,10 @@ def _strange_folder(path: Path) -> str:
     pickled = [name for name in names if Path(name).suffix in PICKLED]
     if pickled:
         return _strange_file(path / pickled[0])
-    below = sorted(
-        str(file.parent.relative_to(path)).removesuffix("/params")
-        for pattern in (f"*/{FILE}", f"*/*/{FILE}", f"*/params/{METADATA}", f"*/*/params/{METADATA}")
-        for file in path.glob(pattern)
-    )
+    patterns = (f"*/{FILE}", f"*/*/{FILE}", f"*/params/{METADATA}", f"*/*/params/{METADATA}")
+    files = [file.parent.relative_to(path) for pattern in patterns for file in path.glob(pattern)]
+    below = sorted({str(folder).removesuffix("/params") for folder in files})
     if below:
-        return f"{path} is no checkpoint; there are some below it: {', '.join(dict.fromkeys(below))}"
-    listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
-    return f"{path} is no checkpoint: neither {FILE} nor params/{METADATA} is there, but {listed}"
+        return f"{path} is not a checkpoint, but contains some: {', '.join(below)}"
+    listed = ", ".join([*names[:8], *(["..."] if len(names) > 8 else [])]) or "nothing"
+    return f"{path} is not a checkpoint: expected {FILE} or params/{METADATA}, found {listed}"

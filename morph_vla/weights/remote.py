@@ -12,6 +12,7 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,16 +20,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from morph_vla.errors import MorphVlaError, nearest, require
+from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import locked
 
-# What may be said instead of an address. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
+# Short names of addresses. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
 NAMES = {
     "pi05-base": "gs://openpi-assets/checkpoints/pi05_base",
     "pi05-base-lerobot": "hf://lerobot/pi05_base",
 }
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
+NEEDED = ("*.safetensors", "*.json", "params/*", "averaged/*")  # of a repository
 NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
 PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
 
@@ -59,14 +61,11 @@ def resolve(source: str | Path) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------------------- buckets
-
-
 def from_bucket(source: str) -> Path:
     """A folder of a public bucket, in the cache."""
     bucket, _, prefix = source.removeprefix("gs://").strip("/").partition("/")
     if not bucket or not prefix or ".." in prefix.split("/"):
-        raise MorphVlaError(f"{source} is no folder of a bucket; expected gs://BUCKET/FOLDER")
+        raise MorphVlaError(f"{source} is not a folder in a bucket; expected gs://BUCKET/FOLDER")
     final = cache_folder() / "weights" / bucket / prefix
     if final.is_dir():
         return final
@@ -80,7 +79,11 @@ def from_bucket(source: str) -> Path:
             if not objects:
                 raise MorphVlaError(f"{source}: there is no such folder in the bucket")
             for entry in objects:
-                _fetch(bucket, entry, unfinished / _inside(source, entry["name"], prefix))
+                path = Path(entry["name"].removeprefix(f"{prefix}/"))
+                if path.is_absolute() or ".." in path.parts or "\\" in entry["name"]:
+                    name = entry["name"]
+                    raise MorphVlaError(f"{source}: the bucket names a file outside its folder ({name})")
+                _fetch(bucket, entry, unfinished / path)
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise MorphVlaError(_cannot(source, error)) from error
         unfinished.rename(final)
@@ -91,13 +94,9 @@ def _listed(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
     """Name, size and checksum of every object below a folder that is needed."""
     token = ""
     while True:
-        query = {
-            "prefix": f"{prefix}/",
-            "fields": "nextPageToken,items(name,size,md5Hash)",
-            "pageToken": token,
-        }
-        wanted = urllib.parse.urlencode({key: value for key, value in query.items() if value})
-        with urllib.request.urlopen(f"{GOOGLE}/storage/v1/b/{bucket}/o?{wanted}", timeout=SECONDS) as answer:
+        query = {"prefix": f"{prefix}/", "fields": "nextPageToken,items(name,size,md5Hash)"}
+        text = urllib.parse.urlencode(query | ({"pageToken": token} if token else {}))
+        with urllib.request.urlopen(f"{GOOGLE}/storage/v1/b/{bucket}/o?{text}", timeout=SECONDS) as answer:
             page = json.loads(answer.read(PAGE))
         for entry in page.get("items", []):
             inside = entry["name"].removeprefix(f"{prefix}/")
@@ -106,13 +105,6 @@ def _listed(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:
         token = page.get("nextPageToken", "")
         if not token:
             return
-
-
-def _inside(source: str, name: str, prefix: str) -> Path:
-    path = Path(name.removeprefix(f"{prefix}/"))
-    if path.is_absolute() or ".." in path.parts or "\\" in name:
-        raise MorphVlaError(f"{source}: the bucket names a file outside its folder ({name})")
-    return path
 
 
 def _fetch(bucket: str, entry: dict[str, Any], path: Path) -> None:
@@ -125,28 +117,22 @@ def _fetch(bucket: str, entry: dict[str, Any], path: Path) -> None:
     if have > size:
         part.unlink()
         have = 0
-    if have < size or size == 0:
+    if have < size or not size:
         url = f"{GOOGLE}/{bucket}/{urllib.parse.quote(entry['name'])}"
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         with contextlib.ExitStack() as opened:
             answer = opened.enter_context(urllib.request.urlopen(request, timeout=SECONDS))
             file = opened.enter_context(part.open("ab" if answer.status == 206 else "wb"))
-            while piece := answer.read(PIECE):
-                file.write(piece)
-    found = hashlib.md5(usedforsecurity=False)
+            shutil.copyfileobj(answer, file, PIECE)
     with part.open("rb") as file:
-        while piece := file.read(PIECE):
-            found.update(piece)
-    checksum = base64.b64encode(found.digest()).decode()
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).digest()
+    checksum = base64.b64encode(digest).decode()
     if part.stat().st_size != size:
         raise OSError(f"{part.stat().st_size} of {size} bytes of {path.name} came")
     if checksum != entry.get("md5Hash", checksum):
         part.unlink()
-        raise OSError(f"{path.name} came with another checksum than the bucket gives")
+        raise OSError(f"{path.name} does not match the checksum that the bucket gives")
     part.rename(path)
-
-
-# ------------------------------------------------------------------------------------------------- the Hub
 
 
 def from_hub(source: str) -> Path:
@@ -155,36 +141,32 @@ def from_hub(source: str) -> Path:
     owner, _, rest = address.strip("/").partition("/")
     name, _, folder = rest.partition("/")
     if not owner or not name or ".." in folder.split("/"):
-        raise MorphVlaError(f"{source} is no repository; expected hf://OWNER/NAME[/FOLDER][@REVISION]")
+        raise MorphVlaError(
+            f"{source} is not a repository of the Hub; expected hf://OWNER/NAME[/FOLDER][@REVISION]"
+        )
     inside = f"{folder}/" if folder else ""
     hub = require("huggingface_hub", "model")
     try:
-        found = hub.snapshot_download(
+        snapshot = hub.snapshot_download(
             f"{owner}/{name}",
             revision=revision or None,
-            allow_patterns=[
-                f"{inside}{kind}" for kind in ("*.safetensors", "*.json", "params/*", "averaged/*")
-            ],
+            allow_patterns=[f"{inside}{kind}" for kind in NEEDED],
             cache_dir=cache_folder() / "hub" if os.environ.get("MORPH_VLA_CACHE") else None,
         )
     except (OSError, ValueError) as error:  # the Hub's errors are OSErrors, a wrong name is a ValueError
         raise MorphVlaError(_cannot(source, error)) from error
-    path = Path(found) / folder
+    path = Path(snapshot) / folder
     if not path.is_dir():
         raise MorphVlaError(f"{source}: the repository has no folder '{folder}' with weights")
     return path
 
 
 def _cannot(source: str, error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        reason = f"HTTP {error.code} {error.reason}"
-    elif isinstance(error, urllib.error.URLError):
-        reason = str(error.reason)
-    else:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+    why = reason(error)
+    if isinstance(error, urllib.error.URLError):
+        status = f"HTTP {error.code} " if isinstance(error, urllib.error.HTTPError) else ""
+        why = f"{status}{error.reason}".rstrip(".")
     return (
-        f"{source} could not be fetched: {reason.rstrip('.')}; with a network, the same command goes on "
-        f"where it stopped; a copy from elsewhere can be named by its path"
+        f"{source} could not be fetched: {why}; with a network, the same command goes on where it stopped; "
+        "a copy from elsewhere can be named by its path"
     )

@@ -1,15 +1,19 @@
 """What became of every leaf: loaded, new, or the reason for a refusal."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.weights.checkpoint import Checkpoint, Entry
+from morph_vla.findings import Finding, Source
+from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.names import PARTS, Piece, Shape, part_of
 
 MAX_NAMED = 20  # problems spelled out; the rest are counted
+
+Code = Literal["missing", "shape", "type", "unexpected", "not-finite", "size", "unreadable"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +67,12 @@ class Report:
         table = []
         for part in PARTS:
             rows = [row for row in self.rows if part_of(row.leaf) == part]
-            kinds = sorted(
-                {
-                    row.dtype if row.stored in ("", row.dtype) else f"{row.stored} > {row.dtype}"
-                    for row in rows
-                }
-            )
-            new = sum(row.is_new for row in rows)
-            size = sum(row.nbytes for row in rows) / 1e6
+            types = {
+                row.dtype if row.stored in ("", row.dtype) else f"{row.stored} > {row.dtype}" for row in rows
+            }
+            new, megabytes = sum(row.is_new for row in rows), sum(row.nbytes for row in rows) / 1e6
             if rows:
-                table.append((part, len(rows) - new, new, count(rows), size, ", ".join(kinds)))
+                table.append((part, len(rows) - new, new, count(rows), megabytes, ", ".join(sorted(types))))
         return table
 
     def summary(self) -> str:
@@ -106,47 +106,50 @@ def is_under(name: str, prefixes: Sequence[str]) -> bool:
     return any(name == prefix or name.startswith(f"{prefix.rstrip('/')}/") for prefix in prefixes)
 
 
+def problem(code: Code, where: object, subject: str, text: str) -> Finding:
+    """An error about one leaf, entry or size of the checkpoint at `where`."""
+    return Finding(code, "error", Source(str(where)), (subject,), text, "", "")
+
+
 def problems(
     opened: Checkpoint, wanted: Mapping[str, Sequence[Piece]], ignored: Sequence[str] = ()
-) -> list[str]:
-    """Every reason why the checkpoint does not fit: missing, of another shape or kind, unexpected.
+) -> list[Finding]:
+    """Every reason why the checkpoint does not fit: missing, of another shape or type, unexpected.
 
     `wanted` has the pieces of each leaf that is to be loaded.
     """
-    found, entries = [], opened.entries
-    for leaf, pieces in wanted.items():
-        for piece in pieces:
-            name = piece.entry if piece.entry == leaf else f"{piece.entry} (of {leaf})"
-            entry = entries.get(piece.entry)
-            if entry is None:
-                found.append(f"missing: {name}, shape {piece.entry_shape}")
-            elif entry.shape != piece.entry_shape:
-                found.append(f"shape: {name} is {entry.shape}, the model has {piece.entry_shape}")
-            elif not is_float(entry):
-                found.append(f"type: {name} holds {entry.dtype}, the model has floating-point numbers")
-    used = {piece.entry for pieces in wanted.values() for piece in pieces}
-    left = sorted(entries.keys() - used - opened.unused)
-    lacking = {p.entry for pieces in wanted.values() for p in pieces} - entries.keys()
-    for name in left:
+    return [problem(code, opened.path, *words) for code, *words in _misfits(opened, wanted, ignored)]
+
+
+def _misfits(
+    opened: Checkpoint, wanted: Mapping[str, Sequence[Piece]], ignored: Sequence[str]
+) -> Iterator[tuple[Code, str, str]]:
+    """Code, entry and sentence of each."""
+    entries, used = opened.entries, {}
+    for leaf, piece in ((leaf, piece) for leaf, pieces in wanted.items() for piece in pieces):
+        entry = used[piece.entry] = entries.get(piece.entry)
+        name = piece.entry if piece.entry == leaf else f"{piece.entry} (of {leaf})"
+        if entry is None:
+            yield "missing", piece.entry, f"missing: {name}, shape {piece.entry_shape}"
+        elif entry.shape != piece.entry_shape:
+            sizes = f"{entry.shape}, the model has {piece.entry_shape}"
+            yield "shape", piece.entry, f"shape: {name} is {sizes}"
+        elif entry.dtype.kind != "f" and entry.dtype.name != "bfloat16":  # which NumPy does not know
+            types = f"{entry.dtype}, the model has floating-point numbers"
+            yield "type", piece.entry, f"type: {name} holds {types}"
+    missing = [name for name, entry in used.items() if entry is None]
+    for name in sorted(entries.keys() - used.keys() - opened.unused):
         if not is_under(name, ignored):
-            found.append(f"unexpected: {name} {entries[name].shape}{nearest(name, lacking)}")
-    return found
+            yield "unexpected", name, f"unexpected: {name} {entries[name].shape}{nearest(name, missing)}"
 
 
-def is_float(entry: Entry) -> bool:
-    """Whether the values are floating-point numbers, bfloat16 (which NumPy does not know) included."""
-    return entry.dtype.kind == "f" or entry.dtype.name == "bfloat16"
-
-
-def refuse(opened: Checkpoint, found: Sequence[str], hint: str = "") -> None:
-    """Raise MorphVlaError that lists the problems, if there are any."""
-    if not found:
+def refuse(opened: Checkpoint, findings: Sequence[Finding], hint: str = "") -> None:
+    """Raise MorphVlaError that lists the findings, if there are any."""
+    if not findings:
         return
-    shown = list(found[:MAX_NAMED])
-    if len(found) > MAX_NAMED:
-        shown.append(f"... and {len(found) - MAX_NAMED} more")
-    noun = "leaf does" if len(found) == 1 else "leaves do"
-    text = "\n  ".join(shown)
-    raise MorphVlaError(
-        f"{opened.path} ({opened.format}): {len(found)} {noun} not fit this model{hint}\n  {text}"
-    )
+    lines = [finding.found for finding in findings[:MAX_NAMED]]
+    if len(findings) > MAX_NAMED:
+        lines.append(f"... and {len(findings) - MAX_NAMED} more")
+    subject = "1 leaf does" if len(findings) == 1 else f"{len(findings)} leaves do"
+    head = f"{opened.path} ({opened.format}): {subject} not fit this model{hint}"
+    raise MorphVlaError("\n  ".join([head, *lines]))

@@ -49,13 +49,9 @@ class Tensor:
             return np.fromfile(self.path, self.dtype, 1, offset=self.offset).reshape(())
         start, stop, _ = slice(start, stop).indices(self.shape[0])
         row = math.prod(self.shape[1:])
-        found = np.fromfile(
-            self.path,
-            self.dtype,
-            (stop - start) * row,
-            offset=self.offset + start * row * self.dtype.itemsize,
-        )
-        return found.reshape((stop - start, *self.shape[1:]))
+        offset = self.offset + start * row * self.dtype.itemsize
+        values = np.fromfile(self.path, self.dtype, (stop - start) * row, offset=offset)
+        return values.reshape((stop - start, *self.shape[1:]))
 
 
 def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -67,22 +63,17 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(MAX_HEADER, size - 8):
-            raise MorphVlaError(f"{path} is no safetensors file, or only the beginning of one ({size} bytes)")
+            raise MorphVlaError(f"{path}: not a safetensors file, or a truncated one ({size} bytes)")
         try:
             header = json.loads(file.read(length))
             metadata = header.pop("__metadata__", {})
             tensors = {name: _tensor(path, entry, 8 + length) for name, entry in header.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise MorphVlaError(
-                f"{path} is no safetensors file: its header cannot be read ({error})"
-            ) from error
-    wanted = max(
-        (t.offset + math.prod(t.shape) * t.dtype.itemsize for t in tensors.values()), default=8 + length
-    )
-    if wanted != size:
-        raise MorphVlaError(
-            f"{path} has {size} bytes, its header speaks of {wanted}: it is damaged or cut off"
-        )
+            raise MorphVlaError(f"{path}: the safetensors header cannot be read ({error})") from error
+    ends = (t.offset + math.prod(t.shape) * t.dtype.itemsize for t in tensors.values())
+    expected = max(ends, default=8 + length)
+    if expected != size:
+        raise MorphVlaError(f"{path}: damaged or truncated: {size} bytes, its header expects {expected}")
     return tensors, {str(key): str(value) for key, value in metadata.items()}
 
 
@@ -92,7 +83,7 @@ def _tensor(path: Path, entry: Mapping[str, Any], data: int) -> Tensor:
     dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(int(n) for n in entry["shape"])
     begin, end = entry["data_offsets"]
     if min(begin, *shape, 0) < 0 or end - begin != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{begin} to {end} is no room for {shape} of {dtype}")
+        raise ValueError(f"bytes {begin} to {end} do not hold {shape} of {dtype}")
     return Tensor(path, dtype, shape, data + begin)
 
 

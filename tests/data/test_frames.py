@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph_vla.data import decoding, frames, pool
-from morph_vla.data import footage as footage_module
 from morph_vla.errors import MorphVlaError
 from morph_vla.pixels import resize_with_pad
 
@@ -139,7 +139,7 @@ def test_the_cache_has_those_pixels_whoever_decodes(footage, pixels, workers, tm
 
 
 def test_a_whole_file_is_decoded_in_parts_that_begin_where_decoding_can(footage, monkeypatch):
-    monkeypatch.setattr(footage_module, "RUN", 5)
+    monkeypatch.setattr(frames, "RUN", 5)
     video = frames.Video(footage, pool.Here(SIZE))
     runs = list(video.runs())
     assert sorted(row for run in runs for row in run.tolist()) == list(range(111))
@@ -202,6 +202,15 @@ def test_a_video_that_ends_early_and_one_that_is_not_there(footage, tmp_path, wo
     empty = frames.Video(footage_of(tmp_path, {"a.mp4": (3,)}), workers)
     with pytest.raises(MorphVlaError, match=rf"^{path}: the video cannot be decoded: \S"):
         empty.ask(np.array([1]))
+
+
+def test_a_file_without_video_is_named(tmp_path):
+    path = tmp_path / "sound.wav"
+    with wave.open(str(path), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(1600))
+    with pytest.raises(MorphVlaError, match=rf"^{path}: the file has no video stream$"):
+        decoding.index(str(path))
 
 
 def test_a_worker_that_is_killed_ends_in_a_sentence(footage):
@@ -327,14 +336,15 @@ def test_who_comes_while_another_decodes_waits(footage, pixels, tmp_path, monkey
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 
 
-def test_progress_has_rate_and_time_left(monkeypatch):
-    now, told = [100.0], []
+def test_progress_has_rate_and_time_left(monkeypatch, caplog):
+    now = [100.0]
     monkeypatch.setattr(frames.time, "monotonic", lambda: now[0])
-    progress = frames.telling(told.append, "decoding camera 'front'")
-    for passed, done in ((1, 50), (10, 200), (15, 300), (20, 400)):
-        now[0] = 100.0 + passed
-        progress(done, 1000)
-    assert told == [
+    progress = frames.telling("decoding camera 'front'")
+    with caplog.at_level("INFO", "morph_vla"):
+        for passed, done in ((1, 50), (10, 200), (15, 300), (20, 400)):
+            now[0] = 100.0 + passed
+            progress(done, 1000)
+    assert caplog.messages == [
         "decoding camera 'front': 200 of 1000 frames, 20/s, 40 s left",
         "decoding camera 'front': 400 of 1000 frames, 20/s, 30 s left",
     ]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morph_vla.data.mixture import _whole, ahead, held_out, interleave, mix, row_counts, shared
+from morph_vla.data.mixture import ahead, held_out, interleave, mix, row_counts, shared
 from morph_vla.errors import MorphVlaError
 
 ROWS = np.arange(100, 113)
@@ -51,7 +51,7 @@ def test_each_dataset_of_a_mixture_is_passed_over_whole(by):
 
 @pytest.mark.parametrize("weights", [(8, 2), (0.8, 0.2), (1, 3), (0.31, 0.69)])
 def test_weights_are_met_all_along(weights):
-    dataset, _ = interleave(np.arange(100_000), _whole(weights))
+    dataset, _ = interleave(np.arange(100_000), mix([ROWS, OTHER], weights, 5, 0).weights)
     share = weights[0] / sum(weights)
     for end in (1, 10, 1000, 100_000):
         assert abs((dataset[:end] == 0).sum() - share * end) <= 1
@@ -89,9 +89,7 @@ def test_what_cannot_be_mixed_is_said():
         mix([ROWS], [1.0], 5, 0).at(0, 1, 2)
     with pytest.raises(MorphVlaError, match="dataset 1 of the mixture has no rows to draw"):
         mix([ROWS, ROWS[:0]], [1, 1], 5, 0)
-    with pytest.raises(
-        MorphVlaError, match="dataset 1 of the mixture has the weight 0; expected more than 0"
-    ):
+    with pytest.raises(MorphVlaError, match="dataset 1 of the mixture: weight must be more than 0, not 0"):
         mix([ROWS, ROWS], [1, 0.0], 5, 0)
 
 
@@ -112,10 +110,12 @@ def test_every_place_belongs_to_one_dataset_in_its_turn(weights, start):
         np.testing.assert_array_equal(own, np.arange(len(own)) + own[0])
 
 
-def test_weights_become_the_smallest_whole_numbers():
-    assert _whole([8, 2]) == _whole([0.8, 0.2]) == (4, 1)
-    assert _whole([0.31, 0.69]) == (31, 69)
-    assert _whole([1, 1, 0.5]) == (2, 2, 1)
+@pytest.mark.parametrize(
+    ("weights", "whole"),
+    [([8, 2], (4, 1)), ([0.8, 0.2], (4, 1)), ([0.31, 0.69], (31, 69)), ([1, 1, 0.5], (2, 2, 1))],
+)
+def test_weights_become_the_smallest_whole_numbers(weights, whole):
+    assert mix([ROWS] * len(weights), weights, 5, 0).weights == whole
 
 
 def test_growing_a_dataset_moves_no_episode():

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from morph_vla.data import footage as footages
 from morph_vla.data import frames, lerobot, pictures, pool
 from morph_vla.errors import MorphVlaError
 from morph_vla.pixels import resize_with_pad
@@ -210,8 +209,8 @@ def test_any_rows_in_any_order_have_those_pixels(write, monkeypatch, group):
 @pytest.mark.parametrize("group", [1, 2, 5, None])
 @pytest.mark.parametrize("most", [3, 8192])
 def test_the_cache_reads_every_row_group_once(write, tmp_path, monkeypatch, group, most):
-    monkeypatch.setattr(footages, "RUN", 4)
-    monkeypatch.setattr(footages, "MOST", most)
+    monkeypatch.setattr(frames, "RUN", 4)
+    monkeypatch.setattr(frames, "MOST", most)
     begun = []
     begin = pictures.Table._begin
     monkeypatch.setattr(

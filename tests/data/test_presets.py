@@ -97,7 +97,7 @@ def test_without_a_preset_nothing_changes():
         ("data.unit=degree", r"data\.unit: .*'degrees'.*did you mean 'degrees'\?"),
         (
             "data.datasets=[{dataset: a}]",
-            r"robot is missing; expected a robot's name, or a preset that has one",
+            r"data\.datasets\.0: robot is missing; expected dataset and robot, or a preset that has one",
         ),
     ],
 )

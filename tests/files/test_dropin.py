@@ -187,7 +187,7 @@ def test_aliases_are_fine_and_a_bomb_of_them_is_not(recipe):
 def test_a_huge_file_one_that_is_no_text_and_one_that_is_not_there(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_bytes(b"#" * (typed_yaml.MAX_BYTES + 1))
-    assert problems(path) == ["FILE: larger than 1048576 bytes, so it is no configuration file"]
+    assert problems(path) == ["FILE: larger than 1048576 bytes, so it is not a configuration file"]
     path.write_bytes(b"name: \xff")
     assert problems(path) == ["FILE: not UTF-8 text (byte 6)"]
     with pytest.raises(MorphVlaError, match=r"none.yaml: cannot be read: No such file or directory$"):

@@ -90,7 +90,7 @@ def test_shards(tmp_path, host, params, equal):
     assert len(shards) > 3
     equal(weights.load(folder, host)[0], params)
     shards[1].unlink()
-    with pytest.raises(MorphVlaError, match=f"its index names shards that are not there: {shards[1].name}"):
+    with pytest.raises(MorphVlaError, match=f"its index names missing shards: {shards[1].name}"):
         weights.load(folder, host)
 
 
@@ -149,7 +149,7 @@ def test_bfloat16_stored_is_read_by_both(tmp_path, host, params, entries, equal,
     ("dtype", "sentence"),
     [
         ({"vml": "bfloat16"}, r"dtype: no part 'vml'; did you mean 'vlm'\? \(images, vlm, expert"),
-        ("bfloat15", r"dtype: 'bfloat15' is none of float32, bfloat16, stored; did you mean 'bfloat16'\?"),
+        ("bfloat15", r"dtype: 'bfloat15' is not one of float32, bfloat16, stored; did you mean 'bfloat16'\?"),
     ],
 )
 def test_a_type_that_there_is_not(openpi, host, dtype, sentence):
@@ -266,18 +266,19 @@ def test_what_is_no_checkpoint(tmp_path, openpi):
     with pytest.raises(MorphVlaError, match="nowhere: there is no such file or folder"):
         weights.load(tmp_path / "nowhere")
     with pytest.raises(
-        MorphVlaError, match=r"is no checkpoint: neither model.safetensors nor params/_METADATA is"
+        MorphVlaError,
+        match=r"not a checkpoint: expected model.safetensors or params/_METADATA, found nothing$",
     ):
         weights.load(tmp_path)
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(MorphVlaError, match=r"but notes.txt"):
+    with pytest.raises(MorphVlaError, match=r"found notes.txt$"):
         weights.load(tmp_path)
     with pytest.raises(
-        MorphVlaError, match=r"notes.txt is no checkpoint: a safetensors file or a folder is wanted"
+        MorphVlaError, match=r"notes.txt is not a checkpoint; expected a safetensors file or a folder$"
     ):
         weights.load(tmp_path / "notes.txt")
     shutil.copytree(openpi, tmp_path / "29999")
-    with pytest.raises(MorphVlaError, match="is no checkpoint; there are some below it: 29999"):
+    with pytest.raises(MorphVlaError, match=r"is not a checkpoint, but contains some: 29999$"):
         weights.load(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
     with pytest.raises(
@@ -312,10 +313,10 @@ def damage_offsets(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (damage_half, "it is damaged or cut off"),
-        (damage_header, "its header cannot be read"),
-        (damage_length, "or only the beginning of one"),
-        (damage_offsets, r"0 to 8 is no room for \(3,\) of float32"),
+        (damage_half, r"damaged or truncated: \d+ bytes, its header expects \d+$"),
+        (damage_header, "the safetensors header cannot be read"),
+        (damage_length, "not a safetensors file, or a truncated one"),
+        (damage_offsets, r"bytes 0 to 8 do not hold \(3,\) of float32"),
     ],
 )
 def test_a_damaged_file(tmp_path, lerobot, host, damage, sentence):

@@ -120,7 +120,7 @@ def test_convert_merges_and_keeps_when_told(run, stored, paired, tmp_path, equal
     equal(weights.load(tmp_path / "lerobot")[0], merged)
     status, _, err = run(f"weights convert {stored} {tmp_path / 'no'} --to lerobot --keep-lora")
     assert status == 2
-    assert "--keep-lora: LeRobot's pi0.5 has no low-rank pairs; leave it out, they are merged" in err
+    assert "--keep-lora: LeRobot has no low-rank pairs; without this option they are merged" in err
 
 
 def test_what_cannot_be_said_is_refused(paired, host, tmp_path):

@@ -143,7 +143,7 @@ def test_an_interrupted_download_leaves_nothing_half_and_goes_on(bucket, host, p
 
 def test_a_wrong_checksum_is_not_kept(bucket, host, params, equal, tmp_path):
     bucket.wrong = "_METADATA"
-    with pytest.raises(MorphVlaError, match="_METADATA came with another checksum than the bucket gives"):
+    with pytest.raises(MorphVlaError, match="_METADATA does not match the checksum that the bucket gives"):
         weights.load("pi05-base", host)
     assert "pi05_base" not in kept(tmp_path)
     bucket.wrong = ""
@@ -201,9 +201,12 @@ def test_a_name_can_be_given_another_address(openpi, host, params, equal, monkey
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("gs://bucket", "gs://bucket is no folder of a bucket; expected gs://BUCKET/FOLDER"),
-        ("gs://bucket/a/../../b", "is no folder of a bucket"),
-        ("hf://name", r"hf://name is no repository; expected hf://OWNER/NAME\[/FOLDER\]\[@REVISION\]"),
+        ("gs://bucket", "gs://bucket is not a folder in a bucket; expected gs://BUCKET/FOLDER"),
+        ("gs://bucket/a/../../b", "is not a folder in a bucket"),
+        (
+            "hf://name",
+            r"hf://name is not a repository of the Hub; expected hf://OWNER/NAME\[/FOLDER\]\[@REVISION\]",
+        ),
         ("s3://bucket/a", r"s3://bucket/a: weights come from a path, gs://, hf:// or a name \(pi05-base, "),
         ("pi05-bas", "pi05-bas: there is no such file or folder; did you mean 'pi05-base'"),
     ],

@@ -1,0 +1,119 @@
+"""Recipes held against what was recorded: units, ranges, kinds of actions, grasps."""
+
+import numpy as np
+import pytest
+from recipe_checks import (
+    BOTH,
+    episodes,
+    once,
+    said,
+)
+
+
+def test_values_that_are_not_finite(write):
+    given = episodes()
+    given[3]["action"][4, 2] = np.nan
+    given[4]["action"][1, 0] = np.inf
+    root = write(given=given)
+    assert once(
+        said(root),
+        f"error: {root}: episode 3, frame 4: 'action' has 2 values not finite in 2 episodes, the first "
+        r"is value 2 \('elbow_flex\.pos'\); training refuses it: repair the frames, or leave the "
+        "episodes out with `episodes`",
+    )
+    assert not said(root, "data.episodes=[0, 1, 2]", "data.held_out=0.0")
+
+
+def test_units_that_are_not_the_robots(write):
+    found = said(write(given=episodes(np.pi / 180)))
+    assert any("radians" in text and text.startswith("warning: ") for text in found), found
+
+
+def test_values_that_hardly_move(write):
+    given = episodes()
+    for episode in given:
+        for name in BOTH:
+            episode[name][:, 4] = 3.0
+    root = write(given=given)
+    assert once(
+        said(root),
+        rf"warning: {root}: action: 'wrist_roll\.pos' hardly moves; q99 - q01 is below 0\.01 and is "
+        r"widened to that \(data\.degenerate\)",
+    )
+
+
+def test_values_that_hardly_move_are_refused_where_the_recipe_says_so(write):
+    given = episodes()
+    for episode in given:
+        episode["action"][:, 4] = 3.0
+    (found,) = [text for text in said(write(given=given), "data.degenerate=refuse") if "degenerate" in text]
+    assert found.startswith("error: ")
+    assert "hardly moves; q99 - q01 is below 0.01, and data.degenerate is refuse" in found
+
+
+def test_statistics_that_are_not_there(write, tmp_path):
+    root = write()
+    assert once(
+        said(root, f"data.statistics={tmp_path}/no"),
+        rf"error: data\.statistics: {tmp_path}/no is no checkpoint of ours and no file of .*",
+    )
+    assert once(
+        said(root, "data.statistics=dataset", "data.actions=delta"),
+        r"error: data\.statistics: a dataset's own statistics are of absolute values, and delta ones .*",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity"), [("absolute", "warning"), ("delta", "error"), ("velocity", "error")]
+)
+@pytest.mark.parametrize(("scale", "called"), [(1, "differences from the state"), (30, "velocities")])
+def test_recorded_differences_and_velocities(write, kind, severity, scale, called):
+    given = episodes()
+    for episode in given:
+        state = episode["observation.state"]
+        episode["action"][:-1, :5] = scale * np.diff(state, axis=0)[:, :5]
+        episode["action"][-1, :5] = 0
+    root = write(given=given)
+    assert once(
+        said(root, f"data.actions={kind}"),
+        f"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt of "
+        "absolute targets; .*",
+    )
+
+
+def test_differences_need_a_state_like_the_action(write):
+    root = write()
+    assert once(
+        said(root, "data.actions=delta", "data.state=[observation.state, action]"),
+        r"error: data\.actions: delta actions are differences from the state, which has 12 values where "
+        "an action has 6; learn absolute ones, or name other keys with `state`",
+    )
+
+
+def test_rows_before_a_grasp_of_a_set_that_grasps(write):
+    closing = episodes()
+    for episode in closing:
+        episode["action"][:, 5] = np.linspace(90, 10, len(episode["action"]))
+    assert not [text for text in said(write(given=closing), "data.phases={grasp: 0.5}") if "phases" in text]
+
+
+def test_rows_before_a_grasp_where_nothing_is_grasped(write):
+    still = episodes()
+    for episode in still:
+        episode["action"][:, 5] = 90  # open
+    found = said(write(given=still), "data.phases={grasp: 0.5}")
+    assert once(found, r"error: data\.phases: .*: no row lies before a grasp; leave it out")
+
+
+def test_a_held_out_share_that_leaves_nothing(write):
+    root = write()
+    assert once(
+        said(root, "data.held_out=0.999"),
+        r"error: data\.held_out: data: 0\.999 of 5 episodes is 5; no episode is left to train on: lower "
+        "it, or record more",
+    )
+    assert once(
+        said(root, "data.held_out=0.001"),
+        r"warning: data\.held_out: data: 0\.001 of 5 episodes is 0; this dataset will have no held-out "
+        "loss: raise it to have one",
+    )
