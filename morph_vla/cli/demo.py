@@ -250,7 +250,8 @@ def _policy(folder: Path, which: int) -> "CheckpointPolicy":
     from morph_vla.training import checkpoint
 
     checkpoints = folder / "train" / "checkpoints"
-    return policy.load(checkpoints / str(checkpoint.steps(checkpoints)[which]), noise=NOISE)
+    chosen = checkpoints / str(checkpoint.steps(checkpoints)[which])
+    return policy.load(chosen, batch=policy.EVALUATION_BATCH, noise=NOISE)
 
 
 def _attention(folder: Path, tasks: "Sequence[Suite]", record: "Record") -> Done:

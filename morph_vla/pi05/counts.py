@@ -14,8 +14,8 @@ from morph_vla.morphology import KinematicTokens, MorphologyConfig
 from morph_vla.morphology.arrays import DESCRIPTORS
 from morph_vla.pi05.config import GemmaConfig, Lora, Pi05Config
 from morph_vla.pi05.model import Params, example, init_params
+from morph_vla.pi05.parts import PARTS, by_name, part_of
 
-PARTS = ("SigLIP", "Gemma prefix", "action expert", "projections", "plugin")
 Shapes = dict[str, Any]  # nested as parameters are, jax.ShapeDtypeStruct at the leaves
 
 
@@ -33,26 +33,11 @@ def plugin_shapes(config: Pi05Config) -> Shapes:
     return jax.eval_shape(lambda: module.init(jax.random.key(0), actions, observation.body))["params"]
 
 
-def part_of(path: tuple[str, ...]) -> str:
-    """The part a parameter belongs to, by its openpi name.
-
-    Within the transformer the action expert's modules carry the suffix `_1`; in the image encoder that suffix
-    only counts (`LayerNorm_1`).
-    """
-    if path[0] == "morphology":
-        return "plugin"
-    if path[0] != "PaliGemma":
-        return "projections"
-    if path[1] == "img":
-        return "SigLIP"
-    return "action expert" if any(name.endswith("_1") for name in path) else "Gemma prefix"
-
-
 def parameters(tree: Params | Shapes) -> dict[str, int]:
     """Number of parameters per part, in the order of PARTS."""
-    found = {str(part): 0 for part in PARTS}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        found[part_of(tuple(str(key.key) for key in path))] += int(leaf.size)
+    found: dict[str, int] = dict.fromkeys(PARTS, 0)
+    for name, leaf in by_name(tree).items():
+        found[part_of(name)] += int(leaf.size)
     return found
 
 
@@ -72,7 +57,7 @@ def _product(rows: int, *widths: int) -> int:
 
 
 def vision(config: Pi05Config) -> int:
-    """SigLIP's forward pass over all cameras of one observation."""
+    """The vision encoder's forward pass over all cameras of one observation."""
     vit, count = config.vit, config.patches
     layer = 4 * _product(count, vit.width, vit.width) + 4 * count * count * vit.width
     layer += _product(count, vit.width, vit.mlp_dim, vit.width)

@@ -1,8 +1,10 @@
 """A checkpoint that answers observations with actions (`engines.engine` has keys, shapes and units).
 
-Random numbers come from (seed, episode, step) of the observation, and observations are always computed
-`BATCH` at a time, filled up where there are fewer: sums of another size are rounded otherwise. So an answer
-does not depend on which others it was computed with, bit for bit.
+Random numbers come from (seed, episode, step) of the observation, and a policy always computes `batch`
+observations at once, filled up by repetition where there are fewer. So an answer does not depend on which
+others it was computed with, bit for bit. Two policies of another `batch` differ in the last bits, because XLA
+orders the sums of a matrix product by its shape: with the demo's model on a CPU batches of 8, 10 and 16 give
+the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 """
 
 import dataclasses
@@ -37,7 +39,7 @@ from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 
-BATCH = 10  # what 20 environments in two groups ask at once, the default of an evaluation
+EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
 
 
 class CheckpointPolicy:
@@ -48,15 +50,16 @@ class CheckpointPolicy:
         folder: Path,
         *,
         robot: str = "",
-        batch: int = BATCH,
+        batch: int = 1,
         steps: int = Sampler.steps,
         noise: float = Sampler.noise,
         seed: int = 0,
         tokenizer_name: str = "",
     ):
-        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation);
-        two policies of another `batch` may differ in the last bits.
+        """Load the checkpoint at `folder`.
 
+        `batch` observations are computed at once, whatever is asked (one compilation): 1 answers one robot
+        soonest, EVALUATION_BATCH is what `morph-vla eval` has.
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.

@@ -75,7 +75,7 @@ def try_out(
     episodes, rates = recipe.evaluation.episodes, {}
     for task in (task for name in recipe.evaluation.suites for task in suites.load_tasks(name, (), folders)):
         place = folder / f"{checkpoint.name}-{task.label.replace(':', '-')}"
-        policy = policies.load(checkpoint, robot=task.robot)
+        policy = policies.load(checkpoint, robot=task.robot, batch=policies.EVALUATION_BATCH)
         record = evaluate(
             policy, task, folder=place, name=f"step {checkpoint.name}", episodes=episodes,
             parallel=min(Settings.parallel, episodes), videos=0, progress=progress,

@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.pi05.parts import by_name
 from morph_vla.training.step import State, averaged
 
 ITEMS = ("params", "averaged", "state", "about")
@@ -175,7 +176,7 @@ def load_params(folder: Path, like: dict[str, Any], kind: str = "averaged") -> d
     """
     if not (folder / kind).is_dir():
         raise MorphVlaError(f"{folder}: no checkpoint here ('{kind}' is missing)")
-    _compare(folder, by_path(_shapes(folder / kind)["params"]), by_path(like))
+    _compare(folder, by_name(_shapes(folder / kind)["params"]), by_name(like))
     return _read(folder / kind, {"params": like})["params"]
 
 
@@ -195,12 +196,6 @@ def text(folder: Path, name: str) -> str:
     if not path.exists():
         raise MorphVlaError(f"{folder}: no checkpoint here (about/{name} is missing)")
     return path.read_text(encoding="utf-8")
-
-
-def by_path(tree: dict[str, Any]) -> dict[str, Any]:
-    """A tree's leaves by their names joined with "/"."""
-    pairs = jax.tree_util.tree_leaves_with_path(tree)
-    return {"/".join(str(key.key) for key in path): leaf for path, leaf in pairs}
 
 
 def _named_leaves(state: State) -> tuple[list[str], list[Any]]:

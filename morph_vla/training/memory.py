@@ -23,6 +23,7 @@ import jax
 
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
+from morph_vla.pi05.parts import by_name
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training.kinds import learns, reached
 
@@ -59,8 +60,8 @@ def estimate(recipe: Recipe, data: int = 1, fsdp: int = 1) -> Estimate:
     training, model = recipe.training, recipe.model
     held = WIDTHS[model.dtype] if recipe.weights else 4
     learnt = frozen = 0
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes(model)):
-        if learns(tuple(str(key.key) for key in path), training):
+    for name, leaf in by_name(shapes(model)).items():
+        if learns(name, training):
             learnt += int(leaf.size)
         else:
             frozen += int(leaf.size)
@@ -108,7 +109,7 @@ def _expert(model: Pi05Config, size: GemmaConfig, keys: int, backward: bool) -> 
 
 
 def _vision(model: Pi05Config, backward: bool) -> int:
-    """Bytes per patch of SigLIP's layers."""
+    """Bytes per patch of the vision encoder's layers."""
     width, vit = WIDTHS[model.dtype], model.vit
     attention = vit.heads * model.patches * (4 + width)
     if not backward:

@@ -37,7 +37,7 @@ def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
         )
 
     def held(leaf: str) -> str:
-        return "float32" if learns(tuple(leaf.split("/")), recipe.training) else recipe.model.dtype
+        return "float32" if learns(leaf, recipe.training) else recipe.model.dtype
 
     params, report = weights.load(
         recipe.weights,

@@ -31,7 +31,7 @@ class Report:
     robots: dict[str, float]  # the loss of each robot's rows since the last line
     held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
     gradient_norm: float  # of the last step, before the clip
-    gradient_norms: dict[str, float]  # of each part (`kinds.PARTS`) that learns
+    gradient_norms: dict[str, float]  # of each part (`pi05.parts`) that learns
     waiting: float  # share of the time since the first step in which nothing was computed for want of data
 
 

@@ -40,7 +40,7 @@ def shapes_of(recipe):
 
 
 def learnt(recipe):
-    return {name for name in flat(shapes_of(recipe)) if learns(tuple(name.split("/")), recipe.training)}
+    return {name for name in flat(shapes_of(recipe)) if learns(name, recipe.training)}
 
 
 def test_what_learns_is_what_openpis_freeze_filter_leaves(tiny_recipe):
