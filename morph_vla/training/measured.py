@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,12 @@ class Measured:
         return {word: dataclasses.asdict(feature.stats) for word, feature in self.features.items()}
 
 
-def measure(source: str, say: Callable[[str], None] = lambda _: None) -> Measured:
+def measure(source: str) -> Measured:
     """The statistics of a dataset in a folder, or on the Hub (`USER/NAME`); no pixel is decoded.
 
     Raises MorphVlaError as `versions.located` and `layout.read`.
     """
-    dataset = layout.read(versions.located(source, say))
+    dataset = layout.read(versions.located(source, logging.getLogger(__name__).info))
     rows = layout.all_rows(dataset, tuple(KEYS.values()))
     path = dataset.root / "meta" / "stats.json"
     features = {

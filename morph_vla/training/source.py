@@ -6,7 +6,8 @@ bodies padded to the model's joints. So one compiled step serves every mixture.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.training.statistics import RobotStats
 
+LOG = logging.getLogger(__name__)
 HELD_OUT_ROWS = 256  # frames of a robot's held-out episodes on which its held-out loss is measured
 
 
@@ -54,33 +56,25 @@ class Part:
 class Source:
     """The batches of a recipe, and its held-out rows."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        cache: Path,
-        progress: Callable[[str], None] | None = None,
-        process: int = 0,
-        processes: int = 1,
-    ):
-        """Read, decode and tokenise; `progress` is told what is being done.
+    def __init__(self, recipe: Recipe, cache: Path, process: int = 0, processes: int = 1):
+        """Read, decode and tokenise; what is being done is logged.
 
         Of several processes that train together each has its share of every batch: number `process` of
         `processes`.
 
         Raises MorphVlaError for a dataset that does not fit its robot or the model.
         """
-        say = progress or (lambda _: None)
         self.recipe, self.process, self.processes = recipe, process, processes
         self.tokenizer = tokenizer.load(recipe.tokenizer)
         tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
-        say("reading values")
-        self.parts = read_parts(recipe, say)
+        LOG.info("reading values")
+        self.parts = read_parts(recipe)
         self.stats = {name: robot_stats(recipe, name, self.parts) for name in self.robots}
         for name, known in self.stats.items():
-            statistics.tell(name, known, say)
+            statistics.tell(name, known, LOG.info)
         self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
-        self.frames = self._frames(cache, say)
-        self.tables = [self._table(part, say) for part in self.parts]
+        self.frames = self._frames(cache)
+        self.tables = [self._table(part) for part in self.parts]
         training = recipe.training
         self.mixture = mixture.mix(
             [_drawn(part) for part in self.parts],
@@ -89,18 +83,13 @@ class Source:
             training.seed,
             recipe.data.by,
         )
-        if len(self.parts) > 1:
-            self._tell_shares(say)
-
-    def _tell_shares(self, say: Callable[[str], None]) -> None:
-        """What the whole run draws of each dataset."""
-        rows = mixture.row_counts(self.mixture, self.recipe.training.steps)
-        for part, count in zip(self.parts, rows, strict=True):
-            passes = count / len(part.train_rows)
-            say(
-                f"mixture by {self.mixture.by}: {count / sum(rows):.2%} of the run's rows are of "
-                f"{part.asked.robot}, {count} rows, {passes:.2f} passes over {part.asked.dataset}"
-            )
+        rows = mixture.row_counts(self.mixture, training.steps) if len(self.parts) > 1 else ()
+        for part, count in zip(self.parts, rows, strict=False):
+            share, passes = f"{count / sum(rows):.2%}", f"{count / len(part.train_rows):.2f}"
+            LOG.info(
+                "mixture by %s: %s of the run's rows are of %s, %d rows, %s passes over %s",
+                self.mixture.by, share, part.asked.robot, count, passes, part.asked.dataset,
+            )  # fmt: skip
 
     @property
     def robots(self) -> dict[str, Robot]:
@@ -113,7 +102,7 @@ class Source:
         given = {name for part in self.parts for name in part.asked.cameras}
         return tuple(name for name in self.recipe.model.cameras if name in given)
 
-    def _frames(self, cache: Path, say: Callable[[str], None]) -> list[dict[str, frames.Kept | frames.Video]]:
+    def _frames(self, cache: Path) -> list[dict[str, frames.Kept | frames.Video]]:
         """Of each dataset, by the model's names of its cameras: frames in `cache`, or decoded when asked."""
         mode, size = self.recipe.data.frames, self.recipe.model.image_size
         footage = [
@@ -124,19 +113,18 @@ class Source:
             mode = "cache" if frames.fit([one for own in footage for one in own.values()], size) else "video"
         if mode == "video":
             return [{name: frames.opened(one, self.workers) for name, one in own.items()} for own in footage]
-        found: list[dict[str, frames.Kept | frames.Video]] = []
-        for part, own in zip(self.parts, footage, strict=True):
-            found.append({})
+        kept: list[dict[str, frames.Kept | frames.Video]] = [{} for _ in footage]
+        for part, own, opened in zip(self.parts, footage, kept, strict=True):
             for name, one in own.items():
                 what = f"decoding camera '{one.camera}' of {part.asked.dataset}"
-                say(f"{what} ({one.rows} frames)")
-                kept = frames.cached(one, size, cache, frames.telling(say, what), self.workers)
-                found[-1][name] = frames.Kept(kept)
+                LOG.info("%s (%d frames)", what, one.rows)
+                told = frames.telling(LOG.info, what)
+                opened[name] = frames.Kept(frames.cached(one, size, cache, told, self.workers))
         self.workers.close()
-        return found
+        return kept
 
-    def _table(self, part: Part, say: Callable[[str], None]) -> transforms.Table:
-        say(f"tokenising {part.asked.dataset}")
+    def _table(self, part: Part) -> transforms.Table:
+        LOG.info("tokenising %s", part.asked.dataset)
         state, most = self.stats[part.asked.robot].state, self.recipe.model.max_tokens
         return transforms.prepare(part.recordings, state, self.tokenizer, max_tokens=most)
 
@@ -197,17 +185,17 @@ class Source:
         return mixture.ahead(self.at, start, steps, threads)
 
 
-def read_parts(recipe: Recipe, say: Callable[[str], None]) -> list[Part]:
+def read_parts(recipe: Recipe) -> list[Part]:
     """The recipe's datasets, values alone, each held against its robot and the model."""
-    return [_part(recipe, asked, say) for asked in recipe.data.sources]
+    return [_part(recipe, asked) for asked in recipe.data.sources]
 
 
-def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
+def _part(recipe: Recipe, asked: Dataset) -> Part:
     """A dataset's values held against its robot and the model."""
     robot = robots.load(asked.robot)
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
-    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share, say=say)
+    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share, say=LOG.info)
     told = presets.as_recorded(robot, asked.unit, asked.gripper)
     recorded = found.action
     meant = presets.targets(robot, asked.recorded, asked.step, found.state, recorded)
@@ -294,11 +282,9 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     )
 
 
-def statistics_of(
-    recipe: Recipe, say: Callable[[str], None]
-) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
+def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
     """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
-    parts = read_parts(recipe, say)
+    parts = read_parts(recipe)
     first = {part.asked.robot: part for part in reversed(parts)}
     names = dict.fromkeys(part.asked.robot for part in parts)
     return {

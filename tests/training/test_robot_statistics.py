@@ -198,7 +198,7 @@ def test_a_recipes_robots_have_theirs(so101_dataset):
         "panda_demo",
         [f"data.dataset={so101_dataset}", "data.robot=so101", "data.cameras={}", "data.actions=delta"],
     )
-    parts = source.read_parts(recipe, lambda _: None)
+    parts = source.read_parts(recipe)
     found = source.robot_stats(recipe, "so101", parts)
     rows = layout.all_rows(layout.read(so101_dataset), ("observation.state",))
     exact = np.quantile(rows.values["observation.state"], 0.99, axis=0)
