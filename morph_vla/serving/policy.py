@@ -25,7 +25,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import typed_yaml
 from morph_vla.files.plain import as_typed
-from morph_vla.morphology import body_of
+from morph_vla.morphology import body_of, stack
 from morph_vla.pi05 import (
     Modulations,
     Observation,
@@ -86,17 +86,16 @@ class CheckpointPolicy:
         self._joints = len(self.trained["joints"])
         self._body = None
         if recipe.model.morphology is not None:
-            one = body_of(self.robot, recipe.model.morphology.max_joints)
-            self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
+            self._body = stack([body_of(self.robot, recipe.model.morphology.max_joints)] * batch)
         self._sample = jax.jit(_sampler(recipe.model, self._joints, steps, noise, seed))
         self._modulations = jax.jit(lambda params: modulations(recipe.model, params, steps))(self.params)
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
-        found = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
         for leaf in jax.tree.leaves(self.params):
-            found.update(np.asarray(leaf).tobytes())
-        return found.hexdigest()
+            digest.update(np.asarray(leaf).tobytes())
+        return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
@@ -124,8 +123,8 @@ class CheckpointPolicy:
         real = len(observations)
         rows = observations + [observations[-1]] * (self.batch - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        found = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))
-        learnt = self._stats["action_stats"].restore(found[:real, :, : self._joints])
+        sampled = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))
+        learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._joints])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
         relative = np.asarray(self.trained["relative"])
         absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
@@ -135,10 +134,9 @@ class CheckpointPolicy:
         """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""
         for row in rows:
             self._check(row)
+        size = self.config.image_size
         images = {
-            model_name: np.stack(
-                [resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows]
-            )
+            model_name: np.stack([resize_with_pad(row[f"images/{name}"], size) for row in rows])
             for model_name, name in self.cameras.items()
         }
         states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
@@ -196,8 +194,8 @@ def _sampler(config: Pi05Config, joints: int, steps: int, noise: float, seed: in
 
     def sample(params: dict[str, Any], table: Modulations, observation: Observation, moments: Any) -> Any:
         def draw(moment: Any) -> Any:
-            own = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
-            return noise * jax.random.normal(own, (config.horizon, config.action_dim))
+            its_key = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
+            return noise * jax.random.normal(its_key, (config.horizon, config.action_dim))
 
         real = jnp.broadcast_to(jnp.arange(config.action_dim) < joints, (len(moments), config.action_dim))
         return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table, real)

@@ -1,7 +1,7 @@
 """The trainer, top to bottom: data, parameters, steps, log, checkpoints. There is one; recipes vary it.
 
-Everything lands in one folder. A run that was interrupted goes on from its newest checkpoint and repeats what
-an uninterrupted one would have done: samples and noise are functions of (seed, step).
+Everything is written to one folder. An interrupted run resumes from its newest checkpoint and does what an
+uninterrupted one would have done: samples and noise are functions of (seed, step).
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per epis
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a training run left: the folder, its last checkpoint, and what was learnt by which part."""
+    """A training run: its folder, its last checkpoint, and how many parameters of each part were trained."""
 
     folder: Path
     checkpoint: Path
@@ -46,7 +46,7 @@ class Run:
     parts: dict[str, dict[str, int]]  # part -> {"trainable": n, "frozen": n}
     curve: list[dict[str, Any]]
     seconds: float
-    stopped: bool  # by SIGTERM, before its last step; the same command goes on
+    stopped: bool  # by SIGTERM, before its last step; the same command resumes it
 
 
 def train(
@@ -57,7 +57,7 @@ def train(
     on_report: Callable[[Report], None] | None = None,
     evaluate: Callable[[Path], Mapping[str, float]] | None = None,
 ) -> Run:
-    """Train `recipe` into `folder`; go on from its newest checkpoint when there is one.
+    """Train `recipe` into `folder`; resume from its newest checkpoint when there is one.
 
     `trackers` and `on_report` are given every line of the log. `evaluate` is given the checkpoints of the
     recipe's `evaluation.every` steps, and what it returns goes to the trackers (`serving.trials.train` tries
@@ -72,7 +72,7 @@ def train(
     saved = checkpoint.steps(checkpoints)
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
-    # A run that goes on reads everything from its own checkpoint: shapes are all it needs here.
+    # A resumed run reads everything from its own checkpoint: shapes are all it needs here.
     params = counts.shapes(recipe.model) if saved else parameters.first_params(recipe)
     parts, size = parts_of(params, training), pi05.count(params)
     for part, row in parts.items():
@@ -85,7 +85,7 @@ def train(
         tokenizer.check_same(checkpoint.about(newest).get("tokenizer"), source.tokenizer, str(newest))
         state = checkpoint.restore(newest, shapes)
     else:
-        state = _begun(params, optimizer, training, shapes)
+        state = _first_state(params, optimizer, training, shapes)
     del params  # the state's now
     held, grid = sharding.bytes_per_device(state) / 2**20, " x ".join(map(str, mesh.devices.shape))
     LOG.info(
@@ -112,7 +112,7 @@ def _shapes(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> step
     )
 
 
-def _begun(params: Any, optimizer: Any, training: Training, shapes: steps.State) -> steps.State:
+def _first_state(params: Any, optimizer: Any, training: Training, shapes: steps.State) -> steps.State:
     """The state before the first step, over the devices of the mesh."""
     lies = jax.tree.map(lambda leaf: leaf.sharding, shapes)
     placed = sharding.place(params, lies.params)
@@ -121,7 +121,7 @@ def _begun(params: Any, optimizer: Any, training: Training, shapes: steps.State)
 
 @dataclasses.dataclass(frozen=True)
 class _Loop:
-    """The steps of a run, with what they need and who is told."""
+    """The steps of a run: what they need, and the callbacks."""
 
     source: Source
     mesh: Mesh
@@ -135,7 +135,7 @@ class _Loop:
     trackers: Sequence[Tracker]
 
     def run(self, state: steps.State) -> bool:
-        """The steps that are left; whether SIGTERM ended them early, after a checkpoint."""
+        """Take the remaining steps; whether SIGTERM ended them early, after a checkpoint."""
         recipe, training, first = self.source.recipe, self.source.recipe.training, int(state.step)
         if first < training.steps:
             LOG.info("compiling the training step")
@@ -188,7 +188,7 @@ class _Loop:
         return bool(asked.suites) and step > 0 and (step % asked.every == 0 or step == last)
 
     def _try_out(self, step: int) -> None:
-        """Try the policy of a step where that is due; called again when a run goes on from there."""
+        """Try the policy of a step where that is due; called again when a run resumes from there."""
         if not (self.evaluate and self._is_tried(step)):
             return
         tried = self.saver.newest()

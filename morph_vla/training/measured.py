@@ -1,4 +1,4 @@
-"""A dataset's states and actions as they are recorded, beside what its own meta/stats.json says of them."""
+"""Statistics of a dataset's recorded states and actions, beside those of its own meta/stats.json."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ class Measured:
 
 
 def measure(source: str) -> Measured:
-    """The statistics of a dataset in a folder, or on the Hub (`USER/NAME`); no pixel is decoded.
+    """The statistics of a dataset in a folder, or on the Hub (`USER/NAME`); no image is decoded.
 
     Raises MorphVlaError as `versions.located` and `layout.read`.
     """

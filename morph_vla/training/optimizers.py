@@ -62,7 +62,7 @@ def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
 
 
 def _times(updates: Any, factors: Mapping[Part, Any]) -> Any:
-    """Every leaf times its part's factor, in the leaf's own type; parts without one as they are."""
+    """Every leaf times its part's factor, in the leaf's own type; parts without one unchanged."""
 
     def scaled(name: str, leaf: Any) -> Any:
         part = part_of(name)

@@ -106,22 +106,25 @@ class Source:
         """Of each dataset, by the model's names of its cameras: frames in `cache`, or decoded when asked."""
         mode, size = self.recipe.data.frames, self.recipe.model.image_size
         footage = [
-            {name: lerobot.footage(part.recordings, own) for name, own in part.asked.cameras.items()}
+            {name: lerobot.footage(part.recordings, camera) for name, camera in part.asked.cameras.items()}
             for part in self.parts
         ]
         if mode == "auto":
-            mode = "cache" if frames.fit([one for own in footage for one in own.values()], size) else "video"
-        if mode == "video":
-            return [{name: frames.opened(one, self.workers) for name, one in own.items()} for own in footage]
-        kept: list[dict[str, frames.Kept | frames.Video]] = [{} for _ in footage]
-        for part, own, opened in zip(self.parts, footage, kept, strict=True):
-            for name, one in own.items():
-                what = f"decoding camera '{one.camera}' of {part.asked.dataset}"
-                LOG.info("%s (%d frames)", what, one.rows)
-                told = frames.telling(LOG.info, what)
-                opened[name] = frames.Kept(frames.cached(one, size, cache, told, self.workers))
-        self.workers.close()
-        return kept
+            films = [film for cameras in footage for film in cameras.values()]
+            mode = "cache" if frames.fit(films, size) else "video"
+        opened: list[dict[str, frames.Kept | frames.Video]] = [{} for _ in footage]
+        for part, cameras, ready in zip(self.parts, footage, opened, strict=True):
+            for name, film in cameras.items():
+                if mode == "video":
+                    ready[name] = frames.opened(film, self.workers)
+                    continue
+                what = f"decoding camera '{film.camera}' of {part.asked.dataset}"
+                LOG.info("%s (%d frames)", what, film.rows)
+                progress = frames.telling(LOG.info, what)
+                ready[name] = frames.Kept(frames.cached(film, size, cache, progress, self.workers))
+        if mode != "video":
+            self.workers.close()
+        return opened
 
     def _table(self, part: Part) -> transforms.Table:
         LOG.info("tokenising %s", part.asked.dataset)
@@ -141,14 +144,13 @@ class Source:
         pending = []
         for index in np.unique(dataset):
             part, table, here = self.parts[index], self.tables[index], np.flatnonzero(dataset == index)
-            own, width = rows[here], len(part.robot.joints)
+            its_rows, width = rows[here], len(part.robot.joints)
             for name, pictures in self.frames[index].items():
-                pending.append((images[name], here, pictures.ask(own)))
+                pending.append((images[name], here, pictures.ask(its_rows)))
                 image_masks[name][here] = True
-            tokens[here], token_mask[here] = table.tokens[own], table.token_mask[own]
-            learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(
-                _learnt(part, own, model.horizon)
-            )
+            tokens[here], token_mask[here] = table.tokens[its_rows], table.token_mask[its_rows]
+            chunks = _learnt(part, its_rows, model.horizon)
+            learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
         for out, here, wait in pending:
             out[here] = wait()
@@ -167,14 +169,15 @@ class Source:
 
     def held_out(self) -> dict[str, Batch]:
         """Held-out rows of every robot that has some, always the same."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        held: dict[str, list[tuple[int, int]]] = {}
         for index, part in enumerate(self.parts):
-            found.setdefault(part.asked.robot, []).extend((index, row) for row in part.held_rows.tolist())
-        chosen = {
-            name: pairs[:: max(1, len(pairs) // HELD_OUT_ROWS)][:HELD_OUT_ROWS]
-            for name, pairs in found.items()
+            held.setdefault(part.asked.robot, []).extend((index, row) for row in part.held_rows.tolist())
+        every = {name: max(1, len(pairs) // HELD_OUT_ROWS) for name, pairs in held.items()}
+        return {
+            name: self.batch(*np.array(pairs[:: every[name]][:HELD_OUT_ROWS], np.int64).T)
+            for name, pairs in held.items()
+            if pairs
         }
-        return {name: self.batch(*np.array(pairs, np.int64).T) for name, pairs in chosen.items() if pairs}
 
     def batches(self, start: int, steps: int, threads: int = 4) -> Iterator[Batch]:
         """The batches from step `start` to `steps` - 1 in order, made ahead by `threads` of grain's threads.
@@ -195,13 +198,12 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     robot = robots.load(asked.robot)
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
-    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share, say=LOG.info)
-    told = presets.as_recorded(robot, asked.unit, asked.gripper)
-    recorded = found.action
-    meant = presets.targets(robot, asked.recorded, asked.step, found.state, recorded)
-    own = {"state": presets.brought(robot, told, found.state), "action": presets.brought(robot, told, meant)}
-    found = dataclasses.replace(found, **own)
-    names, width = robot.names, found.action.shape[1]
+    recorded = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share, say=LOG.info)
+    units = presets.as_recorded(robot, asked.unit, asked.gripper)
+    targets = presets.targets(robot, asked.recorded, asked.step, recorded.state, recorded.action)
+    state, action = (presets.brought(robot, units, values) for values in (recorded.state, targets))
+    recordings = dataclasses.replace(recorded, state=state, action=action)
+    names, width = robot.names, action.shape[1]
     if width != len(names):
         raise MorphVlaError(
             f"{asked.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
@@ -212,23 +214,23 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
             f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
             "values; raise model.action_dim"
         )
-    if asked.actions != "absolute" and found.state.shape[1] != width:
+    if asked.actions != "absolute" and state.shape[1] != width:
         raise MorphVlaError(
             f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
-            f"{found.state.shape[1]} values where an action has {width}"
+            f"{state.shape[1]} values where an action has {width}"
         )
-    held = mixture.held_out(len(found.starts), recipe.data.held_out)[found.episode_of()]
+    held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     plugin = recipe.model.morphology
-    cameras = {name: layout.named(own, found.cameras) for name, own in asked.cameras.items()}
+    cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),
         robot,
-        found,
+        recordings,
         np.array([not joint.is_gripper for joint in robot.joints]),
         None if plugin is None else body_of(robot, plugin.max_joints),
         np.flatnonzero(~held),
         np.flatnonzero(held),
-        told is not robot or meant is not recorded,
+        units is not robot or targets is not recorded.action,
     )
 
 
@@ -257,8 +259,8 @@ def _learnt(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.nd
 
 def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     """The statistics of one robot over all its datasets, as the recipe wants them."""
-    own = [part for part in parts if part.asked.robot == name]
-    features = own[0].robot.side.features
+    robot = next(part.robot for part in parts if part.asked.robot == name)
+    features = robot.side.features
     recorded = [
         statistics.Recorded(
             part.asked.dataset,
@@ -269,11 +271,12 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
             part.asked.state or features.state,
             part.asked.action or features.action,
         )
-        for part in own
+        for part in parts
+        if part.asked.robot == name
     ]
     return statistics.of_robot(
         name,
-        own[0].robot.names,
+        robot.names,
         recorded,
         recipe.model.horizon,
         statistics=recipe.data.statistics,
@@ -285,9 +288,6 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
 def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
     """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
     parts = read_parts(recipe)
-    first = {part.asked.robot: part for part in reversed(parts)}
-    names = dict.fromkeys(part.asked.robot for part in parts)
-    return {
-        name: (first[name].robot.names, first[name].asked.actions, robot_stats(recipe, name, parts))
-        for name in names
-    }
+    # Actions of one robot are of one kind in all its datasets.
+    robots = {part.asked.robot: (part.robot.names, part.asked.actions) for part in parts}
+    return {name: (*about, robot_stats(recipe, name, parts)) for name, about in robots.items()}

@@ -10,7 +10,7 @@ import pytest
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.fit import mismatches
 from morph_vla.pi05 import tokenizer
-from morph_vla.serving.attention import between_joints, episode_attention, joint_attention
+from morph_vla.serving.attention import between_joints, episode_attention
 from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
 
 
@@ -165,18 +165,7 @@ def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
     assert "the policy needs 'exterior', the suite has wrist" in found
 
 
-def test_masked_layers_give_no_weight_to_joints_that_are_not_neighbours(policy):
-    found = joint_attention(policy, [observation(i) for i in range(2)])
-    assert [layer["masked"] for layer in found["layers"]] == [True, False]
-    far = ~policy.robot.adjacency
-    masked, free = (np.asarray(layer["matrix"]) for layer in found["layers"])
-    assert masked.shape == (8, 8)
-    assert (masked[far] == 0).all()
-    assert (masked[~far] > 0).all()
-    assert (free > 0).all()
-
-
-def test_attention_is_recorded_each_time_the_policy_is_asked_in_an_episode(policy, tiny_suite):
+def test_attention_is_recorded_each_time_the_policy_is_asked_and_obeys_the_mask(policy, tiny_suite):
     from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.suites.suite import initial_state
 
@@ -196,6 +185,13 @@ def test_attention_is_recorded_each_time_the_policy_is_asked_in_an_episode(polic
     assert np.ptp(steps, axis=0).max() > 0  # it changes as the arm moves
     mean = [layer["matrix"] for layer in found["layers"]]
     np.testing.assert_allclose(steps.mean(axis=0), mean, atol=2e-5)
+    # Masked layers give no weight to joints that are not neighbours.
+    assert [layer["masked"] for layer in found["layers"]] == [True, False]
+    far = ~policy.robot.adjacency
+    masked, free = map(np.asarray, mean)
+    assert (masked[far] == 0).all()
+    assert (masked[~far] > 0).all()
+    assert (free > 0).all()
 
 
 def test_attention_sums_over_key_chunks_and_averages_over_query_chunks():
