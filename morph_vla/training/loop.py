@@ -97,7 +97,8 @@ def train(
         about = describe(recipe, source)
         if not saved:
             saver.save(state, about)
-        callbacks = (on_report, evaluate, trackers) if first else (None, None, ())
+        # Every process waits while a checkpoint is tried, so all of them must know that it is.
+        callbacks = (on_report, evaluate, trackers) if first else (None, evaluate, ())
         stopped = _Loop(source, mesh, optimizer, schedule, curve, saver, about, *callbacks).run(state)
         last = saver.newest() or checkpoints
     return Run(folder, last, size, parts, curve.lines, time.monotonic() - began, stopped)
