@@ -197,8 +197,8 @@ def example(
     if config.morphology is not None:
         joints = config.morphology.max_joints
         alone = jnp.broadcast_to(jnp.eye(joints, dtype=bool), (batch, joints, joints))
-        descriptors, mask = jnp.zeros((batch, joints, DESCRIPTORS)), jnp.ones((batch, joints), bool)
-        body = Body(alone, (~alone).astype(jnp.int32), descriptors, mask)
+        far, descriptors = (~alone).astype(jnp.int32), jnp.zeros((batch, joints, DESCRIPTORS))
+        body = Body(alone, far, descriptors, jnp.ones((batch, joints), bool))
     observation = Observation(
         {name: jnp.zeros(size) for name in config.cameras},
         {name: jnp.ones(batch, bool) for name in config.cameras},
@@ -263,9 +263,8 @@ def suffix_loss(
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
     if body is not None:
         body = jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), body)
-    rows = x_t.reshape(draws * batch, *x_t.shape[2:])
-    inputs = (keys, values), _tile(mask, draws), rows, time.reshape(-1), body
-    velocity = _apply(config, params, Pi05.velocity, *inputs)
+    seen, rows = _tile(mask, draws), x_t.reshape(draws * batch, *x_t.shape[2:])
+    velocity = _apply(config, params, Pi05.velocity, (keys, values), seen, rows, time.reshape(-1), body)
     return jnp.square(velocity.reshape(target.shape) - target)
 
 
