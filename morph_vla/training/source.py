@@ -288,6 +288,6 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
 def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
     """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
     parts = read_parts(recipe)
-    # Actions of one robot are of one kind in all its datasets.
-    robots = {part.asked.robot: (part.robot.names, part.asked.actions) for part in parts}
-    return {name: (*about, robot_stats(recipe, name, parts)) for name, about in robots.items()}
+    # What is learnt of a robot's actions is the same in all its datasets.
+    kinds = {part.asked.robot: (part.robot.names, part.asked.actions) for part in parts}
+    return {name: (names, kind, robot_stats(recipe, name, parts)) for name, (names, kind) in kinds.items()}
