@@ -289,5 +289,8 @@ def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Ki
     """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
     parts = read_parts(recipe)
     # What is learnt of a robot's actions is the same in all its datasets.
-    kinds = {part.asked.robot: (part.robot.names, part.asked.actions) for part in parts}
-    return {name: (names, kind, robot_stats(recipe, name, parts)) for name, (names, kind) in kinds.items()}
+    of_robot = {part.asked.robot: part for part in parts}
+    return {
+        name: (part.robot.names, part.asked.actions, robot_stats(recipe, name, parts))
+        for name, part in of_robot.items()
+    }
