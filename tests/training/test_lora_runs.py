@@ -100,7 +100,7 @@ def test_its_policy_acts_and_its_weights_begin_another_run(trained, recipe, tiny
     caplog.set_level("INFO", "morph_vla")
     after = first_params(dataclasses.replace(tiny_recipe, weights=str(trained.checkpoint)))
     assert flat(after).keys() == flat(shapes_of(tiny_recipe)).keys()
-    assert "low-rank pairs merged into their weights" in caplog.messages[0]
+    assert "low-rank pairs merged into their weights" in caplog.text
     again = first_params(dataclasses.replace(recipe, weights=str(trained.checkpoint)))
     for name, leaf in flat(again).items():
         np.testing.assert_array_equal(leaf, flat(policy.params)[name])
