@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.harness import add_common, check_names, load, show, take_turns
 from benchmarks.model import SIZES, config_of, joint_loss
+from benchmarks.openpi_step import openpi_step
 from morph_vla.errors import MorphVlaError
-from morph_vla.hosts.openpi.train_step import openpi_step
 from morph_vla.pi05 import Observation, Pi05, init_params
 from morph_vla.pi05.model import suffix_loss
 from morph_vla.recipes.recipe import Data, Recipe, Training

@@ -14,8 +14,8 @@ def test_the_table_of_the_full_size(run):
     status, out, err = run(FULL)
     assert (status, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "# SigLIP 414,803,696 0" in lines
-    assert "# Gemma prefix 2,508,531,712 0" in lines
+    assert "# vision encoder 414,803,696 0" in lines
+    assert "# language model 2,508,531,712 0" in lines
     assert "# host alone 0 0 73.06 +0.00% 4.548 +0.00%" in lines
     assert "# tokens: 768 image, 200 prompt, 16 action, 32 kinematic" in lines
     for variant in (

@@ -77,7 +77,7 @@ DOORS = {
     "warp": set(),
     "pxr": {"engines/isaaclab/assets.py"},
     "urdf_usd_converter": {"engines/isaaclab/assets.py"},
-    "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py", "hosts/openpi/train_step.py"},
+    "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
     "openpi_client": set(),
     "jinja2": {"report/page.py"},
     "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there

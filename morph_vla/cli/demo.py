@@ -192,7 +192,6 @@ def _record(folder: Path, tasks: "Sequence[Suite]", attempts: int) -> Done:
 
 def _train(folder: Path, overrides: list[str]) -> Done:
     """Fine-tune the small pi0.5 with a body."""
-    from morph_vla.cli.progress import now
     from morph_vla.cli.train import Progress
     from morph_vla.recipes import recipe as config
     from morph_vla.serving import trials
@@ -202,7 +201,7 @@ def _train(folder: Path, overrides: list[str]) -> Done:
     before = checkpoint.steps(folder / "train" / "checkpoints")
     there = bool(before) and before[-1] >= recipe.training.steps
     with contextlib.ExitStack() as stack:
-        run = trials.train(recipe, folder / "train", on_stage=now, on_report=Progress(stack))
+        run = trials.train(recipe, folder / "train", on_report=Progress(stack))
     if run.stopped:
         raise KeyboardInterrupt  # by SIGTERM: what is left of the demo is for the next run
     facts = {
@@ -250,7 +249,8 @@ def _policy(folder: Path, which: int) -> "CheckpointPolicy":
     from morph_vla.training import checkpoint
 
     checkpoints = folder / "train" / "checkpoints"
-    return policy.load(checkpoints / str(checkpoint.steps(checkpoints)[which]), noise=NOISE)
+    chosen = checkpoints / str(checkpoint.steps(checkpoints)[which])
+    return policy.load(chosen, batch=policy.EVALUATION_BATCH, noise=NOISE)
 
 
 def _attention(folder: Path, tasks: "Sequence[Suite]", record: "Record") -> Done:

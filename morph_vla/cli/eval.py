@@ -91,8 +91,9 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.serving import policy as policies
 
     policy = policies.load(
-        arguments.checkpoint, robot=tasks[0].robot, steps=arguments.sampler_steps, noise=arguments.noise
-    )
+        arguments.checkpoint, robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
+        steps=arguments.sampler_steps, noise=arguments.noise,
+    )  # fmt: skip
     (first, episodes), settings = arguments.episodes, ("parallel", "workers", "open_loop", "videos", "engine")
     with Bars(f"evaluating {arguments.checkpoint.name}", "episode") as bars:
         record = evaluate(

@@ -27,14 +27,16 @@ def passing() -> Iterator[None]:
 
 
 class Lines(logging.Handler):
-    """What the library logs, as lines on stderr: warnings, and remarks unless within `passing()`."""
+    """What the library logs, as lines on stderr; within `passing()` remarks are gone with the next one."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
         now("")
         if record.levelno >= logging.WARNING:
             print(f"warning: {record.getMessage()}", file=sys.stderr)
-        elif not PASSING.get():
+        elif PASSING.get():
+            now(record.getMessage())
+        else:
             print(record.getMessage(), file=sys.stderr)
 
 

@@ -3,7 +3,6 @@
 import argparse
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Quantiles, mean and standard deviation of states and actions; no video is decoded."""
-    say: Callable[[str], None] = (lambda _: None) if arguments.json else print
     given = Path(arguments.source).expanduser()
     named = "/" in arguments.source and given.suffix not in (".yaml", ".yml")
     if given.is_dir() or named:
@@ -49,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
             raise MorphVlaError(f"{arguments.overrides[0]}: KEY=VALUE goes with a recipe, not with a dataset")
         _of_dataset(arguments)
     else:
-        _of_recipe(arguments, say)
+        _of_recipe(arguments)
 
 
 def _write(output: Path | None, plain: dict[str, Any]) -> None:
@@ -102,13 +100,13 @@ def _compare(word: str, feature: "Feature") -> None:
         print(f"the dataset's own statistics of '{feature.key}' {agree}")
 
 
-def _of_recipe(arguments: argparse.Namespace, say: Callable[[str], None]) -> None:
+def _of_recipe(arguments: argparse.Namespace) -> None:
     from morph_vla.recipes import recipe as config
     from morph_vla.training import source, statistics
 
     begun = time.perf_counter()
     recipe = config.load(arguments.source, arguments.overrides, arguments.folders)
-    robots = source.statistics_of(recipe, say)
+    robots = source.statistics_of(recipe)
     plain = statistics.plain(robots)
     _write(arguments.output, plain)
     if arguments.json:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli.common import add_folders, add_json, print_json, print_table
+from morph_vla.cli.common import add_folders, add_json, print_json
 from morph_vla.cli.eval import sentence
 from morph_vla.cli.progress import Bar, Bars
 from morph_vla.errors import MorphVlaError
@@ -69,8 +69,6 @@ def run(arguments: argparse.Namespace) -> None:
             folders=arguments.folders,
             on_record=lambda suite, record: say(f"{suite}, {sentence(record)}"),
             progress=stack.enter_context(Bars("evaluating", "episode")).evaluated,
-            on_stage=say,
-            on_start=None if arguments.json else _print_parts,
             on_report=Progress(stack),
         )
     if arguments.json:
@@ -95,6 +93,8 @@ def join(arguments: argparse.Namespace) -> None:
         raise MorphVlaError(
             f"--coordinator, --processes and --process go together; {', '.join(missing)} missing"
         )
+    import logging
+
     import jax
 
     try:
@@ -104,6 +104,8 @@ def join(arguments: argparse.Namespace) -> None:
             f"the processes do not find each other ({error}); --distributed asks SLURM, Open MPI, Kubernetes "
             "or a TPU pod; elsewhere give --coordinator, --processes and --process"
         ) from error
+    if jax.process_index():  # what is done is said once, by the first
+        logging.getLogger("morph_vla").setLevel(logging.WARNING)
 
 
 def _recipe(arguments: argparse.Namespace) -> "Recipe":
@@ -164,8 +166,3 @@ def _beside(report: "Report") -> dict[str, str]:
     if report.held_out_loss is not None:
         facts["held out"] = f"{report.held_out_loss:.4f}"
     return facts
-
-
-def _print_parts(parts: dict[str, dict[str, int]]) -> None:
-    rows = [(name, f"{row['trainable']:,}", f"{row['frozen']:,}") for name, row in parts.items()]
-    print_table(("part", "trainable", "frozen"), rows, right=(1, 2))

@@ -65,22 +65,21 @@ class Lora:
 
     def of(self, expert: int, target: str) -> LowRank | None:
         """The pairs beside a target's weights of an expert (0 the language model, 1 the action expert)."""
-        found = self.action_expert if expert else self.language_model
-        return found if found is not None and target in found.targets else None
+        pairs = self.action_expert if expert else self.language_model
+        return pairs if pairs is not None and target in pairs.targets else None
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for parts that contradict each other."""
-        given = {"language model": self.language_model, "action expert": self.action_expert}
-        for name, pairs in given.items():
-            if pairs is None:
-                continue
-            pairs.check(f"training.lora.{name.replace(' ', '_')}")
-            if name in self.whole:
+        for key in ("language_model", "action_expert"):
+            pairs, part = getattr(self, key), key.replace("_", " ")
+            if pairs is not None:
+                pairs.check(f"training.lora.{key}")
+            if pairs is not None and part in self.whole:
                 raise ConfigError(
-                    f"training.lora.whole: the {name} has low-rank pairs and its own weights are frozen; "
-                    f"take it out, or set training.lora.{name.replace(' ', '_')}: null"
+                    f"training.lora.whole: the {part} has low-rank pairs and its own weights are frozen; "
+                    f"take it out, or set training.lora.{key}: null"
                 )
-        if not any(given.values()):
+        if self.language_model is None and self.action_expert is None:
             raise ConfigError(
                 "training.lora: neither language_model nor action_expert has low-rank pairs; give one a "
                 "rank, or choose training.kind: full or expert"
@@ -113,18 +112,13 @@ class Pi05Config:
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that do not fit together."""
-        if self.image_size % self.vit.patch:
-            raise ConfigError(
-                f"model.image_size: {self.image_size} is not a multiple of model.vit.patch {self.vit.patch}"
-            )
-        if self.vit.width % self.vit.heads:
-            raise ConfigError(
-                f"model.vit.width: {self.vit.width} is not a multiple of model.vit.heads {self.vit.heads}"
-            )
-        if self.heads % self.kv_heads:
-            raise ConfigError(
-                f"model.heads: {self.heads} is not a multiple of model.kv_heads {self.kv_heads}"
-            )
+        for whole, size, part, divisor in (
+            ("image_size", self.image_size, "vit.patch", self.vit.patch),
+            ("vit.width", self.vit.width, "vit.heads", self.vit.heads),
+            ("heads", self.heads, "kv_heads", self.kv_heads),
+        ):
+            if size % divisor:
+                raise ConfigError(f"model.{whole}: {size} is not a multiple of model.{part} {divisor}")
         if self.head_dim % 2:
             raise ConfigError(f"model.head_dim: {self.head_dim} must be even, for rotary positions")
         if self.expert.width % 2:

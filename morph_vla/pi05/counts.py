@@ -14,8 +14,8 @@ from morph_vla.morphology import KinematicTokens, MorphologyConfig
 from morph_vla.morphology.arrays import DESCRIPTORS
 from morph_vla.pi05.config import GemmaConfig, Lora, Pi05Config
 from morph_vla.pi05.model import Params, example, init_params
+from morph_vla.pi05.parts import PARTS, by_name, part_of
 
-PARTS = ("SigLIP", "Gemma prefix", "action expert", "projections", "plugin")
 Shapes = dict[str, Any]  # nested as parameters are, jax.ShapeDtypeStruct at the leaves
 
 
@@ -33,27 +33,12 @@ def plugin_shapes(config: Pi05Config) -> Shapes:
     return jax.eval_shape(lambda: module.init(jax.random.key(0), actions, observation.body))["params"]
 
 
-def part_of(path: tuple[str, ...]) -> str:
-    """The part a parameter belongs to, by its openpi name.
-
-    Within the transformer the action expert's modules carry the suffix `_1`; in the image encoder that suffix
-    only counts (`LayerNorm_1`).
-    """
-    if path[0] == "morphology":
-        return "plugin"
-    if path[0] != "PaliGemma":
-        return "projections"
-    if path[1] == "img":
-        return "SigLIP"
-    return "action expert" if any(name.endswith("_1") for name in path) else "Gemma prefix"
-
-
 def parameters(tree: Params | Shapes) -> dict[str, int]:
     """Number of parameters per part, in the order of PARTS."""
-    found = {str(part): 0 for part in PARTS}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        found[part_of(tuple(str(key.key) for key in path))] += int(leaf.size)
-    return found
+    sizes: dict[str, int] = dict.fromkeys(PARTS, 0)
+    for name, leaf in by_name(tree).items():
+        sizes[part_of(name)] += int(leaf.size)
+    return sizes
 
 
 def tokens(config: Pi05Config) -> dict[str, int]:
@@ -72,7 +57,7 @@ def _product(rows: int, *widths: int) -> int:
 
 
 def vision(config: Pi05Config) -> int:
-    """SigLIP's forward pass over all cameras of one observation."""
+    """The vision encoder's forward pass over all cameras of one observation."""
     vit, count = config.vit, config.patches
     layer = 4 * _product(count, vit.width, vit.width) + 4 * count * count * vit.width
     layer += _product(count, vit.width, vit.mlp_dim, vit.width)
@@ -112,12 +97,12 @@ def plugin(config: Pi05Config) -> int:
     if morphology is None:
         return 0
     size, inner = config.horizon // morphology.chunks, morphology.hidden or width
-    found = _product(morphology.tokens, size, width)
+    total = _product(morphology.tokens, size, width)
     if morphology.encoder == "linear-swiglu-linear":
-        found = _product(morphology.tokens, size, 2 * inner) + _product(morphology.tokens, inner, width)
+        total = _product(morphology.tokens, size, 2 * inner) + _product(morphology.tokens, inner, width)
     if morphology.control == "tokens":
-        found += _product(config.horizon, morphology.max_joints, morphology.max_joints)
-    return found + (_product(morphology.tokens, DESCRIPTORS, 2 * width) if morphology.film else 0)
+        total += _product(config.horizon, morphology.max_joints, morphology.max_joints)
+    return total + (_product(morphology.tokens, DESCRIPTORS, 2 * width) if morphology.film else 0)
 
 
 def conditioning(config: Pi05Config) -> int:
@@ -159,10 +144,8 @@ def _paired_step(config: Pi05Config, batch: int, draws: int) -> int:
     sees, reads = "vision encoder" in lora.whole, "language model" in lora.whole
     once = vision(config) * (3 if sees else 1)
     if reads or sees or lora.language_model is not None:
-        once += _layers(config, config.prefix, rows) * (3 if reads else 2) + 3 * _attention(
-            config, rows, rows
-        )
-        once += 3 * _pairs(config, 0, rows)
+        once += _layers(config, config.prefix, rows) * (3 if reads else 2)
+        once += 3 * (_attention(config, rows, rows) + _pairs(config, 0, rows))
         spared = 0
     else:
         once, spared = once + prefix(config, forward_only=True), _attention(config, own, rows)
@@ -175,16 +158,16 @@ def _paired_step(config: Pi05Config, batch: int, draws: int) -> int:
 def _pairs(config: Pi05Config, expert: int, rows: int) -> int:
     """The low-rank pairs' products of all layers."""
     lora, size = config.lora or Lora(), (config.prefix, config.expert)[expert]
-    heads, keys, found = config.heads, config.heads + 2 * config.kv_heads, 0
+    heads, keys, total = config.heads, config.heads + 2 * config.kv_heads, 0
     attention, forward = (lora.of(expert, target) for target in ("attention", "feed-forward"))
     if attention is not None:
-        found += _product(rows, size.width, keys * attention.rank)
-        found += keys * _product(rows, attention.rank, config.head_dim)
-        found += _product(rows, heads * config.head_dim, attention.rank, size.width)
+        total += _product(rows, size.width, keys * attention.rank)
+        total += keys * _product(rows, attention.rank, config.head_dim)
+        total += _product(rows, heads * config.head_dim, attention.rank, size.width)
     if forward is not None:
-        found += 2 * _product(rows, size.width, forward.rank, size.mlp_dim)
-        found += _product(rows, size.mlp_dim, forward.rank, size.width)
-    return config.depth * found
+        total += 2 * _product(rows, size.width, forward.rank, size.mlp_dim)
+        total += _product(rows, size.mlp_dim, forward.rank, size.width)
+    return config.depth * total
 
 
 def sampling_call(config: Pi05Config, steps: int = 10, modulated: bool = True) -> int:
@@ -194,7 +177,7 @@ def sampling_call(config: Pi05Config, steps: int = 10, modulated: bool = True) -
 
 
 def variants(config: Pi05Config) -> dict[str, Pi05Config]:
-    """This model as it is, alone, and with each variant of the plugin that its horizon allows.
+    """This model, its host alone, and the host with each variant of the plugin that its horizon allows.
 
     Every variant is the paper's main one (tokens, Mix, FiLM; G = 1) with its keys changed.
     """
@@ -215,7 +198,8 @@ def variants(config: Pi05Config) -> dict[str, Pi05Config]:
         "control: random": {"control": "random"},
         "control: tokens": {"control": "tokens", "bias": "none", "film": False},
     }
-    found = {"this recipe": config, "host alone": dataclasses.replace(config, morphology=None)}
-    for name, keys in changes.items():
-        found[name] = dataclasses.replace(config, morphology=dataclasses.replace(base, **keys))
-    return found
+    plugins = {name: dataclasses.replace(base, **keys) for name, keys in changes.items()}
+    models = {"host alone": None, **plugins}
+    return {"this recipe": config} | {
+        name: dataclasses.replace(config, morphology=plugin) for name, plugin in models.items()
+    }

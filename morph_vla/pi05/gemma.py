@@ -175,11 +175,11 @@ class Attention(nn.Module):
             q2, k2, v2 = self._project([None, *apart], into, positions[:, own:])
             actions = streams[1]
             assert actions is not None
-            read = self._read(q[:, -actions.shape[1] :], k2, v2, mask[:, own - actions.shape[1] : own, keys:])
+            before = own - actions.shape[1]
+            read = self._read(q[:, -actions.shape[1] :], k2, v2, mask[:, before:own, keys:])
             read = read * jnp.repeat(layer.gate, self.config.head_dim).astype(read.dtype)
             k, v = jnp.concatenate([k, k2], axis=1), jnp.concatenate([v, v2], axis=1)
             weights = attention_weights(q2, k, mask[:, own:], bias)
-            before = own - actions.shape[1]
             parts = [mixed[:, :before], mixed[:, before:] + read, _mix(weights, v)]
             mixed = jnp.concatenate(parts, axis=1)
         self.sow("intermediates", "weights", weights)
@@ -192,18 +192,16 @@ class Attention(nn.Module):
 
     def _out(self, streams: Streams, mixed: Float[Array, "b t f"]) -> Streams:
         """The attended heads of every stream, back at its width."""
-        config, out, start, matrices = self.config, [], 0, {}
-        for i, x in enumerate(streams):
-            if x is None:
-                out.append(None)
-                continue
+        config, start, matrices = self.config, 0, {}
+        out: Streams = [None] * len(streams)
+        for i, x in _present(streams):
             width, stop = x.shape[-1], start + x.shape[1]
             if _expert(i) not in matrices:
                 init = nn.initializers.lecun_normal(in_axis=(-3, -2), out_axis=-1)
                 shape, name = (config.heads, config.head_dim, width), _name("attn_vec_einsum", i)
                 w, pair = Weight(shape, init, self._low(i), name=name)()
                 matrices[_expert(i)] = w.reshape(-1, width), joined(pair)
-            out.append(project(mixed[:, start:stop], *matrices[_expert(i)]))
+            out[i] = project(mixed[:, start:stop], *matrices[_expert(i)])
             start = stop
         return out
 
@@ -295,14 +293,12 @@ class Block(nn.Module):
     def _norm(
         self, name: str, streams: Streams, condition: Array | None, modulation: Array | None
     ) -> tuple[Streams, list[Array | None]]:
-        normed: list[Array | None] = []
-        gates: list[Array | None] = []
+        normed: list[Array | None] = [None] * len(streams)
+        gates: list[Array | None] = [None] * len(streams)
         norms = [RMSNorm(self.config.init == "scratch", name=_name(name, i)) for i in range(2)]
-        for i, x in enumerate(streams):
+        for i, x in _present(streams):
             inputs = (condition, modulation) if i else (None, None)
-            y, gate = (None, None) if x is None else norms[_expert(i)](x, *inputs)
-            normed.append(y)
-            gates.append(gate)
+            normed[i], gates[i] = norms[_expert(i)](x, *inputs)
         return normed, gates
 
 
@@ -314,13 +310,7 @@ class Gemma(nn.Module):
     def setup(self) -> None:
         config = self.config
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
-        axes: Any = (
-            0,
-            0,
-            nn.broadcast,
-            nn.broadcast,
-            nn.broadcast,
-        )  # cache, layer; positions, mask, condition
+        axes: Any = (0, 0, *[nn.broadcast] * 3)  # cache, layer; positions, mask, condition
         self.layers = nn.scan(
             block,
             variable_axes={"params": 0, "intermediates": 0},
@@ -358,14 +348,9 @@ class Gemma(nn.Module):
         before, after, last = (None, None, None) if modulations is None else modulations
         layers = PerLayer(bias, gate, before, after)
         streams, seen = self.layers(streams, cache, layers, positions, mask, condition)
-        normed = [
-            None
-            if x is None
-            else self.final_norm_1(x, condition, last)[0]
-            if i
-            else self.final_norm(x, None)[0]
-            for i, x in enumerate(streams)
-        ]
+        normed: Streams = [None] * len(streams)
+        for i, x in _present(streams):
+            normed[i], _ = self.final_norm_1(x, condition, last) if i else self.final_norm(x, None)
         return normed, seen
 
     def keys_values(
@@ -380,9 +365,7 @@ class Gemma(nn.Module):
 
         def run(i: Any, x: Array, keys_only: bool) -> tuple[Streams, tuple[Array, Array]]:
             params = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), stacked)
-            block: Any = Block(
-                config, keys_only, parent=None
-            )  # no module of this one: applied to given leaves
+            block: Any = Block(config, keys_only, parent=None)  # no module of this one: given its leaves
             return block.apply({"params": params}, [x, None], None, PerLayer(), positions, mask, None)
 
         def step(x: Array, i: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -416,10 +399,10 @@ class Embedder(nn.Module):
 def _residual(
     old: list[Array | None], new: list[Array | None], gates: list[Array | None]
 ) -> list[Array | None]:
-    out: list[Array | None] = []
-    for x, y, gate in zip(old, new, gates, strict=True):
-        out.append(None if x is None or y is None else x + (y if gate is None else y * gate))
-    return out
+    return [
+        None if x is None or y is None else x + (y if gate is None else y * gate)
+        for x, y, gate in zip(old, new, gates, strict=True)
+    ]
 
 
 def _present(streams: Streams) -> list[tuple[int, Array]]:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.morphology.arrays import Body
+from morph_vla.morphology.arrays import DESCRIPTORS, Body
 from morph_vla.morphology.tokens import KinematicTokens
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.gemma import Cache, Gemma, Modulations, Streams
@@ -94,9 +94,8 @@ class Pi05(nn.Module):
                 masks.append(jnp.broadcast_to(mask[:, None], part.shape[:2]))
         tokens.append(self.PaliGemma.llm.embed(jnp.asarray(observation.tokens)))
         masks.append(jnp.asarray(observation.token_mask))
-        return jnp.concatenate([t.astype(self.config.dtype) for t in tokens], axis=1), jnp.concatenate(
-            masks, 1
-        )
+        joined = jnp.concatenate([t.astype(self.config.dtype) for t in tokens], axis=1)
+        return joined, jnp.concatenate(masks, axis=1)
 
     def embed_suffix(self, actions: Float[Array, "b h a"], body: Body | None) -> Suffix:
         """Action tokens and kinematic tokens. Raises MorphVlaError for a body that is missing."""
@@ -197,13 +196,9 @@ def example(
     body = None
     if config.morphology is not None:
         joints = config.morphology.max_joints
-        square = jnp.broadcast_to(jnp.eye(joints, dtype=bool), (batch, joints, joints))
-        body = Body(
-            square,
-            (~square).astype(jnp.int32),
-            jnp.zeros((batch, joints, 12)),
-            jnp.ones((batch, joints), bool),
-        )
+        alone = jnp.broadcast_to(jnp.eye(joints, dtype=bool), (batch, joints, joints))
+        far, descriptors = (~alone).astype(jnp.int32), jnp.zeros((batch, joints, DESCRIPTORS))
+        body = Body(alone, far, descriptors, jnp.ones((batch, joints), bool))
     observation = Observation(
         {name: jnp.zeros(size) for name in config.cameras},
         {name: jnp.ones(batch, bool) for name in config.cameras},
@@ -268,17 +263,9 @@ def suffix_loss(
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
     if body is not None:
         body = jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), body)
-    found = _apply(
-        config,
-        params,
-        Pi05.velocity,
-        (keys, values),
-        _tile(mask, draws),
-        x_t.reshape(draws * batch, *x_t.shape[2:]),
-        time.reshape(-1),
-        body,
-    )
-    return jnp.square(found.reshape(target.shape) - target)
+    seen, rows = _tile(mask, draws), x_t.reshape(draws * batch, *x_t.shape[2:])
+    velocity = _apply(config, params, Pi05.velocity, (keys, values), seen, rows, time.reshape(-1), body)
+    return jnp.square(velocity.reshape(target.shape) - target)
 
 
 def schedule(steps: int) -> Float[np.ndarray, "n"]:

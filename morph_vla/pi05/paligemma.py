@@ -6,8 +6,6 @@ The bucket is public, the Hub's repository wants its licence accepted. A file fr
 """
 
 import hashlib
-import os
-import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from morph_vla.errors import ConfigError, require
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.writing import write_bytes
 
 BUCKET = "gs://big_vision/paligemma_tokenizer.model"
 HUB = "google/paligemma-3b-pt-224"
@@ -29,7 +28,7 @@ class PaligemmaTokenizer:
     """A SentencePiece model, from a file, a folder that holds `tokenizer.model`, `gs://...`, or the Hub."""
 
     def __init__(self, source: str = BUCKET):
-        """Raises ConfigError when the file is not there, cannot be had, or is no SentencePiece model."""
+        """Raises ConfigError when the file is missing, cannot be fetched, or is no SentencePiece model."""
         self.name = f"paligemma:{source}"
         data = _bounded(_find(source))
         self.sha256 = hashlib.sha256(data).hexdigest()
@@ -91,11 +90,7 @@ def _from_bucket(source: str) -> Path:
         ) from error
     if len(data) > MAX_BYTES:
         raise ConfigError(f"tokenizer: '{source}' is larger than {MAX_BYTES >> 20} MiB")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=kept.parent, suffix=".tmp")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    Path(unfinished).replace(kept)
+    write_bytes(kept, data)
     return kept
 
 

@@ -60,37 +60,51 @@ def tokenize(
     return np.asarray(ids + [0] * padding, np.int32), np.arange(length) < len(ids)
 
 
-class BytesTokenizer:
-    """0 pad, 1 end, 2 begin, 3 unknown, 4..259 the bytes, 260..516 the numbers " -1" to " 255", 517..519 the
-    fixed words of pi0.5's prompt.
+class _Offline:
+    """0 pad, 1 end, 2 begin, 3 unknown, `rows` of text, the numbers " -1" to " 255", pi0.5's fixed words.
 
-    Lossless: a number is one token exactly where it stands alone after a space. A prompt's fixed words and an
-    eight-joint state are 11 tokens instead of some 55.
+    A number is one token exactly where it stands alone after a space.
     """
 
-    name = "bytes"
-    sha256 = hashlib.sha256(b"morph_vla bytes 1").hexdigest()  # of no file: of this class and its version
-    numbers = 4 + 256 + 1  # id of " 0"
+    rows: int
+    numbers: int  # id of " 0"
     words = ("Task: ", ", State:", ";\nAction: ")
-    vocab = 4 + 256 + BINS + 1 + len(words)
-
-    _split = re.compile("|".join([r" (?:-1|0|[1-9][0-9]{0,2})(?!\d)", *map(re.escape, words)]))
+    pieces: re.Pattern[str]  # what a text is split at: fixed words and numbers
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, BOS first."""
-        ids, start = [2], 0
-        for match in self._split.finditer(text):
-            found = match.group()
-            if found in self.words:
-                token = self.numbers + BINS + self.words.index(found)
-            elif int(found) < BINS:
-                token = self.numbers + int(found)
+        ids = [2]
+        for piece in self.pieces.split(text):
+            if piece in self.words:
+                ids.append(self.numbers + BINS + self.words.index(piece))
+            elif self.pieces.fullmatch(piece) and int(piece) < BINS:
+                ids.append(self.numbers + int(piece))
             else:
-                continue
-            ids += [4 + byte for byte in text[start : match.start()].encode()]
-            ids.append(token)
-            start = match.end()
-        return ids + [4 + byte for byte in text[start:].encode()]
+                ids += self._of_text(piece)
+        return ids
+
+    def _of_text(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+
+def _pieces(digit: str) -> re.Pattern[str]:
+    """What `_Offline` splits a text at: fixed words, and numbers that no `digit` follows."""
+    fixed = map(re.escape, _Offline.words)
+    return re.compile(f"({'|'.join([rf' (?:-1|0|[1-9][0-9]{{0,2}})(?!{digit})', *fixed])})")
+
+
+class BytesTokenizer(_Offline):
+    """Text as bytes, 4..259; lossless. Fixed words and a state of 8 joints are 11 tokens instead of 55."""
+
+    name = "bytes"
+    sha256 = hashlib.sha256(b"morph_vla bytes 1").hexdigest()  # of no file: of this class and its version
+    rows = 256
+    numbers = 4 + rows + 1
+    vocab = 4 + rows + BINS + 1 + len(_Offline.words)
+    pieces = _pieces(r"\d")
+
+    def _of_text(self, text: str) -> list[int]:
+        return [4 + byte for byte in text.encode()]
 
     def decode(self, ids: list[int]) -> str:
         """The text of `ids` without special tokens."""
@@ -105,38 +119,23 @@ class BytesTokenizer:
         return out.decode(errors="replace")
 
 
-class WordsTokenizer:
-    """`BytesTokenizer`'s numbers and fixed words, and one token for every other word, chosen by its SHA-256.
+class WordsTokenizer(_Offline):
+    """One token a word, 4..1027, chosen by its SHA-256; case and punctuation are left out.
 
-    0 pad, 1 end, 2 begin, 3 unknown, 4..1027 the words, then the numbers " -1" to " 255" and the three fixed
-    words of pi0.5's prompt. Case and punctuation are left out. Two words share a token with a chance of 1 in
-    1,024, so it is for few tasks; text cannot be had back from its tokens.
+    Two words share a token with a chance of 1 in 1,024, so it is for few tasks; text cannot be recovered from
+    its tokens.
     """
 
     name = "words"
     sha256 = hashlib.sha256(b"morph_vla words 1").hexdigest()  # of no file: of this class and its version
     rows = 1024
-    numbers = 4 + rows + 1  # id of " 0"
-    words = BytesTokenizer.words
-    vocab = 4 + rows + BINS + 1 + len(words)
+    numbers = 4 + rows + 1
+    vocab = 4 + rows + BINS + 1 + len(_Offline.words)
+    pieces = _pieces("[0-9]")
 
-    _split = re.compile(rf"({'|'.join([r' (?:-1|0|[1-9][0-9]{0,2})(?![0-9])', *map(re.escape, words)])})")
-    _word = re.compile(r"\w+")
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, BOS first."""
-        ids = [2]
-        for piece in self._split.split(text):
-            if piece in self.words:
-                ids.append(self.numbers + BINS + self.words.index(piece))
-            elif self._split.fullmatch(piece) and int(piece) < BINS:
-                ids.append(self.numbers + int(piece))
-            else:
-                ids += [4 + self._row(word) for word in self._word.findall(piece.lower())]
-        return ids
-
-    def _row(self, word: str) -> int:
-        return int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big") % self.rows
+    def _of_text(self, text: str) -> list[int]:
+        digests = (hashlib.sha256(word.encode()).digest() for word in re.findall(r"\w+", text.lower()))
+        return [4 + int.from_bytes(digest[:8], "big") % self.rows for digest in digests]
 
 
 OFFLINE: Mapping[str, type[BytesTokenizer] | type[WordsTokenizer]] = {
@@ -196,7 +195,7 @@ def smooth_numbers(table: Float[np.ndarray, "v d"], tokenizer: Tokenizer) -> Flo
     Rows of the 257 number tokens become sines and cosines of the value at geometrically spaced frequencies
     (a quarter to 64 turns over the range), as large as the other rows. Nothing else changes.
     """
-    if not isinstance(tokenizer, BytesTokenizer | WordsTokenizer):
+    if not isinstance(tokenizer, _Offline):
         return table
     width = table.shape[1]
     value = np.arange(-1, BINS) / (BINS - 1)

@@ -119,7 +119,7 @@ class Optimizer:
     final_lr_share: float = 0.1
     weight_decay: float = 1e-10
     clip: float = 1.0  # the gradient's norm above which it is scaled down
-    clip_parts: Literal["together", "apart"] = "together"  # one norm of all, or each part's (`kinds.PARTS`)
+    clip_parts: Literal["together", "apart"] = "together"  # one norm of all, or each part's (`pi05.parts`)
     plugin_lr_share: float = 1.0  # the plugin's rate over the others'; below 1 it leaves its host more slowly
     b1: float = 0.9
     b2: float = 0.95

@@ -1,1 +1,1 @@
-"""A checkpoint as a policy, in this process (and, later, behind openpi's protocol)."""
+"""A checkpoint as a policy, what its joints attend to, and training that is evaluated on the way."""

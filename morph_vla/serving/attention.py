@@ -22,25 +22,20 @@ from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import InitialState, Suite, initial_state
 
 
-def joint_attention(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Per layer, the mean weight [j j] of joint i (row) attending to joint j, halfway through denoising.
-
-    Averaged over observations, heads and a joint's tokens, summed over those it sees; rows do not add to one,
-    because joints attend to images, prompt and actions too. Raises MorphVlaError for a policy without
-    kinematic tokens.
-    """
-    return _described(policy, _maps(policy, observations).mean(axis=0))
-
-
 def episode_attention(
     policy: CheckpointPolicy, worlds: Worlds, state: InitialState, open_loop: int = 8
 ) -> dict[str, Any]:
-    """Those weights at each time the policy is asked in one episode, under `steps`; their mean as `layers`.
+    """Per layer, the mean weight [j j] of joint i (row) attending to joint j, halfway through denoising.
 
-    The episode begins in `state`, in world 0; `open_loop` actions of each answer are executed. `episode` says
-    which it was and how it ended. Raises as `joint_attention` does, and where the physics diverges.
+    At each time the policy is asked in one episode under `steps`; their mean under `layers`. Averaged over
+    heads and a joint's tokens, summed over those it sees; rows do not add to one, because joints attend to
+    images, prompt and actions too. The episode begins in `state`, in world 0; `open_loop` actions of each
+    answer are executed; `episode` says which it was and how it ended. Raises MorphVlaError for a policy
+    without kinematic tokens, and where the physics diverges.
     """
-    _check(policy)
+    config, morphology = policy.config, policy.config.morphology
+    if morphology is None or morphology.control == "tokens":
+        raise MorphVlaError(f"{policy.folder}: this policy has no kinematic tokens, so joints do not attend")
     suite, observations = worlds.suite, []
 
     def answer(observation: dict[str, Any]) -> Float[np.ndarray, "h j"]:
@@ -59,8 +54,19 @@ def episode_attention(
         }
         for observation, layers in zip(observations, maps, strict=True)
     ]
-    about = {"suite": suite.label, "task": suite.task, "episode": state.episode, "ended": status.ended}
-    return {**_described(policy, maps.mean(axis=0)), "steps": steps, "episode": about}
+    masked = bias.masked(morphology.bias, config.depth).tolist()
+    return {
+        "joints": [joint.name for joint in policy.robot.joints],
+        "adjacency": policy.robot.adjacency.astype(int).tolist(),
+        "layers": [
+            {"layer": layer, "masked": masked[layer], "matrix": _matrix(policy, matrix)}
+            for layer, matrix in enumerate(maps.mean(axis=0))
+        ],
+        "steps": steps,
+        "episode": {
+            "suite": suite.label, "task": suite.task, "episode": state.episode, "ended": status.ended
+        },
+    }  # fmt: skip
 
 
 def write(path: Path, policy: CheckpointPolicy, suite: Suite, episode: int) -> bool:
@@ -80,25 +86,16 @@ def write(path: Path, policy: CheckpointPolicy, suite: Suite, episode: int) -> b
     return False
 
 
-def _check(policy: CheckpointPolicy) -> None:
-    morphology = policy.config.morphology
-    if morphology is None or morphology.control == "tokens":
-        raise MorphVlaError(f"{policy.folder}: this policy has no kinematic tokens, so joints do not attend")
-
-
 def _maps(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> Float[np.ndarray, "n l j j"]:
     """Joint to joint, an observation and a layer each; the policy's batch is filled up by repeating rows."""
-    _check(policy)
-    config = policy.config
-    assert config.morphology is not None
-    weights = _weights_of(policy)
-    maps = []
+    morphology, weights, maps = policy.config.morphology, _weights_of(policy), []
+    assert morphology is not None
     for start in range(0, len(observations), policy.batch):
         part = observations[start : start + policy.batch]
         rows = [part[i % len(part)] for i in range(policy.batch)]
         seen = np.asarray(weights(policy.params, policy.prepare(rows)), np.float64)
         maps += [
-            between_joints(seen[:, i : i + 1], config.morphology.max_joints, config.morphology.copies)
+            between_joints(seen[:, i : i + 1], morphology.max_joints, morphology.copies)
             for i in range(len(part))
         ]
     return np.stack(maps)
@@ -122,21 +119,6 @@ def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:
         return seen["intermediates"]["PaliGemma"]["llm"]["layers"]["attn"]["weights"][0]
 
     return weights
-
-
-def _described(policy: CheckpointPolicy, maps: Float[np.ndarray, "l j j"]) -> dict[str, Any]:
-    """The file that a report reads: the joints' names, and each layer's matrix and whether it is masked."""
-    config = policy.config
-    assert config.morphology is not None
-    masked = bias.masked(config.morphology.bias, config.depth).tolist()
-    return {
-        "joints": [joint.name for joint in policy.robot.joints],
-        "adjacency": policy.robot.adjacency.astype(int).tolist(),
-        "layers": [
-            {"layer": layer, "masked": masked[layer], "matrix": _matrix(policy, matrix)}
-            for layer, matrix in enumerate(maps)
-        ],
-    }
 
 
 def _matrix(policy: CheckpointPolicy, matrix: Float[np.ndarray, "j j"]) -> list[list[float]]:

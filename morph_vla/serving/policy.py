@@ -1,8 +1,10 @@
 """A checkpoint that answers observations with actions (`engines.engine` has keys, shapes and units).
 
-Random numbers come from (seed, episode, step) of the observation, and observations are always computed
-`BATCH` at a time, filled up where there are fewer: sums of another size are rounded otherwise. So an answer
-does not depend on which others it was computed with, bit for bit.
+Random numbers come from (seed, episode, step) of the observation, and a policy always computes `batch`
+observations at once, filled up by repetition where there are fewer. So an answer does not depend on which
+others it was computed with, bit for bit. Two policies of another `batch` differ in the last bits, because XLA
+orders the sums of a matrix product by its shape: with the demo's model on a CPU batches of 8, 10 and 16 give
+the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import typed_yaml
 from morph_vla.files.plain import as_typed
-from morph_vla.morphology import body_of
+from morph_vla.morphology import body_of, stack
 from morph_vla.pi05 import (
     Modulations,
     Observation,
@@ -37,7 +39,7 @@ from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 
-BATCH = 10  # what 20 environments in two groups ask at once, the default of an evaluation
+EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
 
 
 class CheckpointPolicy:
@@ -48,15 +50,16 @@ class CheckpointPolicy:
         folder: Path,
         *,
         robot: str = "",
-        batch: int = BATCH,
+        batch: int = 1,
         steps: int = Sampler.steps,
         noise: float = Sampler.noise,
         seed: int = 0,
         tokenizer_name: str = "",
     ):
-        """Load the checkpoint at `folder`. Answers are computed `batch` at a time (one compilation);
-        two policies of another `batch` may differ in the last bits.
+        """Load the checkpoint at `folder`.
 
+        `batch` observations are computed at once, whatever is asked (one compilation): 1 answers one robot
+        soonest, EVALUATION_BATCH is what `morph-vla eval` has.
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
@@ -83,17 +86,16 @@ class CheckpointPolicy:
         self._joints = len(self.trained["joints"])
         self._body = None
         if recipe.model.morphology is not None:
-            one = body_of(self.robot, recipe.model.morphology.max_joints)
-            self._body = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (batch, *x.shape)), one)
+            self._body = stack([body_of(self.robot, recipe.model.morphology.max_joints)] * batch)
         self._sample = jax.jit(_sampler(recipe.model, self._joints, steps, noise, seed))
         self._modulations = jax.jit(lambda params: modulations(recipe.model, params, steps))(self.params)
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
-        found = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
         for leaf in jax.tree.leaves(self.params):
-            found.update(np.asarray(leaf).tobytes())
-        return found.hexdigest()
+            digest.update(np.asarray(leaf).tobytes())
+        return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
@@ -121,8 +123,8 @@ class CheckpointPolicy:
         real = len(observations)
         rows = observations + [observations[-1]] * (self.batch - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        found = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))
-        learnt = self._stats["action_stats"].restore(found[:real, :, : self._joints])
+        sampled = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))
+        learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._joints])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
         relative = np.asarray(self.trained["relative"])
         absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
@@ -132,10 +134,9 @@ class CheckpointPolicy:
         """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""
         for row in rows:
             self._check(row)
+        size = self.config.image_size
         images = {
-            model_name: np.stack(
-                [resize_with_pad(row[f"images/{name}"], self.config.image_size) for row in rows]
-            )
+            model_name: np.stack([resize_with_pad(row[f"images/{name}"], size) for row in rows])
             for model_name, name in self.cameras.items()
         }
         states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
@@ -193,8 +194,8 @@ def _sampler(config: Pi05Config, joints: int, steps: int, noise: float, seed: in
 
     def sample(params: dict[str, Any], table: Modulations, observation: Observation, moments: Any) -> Any:
         def draw(moment: Any) -> Any:
-            own = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
-            return noise * jax.random.normal(own, (config.horizon, config.action_dim))
+            its_key = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
+            return noise * jax.random.normal(its_key, (config.horizon, config.action_dim))
 
         real = jnp.broadcast_to(jnp.arange(config.action_dim) < joints, (len(moments), config.action_dim))
         return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table, real)

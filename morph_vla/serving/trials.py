@@ -1,4 +1,4 @@
-"""Training a policy that is tried on the way: in the suites that its recipe names."""
+"""Training a policy that is evaluated on the way, on the suites that its recipe names."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ def train(
     progress: Progress | None = None,
     **callbacks: Any,
 ) -> Run:
-    """Train `recipe` into `folder`, or go on with the run there, and try it in the recipe's suites.
+    """Train `recipe` into `folder`, or resume the run there, and evaluate it on the recipe's suites.
 
     The checkpoint of every `evaluation.every` steps has a record a suite in FOLDER/evaluations, which
     `on_record` is given, and its success rates go to the trackers; `progress` is that of `evaluate`.
     `folders` are searched for suites first; `callbacks` are those of `loop.train`. Raises MorphVlaError
-    before the first step for a suite that is not there or of a robot that is not trained on, and as
+    before the first step for an unknown suite or one of a robot that is not trained, and as
     `loop.train`.
     """
     check_suites(recipe, folders)
@@ -49,7 +49,7 @@ def train(
 
 
 def check_suites(recipe: Recipe, folders: Sequence[str | Path] = ()) -> None:
-    """Raise MorphVlaError for a suite that is not there, or of a robot that is not trained on."""
+    """Raise MorphVlaError for an unknown suite, and for one of a robot that is not trained."""
     trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
         robot = suites.load_tasks(name, (), folders)[0].robot
@@ -68,14 +68,14 @@ def try_out(
     on_record: OnRecord | None = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
-    """Try a checkpoint in the recipe's suites: a record each in FOLDER/STEP-SUITE, and the rates by suite.
+    """Evaluate a checkpoint on the recipe's suites: a record each in FOLDER/STEP-SUITE, the rates by suite.
 
-    What is there already is read back, an interrupted evaluation goes on.
+    A finished evaluation is read back, an interrupted one resumed.
     """
     episodes, rates = recipe.evaluation.episodes, {}
     for task in (task for name in recipe.evaluation.suites for task in suites.load_tasks(name, (), folders)):
         place = folder / f"{checkpoint.name}-{task.label.replace(':', '-')}"
-        policy = policies.load(checkpoint, robot=task.robot)
+        policy = policies.load(checkpoint, robot=task.robot, batch=policies.EVALUATION_BATCH)
         record = evaluate(
             policy, task, folder=place, name=f"step {checkpoint.name}", episodes=episodes,
             parallel=min(Settings.parallel, episodes), videos=0, progress=progress,

@@ -18,12 +18,13 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.pi05.parts import by_name
 from morph_vla.training.step import State, averaged
 
 ITEMS = ("params", "averaged", "state", "about")
@@ -49,11 +50,11 @@ class Saver:
                 cleanup_tmp_directories=True,
             ),
             item_names=ITEMS,
-            item_handlers={"about": _texts().handler()},
+            item_handlers={"about": _texts()[0]()},
         )
 
     def save(self, state: State, about: dict[str, Any]) -> None:
-        """Begin to write the checkpoint of `state`: its values are taken now and written by and by.
+        """Write the checkpoint of `state`: values are copied now and written in the background.
 
         Raises MorphVlaError when this one or the one before cannot be written (a full disk); earlier
         checkpoints stay as they are.
@@ -71,30 +72,30 @@ class Saver:
             params=args.PyTreeSave({"params": state.params}),
             averaged=args.PyTreeSave({"params": averaged(state)}),
             state=args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
-            about=_texts().files(texts),
+            about=_texts()[1](texts),
         )
         self._step = step
         self._guarded(lambda: self._manager.save(step, args=items, force=True))
 
     def wait(self) -> None:
-        """Until what was begun is written. Raises MorphVlaError as `save` does."""
+        """Wait until everything is written. Raises MorphVlaError as `save` does."""
         self._guarded(self._manager.wait_until_finished)
 
     def newest(self) -> Path | None:
-        """The newest checkpoint, once what was begun is written. Raises MorphVlaError as `save` does."""
+        """The newest checkpoint, once everything is written. Raises MorphVlaError as `save` does."""
         self.wait()
-        found = steps(self._folder)
-        return self._folder / str(found[-1]) if found else None
+        saved = steps(self._folder)
+        return self._folder / str(saved[-1]) if saved else None
 
     def _guarded(self, work: Callable[[], Any]) -> None:
         try:
             work()
         # tensorstore words a failed write as a ValueError
         except (OSError, ValueError, RuntimeError) as error:
-            kept = [str(found) for found in steps(self._folder)]
+            kept, reason = ", ".join(map(str, steps(self._folder))), " ".join(str(error).split())[:200]
             raise MorphVlaError(
                 f"{self._folder / str(self._step)}: the checkpoint cannot be written "
-                f"({' '.join(str(error).split())[:200]}); kept are {', '.join(kept) or 'none'}: make room, "
+                f"({reason}); kept are {kept or 'none'}: make room, "
                 "and the same command goes on"
             ) from error
 
@@ -109,16 +110,9 @@ class Saver:
             self._manager.close()
 
 
-class _Texts(NamedTuple):
-    """An orbax handler for a few text files, and the arguments it saves."""
-
-    handler: type
-    files: type
-
-
 @cache
-def _texts() -> _Texts:
-    """Made when used: its classes are orbax's."""
+def _texts() -> tuple[type, type]:
+    """An orbax handler for a few text files, and the arguments it saves; made when used, from its classes."""
     ocp = require("orbax.checkpoint", "model")
 
     class Files(ocp.args.CheckpointArgs):
@@ -139,7 +133,7 @@ def _texts() -> _Texts:
 
     ocp.args.register_with_handler(Handler, for_save=True)(Files)
     ocp.args.register_with_handler(Handler, for_restore=True)(Nothing)
-    return _Texts(Handler, Files)
+    return Handler, Files
 
 
 def steps(folder: Path) -> list[int]:
@@ -160,10 +154,10 @@ def restore(folder: Path, like: State) -> State:
     stored = {name: shapes[f"{i:05d}"] for i, name in enumerate(saved)}
     wanted = dict(zip(names, leaves, strict=True))
     _compare(folder, stored, wanted)
-    found = _read(folder / "state", {f"{i:05d}": wanted[name] for i, name in enumerate(saved)})
-    by_name = {name: found[f"{i:05d}"] for i, name in enumerate(saved)}
+    read = _read(folder / "state", {f"{i:05d}": wanted[name] for i, name in enumerate(saved)})
+    values = {name: read[f"{i:05d}"] for i, name in enumerate(saved)}
     structure = jax.tree.structure(like._replace(params={}))
-    rest = jax.tree.unflatten(structure, [by_name[name] for name in names])
+    rest = jax.tree.unflatten(structure, [values[name] for name in names])
     return rest._replace(params=load_params(folder, like.params, "params"))
 
 
@@ -175,7 +169,7 @@ def load_params(folder: Path, like: dict[str, Any], kind: str = "averaged") -> d
     """
     if not (folder / kind).is_dir():
         raise MorphVlaError(f"{folder}: no checkpoint here ('{kind}' is missing)")
-    _compare(folder, by_path(_shapes(folder / kind)["params"]), by_path(like))
+    _compare(folder, by_name(_shapes(folder / kind)["params"]), by_name(like))
     return _read(folder / kind, {"params": like})["params"]
 
 
@@ -195,12 +189,6 @@ def text(folder: Path, name: str) -> str:
     if not path.exists():
         raise MorphVlaError(f"{folder}: no checkpoint here (about/{name} is missing)")
     return path.read_text(encoding="utf-8")
-
-
-def by_path(tree: dict[str, Any]) -> dict[str, Any]:
-    """A tree's leaves by their names joined with "/"."""
-    pairs = jax.tree_util.tree_leaves_with_path(tree)
-    return {"/".join(str(key.key) for key in path): leaf for path, leaf in pairs}
 
 
 def _named_leaves(state: State) -> tuple[list[str], list[Any]]:
@@ -223,18 +211,12 @@ def _compare(folder: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> Non
             raise MorphVlaError(f"{folder}: the checkpoint's leaf '{name}' has no place in the model")
 
 
-class _Expected(logging.Filter):
-    """Drops orbax's warning that an item has no metadata file of its own: its checkpoint has it, for all."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether it is anything else."""
-        return not record.getMessage().startswith("Metadata file does not exist")
-
-
 @cache
 def _orbax() -> Any:
     """The door to orbax for reading."""
-    logging.getLogger("absl").addFilter(_Expected())
+    # It warns that an item has no metadata file of its own; its checkpoint has one for all.
+    expected = "Metadata file does not exist"
+    logging.getLogger("absl").addFilter(lambda record: not record.getMessage().startswith(expected))
     return require("orbax.checkpoint", "model")
 
 

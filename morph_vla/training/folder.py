@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, and what of it a run that begins anew removes."""
+"""The folder of a run: which recipe it belongs to, and what `--overwrite` removes."""
 
 import json
 import shutil

@@ -1,35 +1,25 @@
 """What learns: the parts of a model, by kind of fine-tuning, and the tree taken apart accordingly."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from morph_vla.pi05 import counts
 from morph_vla.pi05.config import Lora
+from morph_vla.pi05.parts import PARTS, Part, by_name, map_named, part_of
 from morph_vla.recipes.recipe import Training
 
 Params = dict[str, Any]
-Part = Literal["vision encoder", "language model", "action expert", "projections", "morphology"]
-PARTS: tuple[Part, ...] = ("vision encoder", "language model", "action expert", "projections", "morphology")
 
 
-_NAMES: dict[str, Part] = dict(zip(counts.PARTS, PARTS, strict=True))
-
-
-def part_of(path: tuple[str, ...]) -> Part:
-    """The part a leaf belongs to, by its openpi name; `projections` are those of actions and time."""
-    return _NAMES[counts.part_of(path)]
-
-
-def is_vlm(path: tuple[str, ...]) -> bool:
+def is_vlm(leaf: str) -> bool:
     """Whether a leaf is the vision-language model's, frozen in action-expert fine-tuning (paper, Table 8)."""
-    return part_of(path) in ("vision encoder", "language model")
+    return part_of(leaf) in ("vision encoder", "language model")
 
 
-def learns(path: tuple[str, ...], training: Training) -> bool:
+def learns(leaf: str, training: Training) -> bool:
     """Whether a leaf is trained.
 
     `full`: all. `expert`: all but the vision-language model. `lora`: the low-rank pairs, the parts named
@@ -39,38 +29,27 @@ def learns(path: tuple[str, ...], training: Training) -> bool:
     if training.kind == "full":
         return True
     if training.kind == "expert":
-        return not is_vlm(path)
-    whole = (training.lora or Lora()).whole
-    part = part_of(path)
-    return part in ("projections", "morphology") or part in whole or path[-1].endswith(("lora_a", "lora_b"))
+        return not is_vlm(leaf)
+    learnt = ("projections", "morphology", *(training.lora or Lora()).whole)
+    return part_of(leaf) in learnt or leaf.endswith(("lora_a", "lora_b"))
 
 
 def reached(training: Training) -> dict[Part, bool]:
     """Through which parts gradients flow: those that learn, and those after one that learns."""
-    if training.kind == "full":
-        everything: dict[Part, bool] = dict.fromkeys(PARTS, True)
-        return everything
-    lora = training.lora or Lora()
-    vision = training.kind == "lora" and "vision encoder" in lora.whole
-    language = training.kind == "lora" and ("language model" in lora.whole or lora.language_model is not None)
-    return {
-        "vision encoder": vision,
-        "language model": vision or language,
-        "action expert": True,
-        "projections": True,
-        "morphology": True,
-    }
+    flows: dict[Part, bool] = dict.fromkeys(PARTS, True)
+    if training.kind != "full":
+        lora = training.lora or Lora()
+        vision = training.kind == "lora" and "vision encoder" in lora.whole
+        paired = "language model" in lora.whole or lora.language_model is not None
+        flows["vision encoder"] = vision
+        flows["language model"] = vision or (training.kind == "lora" and paired)
+    return flows
 
 
 def partition(params: Params, training: Training) -> tuple[Params, Params]:
     """(trainable, frozen): two trees of the same form, None where the other one has the leaf."""
-
-    def is_learnt(path: Any) -> bool:
-        return learns(tuple(str(key.key) for key in path), training)
-
-    trainable = jax.tree_util.tree_map_with_path(lambda path, x: x if is_learnt(path) else None, params)
-    frozen = jax.tree_util.tree_map_with_path(lambda path, x: None if is_learnt(path) else x, params)
-    return trainable, frozen
+    trainable = map_named(lambda name, x: x if learns(name, training) else None, params)
+    return trainable, map_named(lambda name, x: None if learns(name, training) else x, params)
 
 
 def merge(one: Params, other: Params) -> Params:
@@ -81,9 +60,8 @@ def merge(one: Params, other: Params) -> Params:
 def norms(gradient: Params) -> dict[Part, Float[Array, ""]]:
     """The norm of each part's gradient, in the order of PARTS; parts that learn nothing are left out."""
     squares: dict[Part, list[Array]] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
-        part = part_of(tuple(str(key.key) for key in path))
-        squares.setdefault(part, []).append(jnp.sum(jnp.square(leaf.astype(jnp.float32))))
+    for name, leaf in by_name(gradient).items():
+        squares.setdefault(part_of(name), []).append(jnp.sum(jnp.square(leaf.astype(jnp.float32))))
     return {part: jnp.sqrt(jnp.sum(jnp.stack(squares[part]))) for part in PARTS if part in squares}
 
 
@@ -93,15 +71,12 @@ def parts_of(params: Mapping[str, Any], training: Training) -> dict[str, dict[st
     Low-rank pairs are a row of their own, named with rank, alpha and targets.
     """
     parts: dict[str, dict[str, int]] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        keys = tuple(str(key.key) for key in path)
-        part: str = part_of(keys)
-        if part == "projections":
-            part = "action expert"
-        if keys[-1].endswith(("lora_a", "lora_b")):
+    for name, leaf in by_name(params).items():
+        part: str = part_of(name)
+        if name.endswith(("lora_a", "lora_b")):
             part = f"{part}: {pairs_of(part, training)}"
         row = parts.setdefault(part, {"trainable": 0, "frozen": 0})
-        row["trainable" if learns(keys, training) else "frozen"] += int(leaf.size)
+        row["trainable" if learns(name, training) else "frozen"] += int(leaf.size)
     return parts
 
 

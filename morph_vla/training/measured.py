@@ -1,4 +1,4 @@
-"""A dataset's states and actions as they are recorded, beside what its own meta/stats.json says of them."""
+"""Statistics of a dataset's recorded states and actions, beside those of its own meta/stats.json."""
 
 import dataclasses
 import json

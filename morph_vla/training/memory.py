@@ -23,6 +23,7 @@ import jax
 
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
+from morph_vla.pi05.parts import by_name
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training.kinds import learns, reached
 
@@ -59,19 +60,20 @@ def estimate(recipe: Recipe, data: int = 1, fsdp: int = 1) -> Estimate:
     training, model = recipe.training, recipe.model
     held = WIDTHS[model.dtype] if recipe.weights else 4
     learnt = frozen = 0
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes(model)):
-        if learns(tuple(str(key.key) for key in path), training):
+    for name, leaf in by_name(shapes(model)).items():
+        if learns(name, training):
             learnt += int(leaf.size)
         else:
             frozen += int(leaf.size)
     rows = -(-training.batch // (training.accumulate * data * fsdp))
     sums = 2 if training.accumulate > 1 else 1
+    images = -(-training.batch // (data * fsdp)) * len(model.cameras) * 3 * model.image_size**2
     return Estimate(
         (4 * learnt + held * frozen) // fsdp,
         sums * 4 * learnt // fsdp,
         8 * learnt // fsdp,
         4 * learnt // fsdp,
-        activations(model, training, rows) + _images(model, -(-training.batch // (data * fsdp))),
+        activations(model, training, rows) + 4 * images,  # augmented, float32
     )
 
 
@@ -108,7 +110,7 @@ def _expert(model: Pi05Config, size: GemmaConfig, keys: int, backward: bool) -> 
 
 
 def _vision(model: Pi05Config, backward: bool) -> int:
-    """Bytes per patch of SigLIP's layers."""
+    """Bytes per patch of the vision encoder's layers."""
     width, vit = WIDTHS[model.dtype], model.vit
     attention = vit.heads * model.patches * (4 + width)
     if not backward:
@@ -117,27 +119,23 @@ def _vision(model: Pi05Config, backward: bool) -> int:
     return vit.depth * vit.width * width + layer if model.remat else vit.depth * layer
 
 
-def _images(model: Pi05Config, rows: int) -> int:
-    """Augmented images, float32."""
-    return rows * len(model.cameras) * 3 * model.image_size**2 * 4
-
-
 def levers(recipe: Recipe, data: int = 1, fsdp: int = 1) -> list[Lever]:
     """What would save memory, in the order to try, each alone; none that saves nothing."""
     before = estimate(recipe, data, fsdp).total
-    found = [
-        Lever(change, before - estimate(other, data, more).total)
-        for change, other, more in _changes(recipe, data, fsdp)
-    ]
-    return [lever for lever in found if lever.saves > 0]
+    changes = _changes(recipe, data, fsdp)
+    saved = [Lever(change, before - estimate(other, data, more).total) for change, other, more in changes]
+    return [lever for lever in saved if lever.saves > 0]
 
 
 def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe, int]]:
     training, model = recipe.training, recipe.model
-    plain = dataclasses.replace(model, lora=None)
 
     def trained(**keys: Any) -> Recipe:
+        plain = dataclasses.replace(model, lora=None)
         return dataclasses.replace(recipe, training=dataclasses.replace(training, **keys), model=plain)
+
+    def modelled(**keys: Any) -> Recipe:
+        return dataclasses.replace(recipe, model=dataclasses.replace(model, **keys))
 
     if training.kind != "expert":
         yield "training.kind: expert", trained(kind="expert", lora=None), fsdp
@@ -147,18 +145,13 @@ def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe
     if most > training.accumulate:
         yield f"training.accumulate: {most}", trained(accumulate=most), fsdp
     if not model.remat:
-        yield (
-            "model.remat: true",
-            dataclasses.replace(recipe, model=dataclasses.replace(model, remat=True)),
-            fsdp,
-        )
+        yield "model.remat: true", modelled(remat=True), fsdp
     if training.batch > 1:
         half = training.batch // 2
         yield f"training.batch: {half}", trained(batch=half, accumulate=1), fsdp
     yield f"training.mesh.fsdp: {8 * fsdp}", recipe, 8 * fsdp
     if model.dtype == "float32":
-        smaller = dataclasses.replace(model, dtype="bfloat16")
-        yield "model.dtype: bfloat16", dataclasses.replace(recipe, model=smaller), fsdp
+        yield "model.dtype: bfloat16", modelled(dtype="bfloat16"), fsdp
 
 
 def device_memory() -> tuple[str, int] | None:
@@ -174,15 +167,15 @@ def device_memory() -> tuple[str, int] | None:
 
 def words(recipe: Recipe, data: int = 1, fsdp: int = 1) -> str:
     """The estimate in a few lines; where it does not fit, or no device is known, the levers as well."""
-    found, device = estimate(recipe, data, fsdp), device_memory()
-    parts = ", ".join(f"{name} {size / GB:.3g}" for name, size in dataclasses.asdict(found).items())
-    lines = [f"memory: about {found.total / GB:.3g} GB a device ({parts})"]
+    needed, device = estimate(recipe, data, fsdp), device_memory()
+    parts = ", ".join(f"{name} {size / GB:.3g}" for name, size in dataclasses.asdict(needed).items())
+    lines = [f"memory: about {needed.total / GB:.3g} GB a device ({parts})"]
     if data * fsdp > 1:
         lines[0] += f", on {data} x {fsdp} devices (data x fsdp)"
     if device is not None:
-        fits = "fits" if found.total <= device[1] else "does not fit"
+        fits = "fits" if needed.total <= device[1] else "does not fit"
         lines.append(f"{fits} into the {device[1] / GB:.3g} GB of {device[0]}")
-    if device is None or found.total > device[1]:
+    if device is None or needed.total > device[1]:
         lines.append("what would save memory, in the order to try:")
         lines += [f"  {lever.change}: {lever.saves / GB:.3g} GB" for lever in levers(recipe, data, fsdp)]
     return "\n".join(lines)

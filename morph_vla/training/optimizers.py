@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers, muon
 
+from morph_vla.pi05.parts import Part, map_named, part_of
 from morph_vla.recipes.recipe import Optimizer
-from morph_vla.training.kinds import Params, Part, norms, part_of
+from morph_vla.training.kinds import Params, norms
 
 
 def make_optimizer(
@@ -33,7 +33,7 @@ def make_optimizer(
     by_matrix = muon(
         _schedule(config, config.matrix_lr, steps),
         weight_decay=config.weight_decay,
-        muon_weight_dimension_numbers=lambda params: jax.tree_util.tree_map_with_path(_axes, params),
+        muon_weight_dimension_numbers=lambda params: map_named(_axes, params),
     )
     return optax.chain(clip, optax.partition({"matrix": by_matrix, "other": adam}, _labels), *slow), schedule
 
@@ -44,7 +44,7 @@ def _schedule(config: Optimizer, peak: float, steps: int) -> Callable[[Any], Any
 
 
 def clip_apart(most: float) -> optax.GradientTransformation:
-    """Each part's gradient (`kinds.PARTS`) scaled to a norm of `most` where it is longer.
+    """Each part's gradient (`pi05.parts`) scaled to a norm of `most` where it is longer.
 
     So a part whose gradient is large for a while, as a fresh plugin's is, leaves the others their steps.
     """
@@ -62,13 +62,13 @@ def slowed(part: Part, share: float | int) -> optax.GradientTransformation:
 
 
 def _times(updates: Any, factors: Mapping[Part, Any]) -> Any:
-    """Every leaf times its part's factor, in the leaf's own type; parts without one as they are."""
+    """Every leaf times its part's factor, in the leaf's own type; parts without one unchanged."""
 
-    def scaled(path: Any, leaf: Any) -> Any:
-        part = part_of(tuple(str(key.key) for key in path))
+    def scaled(name: str, leaf: Any) -> Any:
+        part = part_of(name)
         return leaf * jnp.asarray(factors[part], leaf.dtype) if part in factors else leaf
 
-    return jax.tree_util.tree_map_with_path(scaled, updates)
+    return map_named(scaled, updates)
 
 
 UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}
@@ -77,9 +77,7 @@ UNDECAYED = {"bias", "scale", "pos_embedding", "theta", "gate"}
 
 def _decayed(params: Params) -> Params:
     """Matrices decay; biases, scales, positions and the plugin's learnt biases and gates do not."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, x: x.ndim > 1 and str(path[-1].key) not in UNDECAYED, params
-    )
+    return map_named(lambda name, x: x.ndim > 1 and name.rpartition("/")[2] not in UNDECAYED, params)
 
 
 # Leaf (layers and heads stacked in front) -> the axes that a matrix reads from and writes to.
@@ -96,9 +94,8 @@ MATRICES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
-def _axes(path: Any, leaf: Any) -> MuonDimensionNumbers | None:
+def _axes(name: str, leaf: Any) -> MuonDimensionNumbers | None:
     """Where Muon finds the matrix in a transformer's leaf; None for embeddings, norms, inputs, the plugin."""
-    name = "/".join(str(key.key) for key in path)
     if not name.startswith("PaliGemma/"):
         return None
     for pattern, (into, out) in MATRICES.items():
@@ -110,6 +107,4 @@ def _axes(path: Any, leaf: Any) -> MuonDimensionNumbers | None:
 
 
 def _labels(params: Params) -> Params:
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: "other" if _axes(path, leaf) is None else "matrix", params
-    )
+    return map_named(lambda name, leaf: "other" if _axes(name, leaf) is None else "matrix", params)

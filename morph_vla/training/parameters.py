@@ -1,6 +1,6 @@
 """The parameters before the first step: from a checkpoint or at random."""
 
-from collections.abc import Callable
+import logging
 from typing import Any
 
 import jax
@@ -14,12 +14,14 @@ from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 from morph_vla.training.kinds import learns
 
+LOG = logging.getLogger(__name__)
 
-def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
+
+def first_params(recipe: Recipe) -> dict[str, Any]:
     """The parameters before the first step: those of `weights`, with the plugin's leaves new, or random ones.
 
-    `say` is given the report of what was loaded, new and converted. What stays frozen is held in the model's
-    type, as openpi holds it. Raises MorphVlaError when a leaf does not fit, or the tokenizer.
+    What was loaded, new and converted is logged. What stays frozen is held in the model's type, as openpi
+    holds it. Raises MorphVlaError when a leaf does not fit, or the tokenizer.
     """
     if not recipe.weights:
         return fresh_params(recipe)
@@ -37,7 +39,7 @@ def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
         )
 
     def held(leaf: str) -> str:
-        return "float32" if learns(tuple(leaf.split("/")), recipe.training) else recipe.model.dtype
+        return "float32" if learns(leaf, recipe.training) else recipe.model.dtype
 
     params, report = weights.load(
         recipe.weights,
@@ -47,7 +49,7 @@ def first_params(recipe: Recipe, say: Callable[[str], None]) -> dict[str, Any]:
         seed=recipe.training.seed,
         place=lambda _, leaf: jnp.asarray(leaf),
     )
-    say(report.table())
+    LOG.info("%s", report.table())
     return params
 
 

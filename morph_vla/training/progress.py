@@ -1,20 +1,23 @@
-"""How a run stands: losses and pace since the last line, and the log of lines."""
+"""How a run stands: losses and pace since the last line, the loss on held-out rows, the log of lines."""
 
 import dataclasses
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
-from morph_vla.training.source import Source
+from morph_vla.training import sharding
+from morph_vla.training import step as steps
+from morph_vla.training.source import Batch, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Report:
     robots: dict[str, float]  # the loss of each robot's rows since the last line
     held_out: dict[str, dict[str, float]] | None  # of each robot: the loss, and that of each joint
     gradient_norm: float  # of the last step, before the clip
-    gradient_norms: dict[str, float]  # of each part (`kinds.PARTS`) that learns
+    gradient_norms: dict[str, float]  # of each part (`pi05.parts`) that learns
     waiting: float  # share of the time since the first step in which nothing was computed for want of data
 
 
@@ -109,6 +112,49 @@ class Meter:
         return " and ".join(named)
 
 
+def measurer(source: Source, mesh: Mesh) -> Callable[[steps.State], dict[str, dict[str, float]]]:
+    """By robot, the loss of the averaged parameters on rows never trained on: over all joints, and of each.
+
+    The rows pass in batches of the training's size, the last one filled up by repetition. The noise is the
+    same at every step of the run, so that what changes is the policy.
+    """
+    recipe, batches = source.recipe, source.held_out()
+
+    def errors(params: dict[str, Any], observation: Any, actions: Any, mask: Any, number: Any) -> Any:
+        noise_key = jax.random.fold_in(jax.random.key(recipe.training.seed + 1), number)
+        error = steps.draw_errors(
+            recipe.model, recipe.training, params, observation, actions, noise_key, augment=False
+        )
+        return error, steps.row_losses(error, mask, recipe.training)
+
+    compiled = jax.jit(errors, out_shardings=sharding.whole(mesh))
+
+    def measure(state: steps.State) -> dict[str, dict[str, float]]:
+        losses, params = {}, steps.averaged(state)
+        for name, batch in batches.items():
+            error, rows = [], []
+            for number, part in enumerate(_parts(batch, recipe.training.batch)):
+                placed = sharding.place(part, sharding.over_rows(mesh))
+                pair = compiled(params, placed.observation, placed.actions, placed.mask, np.uint32(number))
+                error.append(np.asarray(pair[0]))
+                rows.append(np.asarray(pair[1]))
+            count, joints = len(batch.dataset), source.robots[name].names
+            each = np.concatenate(error)[:count, : len(joints)].mean(axis=0).tolist()
+            loss = float(np.concatenate(rows)[:count].mean())
+            losses[name] = {"loss": loss, **dict(zip(joints, each, strict=True))}
+        return losses
+
+    return measure
+
+
+def _parts(batch: Batch, size: int) -> Iterator[Batch]:
+    """`size` rows at a time; the last part repeats its last row."""
+    count = len(batch.dataset)
+    for start in range(0, count, size):
+        rows = np.minimum(np.arange(start, start + size), count - 1)
+        yield jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], batch)
+
+
 class Curve:
     """The log: one JSON object a line, cut back to the step a resumed run starts from.
 
@@ -118,21 +164,17 @@ class Curve:
     def __init__(self, path: Path, step: int, writes: bool = True):
         self._path, self._writes = path, writes
         self.lines: list[dict[str, Any]] = []
-        if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except json.JSONDecodeError:
-                    continue  # a last line cut short
-                if entry["step"] <= step:
-                    self.lines.append(entry)
+        for line in path.read_text().splitlines() if path.exists() else ():
+            with suppress(json.JSONDecodeError):  # a last line cut short
+                entry = json.loads(line)
+                self.lines += [entry] if entry["step"] <= step else []
         if writes:
             write_text(path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
     def add(self, report: Report) -> None:
+        """Append a line."""
         entry = {k: v for k, v in dataclasses.asdict(report).items() if k != "steps"}
         self.lines.append(entry)
-        if not self._writes:
-            return
-        with self._path.open("a") as out:
-            out.write(json.dumps(entry) + "\n")
+        if self._writes:
+            with self._path.open("a") as out:
+                out.write(json.dumps(entry) + "\n")

@@ -147,9 +147,9 @@ def reached_preemption(step: int) -> bool:
 
 def first_then_others(label: str, work: Callable[[], Any]) -> Any:
     """What `work` returns; the first process does it before the others, who find what it left on disk."""
-    if is_first():
-        found = work()
+    if not is_first():
         together(label)
-        return found
+        return work()
+    made = work()
     together(label)
-    return work()
+    return made

@@ -6,7 +6,8 @@ bodies padded to the model's joints. So one compiled step serves every mixture.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.training.statistics import RobotStats
 
+LOG = logging.getLogger(__name__)
 HELD_OUT_ROWS = 256  # frames of a robot's held-out episodes on which its held-out loss is measured
 
 
@@ -54,33 +56,25 @@ class Part:
 class Source:
     """The batches of a recipe, and its held-out rows."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        cache: Path,
-        progress: Callable[[str], None] | None = None,
-        process: int = 0,
-        processes: int = 1,
-    ):
-        """Read, decode and tokenise; `progress` is told what is being done.
+    def __init__(self, recipe: Recipe, cache: Path, process: int = 0, processes: int = 1):
+        """Read, decode and tokenise; what is being done is logged.
 
         Of several processes that train together each has its share of every batch: number `process` of
         `processes`.
 
         Raises MorphVlaError for a dataset that does not fit its robot or the model.
         """
-        say = progress or (lambda _: None)
         self.recipe, self.process, self.processes = recipe, process, processes
         self.tokenizer = tokenizer.load(recipe.tokenizer)
         tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
-        say("reading values")
-        self.parts = read_parts(recipe, say)
+        LOG.info("reading values")
+        self.parts = read_parts(recipe)
         self.stats = {name: robot_stats(recipe, name, self.parts) for name in self.robots}
         for name, known in self.stats.items():
-            statistics.tell(name, known, say)
+            statistics.tell(name, known, LOG.info)
         self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
-        self.frames = self._frames(cache, say)
-        self.tables = [self._table(part, say) for part in self.parts]
+        self.frames = self._frames(cache)
+        self.tables = [self._table(part) for part in self.parts]
         training = recipe.training
         self.mixture = mixture.mix(
             [_drawn(part) for part in self.parts],
@@ -89,18 +83,13 @@ class Source:
             training.seed,
             recipe.data.by,
         )
-        if len(self.parts) > 1:
-            self._tell_shares(say)
-
-    def _tell_shares(self, say: Callable[[str], None]) -> None:
-        """What the whole run draws of each dataset."""
-        rows = mixture.row_counts(self.mixture, self.recipe.training.steps)
-        for part, count in zip(self.parts, rows, strict=True):
-            passes = count / len(part.train_rows)
-            say(
-                f"mixture by {self.mixture.by}: {count / sum(rows):.2%} of the run's rows are of "
-                f"{part.asked.robot}, {count} rows, {passes:.2f} passes over {part.asked.dataset}"
-            )
+        rows = mixture.row_counts(self.mixture, training.steps) if len(self.parts) > 1 else ()
+        for part, count in zip(self.parts, rows, strict=False):
+            share, passes = f"{count / sum(rows):.2%}", f"{count / len(part.train_rows):.2f}"
+            LOG.info(
+                "mixture by %s: %s of the run's rows are of %s, %d rows, %s passes over %s",
+                self.mixture.by, share, part.asked.robot, count, passes, part.asked.dataset,
+            )  # fmt: skip
 
     @property
     def robots(self) -> dict[str, Robot]:
@@ -113,30 +102,32 @@ class Source:
         given = {name for part in self.parts for name in part.asked.cameras}
         return tuple(name for name in self.recipe.model.cameras if name in given)
 
-    def _frames(self, cache: Path, say: Callable[[str], None]) -> list[dict[str, frames.Kept | frames.Video]]:
+    def _frames(self, cache: Path) -> list[dict[str, frames.Kept | frames.Video]]:
         """Of each dataset, by the model's names of its cameras: frames in `cache`, or decoded when asked."""
         mode, size = self.recipe.data.frames, self.recipe.model.image_size
         footage = [
-            {name: lerobot.footage(part.recordings, own) for name, own in part.asked.cameras.items()}
+            {name: lerobot.footage(part.recordings, camera) for name, camera in part.asked.cameras.items()}
             for part in self.parts
         ]
         if mode == "auto":
-            mode = "cache" if frames.fit([one for own in footage for one in own.values()], size) else "video"
-        if mode == "video":
-            return [{name: frames.opened(one, self.workers) for name, one in own.items()} for own in footage]
-        found: list[dict[str, frames.Kept | frames.Video]] = []
-        for part, own in zip(self.parts, footage, strict=True):
-            found.append({})
-            for name, one in own.items():
-                what = f"decoding camera '{one.camera}' of {part.asked.dataset}"
-                say(f"{what} ({one.rows} frames)")
-                kept = frames.cached(one, size, cache, frames.telling(what), self.workers)
-                found[-1][name] = frames.Kept(kept)
-        self.workers.close()
-        return found
+            films = [film for cameras in footage for film in cameras.values()]
+            mode = "cache" if frames.fit(films, size) else "video"
+        opened: list[dict[str, frames.Kept | frames.Video]] = [{} for _ in footage]
+        for part, cameras, ready in zip(self.parts, footage, opened, strict=True):
+            for name, film in cameras.items():
+                if mode == "video":
+                    ready[name] = frames.opened(film, self.workers)
+                    continue
+                what = f"decoding camera '{film.camera}' of {part.asked.dataset}"
+                LOG.info("%s (%d frames)", what, film.rows)
+                progress = frames.telling(what)
+                ready[name] = frames.Kept(frames.cached(film, size, cache, progress, self.workers))
+        if mode != "video":
+            self.workers.close()
+        return opened
 
-    def _table(self, part: Part, say: Callable[[str], None]) -> transforms.Table:
-        say(f"tokenising {part.asked.dataset}")
+    def _table(self, part: Part) -> transforms.Table:
+        LOG.info("tokenising %s", part.asked.dataset)
         state, most = self.stats[part.asked.robot].state, self.recipe.model.max_tokens
         return transforms.prepare(part.recordings, state, self.tokenizer, max_tokens=most)
 
@@ -153,14 +144,13 @@ class Source:
         pending = []
         for index in np.unique(dataset):
             part, table, here = self.parts[index], self.tables[index], np.flatnonzero(dataset == index)
-            own, width = rows[here], len(part.robot.joints)
+            its_rows, width = rows[here], len(part.robot.joints)
             for name, pictures in self.frames[index].items():
-                pending.append((images[name], here, pictures.ask(own)))
+                pending.append((images[name], here, pictures.ask(its_rows)))
                 image_masks[name][here] = True
-            tokens[here], token_mask[here] = table.tokens[own], table.token_mask[own]
-            learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(
-                _learnt(part, own, model.horizon)
-            )
+            tokens[here], token_mask[here] = table.tokens[its_rows], table.token_mask[its_rows]
+            chunks = _learnt(part, its_rows, model.horizon)
+            learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
         for out, here, wait in pending:
             out[here] = wait()
@@ -179,14 +169,15 @@ class Source:
 
     def held_out(self) -> dict[str, Batch]:
         """Held-out rows of every robot that has some, always the same."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        held: dict[str, list[tuple[int, int]]] = {}
         for index, part in enumerate(self.parts):
-            found.setdefault(part.asked.robot, []).extend((index, row) for row in part.held_rows.tolist())
-        chosen = {
-            name: pairs[:: max(1, len(pairs) // HELD_OUT_ROWS)][:HELD_OUT_ROWS]
-            for name, pairs in found.items()
+            held.setdefault(part.asked.robot, []).extend((index, row) for row in part.held_rows.tolist())
+        every = {name: max(1, len(pairs) // HELD_OUT_ROWS) for name, pairs in held.items()}
+        return {
+            name: self.batch(*np.array(pairs[:: every[name]][:HELD_OUT_ROWS], np.int64).T)
+            for name, pairs in held.items()
+            if pairs
         }
-        return {name: self.batch(*np.array(pairs, np.int64).T) for name, pairs in chosen.items() if pairs}
 
     def batches(self, start: int, steps: int, threads: int = 4) -> Iterator[Batch]:
         """The batches from step `start` to `steps` - 1 in order, made ahead by `threads` of grain's threads.
@@ -197,23 +188,22 @@ class Source:
         return mixture.ahead(self.at, start, steps, threads)
 
 
-def read_parts(recipe: Recipe, say: Callable[[str], None]) -> list[Part]:
+def read_parts(recipe: Recipe) -> list[Part]:
     """The recipe's datasets, values alone, each held against its robot and the model."""
-    return [_part(recipe, asked, say) for asked in recipe.data.sources]
+    return [_part(recipe, asked) for asked in recipe.data.sources]
 
 
-def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
+def _part(recipe: Recipe, asked: Dataset) -> Part:
     """A dataset's values held against its robot and the model."""
     robot = robots.load(asked.robot)
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
-    found = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share)
-    told = presets.as_recorded(robot, asked.unit, asked.gripper)
-    recorded = found.action
-    meant = presets.targets(robot, asked.recorded, asked.step, found.state, recorded)
-    own = {"state": presets.brought(robot, told, found.state), "action": presets.brought(robot, told, meant)}
-    found = dataclasses.replace(found, **own)
-    names, width = robot.names, found.action.shape[1]
+    recorded = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share)
+    units = presets.as_recorded(robot, asked.unit, asked.gripper)
+    targets = presets.targets(robot, asked.recorded, asked.step, recorded.state, recorded.action)
+    state, action = (presets.brought(robot, units, values) for values in (recorded.state, targets))
+    recordings = dataclasses.replace(recorded, state=state, action=action)
+    names, width = robot.names, action.shape[1]
     if width != len(names):
         raise MorphVlaError(
             f"{asked.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
@@ -224,23 +214,23 @@ def _part(recipe: Recipe, asked: Dataset, say: Callable[[str], None]) -> Part:
             f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
             "values; raise model.action_dim"
         )
-    if asked.actions != "absolute" and found.state.shape[1] != width:
+    if asked.actions != "absolute" and state.shape[1] != width:
         raise MorphVlaError(
             f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
-            f"{found.state.shape[1]} values where an action has {width}"
+            f"{state.shape[1]} values where an action has {width}"
         )
-    held = mixture.held_out(len(found.starts), recipe.data.held_out)[found.episode_of()]
+    held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     plugin = recipe.model.morphology
-    cameras = {name: layout.named(own, found.cameras) for name, own in asked.cameras.items()}
+    cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),
         robot,
-        found,
+        recordings,
         np.array([not joint.is_gripper for joint in robot.joints]),
         None if plugin is None else body_of(robot, plugin.max_joints),
         np.flatnonzero(~held),
         np.flatnonzero(held),
-        told is not robot or meant is not recorded,
+        units is not robot or targets is not recorded.action,
     )
 
 
@@ -269,8 +259,8 @@ def _learnt(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.nd
 
 def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     """The statistics of one robot over all its datasets, as the recipe wants them."""
-    own = [part for part in parts if part.asked.robot == name]
-    features = own[0].robot.side.features
+    robot = next(part.robot for part in parts if part.asked.robot == name)
+    features = robot.side.features
     recorded = [
         statistics.Recorded(
             part.asked.dataset,
@@ -281,11 +271,12 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
             part.asked.state or features.state,
             part.asked.action or features.action,
         )
-        for part in own
+        for part in parts
+        if part.asked.robot == name
     ]
     return statistics.of_robot(
         name,
-        own[0].robot.names,
+        robot.names,
         recorded,
         recipe.model.horizon,
         statistics=recipe.data.statistics,
@@ -294,14 +285,12 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     )
 
 
-def statistics_of(
-    recipe: Recipe, say: Callable[[str], None]
-) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
+def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
     """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
-    parts = read_parts(recipe, say)
-    first = {part.asked.robot: part for part in reversed(parts)}
-    names = dict.fromkeys(part.asked.robot for part in parts)
+    parts = read_parts(recipe)
+    # What is learnt of a robot's actions is the same in all its datasets.
+    of_robot = {part.asked.robot: part for part in parts}
     return {
-        name: (first[name].robot.names, first[name].asked.actions, robot_stats(recipe, name, parts))
-        for name in names
+        name: (part.robot.names, part.asked.actions, robot_stats(recipe, name, parts))
+        for name, part in of_robot.items()
     }

@@ -1,8 +1,8 @@
-"""The statistics a robot's values are normalised by: exact, of what is trained on, without decoding a pixel.
+"""The statistics a robot's values are normalised by: exact, over all that is trained on; no image is decoded.
 
-Whose they are (`data.statistics`) is said; so is every value whose range differs much from what the dataset
-itself, or the checkpoint that training starts from, was normalised by. What was measured is kept in the
-cache folder under a name that follows from the values, the kind of actions and the horizon.
+Their origin (`data.statistics`) is logged, and so is every value whose range differs much from that of the
+dataset's own statistics or of the checkpoint that training starts from. Measured statistics are kept in the
+cache folder, under a digest of the values, the kind of actions and the horizon.
 
 Rule for a degenerate dimension (`data.degenerate`): where q99 - q01 is below MIN_SPAN = 0.01 (in the
 dataset's units), `widen` takes the range to MIN_SPAN about its middle, `refuse` is an error; both name it.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from morph_vla.data import stats
 from morph_vla.data.actions import Kind, to_learn
@@ -33,7 +33,7 @@ MAX_FILE = 64 << 20  # bytes of a file of statistics
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """One dataset of a robot, as it is learnt from."""
+    """One dataset of a robot, in the form it is trained on."""
 
     dataset: str
     recordings: Recordings
@@ -52,7 +52,7 @@ class RobotStats:
     action: Stats
     frames: int = 0
     source: str = "own"  # whose they are: `own`, or the file
-    remarks: tuple[str, ...] = ()  # what is said of them: large differences to earlier ones
+    remarks: tuple[str, ...] = ()  # sentences: large differences to earlier statistics
 
 
 def of_robot(
@@ -69,7 +69,7 @@ def of_robot(
 
     Args:
         name: The robot's.
-        joints: Its joints' names, for what is said of a value.
+        joints: Its joints' names, for messages.
         parts: Its datasets.
         horizon: Actions in a chunk: a difference depends on its place there, so all of a chunk's are counted.
         statistics: `own` measures; `dataset` takes meta/stats.json; else a checkpoint's folder, or a file
@@ -80,10 +80,10 @@ def of_robot(
     Raises MorphVlaError for datasets whose states differ in width, for statistics that are not there or not
     of these values, and for a degenerate value that is refused.
     """
-    widths = {part.recordings.state.shape[1] for part in parts}
-    if len(widths) > 1:
+    width, *others = sorted({part.recordings.state.shape[1] for part in parts})
+    if others:
         raise MorphVlaError(
-            f"the datasets of robot '{name}' have states of {', '.join(map(str, sorted(widths)))} values; "
+            f"the datasets of robot '{name}' have states of {', '.join(map(str, [width, *others]))} values; "
             "name the keys with `state` so that they agree"
         )
     if statistics == "own":
@@ -92,38 +92,30 @@ def of_robot(
         used, source = _of_dataset(name, parts), f"{parts[0].dataset}: its own meta/stats.json"
     else:
         used, source = of_file(Path(statistics).expanduser(), name, parts[0].kind, joints), statistics
-    width = parts[0].recordings.state.shape[1]
-    for feature, found, wanted in (("state", used[0], width), ("action", used[1], len(joints))):
-        if len(found.q01) != wanted:
-            has = f"has {len(found.q01)} values of the {feature}, robot '{name}' {wanted}"
+    for feature, given, wanted in (("state", used[0], width), ("action", used[1], len(joints))):
+        if len(given.q01) != wanted:
+            has = f"has {len(given.q01)} values of the {feature}, robot '{name}' {wanted}"
             raise MorphVlaError(f"data.statistics: {source} {has}")
     remarks = tuple(_compared(name, joints, parts, horizon, used, before))
-    names = (joints if width == len(joints) else (), joints)
-    state, action = (
-        _settled(found, of, degenerate, f"{name}: {feature}")
-        for found, of, feature in zip(used, names, ("state", "action"), strict=True)
-    )
-    frames = sum(part.recordings.frames for part in parts)
-    return RobotStats(state, action, frames, source, remarks)
+    state = _settled(used[0], joints if width == len(joints) else (), degenerate, f"{name}: state")
+    action = _settled(used[1], joints, degenerate, f"{name}: action")
+    return RobotStats(state, action, sum(part.recordings.frames for part in parts), source, remarks)
 
 
-def _settled(found: Stats, names: tuple[str, ...], degenerate: Degenerate, where: str) -> Stats:
+def _settled(given: Stats, names: tuple[str, ...], degenerate: Degenerate, where: str) -> Stats:
     """The rule for degenerate dimensions."""
-    narrow = stats.narrow(found)
+    narrow = stats.narrow(given)
     if narrow and degenerate == "refuse":
         called = ", ".join(f"'{names[d]}'" if names else f"value {d}" for d in narrow)
         raise MorphVlaError(
             f"{where}: {called} hardly move{'s' if len(narrow) == 1 else ''} (q99 - q01 is below "
             f"{stats.MIN_SPAN:g}): data.degenerate: widen would take the range to that"
         )
-    return stats.widened(found, names)
-
-
-# ------------------------------------------------------------------------------------------------ measured
+    return stats.widened(given, names)
 
 
 def measured(parts: Sequence[Recorded], horizon: int) -> tuple[Stats, Stats]:
-    """Exact statistics of (state, action) over all datasets, as they are; from the cache when it has them."""
+    """Exact statistics of (state, action) over all datasets; from the cache when it has them."""
     path = cache_folder() / "statistics" / f"{_digest(parts, horizon)}.json"
     if path.is_file():
         try:
@@ -134,39 +126,33 @@ def measured(parts: Sequence[Recorded], horizon: int) -> tuple[Stats, Stats]:
     state = stats.measure(np.concatenate([part.recordings.state for part in parts]))
     columns = range(parts[0].recordings.action.shape[1])
     action = stats.joined([stats.measure(_column(parts, horizon, d)[:, None]) for d in columns])
-    kept = {"state": dataclasses.asdict(state), "action": dataclasses.asdict(action)}
-    write_text(path, json.dumps(kept))
+    write_text(path, json.dumps({"state": dataclasses.asdict(state), "action": dataclasses.asdict(action)}))
     return state, action
 
 
 def _digest(parts: Sequence[Recorded], horizon: int) -> str:
     digest = hashlib.sha256(b"morph_vla statistics 1")
     for part in parts:
-        found = part.recordings
-        of_kind = "" if part.kind == "absolute" else f"{horizon} {found.fps} {part.relative.tolist()}"
-        digest.update(f"{part.kind} {of_kind} {found.state.shape} {found.action.shape}".encode())
-        for array in (found.state, found.action, found.starts):
+        values = part.recordings
+        of_kind = "" if part.kind == "absolute" else f"{horizon} {values.fps} {part.relative.tolist()}"
+        digest.update(f"{part.kind} {of_kind} {values.state.shape} {values.action.shape}".encode())
+        for array in (values.state, values.action, values.starts):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
 
 
 def _column(parts: Sequence[Recorded], horizon: int, d: int) -> Float[np.ndarray, "m"]:
     """All that is learnt of one action value; a column at a time, for a chunk multiplies a dataset."""
-    found = []
+    columns, value = [], slice(d, d + 1)
     for part in parts:
-        action, state = part.recordings.action[:, d : d + 1], part.recordings.state
-        if part.kind == "absolute":
-            found.append(action[:, 0])
-            continue
-        rows = np.arange(len(action))
-        wanted = np.minimum(rows[:, None] + np.arange(horizon), part.recordings.last_of(rows)[:, None])
-        chunk, relative = action[wanted], part.relative[d : d + 1]
-        learnt = to_learn(part.kind, chunk, state[:, d : d + 1], relative, part.recordings.fps)
-        found.append(learnt.reshape(-1))
-    return np.concatenate(found)
-
-
-# --------------------------------------------------------------------------------------------- of somebody
+        recordings, rows = part.recordings, np.arange(len(part.recordings.action))
+        learnt = recordings.action[:, value]
+        if part.kind != "absolute":
+            wanted = np.minimum(rows[:, None] + np.arange(horizon), recordings.last_of(rows)[:, None])
+            state, relative = recordings.state[:, value], part.relative[value]
+            learnt = to_learn(part.kind, learnt[wanted], state, relative, recordings.fps)
+        columns.append(learnt.reshape(-1))
+    return np.concatenate(columns)
 
 
 def _of_dataset(name: str, parts: Sequence[Recorded]) -> tuple[Stats, Stats]:
@@ -179,13 +165,15 @@ def _of_dataset(name: str, parts: Sequence[Recorded]) -> tuple[Stats, Stats]:
         )
     if part.kind != "absolute" or part.converted:
         what = f"{part.kind} actions are" if part.kind != "absolute" else "values in other units are"
-        raise MorphVlaError(f"data.statistics: {what} learnt of {part.dataset}, and its own are not of them")
-    found = dataset_stats(part)
-    if found is None:
+        raise MorphVlaError(
+            f"data.statistics: {what} learnt from {part.dataset}; its own statistics are of other values"
+        )
+    given = dataset_stats(part)
+    if given is None:
         raise MorphVlaError(
             f"data.statistics: {part.dataset} has no q01 and q99 in its meta/stats.json; choose `own`"
         )
-    return found
+    return given
 
 
 def dataset_stats(part: Recorded) -> tuple[Stats, Stats] | None:
@@ -204,12 +192,12 @@ def dataset_stats(part: Recorded) -> tuple[Stats, Stats] | None:
 def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tuple[Stats, Stats]:
     """(state, action) of a robot in a checkpoint's folder, or in a file of `morph-vla stats --output`.
 
-    Raises MorphVlaError when it is none, or of another robot, order of joints or kind of actions.
+    Raises MorphVlaError for another file, and for another robot, order of joints or kind of actions.
     """
     file = path / "about" / "policy.json" if path.is_dir() else path
     where = f"data.statistics: {path}"
     if not file.is_file() or file.stat().st_size > MAX_FILE:
-        raise MorphVlaError(f"{where} is no checkpoint of ours and no file of statistics")
+        raise MorphVlaError(f"{where} is neither a checkpoint of ours nor a file of statistics")
     try:
         known = json.loads(file.read_text(encoding="utf-8"))["robots"]
         if robot not in known:
@@ -220,10 +208,7 @@ def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tupl
             raise MorphVlaError(f"{where} is of {what}; {kind} ones of {', '.join(joints)} are learnt")
         return stats.from_plain(kept["state_stats"]), stats.from_plain(kept["action_stats"])
     except (ValueError, KeyError, TypeError) as error:
-        raise MorphVlaError(f"{where} is no checkpoint of ours and no file of statistics") from error
-
-
-# ------------------------------------------------------------------------------------------------ compared
+        raise MorphVlaError(f"{where} is neither a checkpoint of ours nor a file of statistics") from error
 
 
 def _compared(
@@ -263,15 +248,14 @@ def different(old: Stats, new: Stats) -> list[int]:
     """Dimensions of which an end (q01 or q99) differs by more than FAR of the new range."""
     low, high = np.subtract(old.q01, new.q01), np.subtract(old.q99, new.q99)
     span = np.maximum(np.subtract(new.q99, new.q01), stats.MIN_SPAN)
-    apart: Int[np.ndarray, "k"] = np.flatnonzero(np.maximum(np.abs(low), np.abs(high)) > FAR * span)
-    return [int(d) for d in apart]
+    return np.flatnonzero(np.maximum(np.abs(low), np.abs(high)) > FAR * span).tolist()
 
 
-def tell(name: str, found: RobotStats, say: Callable[[str], None]) -> None:
+def tell(name: str, used: RobotStats, say: Callable[[str], None]) -> None:
     """Whose statistics are used, and every large difference."""
-    whose = f"measured on {found.frames} frames" if found.source == "own" else found.source
+    whose = f"measured on {used.frames} frames" if used.source == "own" else used.source
     say(f"statistics of '{name}': {whose}")
-    for remark in found.remarks:
+    for remark in used.remarks:
         say(f"statistics of {remark}")
 
 
@@ -282,12 +266,12 @@ def plain(robots: dict[str, tuple[tuple[str, ...], Kind, RobotStats]]) -> dict[s
             name: {
                 "joints": list(joints),
                 "actions": kind,
-                "frames": found.frames,
-                "source": found.source,
-                "state_stats": dataclasses.asdict(found.state),
-                "action_stats": dataclasses.asdict(found.action),
-                "remarks": list(found.remarks),
+                "frames": used.frames,
+                "source": used.source,
+                "state_stats": dataclasses.asdict(used.state),
+                "action_stats": dataclasses.asdict(used.action),
+                "remarks": list(used.remarks),
             }
-            for name, (joints, kind, found) in robots.items()
+            for name, (joints, kind, used) in robots.items()
         }
     }

@@ -1,5 +1,6 @@
 """One training step, as pure functions: which parameters learn, the loss, the update, the moving average."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,29 +14,8 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
 from morph_vla.recipes.recipe import Training
-from morph_vla.training.kinds import Params, is_vlm, merge, norms, partition, reached
-from morph_vla.training.optimizers import clip_apart, make_optimizer, slowed
-
-__all__ = [
-    "Params",
-    "State",
-    "accumulated",
-    "averaged",
-    "clip_apart",
-    "draw",
-    "draw_errors",
-    "errors_of",
-    "global_norm",
-    "is_vlm",
-    "make_optimizer",
-    "make_step",
-    "merge",
-    "partition",
-    "row_losses",
-    "slowed",
-    "start",
-    "updated",
-]
+from morph_vla.training.kinds import Params, merge, norms, partition, reached
+from morph_vla.training.optimizers import make_optimizer as make_optimizer
 
 
 class State(NamedTuple):
@@ -82,6 +62,7 @@ def draw(
     yet learns to read it there; these draws are where the eyes learn (docs/method.md).
     """
     shift_key, noise_key, time_key = jax.random.split(key, 3)
+    rows, draws = actions.shape[0], training.flow_samples
     images = {name: to_unit(jnp.asarray(image)) for name, image in observation.images.items()}
     if augment and training.augmentation == "openpi":
         images = {name: openpi_augment(shift_key, image, name) for name, image in images.items()}
@@ -91,22 +72,16 @@ def draw(
             name: random_shift(k, image, training.shift_pixels, training.brightness)
             for k, (name, image) in zip(keys, images.items(), strict=True)
         }
-    seen = Observation(
-        images, observation.image_masks, observation.tokens, observation.token_mask, observation.body
-    )
-    draws = training.flow_samples
     noise = jax.random.normal(noise_key, (draws, *actions.shape))
-    time = pi05.sample_time(time_key, (draws, actions.shape[0]))
+    time = pi05.sample_time(time_key, (draws, rows))
     if augment:  # not of held-out rows, whose loss stays what it is in any recipe
-        time = jnp.where(_of_noise(training, actions.shape[0], jax.random.fold_in(time_key, 1)), 1.0, time)
-    return Drawn(seen, jnp.asarray(actions), jnp.asarray(mask), noise.swapaxes(0, 1), time.T)
-
-
-def _of_noise(training: Training, rows: int, key: Array) -> Bool[Array, "n b"]:
-    """Which draws are at t = 1: the whole part of draws * share in every row, the rest by chance."""
-    whole, rest = divmod(training.flow_samples * training.noise_share, 1)
-    count = int(whole) + jax.random.bernoulli(key, rest, (rows,)).astype(jnp.int32)
-    return jnp.arange(training.flow_samples)[:, None] < count[None, :]
+        # The whole part of draws * share is at t = 1 in every row, the rest by chance.
+        whole, rest = divmod(draws * training.noise_share, 1)
+        more = jax.random.bernoulli(jax.random.fold_in(time_key, 1), rest, (rows,))
+        count = int(whole) + more.astype(jnp.int32)
+        time = jnp.where(jnp.arange(draws)[:, None] < count[None, :], 1.0, time)
+    observation = dataclasses.replace(observation, images=images)
+    return Drawn(observation, jnp.asarray(actions), jnp.asarray(mask), noise.swapaxes(0, 1), time.T)
 
 
 def errors_of(config: Pi05Config, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:
@@ -172,17 +147,16 @@ def make_step(
             return jnp.mean(rows), rows
 
         rows, gradient = accumulated(objective, trainable, drawn, training.accumulate)
-        metrics: dict[str, Any] = {
+        metrics = {
             "loss": jnp.mean(rows),
             "rows": rows,
             "gradient_norm": global_norm(gradient),
+            "gradient_norms": norms(gradient),
         }
-        metrics["gradient_norms"] = norms(gradient)
         return updated(state, gradient, training, optimizer), metrics
 
-    if shardings is None:
-        return jax.jit(step, donate_argnums=0)
-    return jax.jit(step, donate_argnums=0, out_shardings=shardings)
+    placed = {} if shardings is None else {"out_shardings": shardings}
+    return jax.jit(step, donate_argnums=0, **placed)
 
 
 def updated(

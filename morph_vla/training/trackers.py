@@ -1,8 +1,8 @@
 """The log's numbers for TensorBoard and Weights & Biases, beside the JSON lines that are always written.
 
 Both are given the same names: `loss`, `loss/panda`, `held_out/panda/loss`, `held_out/panda/panda_joint1`,
-`lr`, `gradient_norm`, `gradient_norm/action_expert`, `samples_per_s`, `waiting`. A run that goes on writes
-the steps it repeats again.
+`lr`, `gradient_norm`, `gradient_norm/action_expert`, `samples_per_s`, `waiting`. A resumed run
+writes the steps that it repeats again.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from morph_vla.training.progress import Report
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Something that is told every line of the log."""
+    """Something that is given every line of the log."""
 
     def add(self, step: int, values: dict[str, float]) -> None:
         """The numbers after `step` steps."""
@@ -31,18 +31,18 @@ class Tracker(Protocol):
 
 def numbers(report: Report) -> dict[str, float]:
     """A line of the log as flat names and numbers; what was not measured is left out."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, value in dataclasses.asdict(report).items():
         if name == "robots":
-            found |= {f"loss/{robot}": loss for robot, loss in value.items()}
+            values |= {f"loss/{robot}": loss for robot, loss in value.items()}
         elif name == "gradient_norms":
-            found |= {f"gradient_norm/{part.replace(' ', '_')}": norm for part, norm in value.items()}
+            values |= {f"gradient_norm/{part.replace(' ', '_')}": norm for part, norm in value.items()}
         elif name == "held_out":
             for robot, row in (value or {}).items():
-                found |= {f"held_out/{robot}/{joint}": loss for joint, loss in row.items()}
+                values |= {f"held_out/{robot}/{joint}": loss for joint, loss in row.items()}
         elif name not in ("step", "steps") and value is not None:
-            found[name] = float(value)
-    return found
+            values[name] = float(value)
+    return values
 
 
 class TensorBoard:
@@ -66,7 +66,7 @@ class Wandb:
     """A run of Weights & Biases, its files in FOLDER/wandb.
 
     Online or not is wandb's own setting: WANDB_MODE=offline writes here, and `wandb sync` sends it later. The
-    run's name there is kept in FOLDER/wandb/run.json, so that a run that goes on goes on there too.
+    run's name there is kept in FOLDER/wandb/run.json, so that a resumed run continues there too.
     """
 
     def __init__(self, folder: Path, project: str, config: dict[str, Any]):

@@ -52,8 +52,8 @@ def load(
         source: `pi05-base`, a path, `gs://...` or `hf://owner/name[/sub][@revision]`.
         config: The model. Without one its sizes are read off the checkpoint and the plugin's leaves are taken
             as they are.
-        dtype: Type in memory: float32, bfloat16 or stored (as it is stored), for all, by part (images, vlm,
-            expert, action, morphology; parts not named are float32), or a function of a leaf's name.
+        dtype: Type in memory: float32, bfloat16 or stored (as it is stored), for all, by part (of
+            `pi05.parts`; parts not named are float32), or a function of a leaf's name.
         kind: Which parameters of our own checkpoints: "averaged" (to act) or "params" (as they were trained).
         new: Leaves, or what they begin with, that the checkpoint need not have; they start as `init_params`
             makes them with `seed`. None allows the plugin's, when the checkpoint has none of them.

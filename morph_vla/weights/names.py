@@ -8,17 +8,17 @@ the leaf, a permutation of its axes, and the grouping of the permuted axes into 
 import dataclasses
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
+from morph_vla.pi05.parts import PARTS as PARTS
+from morph_vla.pi05.parts import part_of as part_of
 
 Shape = tuple[int, ...]
 
 PLUGIN = "morphology"  # the plugin's leaves are those under it
-PARTS = ("images", "vlm", "expert", "action", PLUGIN)
 
 _TOWER = "paligemma_with_expert.paligemma.model.vision_tower.vision_model"
 _PROJECTOR = "paligemma_with_expert.paligemma.model.multi_modal_projector.linear"
@@ -29,20 +29,6 @@ EMBEDDING = f"{_VLM}.embed_tokens.weight"
 HEAD = "paligemma_with_expert.paligemma.lm_head.weight"
 EXPERT_HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"  # never used; a strict load wants it
 PREFIX = "model."  # of every name in PI05Policy, of none in the Hub's file
-
-
-def part_of(leaf: str) -> str:
-    """Which of PARTS a leaf belongs to.
-
-    >>> part_of("PaliGemma/llm/layers/mlp_1/linear")
-    'expert'
-    """
-    top, _, rest = leaf.partition("/")
-    if top == "PaliGemma":
-        if rest.startswith("img/"):
-            return "images"
-        return "expert" if re.search(r"_1(/|$)", rest) else "vlm"
-    return PLUGIN if top == PLUGIN else "action"
 
 
 def is_lora(leaf: str) -> bool:

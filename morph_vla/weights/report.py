@@ -88,9 +88,9 @@ class Report:
 
     def table(self) -> str:
         """The summary, a line per part, and every new or unused leaf by name."""
-        lines = [self.summary(), f"  {'part':<12}{'loaded':>7}{'new':>5}{'parameters':>16}{'MB':>11}  type"]
+        lines = [self.summary(), f"  {'part':<15}{'loaded':>7}{'new':>5}{'parameters':>16}{'MB':>11}  type"]
         for part, loaded, new, parameters, size, kinds in self.parts():
-            lines.append(f"  {part:<12}{loaded:>7}{new:>5}{parameters:>16,}{size:>11,.1f}  {kinds}")
+            lines.append(f"  {part:<15}{loaded:>7}{new:>5}{parameters:>16,}{size:>11,.1f}  {kinds}")
         lines += [f"  new     {row.leaf} {row.shape} {row.dtype}" for row in self.new]
         lines += [f"  unused  {name}" for name in self.unused]
         return "\n".join(lines)

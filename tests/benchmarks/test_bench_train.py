@@ -5,9 +5,9 @@ import json
 import pytest
 
 from benchmarks import train as bench_train
+from benchmarks.openpi_step import openpi_step
 from morph_vla.cli import main
 from morph_vla.errors import MorphVlaError
-from morph_vla.hosts.openpi.train_step import openpi_step
 
 
 def test_shares_are_of_the_whole_step():

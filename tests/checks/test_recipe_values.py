@@ -55,7 +55,7 @@ def test_statistics_that_are_not_there(write, tmp_path):
     root = write()
     assert once(
         said(root, f"data.statistics={tmp_path}/no"),
-        rf"error: data\.statistics: {tmp_path}/no is no checkpoint of ours and no file of .*",
+        rf"error: data\.statistics: {tmp_path}/no is neither a checkpoint of ours nor a .*",
     )
     assert once(
         said(root, "data.statistics=dataset", "data.actions=delta"),

@@ -10,8 +10,8 @@ import pytest
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.fit import mismatches
 from morph_vla.pi05 import tokenizer
-from morph_vla.serving.attention import between_joints, episode_attention, joint_attention
-from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.serving.attention import between_joints, episode_attention
+from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
 
 
 @pytest.fixture(scope="module")
@@ -39,20 +39,35 @@ def test_actions_come_in_the_robots_order_and_units(policy):
     assert np.isfinite(actions).all()
 
 
-def test_an_answer_does_not_depend_on_what_is_asked_beside_it_bit_for_bit(tiny_run):
-    """Asked alone, among 6 and among 20, in the first place or in the last."""
-    policy = CheckpointPolicy(tiny_run.checkpoint)
+@pytest.mark.parametrize("batch", [1, 4, EVALUATION_BATCH])
+def test_an_answer_does_not_depend_on_what_is_asked_beside_it_bit_for_bit(tiny_run, batch):
+    """Asked alone, among 6 and among 20, first or last, by `infer` or by `infer_batch`."""
+    policy = CheckpointPolicy(tiny_run.checkpoint, batch=batch)
     seen = [observation(i) for i in range(20)]
     every = [answer["actions"] for answer in policy.infer_batch(seen)]
     for few in (seen[:1], seen[3:9], seen[19:], seen[::-1]):
         for asked, answer in zip(few, policy.infer_batch(few), strict=True):
             assert np.array_equal(answer["actions"], every[asked["episode"]])
-    assert policy.batch == 10
+    assert np.array_equal(policy.infer(seen[7])["actions"], every[7])
 
 
-def test_a_batch_of_one_answers_as_ten_do_but_for_rounding(tiny_run):
-    """What a single robot asks for need not be computed ten times; sums of another size round otherwise."""
-    one, ten = (CheckpointPolicy(tiny_run.checkpoint, batch=batch) for batch in (1, 10))
+def test_a_policy_computes_as_many_rows_as_its_batch_and_one_unless_told_otherwise(tiny_run, monkeypatch):
+    """For one robot nothing is computed that is thrown away; several are computed in whole batches."""
+    one, four = CheckpointPolicy(tiny_run.checkpoint), CheckpointPolicy(tiny_run.checkpoint, batch=4)
+    rows: list[int] = []
+    for policy in (one, four):
+        prepare = policy.prepare
+        monkeypatch.setattr(policy, "prepare", lambda few, do=prepare: (rows.append(len(few)), do(few))[1])
+    one.infer(observation())
+    one.infer_batch([observation(i) for i in range(3)])
+    four.infer_batch([observation(i) for i in range(6)])
+    assert rows == [1, 1, 1, 1, 4, 4]
+    assert one.describe()["batch"] == 1
+
+
+def test_batches_of_another_size_answer_alike_but_for_rounding(tiny_run):
+    """Why an evaluation has one size: XLA orders the sums of a matrix product by its shape."""
+    one, ten = (CheckpointPolicy(tiny_run.checkpoint, batch=batch) for batch in (1, EVALUATION_BATCH))
     seen = [observation(i) for i in range(2)]
     for answer, other in zip(one.infer_batch(seen), ten.infer_batch(seen), strict=True):
         np.testing.assert_allclose(answer["actions"], other["actions"], rtol=1e-3, atol=1e-4)
@@ -150,18 +165,7 @@ def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
     assert "the policy needs 'exterior', the suite has wrist" in found
 
 
-def test_masked_layers_give_no_weight_to_joints_that_are_not_neighbours(policy):
-    found = joint_attention(policy, [observation(i) for i in range(2)])
-    assert [layer["masked"] for layer in found["layers"]] == [True, False]
-    far = ~policy.robot.adjacency
-    masked, free = (np.asarray(layer["matrix"]) for layer in found["layers"])
-    assert masked.shape == (8, 8)
-    assert (masked[far] == 0).all()
-    assert (masked[~far] > 0).all()
-    assert (free > 0).all()
-
-
-def test_attention_is_recorded_each_time_the_policy_is_asked_in_an_episode(policy, tiny_suite):
+def test_attention_is_recorded_each_time_the_policy_is_asked_and_obeys_the_mask(policy, tiny_suite):
     from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.suites.suite import initial_state
 
@@ -181,6 +185,13 @@ def test_attention_is_recorded_each_time_the_policy_is_asked_in_an_episode(polic
     assert np.ptp(steps, axis=0).max() > 0  # it changes as the arm moves
     mean = [layer["matrix"] for layer in found["layers"]]
     np.testing.assert_allclose(steps.mean(axis=0), mean, atol=2e-5)
+    # Masked layers give no weight to joints that are not neighbours.
+    assert [layer["masked"] for layer in found["layers"]] == [True, False]
+    far = ~policy.robot.adjacency
+    masked, free = map(np.asarray, mean)
+    assert (masked[far] == 0).all()
+    assert (masked[~far] > 0).all()
+    assert (free > 0).all()
 
 
 def test_attention_sums_over_key_chunks_and_averages_over_query_chunks():

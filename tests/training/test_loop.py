@@ -14,6 +14,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import init_params
+from morph_vla.pi05.parts import PARTS
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training import checkpoint, kinds, loop, parameters, progress
 
@@ -58,7 +59,7 @@ def test_the_log_is_json_lines_with_loss_rate_and_held_out_loss(tiny_run):
     assert all(np.isfinite(line["loss"]) and line["lr"] >= 0 for line in lines)
     assert [line["held_out_loss"] is not None for line in lines] == [False, True, True]
     for line in lines:
-        assert set(line["gradient_norms"]) == set(kinds.PARTS)
+        assert set(line["gradient_norms"]) == set(PARTS)
         assert line["gradient_norm"] == pytest.approx(math.hypot(*line["gradient_norms"].values()), rel=1e-5)
 
 
@@ -69,14 +70,14 @@ def test_first_and_newest_checkpoints_are_kept(tiny_run):
 
 def test_parts_add_up_to_all_parameters(tiny_run):
     assert sum(sum(row.values()) for row in tiny_run.parts.values()) == tiny_run.parameters
-    assert set(tiny_run.parts) == {"vision encoder", "language model", "action expert", "morphology"}
+    assert set(tiny_run.parts) == set(PARTS)
 
 
 def test_expert_tuning_freezes_the_language_model(tiny_recipe):
     parts = kinds.parts_of(parameters.fresh_params(tiny_recipe), Training(steps=1, kind="expert"))
     for name in ("vision encoder", "language model"):
         assert parts[name]["trainable"] == 0 < parts[name]["frozen"]
-    for name in ("action expert", "morphology"):
+    for name in ("action expert", "projections", "morphology"):
         assert parts[name]["frozen"] == 0 < parts[name]["trainable"]
 
 

@@ -44,11 +44,11 @@ def test_batches_are_the_same_wherever_frames_come_from(data, request, tmp_path)
     assert not (tmp_path / "none").exists()
 
 
-def test_auto_keeps_what_fits(tiny_recipe, tmp_path, monkeypatch):
-    told = []
-    source = Source(tiny_recipe, tmp_path, told.append)
+def test_auto_keeps_what_fits(tiny_recipe, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "morph_vla")
+    source = Source(tiny_recipe, tmp_path)
     assert {type(one) for own in source.frames for one in own.values()} == {frames.Kept}
-    assert any("decoding camera 'exterior' of" in text for text in told)
+    assert any("decoding camera 'exterior' of" in text for text in caplog.messages)
     rows = source.parts[0].recordings.frames
     monkeypatch.setattr(frames, "CACHE_BYTES", 2 * rows * 24 * 24 * 3 - 1)
     source = Source(tiny_recipe, tmp_path)

@@ -122,7 +122,7 @@ def test_the_datasets_own_only_when_asked(tmp_path):
             [recorded(), recorded(seed=1)],
             "robot 'arm' has 2 datasets, and their own statistics cannot be merged",
         ),
-        ([recorded("delta")], "delta actions are learnt of set0, and its own are not of them"),
+        ([recorded("delta")], "delta actions are learnt from set0; its own statistics are of other values"),
         ([recorded()], "set0 has no q01 and q99 in its meta/stats.json; choose `own`"),
     ],
 )
@@ -185,7 +185,7 @@ def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
     for path in (file, tmp_path / "no"):
         with pytest.raises(
             MorphVlaError,
-            match=rf"^data\.statistics: {path} is no checkpoint of ours and no file of statistics$",
+            match=rf"^data\.statistics: {path} is neither a checkpoint of ours nor a file of statistics$",
         ):
             of_robot("arm", JOINTS, [recorded()], HORIZON, statistics=str(path))
 
@@ -198,7 +198,7 @@ def test_a_recipes_robots_have_theirs(so101_dataset):
         "panda_demo",
         [f"data.dataset={so101_dataset}", "data.robot=so101", "data.cameras={}", "data.actions=delta"],
     )
-    parts = source.read_parts(recipe, lambda _: None)
+    parts = source.read_parts(recipe)
     found = source.robot_stats(recipe, "so101", parts)
     rows = layout.all_rows(layout.read(so101_dataset), ("observation.state",))
     exact = np.quantile(rows.values["observation.state"], 0.99, axis=0)

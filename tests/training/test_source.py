@@ -83,10 +83,10 @@ def test_deltas_are_learnt_in_their_own_units_and_restored(source):
     assert found.action.mean[5] == pytest.approx(part.recordings.action[:, 5].mean(), rel=0.2)
 
 
-def test_the_shares_of_the_run_are_said(mixed_recipe, tmp_path):
-    said = []
-    Source(mixed_recipe, tmp_path, said.append)
-    words = [line for line in said if line.startswith("mixture by row: ")]
+def test_the_shares_of_the_run_are_logged(mixed_recipe, tmp_path, caplog):
+    caplog.set_level("INFO", "morph_vla")
+    Source(mixed_recipe, tmp_path)
+    words = [line for line in caplog.messages if line.startswith("mixture by row: ")]
     assert words[0].startswith("mixture by row: 60.00% of the run's rows are of panda, 18 rows, 0.")
     assert words[1].startswith("mixture by row: 40.00% of the run's rows are of so101, 12 rows, 0.")
 

@@ -125,14 +125,16 @@ def test_without_a_config_the_sizes_are_read_off_the_checkpoint(
 
 def test_types_by_part(openpi, lerobot, host, params):
     for source in (openpi, lerobot):
-        found, report = weights.load(source, host, dtype={"vlm": "bfloat16", "images": "stored"})
+        found, report = weights.load(
+            source, host, dtype={"language model": "bfloat16", "vision encoder": "stored"}
+        )
         for name, leaf in flat(found).items():
             wanted = flat(params)[name]
-            if names.part_of(name) == "vlm":
+            if names.part_of(name) == "language model":
                 wanted = wanted.astype(BFLOAT16)
             assert leaf.dtype == wanted.dtype, name
             assert leaf.tobytes() == wanted.tobytes(), name
-        assert ("vlm", "float32 > bfloat16") in [(row[0], row[-1]) for row in report.parts()]
+        assert ("language model", "float32 > bfloat16") in [(row[0], row[-1]) for row in report.parts()]
 
 
 def test_bfloat16_stored_is_read_by_both(tmp_path, host, params, entries, equal, write):
@@ -148,7 +150,10 @@ def test_bfloat16_stored_is_read_by_both(tmp_path, host, params, entries, equal,
 @pytest.mark.parametrize(
     ("dtype", "sentence"),
     [
-        ({"vml": "bfloat16"}, r"dtype: no part 'vml'; did you mean 'vlm'\? \(images, vlm, expert"),
+        (
+            {"language modle": "bfloat16"},
+            r"dtype: no part 'language modle'; did you mean 'language model'\? \(vision encoder, language",
+        ),
         ("bfloat15", r"dtype: 'bfloat15' is not one of float32, bfloat16, stored; did you mean 'bfloat16'\?"),
     ],
 )

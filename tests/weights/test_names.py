@@ -72,13 +72,13 @@ def test_the_full_size_is_read_off_its_shapes():
 @pytest.mark.parametrize(
     ("leaf", "part"),
     [
-        ("PaliGemma/img/pos_embedding", "images"),
-        ("PaliGemma/llm/embedder/input_embedding", "vlm"),
-        ("PaliGemma/llm/layers/mlp/linear", "vlm"),
-        ("PaliGemma/img/Transformer/encoderblock/LayerNorm_1/bias", "images"),
-        ("PaliGemma/llm/layers/attn/q_einsum_1/w", "expert"),
-        ("PaliGemma/llm/final_norm_1/Dense_0/bias", "expert"),
-        ("time_mlp_in/bias", "action"),
+        ("PaliGemma/img/pos_embedding", "vision encoder"),
+        ("PaliGemma/llm/embedder/input_embedding", "language model"),
+        ("PaliGemma/llm/layers/mlp/linear", "language model"),
+        ("PaliGemma/img/Transformer/encoderblock/LayerNorm_1/bias", "vision encoder"),
+        ("PaliGemma/llm/layers/attn/q_einsum_1/w", "action expert"),
+        ("PaliGemma/llm/final_norm_1/Dense_0/bias", "action expert"),
+        ("time_mlp_in/bias", "projections"),
         ("morphology/film/kernel", "morphology"),
     ],
 )

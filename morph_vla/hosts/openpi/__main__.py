@@ -32,15 +32,15 @@ examples:
 def find_scripts() -> Path:
     """The folder of openpi's scripts. Raises MissingExtraError when openpi cannot be imported."""
     try:
-        found = importlib.util.find_spec("openpi.training.config")
+        module = importlib.util.find_spec("openpi.training.config")
     except ModuleNotFoundError:  # no openpi, or the empty package of that name
-        found = None
-    if found is None or found.origin is None:
+        module = None
+    if module is None or module.origin is None:
         raise MissingExtraError(
             "openpi cannot be imported: check out github.com/Physical-Intelligence/openpi and run this in "
             "its environment, or put its folders src and packages/openpi-client/src on PYTHONPATH"
         )
-    folder = Path(found.origin).parents[3] / "scripts"
+    folder = Path(module.origin).parents[3] / "scripts"
     if not (folder / "train.py").is_file():
         raise MorphVlaError(f"openpi's scripts are not at {folder}; use a checkout, not an installed copy")
     return folder
@@ -60,7 +60,7 @@ def config_name(verb: str, words: list[str]) -> str | None:
 
 
 def run(words: list[str]) -> None:
-    """Do what the words say. Raises MorphVlaError for a verb, configuration or robot that is not there."""
+    """Run a verb. Raises MorphVlaError for an unknown verb, configuration or robot."""
     verb, rest = (words or ["--help"])[0], words[1:]
     if verb in ("-h", "--help"):
         print(USAGE, end="")

@@ -40,12 +40,12 @@ class MorphWeightLoader:
 
     def load(self, params: Any) -> Any:
         """Raises MorphVlaError, naming leaves, when one is missing, left over, or of another shape."""
-        found = _model.restore_params(_download.maybe_download(self.params_path), restore_type=np.ndarray)
-        return self.merge(found, params)
+        stored = _model.restore_params(_download.maybe_download(self.params_path), restore_type=np.ndarray)
+        return self.merge(stored, params)
 
-    def merge(self, found: Any, params: Any) -> Any:
+    def merge(self, stored: Any, params: Any) -> Any:
         """Every leaf of `params`: the checkpoint's, in the model's type, or, for the plugin's, as it is."""
-        loaded: dict[str, Any] = flax.traverse_util.flatten_dict(found, sep="/")
+        loaded: dict[str, Any] = flax.traverse_util.flatten_dict(stored, sep="/")
         wanted: dict[str, Any] = flax.traverse_util.flatten_dict(params, sep="/")
         new = {name for name in wanted if name.startswith("morphology/")} - set(loaded)
         problems = [f"no {name}" for name in sorted(set(wanted) - set(loaded) - new)]
@@ -80,12 +80,12 @@ class DroidDataConfig(_config.LeRobotDROIDDataConfig):
 
     def create(self, assets_dirs: pathlib.Path, model_config: Any) -> Any:
         """The pipeline of openpi; a served request may name another robot in its key `robot`."""
-        found = super().create(assets_dirs, model_config)
+        pipeline = super().create(assets_dirs, model_config)
         inputs = [ours.KeepRobot(_droid_policy.DroidInputs(model_type=model_config.model_type))]
         return dataclasses.replace(
-            found,
-            data_transforms=dataclasses.replace(found.data_transforms, inputs=inputs),
-            model_transforms=_with_robot(found.model_transforms, self.robot, model_config),
+            pipeline,
+            data_transforms=dataclasses.replace(pipeline.data_transforms, inputs=inputs),
+            model_transforms=_with_robot(pipeline.model_transforms, self.robot, model_config),
         )
 
 
@@ -182,15 +182,11 @@ def train_config(recipe: recipes.Recipe) -> Any:
         "policy_metadata": {"robot": recipe.robot},
     }
     if recipe.data == "fake":
-        small = VitConfig(width=24, depth=2, mlp_dim=32, heads=2)
         model = MorphPi0Config(
-            dtype="float32",
-            paligemma_variant="dummy",
-            action_expert_variant="dummy",
-            action_horizon=recipe.horizon,
-            morphology=recipe.morphology,
-            vit=small,
-        )
+            dtype="float32", paligemma_variant="dummy", action_expert_variant="dummy",
+            action_horizon=recipe.horizon, morphology=recipe.morphology,
+            vit=VitConfig(width=24, depth=2, mlp_dim=32, heads=2),
+        )  # fmt: skip
         data = FakeRobotDataConfig(robot=recipe.robot)
         return MorphTrainConfig(
             **common, model=model, data=data, num_workers=0, log_interval=1, wandb_enabled=False

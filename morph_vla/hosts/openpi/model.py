@@ -38,7 +38,7 @@ class MorphPi0Config(_pi0_config.Pi0Config):
     vit: VitConfig = dataclasses.field(default_factory=VitConfig)
 
     def __post_init__(self) -> None:
-        """Raises ConfigError, naming the key, for what cannot be had together."""
+        """Raises ConfigError, naming the key, for settings that exclude each other."""
         super().__post_init__()
         if not self.pi05:
             raise ConfigError("model.pi05: kinematic tokens are made for pi0.5; leave model.pi05 true")

@@ -33,7 +33,7 @@ class AddRobot:
     packed: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.of(self.robot)  # a wrong name is said before anything is loaded
+        self.of(self.robot)  # a wrong name is refused before anything is loaded
 
     def of(self, name: str) -> np.ndarray:
         """The packed robot, read once."""
@@ -83,11 +83,11 @@ class RobotInputs:
 
     def __call__(self, data: Sample) -> Sample:
         """Raises KeyError, naming the key, when a camera is missing."""
-        found = {name: _pixels(data[key]) for name, key in self.cameras.items() if key is not None}
-        black = np.zeros_like(next(iter(found.values())))
+        images = {name: _pixels(data[key]) for name, key in self.cameras.items() if key is not None}
+        black = np.zeros_like(next(iter(images.values())))
         return {
-            "image": {name: found.get(name, black) for name in self.cameras},
-            "image_mask": {name: np.bool_(name in found) for name in self.cameras},
+            "image": {name: images.get(name, black) for name in self.cameras},
+            "image_mask": {name: np.bool_(name in images) for name in self.cameras},
             **{key: data[key] for key in ("state", "actions", "prompt", "robot") if key in data},
         }
 

@@ -65,11 +65,6 @@ RECIPES = (
 )
 
 
-def by_name() -> dict[str, Recipe]:
-    """Every recipe under its name."""
-    return {recipe.name: recipe for recipe in RECIPES}
-
-
 def check_name(name: str, known: list[str]) -> None:
     """Raise MorphVlaError, naming the nearest, for a configuration that is not `known`."""
     if name not in known:
