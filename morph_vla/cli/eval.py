@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--parallel", Settings.parallel, "environments at once", least=1)
     add_number(parser, "--workers", Settings.workers, "processes (default: cores - 1)")
     add_engine(parser)
-    about = "actions executed before the policy is asked again"
+    about = "actions executed before the policy is asked again (default: those of 8/15 s)"
     add_number(parser, "--open-loop", Settings.open_loop, about, least=1)
     about = "scale of the sampler's initial noise; with 0 the answer is always the same, near the mean"
     add_number(parser, "--noise", Sampler.noise, about, "FACTOR", least=0)

@@ -116,10 +116,8 @@ class IsaacLabEngine:
         ids = list(states)
         env_ids = self._scene.env_origins.new_tensor(ids).int()
         self._scene.reset(env_ids)
-        still = hands.grippers(self.robot) | ~self.limb
         for index, state in states.items():
-            native = self.robot.rest + np.where(still, 0.0, np.asarray(state.arm))
-            self._targets[index] = self._joint_values(native)
+            self._targets[index] = self._joint_values(hands.first_posture(self.robot, self.suite, state))
         joints = self._tensor(self._targets[ids])
         self._body.write_joint_position_to_sim_index(position=joints, env_ids=env_ids)
         self._body.write_joint_velocity_to_sim_index(velocity=joints * 0, env_ids=env_ids)

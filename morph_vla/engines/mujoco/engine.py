@@ -60,9 +60,7 @@ class MujocoEngine:
         for index, state in states.items():
             data, self._states[index] = self._data[index], state
             self._mj.mj_resetData(self.model, data)
-            arm = np.asarray(self.robot.rest, dtype=np.float64).copy()
-            arm += np.where(self.limb & ~hands.grippers(self.robot), np.asarray(state.arm), 0.0)
-            self._drive(data, arm, jump=True)
+            self._drive(data, hands.first_posture(self.robot, self.suite, state), jump=True)
             for name, (x, y, yaw) in state.poses.items():
                 address = self.model.joint(f"{name}/free").qposadr[0]
                 z = self.suite.table.height + resting_height(self.suite.objects[name])
