@@ -7,8 +7,8 @@ import jax
 
 from morph_vla.pi05 import Pi05Config, counts
 from morph_vla.recipes.recipe import Recipe, Training
-from morph_vla.training import estimate, memory, step
-from morph_vla.training.kinds import parts_of
+from morph_vla.training import estimate, memory
+from morph_vla.training.kinds import partition, parts_of
 
 EULER_STEPS = 10
 DEVICES = (1, 2, 4, 8, 16, 32, 64)
@@ -77,8 +77,8 @@ def count(recipe: Recipe) -> Counted:
     model, training = recipe.model, recipe.training
     plain, own = _shapes(recipe)
     with jax.numpy_dtype_promotion("standard"):
-        trees = {kind: step.partition(plain, _of_kind(training, kind)) for kind in ("expert", "full")}
-        trees[training.kind] = step.partition(own, training)
+        trees = {kind: partition(plain, _of_kind(training, kind)) for kind in ("expert", "full")}
+        trees[training.kind] = partition(own, training)
         learnt = counts.parameters(trees[training.kind][0])
         variants = counts.variants(model)
         host, new = variants["host alone"], {k: _size(counts.plugin_shapes(v)) for k, v in variants.items()}
@@ -114,7 +114,7 @@ def scaling(recipe: Recipe, machine: estimate.Machine = estimate.H200) -> list[e
     """An estimated step on each number of devices that the recipe's batch can be split over."""
     model, training = recipe.model, recipe.training
     with jax.numpy_dtype_promotion("standard"):
-        learnt, frozen = map(_size, step.partition(_shapes(recipe)[1], training))
+        learnt, frozen = map(_size, partition(_shapes(recipe)[1], training))
     return [
         estimate.step_time(model, training, learnt, learnt + frozen, n, min(n, training.mesh.fsdp), machine)
         for n in DEVICES
