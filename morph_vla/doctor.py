@@ -159,20 +159,20 @@ def open_egl() -> str:
 
 
 def _gpu() -> Check:
-    found, program = "", shutil.which("nvidia-smi")
+    gpus, program = "", shutil.which("nvidia-smi")
     if program:
         query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
         try:
             listing = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False).stdout
         except subprocess.TimeoutExpired:
             return Check("GPU", "nvidia-smi does not answer", "restart the driver", needed=False)
-        found = "; ".join(line.strip() for line in listing.splitlines() if line.strip())
-    if not found:
+        gpus = "; ".join(line.strip() for line in listing.splitlines() if line.strip())
+    if not gpus:
         return Check("GPU", "none found: everything runs on the CPU", needed=False)
     plugins = [name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if _installed(name)]
     if not plugins:
-        return Check("GPU", f"{found}, which JAX does not use", "pip install 'jax[cuda13]'", needed=False)
-    return Check("GPU", f"{found}, with {plugins[0]}", needed=False)
+        return Check("GPU", f"{gpus}, which JAX does not use", "pip install 'jax[cuda13]'", needed=False)
+    return Check("GPU", f"{gpus}, with {plugins[0]}", needed=False)
 
 
 def machine() -> dict[str, Any]:

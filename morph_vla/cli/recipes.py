@@ -61,24 +61,24 @@ def load(name: str, overrides: list[str], folders: list[str]) -> Any:
 
 def count(recipe: Any) -> "tuple[Counted, Iterator[str]]":
     """The counts of a recipe's model, and the same as lines."""
-    from morph_vla.training import counted
+    from morph_vla.training import counted as counting
 
-    found = counted.count(recipe)
-    return found, lines_of_counts(found)
+    counted = counting.count(recipe)
+    return counted, lines_of_counts(counted)
 
 
 def lines_of_counts(counted: "Counted") -> Iterator[str]:
     """The counts as comments, so that what is printed stays a recipe."""
     about = counted.counted_for
-    rows = [(part.part, part.parameters, part.trainable) for part in counted.parts]
-    rows.append(("together", sum(row[1] for row in rows), sum(row[2] for row in rows)))
+    keys = ("parameters", "trainable")
+    together = {"part": "together", **{key: sum(part[key] for part in counted.parts) for key in keys}}
+    rows = [(row["part"], *(f"{row[key]:,}" for key in keys)) for row in (*counted.parts, together)]
     yield "\n# Counted without allocating anything:\n#"
-    header = ("parameters", "all", f"trained ({about.kind})")
-    texts = [(part, f"{every:,}", f"{trained:,}") for part, every, trained in rows]
-    yield from table(header, texts, before="#   ", right=(1, 2))
+    header = ("parameters", "all", f"trained ({about['kind']})")
+    yield from table(header, rows, before="#   ", right=(1, 2))
     yield from (f"#   {pairs}" for pairs in counted.pairs)
     for kind, split in counted.kinds.items():
-        yield f"#   kind: {kind}: {split.trainable:,} trainable, {split.frozen:,} frozen"
+        yield f"#   kind: {kind}: {split['trainable']:,} trainable, {split['frozen']:,} frozen"
     yield from (f"#   {line}" for line in counted.memory["words"])
     yield "#   tokens: " + ", ".join(f"{size} {name}" for name, size in counted.tokens.items()) + "\n#"
     lines = [
@@ -92,8 +92,8 @@ def lines_of_counts(counted: "Counted") -> Iterator[str]:
     header = ("variant at this size", "new parameters", "tokens", "TFLOP/step", "", "TFLOP/call", "")
     yield from table(header, lines, before="#   ", right=range(1, 7))
     yield (
-        f"#   step: kind {about.kind}, batch {about.batch}, {about.flow_samples} noise draws; "
-        f"call: {about.steps} Euler steps, batch 1; matrix products only"
+        f"#   step: kind {about['kind']}, batch {about['batch']}, {about['flow_samples']} noise draws; "
+        f"call: {about['steps']} Euler steps, batch 1; matrix products only"
     )
 
 

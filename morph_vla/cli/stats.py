@@ -81,15 +81,15 @@ def lines_of_dataset(measured: "Measured") -> Iterator[str]:
     if not measured.has_own:
         yield "the dataset has no statistics of its own (meta/stats.json)"
     for word, feature in features if measured.has_own else ():
-        own = f"the dataset's own statistics of '{feature.key}'"
+        theirs = f"the dataset's own statistics of '{feature.key}'"
         if feature.own is None:
-            yield f"{own} have no q01 and q99"
+            yield f"{theirs} have no q01 and q99"
             continue
         for d in feature.apart:
             ends = f"{feature.own.q01[d]:.4g} .. {feature.own.q99[d]:.4g}"
             yield f"{word} '{feature.name(d)}': the dataset's own statistics say {ends}"
         if not feature.apart:
-            yield f"{own} agree (no end differs by more than a quarter of the range)"
+            yield f"{theirs} agree (no end differs by more than a quarter of the range)"
     for word, feature in features:
         for d in stats.narrow(feature.stats):
             rule = f"training widens its range to {stats.MIN_SPAN:g}, or refuses it (data.degenerate)"

@@ -70,8 +70,8 @@ def run_inspect(arguments: argparse.Namespace) -> int:
         if digest:
             yield f"sha256: {digest}"
         titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": inspected.problems}
-        for title, found in titles.items():
-            yield from (f"{title}: {line}" for line in found)
+        for title, entries in titles.items():
+            yield from (f"{title}: {entry}" for entry in entries)
 
     more = {"fits": fits, **({"sha256": digest} if digest else {})}
     render(inspected, arguments.json, lines, "parameters", "nbytes", **more)

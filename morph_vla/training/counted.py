@@ -15,34 +15,6 @@ DEVICES = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """Parameters of one part of the model."""
-
-    part: str
-    parameters: int
-    trainable: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """Parameters by whether a kind of fine-tuning trains them."""
-
-    trainable: int
-    frozen: int
-
-
-@dataclasses.dataclass(frozen=True)
-class CountedFor:
-    """What operations are counted for: a training step and a sampling call."""
-
-    kind: str
-    batch: int
-    flow_samples: int
-    steps: int
-    """Euler steps of the sampler"""
-
-
-@dataclasses.dataclass(frozen=True)
 class Variant:
     """One variant of the plugin; see `pi05.counts` for what is counted as an operation."""
 
@@ -60,11 +32,13 @@ class Variant:
 class Counted:
     """What `count` found."""
 
-    parts: tuple[Part, ...]
-    kinds: dict[str, Split]
-    """Of `expert` and `full` fine-tuning, and the recipe's own kind"""
+    parts: tuple[dict[str, Any], ...]
+    """`part`, its `parameters`, and how many are `trainable`"""
+    kinds: dict[str, dict[str, int]]
+    """`trainable` and `frozen` in `expert` and `full` fine-tuning, and in the recipe's own kind"""
     tokens: dict[str, int]
-    counted_for: CountedFor
+    counted_for: dict[str, Any]
+    """What operations are counted for: `kind`, `batch` and `flow_samples` of training, `steps` of sampling"""
     variants: tuple[Variant, ...]
     pairs: tuple[str, ...]
     """Parts with low-rank pairs, in words"""
@@ -75,10 +49,10 @@ class Counted:
 def count(recipe: Recipe) -> Counted:
     """Counts of a recipe's model, and of every variant of the plugin at its size; nothing is allocated."""
     model, training = recipe.model, recipe.training
-    plain, own = _shapes(recipe)
+    plain, tree = _shapes(recipe)
     with jax.numpy_dtype_promotion("standard"):
         trees = {kind: partition(plain, _of_kind(training, kind)) for kind in ("expert", "full")}
-        trees[training.kind] = partition(own, training)
+        trees[training.kind] = partition(tree, training)
         learnt = counts.parameters(trees[training.kind][0])
         variants = counts.variants(model)
         host, new = variants["host alone"], {k: _size(counts.plugin_shapes(v)) for k, v in variants.items()}
@@ -94,13 +68,20 @@ def count(recipe: Recipe) -> Counted:
 
     mesh = (training.mesh.data or 1, training.mesh.fsdp)  # 0: as many as there are
     needed = memory.estimate(recipe, *mesh)
+    about = {name: getattr(training, name) for name in ("kind", "batch", "flow_samples")}
     return Counted(
-        parts=tuple(Part(part, size, learnt[part]) for part, size in counts.parameters(own).items()),
-        kinds={kind: Split(*map(_size, split)) for kind, split in trees.items()},
+        parts=tuple(
+            {"part": part, "parameters": size, "trainable": learnt[part]}
+            for part, size in counts.parameters(tree).items()
+        ),
+        kinds={
+            kind: {"trainable": _size(trained), "frozen": _size(frozen)}
+            for kind, (trained, frozen) in trees.items()
+        },
         tokens=counts.tokens(model),
-        counted_for=CountedFor(training.kind, training.batch, training.flow_samples, EULER_STEPS),
+        counted_for={**about, "steps": EULER_STEPS},
         variants=tuple(variant(name, each) for name, each in variants.items()),
-        pairs=tuple(part for part in parts_of(own, training) if "pairs of rank" in part),
+        pairs=tuple(part for part in parts_of(tree, training) if "pairs of rank" in part),
         memory={
             **dataclasses.asdict(needed),
             "total": needed.total,
@@ -128,10 +109,10 @@ def _shapes(recipe: Recipe) -> tuple[counts.Shapes, counts.Shapes]:
     with jax.numpy_dtype_promotion("standard"):
         plugin = {"morphology": counts.plugin_shapes(model)}
         host = dataclasses.replace(model, morphology=None)
-        own = {**counts.shapes(host), **plugin}
+        tree = {**counts.shapes(host), **plugin}
         if model.lora is None:
-            return own, own
-        return {**counts.shapes(dataclasses.replace(host, lora=None)), **plugin}, own
+            return tree, tree
+        return {**counts.shapes(dataclasses.replace(host, lora=None)), **plugin}, tree
 
 
 def _of_kind(training: Training, kind: str) -> Any:
