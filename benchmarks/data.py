@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks import lerobot_loader
 from benchmarks.harness import add_common, load, processor_s, show
-from morph_vla.cli.common import print_json
+from morph_vla.cli.render import print_json
 from morph_vla.data import frames, lerobot, mixture, pool, transforms
 from morph_vla.recipes import recipe as config
 

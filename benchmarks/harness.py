@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.common import add_json, print_json, print_table
+from morph_vla.cli.common import add_json
+from morph_vla.cli.render import print_json, table
 from morph_vla.errors import ConfigError, nearest
 
 Work = Callable[[], Any]
@@ -93,7 +94,7 @@ def show(
         return
     facts = [f"{name.replace('_', ' ')} {_words(value)}" for name, value in found.items() if name != "rows"]
     print(", ".join(facts), end="\n\n")
-    print_table(header, [cells(row) for row in found["rows"]], right=right)
+    print(*table(header, [cells(row) for row in found["rows"]], right=right), sep="\n")
 
 
 def _words(value: Any) -> str:

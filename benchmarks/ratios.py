@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from benchmarks.harness import Work, measure
-from morph_vla.cli.common import print_json, print_table
+from morph_vla.cli.render import print_json, table
 from morph_vla.morphology.config import MorphologyConfig
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, init_params, loss, sample_actions
 from morph_vla.pi05.model import Pi05, example
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         print_json(ratios)
         return
     rows = [(r.name, 1e3 * r.ours_s, r.reference, 1e3 * r.reference_s, r.ratio) for r in ratios]
-    print_table(("what", "ms", "against", "ms", "ratio"), rows)
+    print(*table(("what", "ms", "against", "ms", "ratio"), rows), sep="\n")
 
 
 def pairs() -> Iterator[Pair]:

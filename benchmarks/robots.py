@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.harness import add_common
-from morph_vla.cli.common import print_json, print_table
+from morph_vla.cli.render import print_json, table
 from morph_vla.robots import graph
 from morph_vla.robots.descriptors import descriptors
 from morph_vla.robots.judgement import judge
@@ -45,12 +45,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"rows": rows, "exponents": exponents})
         return
-    table = []
+    cells = []
     for before, row in zip([None, None, *trees], rows, strict=False):
         ratio = row["all"] / before["all"] if before else float("nan")
         times = [row[part] for part in (*PARTS, "all")]
-        table.append((row["robot"], row["joints"], *times, f"{ratio:.2f}" if before else ""))
-    print_table(("robot", "joints", *(f"{part} ms" for part in PARTS), "all ms", "ratio"), table)
+        cells.append((row["robot"], row["joints"], *times, f"{ratio:.2f}" if before else ""))
+    header = ("robot", "joints", *(f"{part} ms" for part in PARTS), "all ms", "ratio")
+    print(*table(header, cells), sep="\n")
     fitted = ", ".join(f"{part} {value:.2f}" for part, value in exponents.items())
     print(f"\ntime ~ joints^e from 125 joints on, e: {fitted}")
 

@@ -34,26 +34,10 @@ if TYPE_CHECKING:
     from morph_vla.training.trackers import Tracker
 
 __all__ = [
-    "CheckpointPolicy",
-    "Comparison",
-    "MorphVlaError",
-    "Policy",
-    "Recipe",
-    "Record",
-    "Robot",
-    "Run",
-    "Suite",
-    "Tracker",
-    "__version__",
-    "compare",
-    "evaluate",
-    "load_policy",
-    "load_recipe",
-    "load_robot",
-    "load_suite",
-    "train",
-    "write_report",
-]
+    "CheckpointPolicy", "Comparison", "MorphVlaError", "Policy", "Recipe", "Record", "Robot", "Run", "Suite",
+    "Tracker", "__version__", "compare", "evaluate", "load_policy", "load_recipe", "load_robot", "load_suite",
+    "train", "write_report",
+]  # fmt: skip
 
 _HOME = {
     "CheckpointPolicy": "serving.policy:CheckpointPolicy",
@@ -76,24 +60,9 @@ _HOME = {
     "write_report": "report:write",
 }
 _ROOMS = (
-    "files",
-    "robots",
-    "morphology",
-    "pi05",
-    "weights",
-    "data",
-    "recipes",
-    "training",
-    "suites",
-    "engines",
-    "demonstrations",
-    "evaluation",
-    "results",
-    "report",
-    "serving",
-    "checks",
-    "hosts",
-)
+    "files", "robots", "morphology", "pi05", "weights", "data", "recipes", "training", "suites", "engines",
+    "demonstrations", "evaluation", "results", "report", "serving", "checks", "hosts",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

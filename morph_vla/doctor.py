@@ -1,4 +1,4 @@
-"""What this machine has of what morph_vla needs, and one line of remedy for each thing missing.
+"""What this machine has of what morph_vla needs, and a one-line remedy for each thing that is missing.
 
 Nothing heavy is imported: packages are looked up in their metadata, EGL is tried in a process of its own.
 """
@@ -34,7 +34,7 @@ class Check:
     name: str
     found: str
     remedy: str | None = None
-    needed: bool = True  # by the demo; what is not needed is reported and no fault
+    needed: bool = True  # by the demo; what is not needed is reported, and is no error
 
     @property
     def ok(self) -> bool:
@@ -57,30 +57,25 @@ def checks() -> tuple[Check, ...]:
 
 
 def require_gl() -> None:
-    """Raise MorphVlaError, one line that names what to install, when nothing can be rendered here."""
+    """Raise MorphVlaError, one line that names what to install, where nothing can be rendered."""
     check = egl()
     if not check.ok:
         raise MorphVlaError(f"cannot render without a screen: {check.found}; install it: {check.remedy}")
 
 
 def _python() -> Check:
-    version = platform.python_version()
-    if sys.version_info < (3, 12):
-        return Check("Python", version, "datasets and the demo need Python 3.12 (lerobot does)")
-    return Check("Python", version)
+    remedy = "datasets and the demo need Python 3.12, because lerobot does"
+    return Check("Python", platform.python_version(), remedy if sys.version_info < (3, 12) else None)
 
 
 # ---------------------------------------------------------------------------------------------------- extras
 
 
 def _extra(extra: str, *, needed: bool) -> Check:
-    name = f"extra '{extra}'"
-    wanted = list(_distributions(extra))
-    versions = {distribution: _installed(distribution) for distribution in wanted}
-    missing = [distribution for distribution, version in versions.items() if version is None]
-    if missing:
+    name, versions = f"extra '{extra}'", {package: _installed(package) for package in _distributions(extra)}
+    if missing := [package for package, version in versions.items() if version is None]:
         return Check(name, f"not installed: {', '.join(missing)}", _remedy(extra), needed)
-    listed = ", ".join(f"{distribution} {version}" for distribution, version in versions.items())
+    listed = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Check(name, listed, None, needed)
 
 
@@ -91,10 +86,8 @@ def _distributions(extra: str) -> Iterator[str]:
     except importlib.metadata.PackageNotFoundError:
         required = []
     for line in required:
-        if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line):
-            name = re.match(r"[A-Za-z0-9._-]+", line)
-            if name:
-                yield name.group()
+        if name := re.match(rf"([\w.-]+).*extra\s*==\s*['\"]{extra}['\"]", line):
+            yield name[1]
 
 
 def _installed(distribution: str) -> str | None:
@@ -129,10 +122,10 @@ def egl() -> Check:
         )
     except subprocess.TimeoutExpired:
         return Check("EGL", "opening a display took more than a minute", EGL_REMEDY)
-    said = answer.stdout.strip().splitlines()
-    if answer.returncode != 0 or not said:
+    lines = answer.stdout.strip().splitlines()
+    if answer.returncode != 0 or not lines:
         return Check("EGL", f"opening a display ended with status {answer.returncode}", EGL_REMEDY)
-    return Check("EGL", said[-1], None if said[-1].startswith("EGL ") else EGL_REMEDY)
+    return Check("EGL", lines[-1], None if lines[-1].startswith("EGL ") else EGL_REMEDY)
 
 
 def open_egl() -> str:
@@ -145,11 +138,11 @@ def open_egl() -> str:
     query = library.eglGetProcAddress(b"eglQueryDevicesEXT")
     get_display = library.eglGetProcAddress(b"eglGetPlatformDisplayEXT")
     if not query or not get_display:
-        return "libEGL.so.1 is here, but no driver behind it (no device extension)"
+        return "libEGL.so.1 was found, but no driver for it (it has no device extension)"
     devices, count = (ctypes.c_void_p * 16)(), ctypes.c_int(0)
     prototype = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     if not prototype(query)(16, devices, ctypes.byref(count)) or count.value == 0:
-        return "libEGL.so.1 is here, but no device behind it"
+        return "libEGL.so.1 was found, but no EGL device"
     prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
     library.eglQueryString.restype = ctypes.c_char_p
     for device in devices[: count.value]:
@@ -159,29 +152,27 @@ def open_egl() -> str:
             vendor = library.eglQueryString(display, 0x3053) or b"unnamed vendor"  # EGL_VENDOR
             library.eglTerminate(display)
             return f"EGL {major.value}.{minor.value}, {vendor.decode(errors='replace')}"
-    return f"libEGL.so.1 is here, but none of its {count.value} devices opens"
+    return f"libEGL.so.1 was found, but none of its {count.value} devices can be opened"
 
 
 # --------------------------------------------------------------------------------------------------- machine
 
 
 def _gpu() -> Check:
-    listing = ""
-    program = shutil.which("nvidia-smi")
+    gpus, program = "", shutil.which("nvidia-smi")
     if program:
         query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
         try:
             listing = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False).stdout
         except subprocess.TimeoutExpired:
             return Check("GPU", "nvidia-smi does not answer", "restart the driver", needed=False)
-    names = [line.strip() for line in listing.splitlines() if line.strip()]
-    if not names:
+        gpus = "; ".join(line.strip() for line in listing.splitlines() if line.strip())
+    if not gpus:
         return Check("GPU", "none found: everything runs on the CPU", needed=False)
-    found = "; ".join(names)
     plugins = [name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if _installed(name)]
     if not plugins:
-        return Check("GPU", f"{found}, which JAX does not use", "pip install 'jax[cuda13]'", needed=False)
-    return Check("GPU", f"{found}, with {plugins[0]}", needed=False)
+        return Check("GPU", f"{gpus}, which JAX does not use", "pip install 'jax[cuda13]'", needed=False)
+    return Check("GPU", f"{gpus}, with {plugins[0]}", needed=False)
 
 
 def machine() -> dict[str, Any]:

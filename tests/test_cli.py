@@ -1,5 +1,6 @@
 import argparse
 import dataclasses
+import functools
 import importlib
 import json
 import shlex
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import cli, doctor
-from morph_vla.cli import common, files, suites
+from morph_vla.cli import files, render, suites
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.results.record import read
@@ -92,7 +93,7 @@ def raising(error):
         (
             KeyboardInterrupt(),
             130,
-            "\ninterrupted: the same command goes on from what it has finished\n",
+            "\ninterrupted: what is finished is kept; the same command goes on\n",
         ),
     ],
 )
@@ -123,19 +124,42 @@ def test_the_module_is_the_command():
 # ------------------------------------------------------------------------------------- tables and JSON
 
 
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    name: str
+    joints: int
+    side: str
+
+    @property
+    def hands(self) -> int:
+        return 1
+
+
+TABLE = functools.partial(render.table, ("arm", "joints"))
+
+
 def test_a_table_puts_numbers_right_and_words_left(capsys):
-    common.print_table(("arm", "joints"), [("panda", 8), ("a_longer_name", 13)])
+    render.render([Arm("panda", 8, "left"), Arm("a_longer_name", 13, "right")], False, TABLE)
     assert capsys.readouterr().out == "arm            joints\npanda               8\na_longer_name      13\n"
 
 
 def test_an_empty_table_is_its_header(capsys):
-    common.print_table(("arm", "joints"), [])
+    render.render([], False, TABLE)
     assert capsys.readouterr().out == "arm  joints\n"
 
 
 def test_json_has_no_numbers_that_json_lacks(capsys):
-    common.print_json({"limits": [float("-inf"), 0.5], "rate": float("nan")})
+    render.print_json({"limits": [float("-inf"), 0.5], "rate": float("nan")})
     assert json.loads(capsys.readouterr().out) == {"limits": [None, 0.5], "rate": None}
+
+
+def test_json_has_the_fields_and_the_properties_and_more_that_are_named(capsys):
+    arm = Arm("panda", 8, "left")
+    plain = {"name": "panda", "joints": 8, "side": "left", "hands": 1, "file": "a.urdf"}
+    render.render(arm, True, TABLE, "hands", file=Path("a.urdf"))
+    assert json.loads(capsys.readouterr().out) == plain
+    render.render((arm, arm), True, TABLE, "hands", file=Path("a.urdf"))
+    assert json.loads(capsys.readouterr().out) == [plain, plain]
 
 
 # ---------------------------------------------------------------------------------------------- doctor
@@ -232,10 +256,7 @@ def test_show_prints_the_file_and_with_overrides_what_they_lead_to(run, folder, 
     def load(name, overrides, folders):
         return typed_yaml.read(dropin.find("suites", name, folders), Page, overrides)
 
-    monkeypatch.setattr(files, "load_for_this_test", load, raising=False)
-    monkeypatch.setattr(
-        suites, "configure", lambda p: files.configure(p, "suites", "morph_vla.cli.files:load_for_this_test")
-    )
+    monkeypatch.setattr(suites, "configure", lambda parser: files.configure(parser, "suites", load))
     (folder / "mine.yaml").write_text("# A cube.\nseed: 3  # prime\n")
     assert run("suites show mine.yaml") == (0, "# A cube.\nseed: 3  # prime\n", "")
     assert run("suites show mine.yaml seed=5") == (0, "seed: 5\n", "")
@@ -398,8 +419,8 @@ def test_compare_pairs_a_stopped_record_on_the_common_rows_and_says_so(run, fold
     assert f"B was stopped after 3 of 7 episodes: {STOPPED['reason']}" in out.splitlines()
     assert "; same initial states: both 1, only A 2, only B 0, neither 0;" in out
     assert out.splitlines()[-1] == (
-        "  over the 3 episodes that both have, because one was stopped early: an interval after an early "
-        "stop is tilted towards its decision"
+        "  over the 3 episodes that both have, because one was stopped early; after an early stop the "
+        "interval is biased towards the decision"
     )
 
 
@@ -413,7 +434,7 @@ def test_eval_says_the_decision_of_an_early_stop_and_no_interval(folder, capsys)
     command.show(record, arguments, against)
     assert capsys.readouterr().out.splitlines() == [
         f"b: stopped after 3 of 7 episodes: {STOPPED['reason']}",
-        "1 of 3 succeeded until then: after an early stop read the decision, not the rate; the same command "
+        "1 of 3 succeeded so far; after an early stop the decision counts, not the rate; the same command "
         "without --stop-when-decided runs the rest",
         str(folder / "b/record.json"),
     ]
@@ -436,7 +457,7 @@ def test_compare_refuses_other_suites_and_one_record(run, folder):
         "error: a and b: the versions of the suite differ: 1 and 2; success rates of different tasks are "
         "neither compared nor pooled\n"
     )
-    assert run("compare a")[2].startswith("error: compare takes two evaluations or more")
+    assert run("compare a")[2] == "error: compare takes 2 to 26 evaluations, got 1\n"
     assert run("compare a a a --sequential")[2] == "error: --sequential takes two evaluations, got 3\n"
 
 
@@ -474,9 +495,9 @@ def test_merge_makes_one_record_of_two_halves(run, folder):
     written = json.loads((folder / "c/record.json").read_text())["trials"]
     assert [{key: trial[key] for key in whole["trials"][0]} for trial in written] == whole["trials"]
     assert run("merge a b -o c")[2] == (
-        "error: c/record.json is there already; merge into a folder without a record\n"
+        "error: c/record.json exists already; choose a folder without a record\n"
     )
-    assert run("merge a a -o d")[2] == "error: a part is named twice\n"
+    assert run("merge a a -o d")[2] == "error: one part is given twice\n"
     (folder / "b/record.json").write_text(json.dumps(whole | {"open_loop": 4}))
     assert "open_loop: none in a, 4 in b" in run("merge a b -o d")[2]
     assert not (folder / "d").exists()
@@ -560,12 +581,12 @@ def test_report_makes_one_page_of_several_records(run, folder):
     ("words", "sentence"),
     [
         ("--episodes 0", "--episodes must be at least 1, not 0"),
-        ("--episodes 7:7", "--episodes 7:7 has no rows: A:B are the rows from A up to, without, B"),
-        ("--episodes half", "--episodes wants a number of rows or A:B, for example 150:300, not 'half'"),
-        ("--episodes 1:2:3", "--episodes wants a number of rows or A:B, for example 150:300, not '1:2:3'"),
+        ("--episodes 7:7", "--episodes 7:7 is empty: A:B begins with A and ends before B"),
+        ("--episodes half", "--episodes expects a number or A:B, for example 150:300, not 'half'"),
+        ("--episodes 1:2:3", "--episodes expects a number or A:B, for example 150:300, not '1:2:3'"),
         (
             "--stop-when-decided",
-            "--stop-when-decided wants --against RECORD: the evaluation to be better than",
+            "--stop-when-decided needs --against RECORD, the evaluation to compare with",
         ),
     ],
 )

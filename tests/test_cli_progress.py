@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from morph_vla import doctor
 from morph_vla.cli import demo, demo_words, progress
 from morph_vla.results.record import Record, Study, record_from_json
 
@@ -65,6 +66,22 @@ def test_tasks_have_a_bar_each_and_earlier_episodes_say_nothing_of_the_pace(cloc
         f"evaluating trained, {task}  70%: 14 of 20 episodes, successes 4, 10 s, 30 s left"
         for task in ("cube", "can")
     ]
+
+
+def test_training_is_one_bar_with_its_losses_and_its_pace(clock, capsys):
+    from morph_vla.training.progress import Report
+
+    def report(step, held_out, waiting, robots):
+        return Report(step, 20, 0.5, held_out, 3e-4, 1.0, 32.0, robots, None, 1.0, {}, waiting)
+
+    with progress.Bars("training", "step") as bars:
+        bars.trained(report(2, None, 0.0, {"panda": 0.5}))
+        clock[0] += 9
+        bars.trained(report(11, 0.25, 0.13, {"panda": 0.5, "so101": 0.75}))
+    assert capsys.readouterr().err == (
+        "training  55%: 11 of 20 steps, loss 0.5000, lr 3.0e-04, samples/s 32, waiting for data 13%, "
+        "panda 0.5000, so101 0.7500, held out 0.2500, 9 s, 9 s left\n"
+    )
 
 
 def test_a_terminal_has_a_bar_which_a_stage_takes_away(monkeypatch):
@@ -141,11 +158,11 @@ def evaluation(name, won, trials, step) -> Record:
     })  # fmt: skip
 
 
-def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder, capsys):
+def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder):
     before, after = evaluation("untrained", 0, 7, 0), evaluation("trained", 5, 7, 2200)
     study = Study(evaluations=(before, after), seconds_by_stage={"record": 150.0, "train": 451.0})
-    demo_words.show(study, folder / "x", folder / "x/report.html", "droid_panda:cube_in_bowl", 7)
-    lines = capsys.readouterr().out.splitlines()
+    page, suite = folder / "x/report.html", "droid_panda:cube_in_bowl"
+    lines = "\n".join(demo_words.lines(study, folder / "x", page, suite, 7)).splitlines()
     assert lines[1].split("  ")[0] == "task"
     assert " ".join(lines[2].split()) == "cube_in_bowl 0 of 7 5 of 7 71.4% [35.9, 91.8] 6.0 s"
     assert lines[4].startswith("trained - untrained: +71.4 points [")
@@ -154,6 +171,39 @@ def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder,
     commands = [line.strip() for line in lines if line.startswith("  morph-vla ")]
     assert len(commands) == 3
     assert "checkpoints/2200 --suite droid_panda:cube_in_bowl --episodes 7:14 --noise 0 -o" in commands[0]
+
+
+@pytest.mark.parametrize("asked", ["", "--json"])
+def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, asked):
+    records = [evaluation("untrained", 0, 7, 0), evaluation("trained", 5, 7, 2200)]
+    done = {
+        "_robot": {"name": "panda"}, "_record": {"episodes": 3}, "_train": {"steps": 2200},
+        "_evaluate": records, "_attention": {"attention": "attention.json"},
+        "_report": folder / "x/report.html",
+    }  # fmt: skip
+    for name, value in done.items():
+        monkeypatch.setattr(demo, name, lambda *_, value=value: demo.Done(value, "made"))
+    monkeypatch.setattr(demo.process, "prepare", lambda: None)
+    monkeypatch.setattr(doctor, "require_gl", lambda: None)
+    line = "demo training.seed=3 --suite droid_panda:cube_in_bowl --episodes 7 -o x"
+    status, out, err = run(f"{line} {asked}")
+    assert status == 0
+    lines = [line for line in (err if asked else out).splitlines() if line[1:3] == "/6"]
+    assert lines == [f"{n}/6  {stage:<9}  made  (0 s)" for n, stage in enumerate(demo.STAGES, start=1)]
+    study = json.loads((folder / "x/record.json").read_text())
+    assert study["command"] == (
+        "morph-vla demo training.seed=3 --suite droid_panda:cube_in_bowl --attempts 750 --episodes 7 "
+        "--untrained-episodes 7"
+    )
+    assert study["recording"] == {"episodes": 3, "seconds": 0.0}
+    assert study["pictures"] == {"joint_graph": "joint_graph.png", "attention": "attention.json"}
+    assert list(study["seconds_by_stage"]) == list(demo.STAGES[:-1])
+    assert study["difference"]["paired"]["only_b"] == 5
+    if asked:
+        page = str(folder / "x/report.html")
+        assert json.loads(out) == {"folder": "x", "report": page, "record": "x/record.json"}
+    else:
+        assert "trained - untrained: +71.4 points" in out
 
 
 def test_the_commands_that_are_proposed_are_understood(folder):
@@ -176,5 +226,5 @@ def test_the_untrained_policy_may_meet_fewer_states(folder, run, monkeypatch):
     for given, wanted in asked.items():
         assert demo._untrained_rows(argparse.Namespace(episodes=100, untrained_episodes=given)) == wanted
     assert demo._untrained_rows(argparse.Namespace(episodes=5, untrained_episodes=None)) == 5
-    assert run("demo --attempts 9")[1:] == ("", "error: the demo wants at least 10 attempts and 1 episode\n")
+    assert run("demo --attempts 9")[1:] == ("", "error: --attempts must be at least 10, not 9\n")
     assert run("demo --untrained-episodes 0")[0] == 2

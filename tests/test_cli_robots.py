@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import robots
-from morph_vla.cli import robots_add
+from morph_vla.robots import adding
 
 ARM = """<robot name="arm">
   <link name="base"/><link name="upper"/><link name="jaw"/>
@@ -38,7 +38,7 @@ def test_add_copies_and_prints_a_side_file(run, folder, arm):
     assert "joint: jaw_joint, open: 0.05, closed: 0, dataset_open: 0, dataset_closed: 1" in out
     assert "morph-vla robots check my_arm --episode YOUR_DATASET" in out
     assert "my_arm" in run("robots list")[1]
-    assert "is there already, the same" in run(f"robots add {arm}")[1]
+    assert "is already there, the same" in run(f"robots add {arm}")[1]
     assert sorted(path.name for path in target.parent.iterdir()) == ["my_arm.urdf"]
 
 
@@ -47,7 +47,7 @@ def test_add_never_replaces(run, folder, arm):
     arm.write_text(ARM.replace('upper="1"', 'upper="2"'))
     status, _, err = run(f"robots add {arm}")
     assert status == 2
-    assert "my_arm.urdf is there and holds something else; choose another with --name" in err
+    assert "my_arm.urdf exists and is another file; choose another name with --name" in err
     assert run(f"robots add {arm} --name other")[0] == 0
     assert robots.load("other").upper[0] == 2
     status, _, err = run(f"robots add {arm} --name ../elsewhere")
@@ -108,11 +108,11 @@ def test_capital_letters_and_other_encodings(run, folder):
 
 
 def test_the_users_folder(monkeypatch, tmp_path):
-    assert robots_add.user_folder() == Path("urdf_descriptors")
+    assert adding.user_folder() == Path("urdf_descriptors")
     monkeypatch.setenv("MORPH_VLA_PATH", f"{tmp_path}:/elsewhere")
-    assert robots_add.user_folder() == tmp_path / "urdf_descriptors"
+    assert adding.user_folder() == tmp_path / "urdf_descriptors"
     monkeypatch.setenv("MORPH_VLA_PATH", str(tmp_path / "urdf_descriptors"))
-    assert robots_add.user_folder() == tmp_path / "urdf_descriptors"
+    assert adding.user_folder() == tmp_path / "urdf_descriptors"
 
 
 def test_show_explains_too_many_joints(run, shared):

@@ -14,7 +14,7 @@ from morph_vla.training import folder as run_folder
 
 def test_without_a_recipe_it_says_what_to_name(run):
     status, _, err = run("train -o nowhere")
-    assert (status, err) == (2, "error: name a recipe, or go on with a run: --resume -o FOLDER\n")
+    assert (status, err) == (2, "error: name a recipe, or continue a run: --resume -o FOLDER\n")
 
 
 def test_resume_wants_a_run(run, folder):
@@ -30,7 +30,7 @@ def test_resume_alone_finds_the_finished_run(run, tiny_run):
 
 def test_resume_and_overwrite_do_not_go_together(run):
     _, _, err = run("train --resume --overwrite -o here")
-    assert "--resume goes on with a run and --overwrite removes it; give one of them" in err
+    assert "--resume continues a run and --overwrite removes it; give only one of them" in err
 
 
 def test_overwrite_removes_a_run_and_nothing_else(tmp_path):

@@ -48,7 +48,7 @@ def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
 
 def test_an_old_python_is_told_what_needs_a_newer_one(monkeypatch):
     monkeypatch.setattr(doctor.sys, "version_info", (3, 11, 2))
-    assert doctor._python().remedy == "datasets and the demo need Python 3.12 (lerobot does)"
+    assert doctor._python().remedy == "datasets and the demo need Python 3.12, because lerobot does"
 
 
 @linux_only

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from morph_vla import cli, robots
-from morph_vla.cli import robots_check
+from morph_vla.checks import draw_path
 from morph_vla.findings import (
     SEVERITIES,
     Feature,
@@ -119,7 +119,7 @@ def test_robots_check_does_the_same_in_other_words(reword, capsys, tmp_path, tex
 def test_playing_an_episode_does_the_same_in_other_words(
     reword, capsys, tmp_path, monkeypatch, write_dataset
 ):
-    monkeypatch.setattr(robots_check, "_draw", lambda *_: (None, None))
+    monkeypatch.setattr(draw_path, "write", lambda *_: None)
     body = robots.load("so101")
     turn = np.linspace(0, 2 * math.pi, 61)[:, None] + np.arange(len(body.joints))
     values = (

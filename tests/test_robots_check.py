@@ -80,7 +80,7 @@ def test_rubbish_ends_in_words(run, tmp_path, name, content, status, words):
         (".", "error: . is a folder; expected a URDF file"),
         ("pnda", "error: no robot 'pnda'; did you mean 'panda'?"),
         ("none.urdf", "error: no such file: none.urdf"),
-        ("panda --output x.png", "error: --feature and --output go with --episode"),
+        ("panda --output x.png", "error: --feature and --output are used with --episode"),
         ("panda --episode nowhere", "error: nowhere: no such folder"),
         ("panda --episode .", "error: .: no LeRobot dataset here (meta/info.json is missing)"),
         ("panda --episode .:-1", "error: --episode .:-1: the index is '-1'; expected a number from 0"),

@@ -19,23 +19,26 @@ from morph_vla.errors import MorphVlaError, nearest
 
 # name -> (what it does, the module that does it); the order is that of the main job, and of `--help`
 COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": ("what this machine has, and the remedy for what it lacks", "morph_vla.cli.doctor"),
+    "doctor": ("show what this machine has, and how to install what it lacks", "morph_vla.cli.doctor"),
     "robots": ("list, show, draw, check and add robots", "morph_vla.cli.robots"),
-    "recipes": ("list and show the training recipes", "morph_vla.cli.recipes"),
-    "suites": ("list, show and check the evaluation suites", "morph_vla.cli.suites"),
-    "record": ("demonstrations of a suite's scripted expert, as a LeRobot dataset", "morph_vla.cli.record"),
-    "stats": ("quantiles of a dataset's states and actions", "morph_vla.cli.stats"),
+    "recipes": ("list, show and check training recipes", "morph_vla.cli.recipes"),
+    "suites": ("list, show and check evaluation suites", "morph_vla.cli.suites"),
+    "record": (
+        "record demonstrations of a suite's scripted expert as a LeRobot dataset",
+        "morph_vla.cli.record",
+    ),
+    "stats": ("measure the quantiles of a dataset's states and actions", "morph_vla.cli.stats"),
     "weights": ("inspect and convert checkpoints of openpi, LeRobot and our own", "morph_vla.cli.weights"),
-    "train": ("fine-tune by a recipe", "morph_vla.cli.train"),
-    "eval": ("a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
-    "report": ("one self-contained HTML page from a record", "morph_vla.cli.report"),
+    "train": ("fine-tune a policy as a recipe says", "morph_vla.cli.train"),
+    "eval": ("measure a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
+    "report": ("write one self-contained HTML page about evaluations", "morph_vla.cli.report"),
     "compare": (
-        "two evaluations or more: rates, differences, intervals, learning curves",
+        "compare evaluations: rates, differences, intervals, learning curves",
         "morph_vla.cli.compare",
     ),
-    "merge": ("parts of one evaluation, made into one record", "morph_vla.cli.merge"),
-    "demo": ("the main job, small, real, end to end", "morph_vla.cli.demo"),
-    "bench": ("ratios of two ways to do the same, measured side by side", "morph_vla.cli.bench"),
+    "merge": ("merge the parts of one evaluation into one record", "morph_vla.cli.merge"),
+    "demo": ("run the whole job once, small but real, from recording to report", "morph_vla.cli.demo"),
+    "bench": ("measure the speed of two ways to do the same, side by side", "morph_vla.cli.bench"),
 }
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
-        print("\ninterrupted: the same command goes on from what it has finished", file=sys.stderr)
+        print("\ninterrupted: what is finished is kept; the same command goes on", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

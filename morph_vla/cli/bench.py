@@ -7,16 +7,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from morph_vla.cli.common import Parser, add_json
+from morph_vla.cli.common import Parser, add_json, add_number
 from morph_vla.errors import MorphVlaError
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, where this is one
 VERBS = {
-    "robots": "reading, judging, graph and descriptors in ms, up to 500 joints",
-    "data": "samples per second of our loader, of memory-mapped frames and of LeRobot's own DataLoader",
-    "sim": "control steps per second against environments and workers, and where the time goes",
-    "train": "a training step's parts, against the joint pass, and openpi's own step",
-    "model": "prefix once against the joint pass, sampling, and what each variant of the plugin costs",
+    "robots": "time to read and judge a robot, and of its graph and descriptors, up to 500 joints",
+    "data": "samples per second of our loader, of memory-mapped frames and of LeRobot's DataLoader",
+    "sim": "control steps per second by environments and workers, and where the time goes",
+    "train": "the parts of a training step, against the joint pass and openpi's step",
+    "model": "one pass over the prefix against the joint pass, sampling, and the cost of each variant",
 }
 EXAMPLES = """
   morph-vla bench
@@ -41,9 +41,7 @@ class Verb(Parser):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla bench`."""
-    parser.add_argument(
-        "--repeats", type=int, default=11, metavar="N", help="turns of each side (default 11)"
-    )
+    add_number(parser, "--repeats", 11, "how often each side is measured")
     add_json(parser)
     parser.set_defaults(run=lambda arguments: benchmark("ratios").run(arguments))
     verbs = parser.add_subparsers(metavar="VERB", required=False, parser_class=Verb)

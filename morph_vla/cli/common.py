@@ -1,15 +1,13 @@
-"""What the subcommands share: the parser's words, the common options, tables and JSON."""
+"""What the subcommands share: the parser's words and the common arguments."""
 
 import argparse
-import json
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.files.plain import to_plain
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,30 +37,65 @@ class Parser(argparse.ArgumentParser):
         raise MorphVlaError(f"{message} (see {self.prog} --help)")
 
 
+def add(
+    parser: argparse.ArgumentParser, names: str, about: str, metavar: str | None = None, **more: Any
+) -> None:
+    """An argument (`recipe`), an option (`-o --output`), or without a `metavar` a flag (`--json`)."""
+    if metavar is None:
+        more["action"] = "store_true"
+    else:
+        more["metavar"] = metavar
+    parser.add_argument(*names.split(), help=about, **more)
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`: the same answer for a machine to read."""
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    add(parser, "--json", "print the answer as JSON")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """`--engine`: who simulates."""
-    parser.add_argument(
-        "--engine", default="mujoco", metavar="NAME[,KEY=VALUE...]",
-        help="mujoco (the default), or isaaclab with physics=newton|physx, renderer=newton|rtx, device=cuda",
-    )  # fmt: skip
+    """`--engine`: which simulator."""
+    engines = "mujoco (default), or isaaclab with physics=newton|physx, renderer=newton|rtx, device=cuda"
+    add(parser, "--engine", f"the simulator: {engines}", "NAME[,KEY=VALUE...]", default="mujoco")
 
 
 def add_folders(parser: argparse.ArgumentParser) -> None:
     """`--folder`: more places for files dropped in, searched first."""
-    parser.add_argument(
-        "--folder",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        dest="folders",
-        help="search here first (may be given several times); before MORPH_VLA_PATH, the current folder and "
-        "what is shipped",
-    )
+    then = "MORPH_VLA_PATH, the current folder and what is installed"
+    about = f"search this folder first (may be repeated), then {then}"
+    add(parser, "--folder", about, "FOLDER", action="append", default=[], dest="folders")
+
+
+def add_output(parser: argparse.ArgumentParser, about: str, default: Path | None = None) -> None:
+    """`-o`: the folder that a command writes; required without a default."""
+    add(parser, "-o --output", about, "FOLDER", type=Path, default=default, required=default is None)
+
+
+def add_overrides(parser: argparse.ArgumentParser, noun: str) -> None:
+    """`KEY=VALUE`: changes to a recipe or a suite."""
+    add(parser, "overrides", f"changes to the {noun}", "KEY=VALUE", nargs="*")
+
+
+def add_number(
+    parser: argparse.ArgumentParser,
+    option: str,
+    default: int | float | None,
+    about: str,
+    metavar: str = "N",
+    least: int | None = None,
+) -> None:
+    """An option with a number, whole unless its default is a float; the help ends with the default."""
+    kind = float if isinstance(default, float) else int
+
+    def number(text: str) -> int | float:
+        value = kind(text)
+        if least is not None and not least <= value < math.inf:
+            finite = "a finite number of " if kind is float else ""
+            raise MorphVlaError(f"{option} must be {finite}at least {least:g}, not {text}")
+        return value
+
+    shown = "" if default is None else f" (default {default:g})"
+    add(parser, option, f"{about}{shown}", metavar, type=number, default=default)
 
 
 def add_verbs(
@@ -77,42 +110,3 @@ def add_verbs(
         )
         made[name].set_defaults(run=function)
     return made
-
-
-def print_json(value: Any) -> None:
-    """Print values, dataclasses too, as JSON that every reader accepts: what is not finite becomes null."""
-    json.dump(_finite(to_plain(value)), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
-
-
-def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[object]], *, before: str = "", right: Iterable[int] = ()
-) -> None:
-    """Print rows in aligned columns; numbers, and the columns `right`, to the right, words to the left.
-
-    Every line begins with `before`.
-    """
-    cells = [list(map(str, header)), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    named = set(right)
-    to_the_right = [
-        column in named or (bool(rows) and all(isinstance(row[column], int | float) for row in rows))
-        for column in range(len(header))
-    ]
-    for row in cells:
-        aligned = zip(row, widths, to_the_right, strict=True)
-        print((before + "  ".join(f"{c:>{w}}" if r else f"{c:<{w}}" for c, w, r in aligned)).rstrip())
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

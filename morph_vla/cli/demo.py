@@ -1,24 +1,24 @@
 """`morph-vla demo`: the main job, small, real, end to end.
 
 From a URDF to a success rate with an interval, in one folder. Every stage finds what an earlier run left and
-says so; an interrupted stage goes on where it stopped.
+says so; an interrupted stage continues where it stopped.
 """
 
 import argparse
-import contextlib
 import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morph_vla import process
-from morph_vla.cli.common import add_json, print_json
+from morph_vla.cli.common import add, add_json, add_number, add_output, add_overrides
+from morph_vla.cli.render import render
 from morph_vla.doctor import machine
-from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 
@@ -33,9 +33,7 @@ EXAMPLES = """
 """
 
 SUITE, RECIPE = "droid_panda", "panda_demo"
-ATTEMPTS = 750  # demonstrations tried
-EPISODES = 100  # initial states of each task that the trained policy meets
-UNTRAINED_EPISODES = 10  # and that the untrained one meets, which uses all of every episode's time
+UNTRAINED_EPISODES = 10  # few, for an untrained policy uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
 VIDEOS, UNTRAINED_VIDEOS = 6, 2  # films of each task
 STAGES = ("robot", "record", "train", "evaluate", "attention", "report")
@@ -43,29 +41,15 @@ STAGES = ("robot", "record", "train", "evaluate", "attention", "report")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"changes to the recipe {RECIPE}")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="where it goes"
-    )
-    parser.add_argument(
-        "--suite", default=SUITE, help=f"tasks of a Panda, for example {SUITE}:cube_in_bowl (default {SUITE})"
-    )
-    parser.add_argument(
-        "--attempts", type=int, default=ATTEMPTS, help=f"demonstrations to try (default {ATTEMPTS})"
-    )
-    parser.add_argument(
-        "--episodes",
-        type=int,
-        default=EPISODES,
-        help=f"initial states of each task that the trained policy meets (default {EPISODES})",
-    )
-    parser.add_argument(
-        "--untrained-episodes",
-        type=int,
-        default=None,
-        metavar="N",
-        help=f"and that the untrained policy meets (default: as many, at most {UNTRAINED_EPISODES})",
-    )
+    add_overrides(parser, f"recipe {RECIPE}")
+    add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
+    about = f"tasks of a Panda, for example {SUITE}:cube_in_bowl (default {SUITE})"
+    add(parser, "--suite", about, "SUITE", default=SUITE)
+    add_number(parser, "--attempts", 750, "demonstrations to try", least=10)
+    about = "initial states of each task in which the trained policy is evaluated"
+    add_number(parser, "--episodes", 100, about, least=1)
+    about = f"the same for the untrained policy (default: as many, but at most {UNTRAINED_EPISODES})"
+    add_number(parser, "--untrained-episodes", None, about, least=1)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -75,29 +59,43 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.cli import demo_words
     from morph_vla.cli.progress import passing
     from morph_vla.doctor import require_gl
+    from morph_vla.evaluation.rollout import versions
+    from morph_vla.results.comparison import compare
+    from morph_vla.results.record import FILE_NAME, Study, write
     from morph_vla.suites import suite
 
     process.prepare()
-    rows = arguments.episodes, _untrained_rows(arguments)
-    if arguments.attempts < 10 or min(rows) < 1:
-        raise MorphVlaError("the demo wants at least 10 attempts and 1 episode")
     require_gl()
     folder, tasks = arguments.output, suite.load_tasks(arguments.suite)
+    rows = _untrained_rows(arguments), arguments.episodes
     say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    say(f"The demo, in {folder}. Ctrl-C stops it, the same command goes on.\n")
+    say(f"The demo, in {folder}. Ctrl-C stops it; the same command goes on.\n")
     clock = _Clock(folder, say)
     with passing():
         robot = clock.measure("robot", lambda: _robot(folder))
         recording = clock.measure("record", lambda: _record(folder, tasks, arguments.attempts))
         training = clock.measure("train", lambda: _train(folder, arguments.overrides))
         records = clock.measure("evaluate", lambda: _evaluate(folder, tasks, rows))
-        attention = clock.measure("attention", lambda: _attention(folder, tasks, records[-1]))
-        study = _compose(folder, robot, recording, training, records, attention, clock, arguments)
+        pictures = clock.measure("attention", lambda: _attention(folder, tasks, records[-1]))
+        study = Study(
+            robot=robot,
+            recording={**recording, "seconds": clock.seconds["record"]},
+            training={**training, "seconds": clock.seconds["train"]},
+            evaluations=tuple(records),
+            difference=to_plain(compare(records[0], records[1])),
+            pictures={"joint_graph": "joint_graph.png", **pictures},
+            machine=machine(),
+            versions=versions(),
+            command=_command(arguments, rows),
+            seconds_by_stage={stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
+            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            folder=folder,
+        )
+        write(study, folder / FILE_NAME)
         report = clock.measure("report", lambda: _report(folder, study))
-    if arguments.json:
-        print_json({"folder": str(folder), "report": str(report), "record": str(folder / "record.json")})
-    else:
-        demo_words.show(study, folder, report, arguments.suite, arguments.episodes)
+    answer = {"folder": folder, "report": report, "record": folder / "record.json"}
+    lines = demo_words.lines(study, folder, report, arguments.suite, arguments.episodes)
+    render(answer, arguments.json, lambda _: lines)
 
 
 def _untrained_rows(arguments: argparse.Namespace) -> int:
@@ -105,8 +103,15 @@ def _untrained_rows(arguments: argparse.Namespace) -> int:
     return min(arguments.episodes, UNTRAINED_EPISODES) if asked is None else asked
 
 
+def _command(arguments: argparse.Namespace, rows: tuple[int, int]) -> str:
+    """The whole command, with what was left to its default."""
+    words = [*arguments.overrides, f"--suite {arguments.suite}", f"--attempts {arguments.attempts}"]
+    words += [f"--episodes {rows[1]}", f"--untrained-episodes {rows[0]}"]
+    return f"morph-vla demo {' '.join(words)}"
+
+
 class Done(NamedTuple):
-    """What a stage hands on, what it says in one line, and whether an earlier run had made it."""
+    """A stage's result, its line, and whether an earlier run had made it."""
 
     value: Any
     words: str
@@ -160,39 +165,29 @@ def _robot(folder: Path) -> Done:
         draw.write(robot, picture)
     kinds = Counter(joint["type"] for joint in facts["joints"])
     joints = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    return Done(
-        facts, f"panda: {len(facts['joints'])} joints of its URDF ({joints}), drawn in {picture}", there
-    )
+    words = f"panda: {len(facts['joints'])} joints of its URDF ({joints}), drawn in {picture}"
+    return Done(facts, words, there)
 
 
 def _record(folder: Path, tasks: "Sequence[Suite]", attempts: int) -> Done:
     """Demonstrations of the scripted expert."""
-    from morph_vla.cli.progress import Bar, counting
+    from morph_vla.cli.progress import Bar
     from morph_vla.cli.record import sentence
-    from morph_vla.demonstrations import recording as record
+    from morph_vla.demonstrations import recording
 
     dataset = folder / "dataset"
-    there = record.completed(dataset) is not None
-    if there:
-        done = record.record(tasks, dataset, attempts)  # refuses one of other settings
-    else:
-        with Bar("recording", attempts, "attempt") as bar:
-            done = record.record(tasks, dataset, attempts, progress=counting(bar))
-    facts = {
-        "attempted": done.attempted,
-        "episodes": done.episodes,
-        "dropped": done.dropped,
-        "frames": done.frames,
-        "fps": done.fps,
-        "folder": "dataset",
-        "failed": to_plain(done.failed_clauses),
-    }
-    return Done(facts, f"{sentence(done)}, in {dataset}", there)
+    there = recording.completed(dataset) is not None
+    with nullcontext() if there else Bar("recording", attempts, "attempt") as bar:
+        # One that is there is refused if its settings were others.
+        made = recording.record(tasks, dataset, attempts, progress=bar and bar.at)
+    facts = {name: getattr(made, name) for name in ("attempted", "episodes", "dropped", "frames", "fps")}
+    facts |= {"folder": "dataset", "failed": to_plain(made.failed_clauses)}
+    return Done(facts, f"{sentence(made)}, in {dataset}", there)
 
 
 def _train(folder: Path, overrides: list[str]) -> Done:
     """Fine-tune the small pi0.5 with a body."""
-    from morph_vla.cli.train import Progress
+    from morph_vla.cli.progress import Bars
     from morph_vla.recipes import recipe as config
     from morph_vla.serving import trials
     from morph_vla.training import checkpoint
@@ -200,10 +195,10 @@ def _train(folder: Path, overrides: list[str]) -> Done:
     recipe = config.load(RECIPE, [*overrides, f"data.dataset={folder / 'dataset'}"])
     before = checkpoint.steps(folder / "train" / "checkpoints")
     there = bool(before) and before[-1] >= recipe.training.steps
-    with contextlib.ExitStack() as stack:
-        run = trials.train(recipe, folder / "train", on_report=Progress(stack))
+    with Bars("training", "step") as bars:
+        run = trials.train(recipe, folder / "train", on_report=bars.trained)
     if run.stopped:
-        raise KeyboardInterrupt  # by SIGTERM: what is left of the demo is for the next run
+        raise KeyboardInterrupt  # by SIGTERM: the next run does the rest
     facts = {
         "recipe": to_plain(recipe),
         "steps": recipe.training.steps,
@@ -226,7 +221,7 @@ def _evaluate(folder: Path, tasks: "Sequence[Suite]", rows: tuple[int, int]) -> 
 
     records, there = [], True
     for name, which, count, videos in (
-        ("untrained", 0, rows[1], UNTRAINED_VIDEOS), ("trained", -1, rows[0], VIDEOS)
+        ("untrained", 0, rows[0], UNTRAINED_VIDEOS), ("trained", -1, rows[1], VIDEOS)
     ):  # fmt: skip
         place = folder / "eval" / name
         earlier = finished(place)
@@ -237,10 +232,8 @@ def _evaluate(folder: Path, tasks: "Sequence[Suite]", rows: tuple[int, int]) -> 
             )  # fmt: skip
         there &= record == earlier
         records.append(record)
-    words = ", ".join(
-        f"{record.policy.label} {record.summary.successes} of {record.summary.trials}" for record in records
-    )
-    return Done(records, words, there)
+    words = (f"{r.policy.label} {r.summary.successes} of {r.summary.trials}" for r in records)
+    return Done(records, ", ".join(words), there)
 
 
 def _policy(folder: Path, which: int) -> "CheckpointPolicy":
@@ -259,53 +252,13 @@ def _attention(folder: Path, tasks: "Sequence[Suite]", record: "Record") -> Done
 
     path, policy = folder / "attention.json", _policy(folder, -1)
     if policy.config.morphology is None:
-        return Done("", "no kinematic tokens in this recipe: nothing to show")
+        return Done({}, "no kinematic tokens in this recipe: nothing to show")
     filmed = [trial for trial in record.trials if trial.success and trial.video]
     trial = next(iter(filmed), record.trials[0])
     task = next(task for task in tasks if task.task_key == trial.task)
     there = attention.write(path, policy, task, trial.episode)
-    return Done(path.name, f"between joints, in episode {trial.episode} of {task.task_key}: {path}", there)
-
-
-def _compose(
-    folder: Path,
-    robot: dict[str, Any],
-    recording: dict[str, Any],
-    training: dict[str, Any],
-    records: list["Record"],
-    attention: str,
-    clock: _Clock,
-    arguments: argparse.Namespace,
-) -> "Study":
-    """The demo's record.json, with every path relative to its folder."""
-    from morph_vla.evaluation import rollout
-    from morph_vla.files.plain import to_plain
-    from morph_vla.results import comparison
-    from morph_vla.results.record import FILE_NAME, Study, write
-
-    words = [
-        *arguments.overrides,
-        f"--suite {arguments.suite}",
-        f"--attempts {arguments.attempts}",
-        f"--episodes {arguments.episodes}",
-        f"--untrained-episodes {_untrained_rows(arguments)}",
-    ]
-    study = Study(
-        robot=robot,
-        recording={**recording, "seconds": clock.seconds["record"]},
-        training={**training, "seconds": clock.seconds["train"]},
-        evaluations=tuple(records),
-        difference=to_plain(comparison.compare(records[0], records[1])),
-        pictures={"joint_graph": "joint_graph.png", **({"attention": attention} if attention else {})},
-        machine=machine(),
-        versions=rollout.versions(),
-        command=f"morph-vla demo {' '.join(words)}",
-        seconds_by_stage={stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
-        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        folder=folder,
-    )
-    write(study, folder / FILE_NAME)
-    return study
+    words = f"between joints, in episode {trial.episode} of {task.task_key}: {path}"
+    return Done({"attention": path.name}, words, there)
 
 
 def _report(folder: Path, study: "Study") -> Done:

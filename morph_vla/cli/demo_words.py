@@ -1,31 +1,31 @@
 """The demo's last screen: the table, the difference, the minutes, the page, and what to try next."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from morph_vla.cli.common import print_table
 from morph_vla.cli.progress import span
+from morph_vla.cli.render import table
 from morph_vla.results.comparison import Comparison, compare
 from morph_vla.results.record import Record, Study
 from morph_vla.results.statistics import Rates, Summary
 from morph_vla.results.values import number
 
 
-def show(study: Study, folder: Path, report: Path, suite: str, episodes: int) -> None:
-    """Print what the demo measured."""
+def lines(study: Study, folder: Path, report: Path, suite: str, episodes: int) -> Iterator[str]:
+    """What the demo measured."""
     untrained, trained = study.evaluations
-    print()
-    print_table(
+    yield ""
+    yield from table(
         ["task", "untrained", "trained", "", "95% Wilson", "median time to success"],
-        list(_rows(untrained.summary, trained.summary)),
-        right=(1, 2, 3, 4, 5),
+        _rows(untrained.summary, trained.summary),
+        right=range(1, 6),
     )
-    print(f"\n{difference(compare(untrained, trained))}")
+    yield f"\n{difference(compare(untrained, trained))}"
     seconds = {name: number(value) or 0.0 for name, value in study.seconds_by_stage.items()}
-    print(f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items()))
-    print(f"\nThe page, with films of episodes: {report}\n")
-    print("Try next:")
+    yield f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items())
+    yield f"\nThe page, with videos of episodes: {report}\n\nTry next:"
     for command, why in next_commands(folder, suite, trained, episodes):
-        print(f"  {command}\n      {why}")
+        yield f"  {command}\n      {why}"
 
 
 def _rows(before: Summary, after: Summary) -> list[list[str]]:
@@ -71,7 +71,7 @@ def next_commands(folder: Path, suite: str, trained: Record, episodes: int) -> l
     return [
         (
             f"morph-vla eval {checkpoint} --suite {suite} --episodes {rows}{noise} -o {folder}/eval/fresh",
-            "the policy from beginnings that nobody has looked at",
+            "the same policy from initial states that nobody has seen yet",
         ),
         (
             f"morph-vla train panda_demo data.dataset={folder}/dataset model.depth=6 -o {folder}/deeper",

@@ -1,10 +1,11 @@
 """`morph-vla doctor`."""
 
 import argparse
+from collections.abc import Iterable, Iterator
 
 from morph_vla import doctor
-from morph_vla.cli.common import add_json, print_json
-from morph_vla.files.plain import to_plain
+from morph_vla.cli.common import add_json
+from morph_vla.cli.render import render
 
 EXAMPLES = """
   morph-vla doctor
@@ -19,14 +20,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one line per thing looked at; status 1 when the demo cannot run."""
+    """Print a line for each thing looked at; status 1 when the demo cannot run."""
     checks = doctor.checks()
-    if arguments.json:
-        print_json([{**to_plain(check), "ok": check.ok} for check in checks])
-    else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
-            mark = "ok" if check.remedy is None else "absent" if check.ok else "MISSING"
-            remedy = f" -> {check.remedy}" if check.remedy else ""
-            print(f"{mark:<8}{check.name:<{width}}  {check.found}{remedy}")
+    render(checks, arguments.json, lines, "ok")
     return 0 if all(check.ok for check in checks) else 1
+
+
+def lines(checks: Iterable[doctor.Check]) -> Iterator[str]:
+    """`ok`, `absent` (not needed by the demo) or `MISSING`, what was found, and the remedy."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok" if check.remedy is None else "absent" if check.ok else "MISSING"
+        remedy = f" -> {check.remedy}" if check.remedy else ""
+        yield f"{mark:<8}{check.name:<{width}}  {check.found}{remedy}"

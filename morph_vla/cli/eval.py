@@ -1,18 +1,27 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
-import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli.common import add_engine, add_folders, add_json, print_json
+from morph_vla.cli import compare, words
+from morph_vla.cli.common import (
+    add,
+    add_engine,
+    add_folders,
+    add_json,
+    add_number,
+    add_output,
+    add_overrides,
+)
 from morph_vla.cli.progress import Bars
+from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.results.record import Record
-    from morph_vla.results.statistics import Rates
 
 EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
@@ -29,42 +38,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.evaluation.rollout import Settings
     from morph_vla.evaluation.sampler import Sampler
 
-    def number(option: str, default: int | float | None, about: str, metavar: str = "N") -> None:
-        kind = float if isinstance(default, float) else int
-        shown = "" if default is None else f" (default {default:g})"
-        parser.add_argument(option, type=kind, default=default, metavar=metavar, help=f"{about}{shown}")
-
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint's folder")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the suite")
-    parser.add_argument("--suite", required=True, help="a suite's name or file")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the record goes"
-    )
-    parser.add_argument(
-        "--episodes", type=_rows, default=(0, None), metavar="N | A:B",
-        help="the first N rows of the table, or rows A to B - 1 (default: as many as the suite says)",
-    )  # fmt: skip
-    number("--parallel", Settings.parallel, "environments at once")
-    number("--workers", Settings.workers, "processes (default: cores - 1)")
+    add(parser, "checkpoint", "a checkpoint's folder", "CHECKPOINT", type=Path)
+    add_overrides(parser, "suite")
+    add(parser, "--suite", "a suite's name or file", "SUITE", required=True)
+    add_output(parser, "where the record goes")
+    about = "the first N initial states, or those from A to B - 1 (default: as many as the suite says)"
+    add(parser, "--episodes", about, "N | A:B", type=_rows, default=(0, None))
+    add_number(parser, "--parallel", Settings.parallel, "environments at once", least=1)
+    add_number(parser, "--workers", Settings.workers, "processes (default: cores - 1)")
     add_engine(parser)
-    number("--open-loop", Settings.open_loop, "actions executed per answer (default: 8/15 s of them)")
-    number(
-        "--noise", Sampler.noise, "times the sampler's initial noise; 0: one answer, near the mean", "FACTOR"
-    )
-    number("--sampler-steps", Sampler.steps, "steps of the flow sampler")
-    number(
-        "--timeout", Settings.answer_seconds,
-        "a policy's answer may take; the first, which may compile, ten times that", "SECONDS",
-    )  # fmt: skip
-    number("--videos", Settings.videos, "episodes filmed")
-    parser.add_argument(
-        "--against", type=Path, metavar="RECORD", help="an evaluation of the same suite to compare with"
-    )
-    parser.add_argument(
-        "--stop-when-decided", action="store_true",
-        help="with --against: begin no further episode of a task once it is decided which of the two is "
-        "better, or that neither is by 10 points; wrong with a chance of at most 5%%",
-    )  # fmt: skip
+    about = "actions executed before the policy is asked again (default: those of 8/15 s)"
+    add_number(parser, "--open-loop", Settings.open_loop, about, least=1)
+    about = "scale of the sampler's initial noise; with 0 the answer is always the same, near the mean"
+    add_number(parser, "--noise", Sampler.noise, about, "FACTOR", least=0)
+    add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
+    about = "how long the policy may take to answer; ten times that for the first, which may compile"
+    add_number(parser, "--timeout", Settings.answer_seconds, about, "SECONDS")
+    add_number(parser, "--videos", Settings.videos, "episodes to film")
+    add(parser, "--against", "an evaluation of the same suite to compare with", "RECORD", type=Path)
+    about = "end a task once it is decided which of the two is better, or that neither is by 10 points"
+    about = f"with --against: {about}; the chance of a wrong decision is at most 5%%"
+    add(parser, "--stop-when-decided", about)
     add_folders(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -77,13 +71,8 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.suites import suite
 
     process.prepare()
-    for name in ("parallel", "open_loop", "sampler_steps"):
-        if (value := getattr(arguments, name)) is not None and value < 1:
-            raise MorphVlaError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
-    if not (math.isfinite(arguments.noise) and arguments.noise >= 0):
-        raise MorphVlaError(f"--noise must be a finite number of at least 0, not {arguments.noise:g}")
     if arguments.stop_when_decided and not arguments.against:
-        raise MorphVlaError("--stop-when-decided wants --against RECORD: the evaluation to be better than")
+        raise MorphVlaError("--stop-when-decided needs --against RECORD, the evaluation to compare with")
     against = records.read(arguments.against) if arguments.against else None
     tasks = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     if against:
@@ -105,64 +94,39 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:
-    """What an evaluation came to, and beside `against`; if stopped early, its decision and no interval."""
-    from morph_vla.cli import compare
-    from morph_vla.files.plain import to_plain
+    """The result of an evaluation, and beside it `against`; if stopped early, its decision, no interval."""
+    path, stopped = arguments.output / "record.json", record.stopped
 
-    path, stopped, summary = arguments.output / "record.json", record.stopped, record.summary
-    if arguments.json:
-        answer = {"record": path, **({"stopped": stopped} if stopped else {}), **vars(summary)}
-        print_json(to_plain(answer))
-        return
-    if stopped:
-        counted = f"{summary.successes} of {summary.trials} succeeded"
-        print(f"{record.policy.label}: {compare.stopped(stopped)}")
-        print(
-            f"{counted} until then: after an early stop read the decision, not the rate; the same command "
-            "without --stop-when-decided runs the rest"
-        )
-    else:
-        print(sentence(record))
-    print(path)
-    if against and not stopped:
-        print()
-        compare.show(compare.compared([arguments.against, arguments.output], [against, record]))
+    def lines(_: object) -> Iterator[str]:
+        if stopped:
+            yield f"{record.policy.label}: {words.stopped(stopped)}"
+            yield (
+                f"{record.summary.successes} of {record.summary.trials} succeeded so far; after an early "
+                "stop the decision counts, not the rate; the same command without --stop-when-decided runs "
+                "the rest"
+            )
+        else:
+            yield from words.evaluation(record)
+        yield str(path)
+        if against and not stopped:
+            from morph_vla.results.several import side_by_side
+
+            yield ""
+            names = [str(arguments.against), str(arguments.output)]
+            yield from compare.lines(side_by_side(names, [against, record]))
+
+    more = {"stopped": stopped} if stopped else {}
+    render(record.summary, arguments.json, lines, record=path, **more)
 
 
-def _rows(words: str) -> tuple[int, int]:
+def _rows(text: str) -> tuple[int, int]:
     """(first row, how many): `100` is rows 0 to 99, `150:300` rows 150 to 299."""
-    numbers = words.split(":")
+    numbers = text.split(":")
     if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
-        raise MorphVlaError(f"--episodes wants a number of rows or A:B, for example 150:300, not '{words}'")
-    first, end = (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else (0, int(numbers[0]))
-    if end <= first and len(numbers) == 1:
+        raise MorphVlaError(f"--episodes expects a number or A:B, for example 150:300, not '{text}'")
+    first, end = (0, int(text)) if len(numbers) == 1 else map(int, numbers)
+    if end > first:
+        return first, end - first
+    if len(numbers) == 1:
         raise MorphVlaError(f"--episodes must be at least 1, not {end}")
-    if end <= first:
-        raise MorphVlaError(f"--episodes {words} has no rows: A:B are the rows from A up to, without, B")
-    return first, end - first
-
-
-def sentence(record: "Record") -> str:
-    """'trained: 76 of 100 succeeded, 76.0% [66.8, 83.3] (95% Wilson), median 4.2 s to success'.
-
-    Of several tasks, the sentence of all and an indented one for each.
-    """
-    lines = [_sentence(record.policy.label, record.summary)]
-    tasks = record.summary.tasks
-    if len(tasks) > 1:
-        lines += [f"  {_sentence(task, rates)}" for task, rates in tasks.items()]
-    return "\n".join(lines)
-
-
-def _sentence(name: str, rates: "Rates") -> str:
-    if rates.rate is None or rates.low is None or rates.high is None:
-        return f"{name}: not measured"
-    text = (
-        f"{name}: {rates.successes} of {rates.trials} succeeded, "
-        f"{rates.rate:.1%} [{100 * rates.low:.1f}, {100 * rates.high:.1f}] (95% Wilson)"
-    )
-    if rates.time_to_success_s:
-        text += f", median {rates.time_to_success_s.median:.1f} s to success"
-    if rates.errors:
-        text += f", {rates.errors} ended in an error"
-    return text
+    raise MorphVlaError(f"--episodes {text} is empty: A:B begins with A and ends before B")

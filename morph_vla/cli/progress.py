@@ -1,16 +1,19 @@
-"""Progress of long work: a bar on a terminal, a line every tenth in a log; rate and time left in both.
+"""Progress of long work: a bar on a terminal, a line every tenth in a log; pace and time left in both.
 
-Within `passing()` a bar leaves nothing behind when it ends, and what is only of passing interest is not said:
-the command around it has a line of its own for what was made.
+Within `passing()` a bar leaves nothing behind when it ends, and remarks of the library are not printed: the
+command around it prints one line about what was made.
 """
 
 import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from morph_vla.training.progress import Report
 
 PASSING: ContextVar[bool] = ContextVar("passing", default=False)
 CLEAR = "\r\x1b[K"  # to the line's beginning, and all of it gone
@@ -27,7 +30,7 @@ def passing() -> Iterator[None]:
 
 
 class Lines(logging.Handler):
-    """What the library logs, as lines on stderr; within `passing()` remarks are gone with the next one."""
+    """Prints what the library logs on stderr; within `passing()` the next remark replaces the last."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
@@ -42,7 +45,7 @@ class Lines(logging.Handler):
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Within this block print what the library logs, once, whatever handlers other libraries have set up."""
+    """Within this block, print what the library logs, once, whatever handlers other libraries set up."""
     logger, handler = logging.getLogger("morph_vla"), Lines()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
@@ -57,38 +60,53 @@ def listening() -> Iterator[None]:
 
 
 def now(words: str) -> None:
-    """What is being done: a line on a terminal which the next one replaces, nothing in a log."""
+    """Print what is being done: on a terminal a line which the next one replaces, in a log nothing."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{CLEAR}     {words[:100]}" if words else CLEAR)
         sys.stderr.flush()
 
 
 class Bar:
-    """Is told where long work stands: a tqdm bar, or in a log a line every tenth. A context manager."""
+    """Shows how far long work is: a tqdm bar, or in a log a line every tenth. A context manager."""
 
     def __init__(self, label: str, total: int, unit: str):
-        label = f"     {label}" if PASSING.get() else label  # beside the lines of the stages
+        self._label = f"     {label}" if PASSING.get() else label  # beside the lines of the stages
+        self._total, self._unit = total, unit
+        self._began, self._tenth = time.monotonic(), 0
+        self._first: int | None = None  # what was done when it was first told
         self._bar: Any = None
-        self._lines: _Lines | None = None
         if sys.stderr.isatty():
             from tqdm import tqdm
 
             now("")
             self._bar = tqdm(
-                total=total, desc=label, unit=unit, mininterval=0.2, dynamic_ncols=True,
+                total=total, desc=self._label, unit=unit, mininterval=0.2, dynamic_ncols=True,
                 leave=not PASSING.get(),
             )  # fmt: skip
-        else:
-            self._lines = _Lines(label, total, unit)
 
-    def at(self, done: int, **facts: str) -> None:
+    def at(self, done: int, _total: int = 0, /, **facts: str) -> None:
         """Stand at `done`, with a few facts beside the bar."""
-        if self._lines is not None:
-            self._lines.at(done, facts)
+        if self._bar is not None:
+            if facts:
+                self._bar.set_postfix(facts, refresh=False)
+            self._bar.update(done - self._bar.n)
             return
-        if facts:
-            self._bar.set_postfix(facts, refresh=False)
-        self._bar.update(done - self._bar.n)
+        tenth = 10 * done // self._total if self._total else 10
+        if self._first is None:
+            self._first = 0
+            if 1 < done < self._total:  # what an earlier run did says nothing about the pace
+                self._first, self._tenth, self._began = done, tenth, time.monotonic()
+        if tenth > self._tenth:
+            self._tenth = tenth
+            print(", ".join(self._words(done, self._first, facts)), file=sys.stderr, flush=True)
+
+    def _words(self, done: int, first: int, facts: dict[str, str]) -> Iterator[str]:
+        spent, share = time.monotonic() - self._began, 100 * done // max(self._total, 1)
+        yield f"{self._label} {share:3d}%: {done} of {self._total} {self._unit}s"
+        yield from (f"{name} {value}" for name, value in facts.items())
+        yield span(spent)
+        if first < done < self._total:
+            yield f"{span(spent * (self._total - done) / (done - first))} left"
 
     def __enter__(self) -> "Bar":
         return self
@@ -99,7 +117,7 @@ class Bar:
 
 
 class Bars:
-    """A bar a task, one after the other. A context manager."""
+    """Bars that begin with the first report: one for training, one after the other for tasks."""
 
     def __init__(self, label: str, unit: str):
         self._label, self._unit = label, unit
@@ -114,40 +132,25 @@ class Bars:
         if done:  # before the first that ends now, an earlier run may have done some
             self._bar.at(done, successes=str(successes))
 
+    def trained(self, report: "Report") -> None:
+        """A training step, with its losses and its pace."""
+        if self._bar is None:
+            self._bar = self._stack.enter_context(Bar(self._label, report.steps, self._unit))
+        loss, lr, pace = f"{report.loss:.4f}", f"{report.lr:.1e}", f"{report.samples_per_s:.3g}"
+        facts = {"loss": loss, "lr": lr, "samples/s": pace}
+        if report.waiting >= 0.01:
+            facts["waiting for data"] = f"{report.waiting:.0%}"
+        if len(report.robots) > 1:
+            facts |= {name: f"{loss:.4f}" for name, loss in report.robots.items()}
+        if report.held_out_loss is not None:
+            facts["held out"] = f"{report.held_out_loss:.4f}"
+        self._bar.at(report.step, **facts)
+
     def __enter__(self) -> "Bars":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-
-class _Lines:
-    """A line for each tenth of the work, counted from where it stood when it was first told."""
-
-    def __init__(self, label: str, total: int, unit: str):
-        self._label, self._total, self._unit = label, total, unit
-        self._began, self._first, self._tenth = time.monotonic(), 0, 0
-        self._told = False
-
-    def at(self, done: int, facts: dict[str, str]) -> None:
-        tenth = 10 * done // self._total if self._total else 10
-        if not self._told:
-            self._told = True
-            if done < self._total and done > 1:  # what an earlier run did says nothing about the pace
-                self._first, self._tenth, self._began = done, tenth, time.monotonic()
-                return
-        if tenth <= self._tenth:
-            return
-        self._tenth = tenth
-        spent = time.monotonic() - self._began
-        words = [
-            f"{self._label} {100 * done // max(self._total, 1):3d}%: {done} of {self._total} {self._unit}s"
-        ]
-        words += [f"{name} {value}" for name, value in facts.items()]
-        words.append(f"{span(spent)}")
-        if done > self._first and done < self._total:
-            words.append(f"{span(spent * (self._total - done) / (done - self._first))} left")
-        print(", ".join(words), file=sys.stderr, flush=True)
 
 
 def span(seconds: float | int) -> str:
@@ -157,8 +160,3 @@ def span(seconds: float | int) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{minutes} min {whole % 60:02d} s" if whole < 3600 else f"{hours} h {minutes % 60:02d} min"
-
-
-def counting(bar: Bar) -> Callable[[int, int], None]:
-    """A callback (done, total) that moves the bar."""
-    return lambda done, _total: bar.at(done)

@@ -1,10 +1,14 @@
 """`morph-vla record SUITE`."""
 
 import argparse
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from morph_vla.cli.common import add_folders, add_json, print_json
-from morph_vla.cli.progress import Bar, counting
+from morph_vla.cli.common import add, add_folders, add_json, add_number, add_output, add_overrides
+from morph_vla.cli.progress import Bar
+from morph_vla.cli.render import render
+
+if TYPE_CHECKING:
+    from morph_vla.demonstrations.recording import Recording
 
 EXAMPLES = """
   morph-vla record droid_panda -o runs/droid --attempts 300
@@ -15,13 +19,11 @@ EXAMPLES = """
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla record`."""
-    parser.add_argument("suite", metavar="SUITE", help="a suite's name or file")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the suite")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="the dataset's folder"
-    )
-    parser.add_argument("--attempts", type=int, default=100, help="demonstrations to try (default 100)")
-    parser.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+    add(parser, "suite", "a suite's name or file", "SUITE")
+    add_overrides(parser, "suite")
+    add_output(parser, "the folder of the dataset")
+    add_number(parser, "--attempts", 100, "demonstrations to try; only successful ones are kept")
+    add_number(parser, "--workers", None, "processes (default: one per core)")
     add_folders(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -29,31 +31,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Record the suite's scripted expert as a LeRobot v3.0 dataset."""
-    from morph_vla.demonstrations import recording as record
+    from morph_vla.demonstrations import recording
     from morph_vla.doctor import require_gl
-    from morph_vla.files.plain import to_plain
     from morph_vla.suites import suite
 
     require_gl()
-    chosen = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
-    with Bar("recording", arguments.attempts, "episode") as bar:
-        done = record.record(
-            chosen, arguments.output, arguments.attempts, workers=arguments.workers, progress=counting(bar)
-        )
-    if arguments.json:
-        print_json({**to_plain(done), "dropped": done.dropped, "dataset": str(arguments.output)})
-    else:
-        print(sentence(done))
-        print(arguments.output)
+    tasks = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
+    output, attempts = arguments.output, arguments.attempts
+    with Bar("recording", attempts, "episode") as bar:
+        made = recording.record(tasks, output, attempts, workers=arguments.workers, progress=bar.at)
+    render(made, arguments.json, lambda made: (sentence(made), str(output)), "dropped", dataset=output)
 
 
-def sentence(done: object) -> str:
+def sentence(made: "Recording") -> str:
     """What was kept and what was dropped, in words."""
     from morph_vla.demonstrations.preludes import tally
-    from morph_vla.demonstrations.recording import Recording
 
-    assert isinstance(done, Recording)
-    why = ", ".join(f"{count} {clause}" for clause, count in sorted(done.failed_clauses.items()))
-    dropped = f"{done.dropped} dropped" + (f" (failed: {why})" if why else "")
-    kept = f"kept {done.episodes} of {done.attempted} demonstrations ({done.frames} frames), {dropped}"
-    return kept if set(done.kinds) <= {"rest"} else f"{kept}; by how they begin: {tally(done.kinds)}"
+    why = ", ".join(f"{count} {clause}" for clause, count in sorted(made.failed_clauses.items()))
+    dropped = f"{made.dropped} dropped" + (f" (failed: {why})" if why else "")
+    kept = f"kept {made.episodes} of {made.attempted} demonstrations ({made.frames} frames), {dropped}"
+    return kept if set(made.kinds) <= {"rest"} else f"{kept}; by how they begin: {tally(made.kinds)}"

@@ -1,14 +1,16 @@
 """`morph-vla robots list | show | draw | check | add`."""
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from morph_vla import robots
-from morph_vla.cli import robots_add, robots_check
-from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
+from morph_vla.cli import robots_add, robots_check, words
+from morph_vla.cli.common import add, add_folders, add_json, add_verbs
+from morph_vla.cli.render import render, table
 from morph_vla.errors import MorphVlaError
-from morph_vla.files.plain import to_plain
 from morph_vla.robots import choose
 from morph_vla.robots.robot import Robot
 
@@ -22,48 +24,41 @@ EXAMPLES = """
 """
 
 
+@dataclass(frozen=True)
+class Row:
+    """A robot in the list; without `joints`, the `problem` says why."""
+
+    name: str
+    joints: int | None
+    path: Path
+    problem: str | None
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla robots`."""
+    check = "check a robot's file; with --episode, also a recording that is played on the robot"
     verbs = add_verbs(
         parser,
         {
-            "list": ("every robot found, with its number of action joints", run_list),
-            "show": ("what the policy is told about a robot: order, units, neighbours, features", run_show),
-            "draw": ("a robot's rest pose beside its joint graph and the steps between its joints", run_draw),
-            "check": (
-                "every finding on a robot's file; with --episode, on a recording played on it",
-                robots_check.run_check,
-            ),
-            "add": (
-                "check a URDF, copy it into your folder, and print a side file to fill in",
-                robots_add.run,
-            ),
+            "list": ("list every robot, with its number of action joints", run_list),
+            "show": ("show what a policy is told about a robot: units, neighbours, features", run_show),
+            "draw": ("draw a robot's rest pose and its joint graph", run_draw),
+            "check": (check, robots_check.run),
+            "add": ("check a URDF, copy it to your folder, and print a side file to fill in", robots_add.run),
         },
-    )
+    )  # fmt: skip
     for name in ("list", "show", "draw", "check"):
         add_folders(verbs[name])
     for name in ("list", "show", "add"):
         add_json(verbs[name])
     for name in ("show", "draw"):
-        verbs[name].add_argument("robot", metavar="ROBOT", help="a robot's name, or the path to a URDF file")
+        add(verbs[name], "robot", "a robot's name, or the path to a URDF file", "ROBOT")
+    about = "the action's joints in order, separated by commas: names, or patterns such as 'left_arm_*'"
     for name in ("show", "draw", "check", "add"):
-        add_joints(verbs[name])
-    verbs["draw"].add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="default: ROBOT_joint_graph.png"
-    )
+        add(verbs[name], "--joints", about, "NAMES", type=lambda t: t.replace(",", " ").split(), default=[])
+    add(verbs["draw"], "-o --output", "default: ROBOT_joint_graph.png", "FILE", type=Path)
     robots_check.add_arguments(verbs["check"])
-    robots_add.configure(verbs["add"])
-
-
-def add_joints(parser: argparse.ArgumentParser) -> None:
-    """`--joints`: which joints an action drives, in place of the side file's."""
-    parser.add_argument(
-        "--joints",
-        type=lambda text: [part for part in text.replace(",", " ").split() if part],
-        default=[],
-        metavar="NAMES",
-        help="the action's joints in order, separated by commas; names, or patterns such as 'left_arm_*'",
-    )
+    robots_add.add_arguments(verbs["add"])
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -71,79 +66,58 @@ def run_list(arguments: argparse.Namespace) -> int:
     rows = []
     for name, path in robots.available(folders=arguments.folders).items():
         try:
-            joints, problem = len(robots.load(name, folders=arguments.folders).joints), None
+            rows.append(Row(name, len(robots.load(name, arguments.folders).joints), path, None))
         except MorphVlaError as error:
-            joints, problem = None, str(error)
-        rows.append({"name": name, "joints": joints, "path": str(path), "problem": problem})
-    if arguments.json:
-        print_json(rows)
-    else:
-        shown = [
-            (row["name"], row["joints"] if row["joints"] is not None else "?", row["path"]) for row in rows
-        ]
-        print_table(("robot", "joints", "file"), shown)
-        for row in rows:
-            if row["problem"]:
-                print(f"\n{row['name']}: {row['problem']}")
-    return 1 if any(row["problem"] for row in rows) else 0
+            rows.append(Row(name, None, path, str(error)))
+
+    def lines(rows: list[Row]) -> Iterator[str]:
+        cells = [(row.name, "?" if row.joints is None else row.joints, row.path) for row in rows]
+        yield from table(("robot", "joints", "file"), cells)
+        yield from (f"\n{row.name}: {row.problem}" for row in rows if row.problem)
+
+    render(rows, arguments.json, lines)
+    return int(any(row.problem for row in rows))
 
 
 def run_show(arguments: argparse.Namespace) -> None:
     """Joints with type, axis, limits, units and neighbours; the 12 features; what was assumed."""
     robot = robots.load(arguments.robot, arguments.folders, arguments.joints)
-    if arguments.json:
-        print_json(as_plain(robot))
-        return
+    more = {name: getattr(robot, name) for name in ("descriptors", "side", "findings")}
+    render(robot.as_dict() | {"urdf": robot.urdf_path} | more, arguments.json, partial(_lines, robot))
+
+
+def _lines(robot: Robot, _: object) -> Iterator[str]:
     rate = "" if robot.control_rate is None else f", {robot.control_rate:g} Hz"
-    print(f"{robot.name}: {len(robot.joints)} action joints{rate}, from {robot.urdf_path}\n")
+    yield f"{robot.name}: {len(robot.joints)} action joints{rate}, from {robot.urdf_path}\n"
     header = ("#", "joint", "type", "axis", "lower", "upper", "rest", "dataset unit", "zero", "scale", "near")
-    print_table(header, [_row(robot, index) for index in range(len(robot.joints))])
-    print(
-        "\nlimits, rest and zero in rad (revolute) or m (prismatic); dataset value = (value - zero) * scale;"
-    )
-    print("near: the joints that hang on the same rigid body\n")
+    yield from table(header, [_row(robot, index) for index in range(len(robot.joints))])
+    yield "\nlimits, rest and zero in rad (revolute) or m (prismatic); dataset value = (value - zero) * scale"
+    yield "near: the joints on the same rigid body\n"
     features = [(index, *row) for index, row in enumerate(robot.descriptors.tolist())]
-    print_table(("#", *robots.NAMES), features)
-    _print_more(robot)
-
-
-def _print_more(robot: Robot) -> None:
-    """Joints that follow, what was assumed, and what to do about more joints than a model takes."""
+    yield from table(("#", *robots.NAMES), features)
     followers = [
         f"{name} = {slope:g} * {robot.names[index]} + {start:g}"
         for name, index, slope, start in robot.drives()
         if name not in robot.names
     ]
     if followers:
-        print("\nfollowing:", "; ".join(followers))
+        yield f"\njoints that follow others: {'; '.join(followers)}"
     warnings = [finding for finding in robot.findings if finding.severity == "warning"]
     if warnings:
-        print(f"\n{len(warnings)} warnings (robots check prints every finding); the first:\n  {warnings[0]}")
-    for extra in (choose.too_many(robot.urdf, robot.names),):
-        if extra:
-            print(f"\n{extra}")
+        number = words.count(len(warnings), "warning")
+        yield f"\n{number} (`morph-vla robots check` prints every finding); the first:\n  {warnings[0]}"
+    if more := choose.too_many(robot.urdf, robot.names):
+        yield f"\n{more}"
 
 
 def _row(robot: Robot, index: int) -> tuple[object, ...]:
     joint = robot.joints[index]
     axis = " ".join(f"{component:g}" for component in joint.axis)
-    neighbours = [str(other) for other, near in enumerate(robot.adjacency[index]) if near and other != index]
+    near = " ".join(str(j) for j, edge in enumerate(robot.adjacency[index]) if edge and j != index)
     kind = f"{joint.type}, gripper" if joint.is_gripper else joint.type
-    return (
-        *(index, joint.name, kind, axis, float(joint.lower), float(joint.upper), float(robot.rest[index])),
-        *(joint.unit, float(joint.zero), float(joint.scale), " ".join(neighbours)),
-    )
-
-
-def as_plain(robot: Robot) -> dict[str, Any]:
-    """A Robot as plain values: its joints in action order, its graph, its side file, what was found."""
-    return {
-        **robot.as_dict(),
-        "urdf": str(robot.urdf_path),
-        "descriptors": to_plain(robot.descriptors),
-        "side": to_plain(robot.side),
-        "findings": to_plain(robot.findings),
-    }
+    lower, upper, rest = float(joint.lower), float(joint.upper), float(robot.rest[index])
+    unit = joint.unit, float(joint.zero), float(joint.scale)
+    return index, joint.name, kind, axis, lower, upper, rest, *unit, near
 
 
 def run_draw(arguments: argparse.Namespace) -> None:

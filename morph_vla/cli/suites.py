@@ -1,10 +1,12 @@
 """`morph-vla suites list | show | check`."""
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from morph_vla.cli import files
-from morph_vla.cli.common import add_engine, print_json
+from morph_vla.cli import files, words
+from morph_vla.cli.common import add_engine, add_number
+from morph_vla.cli.render import render
 
 if TYPE_CHECKING:
     from morph_vla.demonstrations.check import Check
@@ -22,72 +24,67 @@ ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
-    summary = "how often a suite's scripted expert succeeds from the states that are evaluated"
-    verbs = files.configure(
-        parser, "suites", "morph_vla.suites.suite:load_file", more={"check": (summary, run_check)}
-    )
-    check = verbs["check"]
-    check.add_argument("--episodes", type=int, default=None, help="rows of the table (default: the suite's)")
-    check.add_argument("--workers", type=int, default=None, help="processes (default: one per core)")
+    summary = "measure how often a suite's scripted expert succeeds from the suite's initial states"
+    check = files.configure(parser, "suites", load, more={"check": (summary, run_check)})["check"]
+    add_number(check, "--episodes", None, "initial states to try (default: as many as the suite says)")
+    add_number(check, "--workers", None, "processes (default: one per core)")
     add_engine(check)
-    check.add_argument("--parallel", type=int, default=64, help="worlds at once in isaaclab (default 64)")
+    add_number(check, "--parallel", 64, "environments that isaaclab steps at once")
+
+
+def load(name: str, overrides: list[str], folders: list[str]) -> Any:
+    """A suite's file, checked."""
+    from morph_vla.suites import suite
+
+    return suite.load_file(name, overrides, folders)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Print the expert's success rate in each task, its interval and what failed; status 1 below 95%."""
-    from morph_vla.cli.progress import Bar, counting
-    from morph_vla.demonstrations import check
+    from morph_vla.cli.progress import Bar
+    from morph_vla.demonstrations.check import check
     from morph_vla.suites import suite
 
-    found = []
-    for chosen in suite.load_tasks(arguments.name, arguments.overrides, arguments.folders):
-        count = chosen.episodes if arguments.episodes is None else arguments.episodes
-        with Bar("the expert", count, "episode") as bar:
-            done = check.check(
-                chosen, count, workers=arguments.workers, progress=counting(bar), engine=arguments.engine,
+    checks = []
+    for task in suite.load_tasks(arguments.name, arguments.overrides, arguments.folders):
+        episodes = task.episodes if arguments.episodes is None else arguments.episodes
+        with Bar("the expert", episodes, "episode") as bar:
+            done = check(
+                task, episodes, workers=arguments.workers, progress=bar.at, engine=arguments.engine,
                 parallel=arguments.parallel,
             )  # fmt: skip
-        found.append(done)
+        checks.append(done)
         if not arguments.json:
-            print(sentence(done))
+            render(done, False, lines)
     if arguments.json:
-        print_json(as_dict(found[0]) if len(found) == 1 else [as_dict(done) for done in found])
-    return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in found) else 1
+        plain = [as_dict(done) for done in checks]
+        render(plain[0] if len(plain) == 1 else plain, True, lines)
+    return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in checks) else 1
 
 
 def as_dict(done: "Check") -> dict[str, Any]:
     """Plain values: counts, the rate with its interval, and the episodes that failed, by clause."""
-    interval = done.interval
+    trials = len(done.outcomes)
     return {
         "suite": done.suite,
         "successes": done.successes,
-        "trials": len(done.outcomes),
-        "rate": done.successes / len(done.outcomes),
-        "low": interval.low,
-        "high": interval.high,
+        "trials": trials,
+        "rate": done.successes / trials,
+        "low": done.interval.low,
+        "high": done.interval.high,
         "median_seconds": done.seconds,
         "failed": done.failed,
-        "errors": {str(one.episode): one.error for one in done.outcomes if one.error},
+        "errors": {str(outcome.episode): outcome.error for outcome in done.outcomes if outcome.error},
     }
 
 
-def sentence(done: "Check") -> str:
-    """The rate in words, and a line for each clause that failed."""
-    facts = as_dict(done)
-    text = (
-        f"{done.suite}: the expert succeeded in {facts['successes']} of {facts['trials']} initial states, "
-        f"{facts['rate']:.1%} [{100 * facts['low']:.1f}, {100 * facts['high']:.1f}] (95% Wilson)"
-    )
-    if done.seconds is not None:
-        text += f", median {done.seconds:.1f} s to success"
-    lines = [
-        f"  failed at '{clause}': {len(numbers)} (episodes {_shortened(numbers)})"
-        for clause, numbers in done.failed.items()
-    ]
-    lines += [f"  {sentence}" for sentence in sorted({one.error for one in done.outcomes if one.error})]
-    return "\n".join([text, *lines])
-
-
-def _shortened(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    return f"{shown} and {len(numbers) - 10} more" if len(numbers) > 10 else shown
+def lines(done: "Check") -> Iterator[str]:
+    """The rate in words, a line for each clause that failed, and each error once."""
+    trials, bounds = len(done.outcomes), done.interval
+    text = f"{done.suite}: the expert succeeded in {done.successes} of {trials} initial states, "
+    text += words.rate(done.successes / trials, bounds.low, bounds.high)
+    yield text if done.seconds is None else f"{text}, median {done.seconds:.1f} s to success"
+    for clause, numbers in done.failed.items():
+        more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+        yield f"  failed at '{clause}': {len(numbers)} (episodes {', '.join(map(str, numbers[:10]))}{more})"
+    yield from sorted({f"  {outcome.error}" for outcome in done.outcomes if outcome.error})

@@ -1,26 +1,27 @@
 """`morph-vla train RECIPE`."""
 
 import argparse
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli.common import add_folders, add_json, print_json
-from morph_vla.cli.eval import sentence
-from morph_vla.cli.progress import Bar, Bars
+from morph_vla.cli import words
+from morph_vla.cli.common import add, add_folders, add_json, add_number, add_output, add_overrides
+from morph_vla.cli.progress import Bars
+from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.recipes.recipe import Recipe
-    from morph_vla.training.progress import Report
+    from morph_vla.results.record import Record
     from morph_vla.training.trackers import Tracker
 
 EXAMPLES = """
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first
   morph-vla train panda_demo data.dataset=runs/demos training.steps=200 -o runs/short
-  morph-vla train --resume -o runs/first   # as the same command does
+  morph-vla train --resume -o runs/first   # the recipe is read from the folder
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first --tensorboard --wandb my-project
   morph-vla train pi05_g1_dex1 -o runs/g1 --distributed   # under SLURM or on a TPU pod: docs/scale.md
 """
@@ -28,23 +29,19 @@ EXAMPLES = """
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla train`."""
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="a recipe's name or file")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the recipe")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where the run goes"
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on with the run in FOLDER, by its own recipe"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="remove the run in FOLDER and begin anew")
-    parser.add_argument("--tensorboard", action="store_true", help="write FOLDER/tensorboard too")
-    parser.add_argument("--wandb", metavar="PROJECT", help="log to Weights & Biases too (WANDB_MODE=offline)")
-    parser.add_argument(
-        "--distributed", action="store_true", help="one of several processes; the cluster tells which"
-    )
-    parser.add_argument("--coordinator", metavar="HOST:PORT", help="with --processes and --process instead")
-    parser.add_argument("--processes", type=int, metavar="N", help="how many processes train together")
-    parser.add_argument("--process", type=int, metavar="I", help="which of them this is, from 0")
+    add(parser, "recipe", "a recipe's name or file", "RECIPE", nargs="?")
+    add_overrides(parser, "recipe")
+    add_output(parser, "the folder of the run")
+    add(parser, "--resume", "continue the run in FOLDER, with the recipe it began with")
+    add(parser, "--overwrite", "remove the run in FOLDER and start again")
+    add(parser, "--tensorboard", "also log to FOLDER/tensorboard")
+    add(parser, "--wandb", "also log to Weights & Biases (WANDB_MODE=offline works too)", "PROJECT")
+    about = "this is one of several processes that train together; the cluster says which"
+    add(parser, "--distributed", about)
+    about = "where no cluster says it: the address of process 0; needs --processes and --process"
+    add(parser, "--coordinator", about, "HOST:PORT")
+    add_number(parser, "--processes", None, "how many processes train together")
+    add_number(parser, "--process", None, "which of them this is, from 0", "I")
     add_folders(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -61,23 +58,28 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.overwrite:
         folder.remove(arguments.output)
     say: Callable[..., None] = (lambda *_: None) if arguments.json else print
-    with ExitStack() as stack:
+
+    def on_record(suite: str, record: "Record") -> None:
+        say(f"{suite}, " + "\n".join(words.evaluation(record)))
+
+    with Bars("evaluating", "episode") as tried, Bars("training", "step") as steps, ExitStack() as stack:
         run = trials.train(
             recipe,
             arguments.output,
             _trackers(arguments, recipe, stack),
             folders=arguments.folders,
-            on_record=lambda suite, record: say(f"{suite}, {sentence(record)}"),
-            progress=stack.enter_context(Bars("evaluating", "episode")).evaluated,
-            on_report=Progress(stack),
+            on_record=on_record,
+            progress=tried.evaluated,
+            on_report=steps.trained,
         )
-    if arguments.json:
-        facts = {"checkpoint": run.checkpoint, "stopped": run.stopped}
-        print_json({**facts, "parameters": run.parameters, "parts": run.parts})
-    else:
+
+    def lines(_: object) -> Iterator[str]:
         if run.stopped:
-            print(f"stopped by SIGTERM at step {run.checkpoint.name}; the same command goes on")
-        print(run.checkpoint)
+            yield f"stopped by SIGTERM at step {run.checkpoint.name}; the same command goes on"
+        yield str(run.checkpoint)
+
+    facts = {"checkpoint": run.checkpoint, "stopped": run.stopped}
+    render({**facts, "parameters": run.parameters, "parts": run.parts}, arguments.json, lines)
 
 
 def join(arguments: argparse.Namespace) -> None:
@@ -90,18 +92,15 @@ def join(arguments: argparse.Namespace) -> None:
     if len(missing) == 3 and not arguments.distributed:
         return
     if 0 < len(missing) < 3:
-        raise MorphVlaError(
-            f"--coordinator, --processes and --process go together; {', '.join(missing)} missing"
-        )
-    import logging
-
+        together = "--coordinator, --processes and --process go together"
+        raise MorphVlaError(f"{together}; {', '.join(missing)} missing")
     import jax
 
     try:
-        jax.distributed.initialize(given["coordinator"], given["processes"], given["process"])
+        jax.distributed.initialize(*given.values())
     except (ValueError, RuntimeError) as error:
         raise MorphVlaError(
-            f"the processes do not find each other ({error}); --distributed asks SLURM, Open MPI, Kubernetes "
+            f"the processes cannot find each other ({error}); --distributed asks SLURM, Open MPI, Kubernetes "
             "or a TPU pod; elsewhere give --coordinator, --processes and --process"
         ) from error
     if jax.process_index():  # what is done is said once, by the first
@@ -110,18 +109,16 @@ def join(arguments: argparse.Namespace) -> None:
 
 def _recipe(arguments: argparse.Namespace) -> "Recipe":
     """The recipe asked for, or that of the run in the folder."""
-    from morph_vla.recipes import recipe as config
+    from morph_vla.recipes import recipe
 
-    if not arguments.resume:
-        if arguments.recipe is None:
-            raise MorphVlaError("name a recipe, or go on with a run: --resume -o FOLDER")
-        return config.load(arguments.recipe, arguments.overrides, arguments.folders)
-    if arguments.overwrite:
-        raise MorphVlaError("--resume goes on with a run and --overwrite removes it; give one of them")
-    run = config.of_run(arguments.output)
-    if arguments.recipe is None:
-        return run
-    return config.load(arguments.recipe, arguments.overrides, arguments.folders)
+    if arguments.resume and arguments.overwrite:
+        raise MorphVlaError("--resume continues a run and --overwrite removes it; give only one of them")
+    run = recipe.of_run(arguments.output) if arguments.resume else None
+    if arguments.recipe is not None:
+        return recipe.load(arguments.recipe, arguments.overrides, arguments.folders)
+    if run is None:
+        raise MorphVlaError("name a recipe, or continue a run: --resume -o FOLDER")
+    return run
 
 
 def _trackers(arguments: argparse.Namespace, recipe: "Recipe", stack: ExitStack) -> "list[Tracker]":
@@ -129,40 +126,11 @@ def _trackers(arguments: argparse.Namespace, recipe: "Recipe", stack: ExitStack)
     from morph_vla.files.plain import to_plain
     from morph_vla.training import sharding, trackers
 
-    chosen: list[Tracker] = []
+    folder, chosen = arguments.output, []
     if arguments.tensorboard and sharding.is_first():
-        chosen.append(trackers.TensorBoard(arguments.output))
+        chosen.append(trackers.TensorBoard(folder))
     if arguments.wandb and sharding.is_first():
-        chosen.append(trackers.Wandb(arguments.output, arguments.wandb, to_plain(recipe)))
+        chosen.append(trackers.Wandb(folder, arguments.wandb, to_plain(recipe)))
     for tracker in chosen:
         stack.callback(tracker.close)
     return chosen
-
-
-class Progress:
-    """A bar of steps, from the first report on, closed with `stack`."""
-
-    def __init__(self, stack: ExitStack):
-        self._stack = stack
-        self._bar: Bar | None = None
-
-    def __call__(self, report: "Report") -> None:
-        """Move the bar to a report's step, with its numbers beside it."""
-        self._bar = self._bar or self._stack.enter_context(Bar("training", report.steps, "step"))
-        self._bar.at(report.step, **_beside(report))
-
-
-def _beside(report: "Report") -> dict[str, str]:
-    """What stands beside the bar."""
-    facts = {
-        "loss": f"{report.loss:.4f}",
-        "lr": f"{report.lr:.1e}",
-        "samples/s": f"{report.samples_per_s:.3g}",
-    }
-    if report.waiting >= 0.01:
-        facts["waiting for data"] = f"{report.waiting:.0%}"
-    if len(report.robots) > 1:
-        facts |= {name: f"{loss:.4f}" for name, loss in report.robots.items()}
-    if report.held_out_loss is not None:
-        facts["held out"] = f"{report.held_out_loss:.4f}"
-    return facts

@@ -1,11 +1,12 @@
 """`morph-vla weights inspect | convert`."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.common import add_folders, add_json, add_verbs, print_json, print_table
-from morph_vla.files.plain import to_plain
+from morph_vla.cli.common import add, add_folders, add_json, add_number, add_verbs
+from morph_vla.cli.render import render, table
 
 EXAMPLES = """
   morph-vla weights inspect pi05-base
@@ -20,46 +21,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = add_verbs(
         parser,
         {
-            "inspect": ("format, sizes and types of a checkpoint, and what it fits", run_inspect),
-            "convert": ("write a checkpoint in another format, bit by bit", run_convert),
+            "inspect": ("show a checkpoint's format, sizes and types, and the recipes it fits", run_inspect),
+            "convert": ("write a checkpoint in another format; every value stays the same", run_convert),
         },
-    )
+    )  # fmt: skip
     for verb in verbs.values():
-        verb.add_argument(
-            "source",
-            metavar="SOURCE",
-            help="pi05-base, a path, gs://BUCKET/FOLDER or hf://OWNER/NAME[@REVISION]",
-        )
-        verb.add_argument("--config", metavar="RECIPE", help="a recipe whose model it should fit")
-        verb.add_argument(
-            "--kind",
-            choices=("averaged", "params"),
-            default="averaged",
-            help="of our own checkpoints: the average (default) or the parameters as they were trained",
-        )
+        add(verb, "source", "pi05-base, a path, gs://BUCKET/FOLDER or hf://OWNER/NAME[@REVISION]", "SOURCE")
+        add(verb, "--config", "a recipe whose model the checkpoint should fit", "RECIPE")
+        about = "for our own checkpoints: the averaged parameters (default) or those of the last step"
+        verb.add_argument("--kind", choices=("averaged", "params"), default="averaged", help=about)
         add_folders(verb)
         add_json(verb)
-    verbs["inspect"].add_argument("--hash", action="store_true", help="read it all, and print its SHA-256")
-    convert = verbs["convert"]
-    convert.add_argument(
-        "target", type=Path, metavar="TARGET", help="the folder to be written; must not exist"
-    )
-    convert.add_argument("--to", choices=("openpi", "lerobot", "morph_vla"), required=True)
-    convert.add_argument(
-        "--horizon",
-        type=int,
-        default=50,
-        help="actions per chunk, for LeRobot's config.json, without --config",
-    )
-    convert.add_argument(
-        "--keep-lora",
-        action="store_true",
-        help="for openpi and morph_vla: low-rank pairs as they are (at alpha = rank, as openpi's variants), "
-        "not merged into their weights",
-    )
-    convert.add_argument(
-        "--keep-plugin", action="store_true", help="for LeRobot: the plugin's leaves in a file of their own"
-    )
+    add(verbs["inspect"], "--hash", "read all values, and print their SHA-256")
+    convert, formats = verbs["convert"], ("openpi", "lerobot", "morph_vla")
+    add(convert, "target", "the folder to write; it must not exist", "TARGET", type=Path)
+    convert.add_argument("--to", choices=formats, required=True, help="the format to write")
+    about = "without --config: actions per chunk, for LeRobot's config.json"
+    add_number(convert, "--horizon", 50, about)
+    about = "keep low-rank pairs (with alpha = rank, as in openpi's variants) instead of merging them"
+    add(convert, "--keep-lora", f"for openpi and morph_vla: {about}")
+    about = "for LeRobot: keep the plugin's parameters, in a file of their own"
+    add(convert, "--keep-plugin", about)
 
 
 def run_inspect(arguments: argparse.Namespace) -> int:
@@ -73,27 +55,27 @@ def run_inspect(arguments: argparse.Namespace) -> int:
     digest = ""
     if arguments.hash:
         digest = weights.digest(weights.load(arguments.source, dtype="stored", kind=arguments.kind)[0])
-    if arguments.json:
-        facts = {"parameters": inspected.parameters, "nbytes": inspected.nbytes, "fits": fits}
-        print_json(to_plain(inspected) | facts | ({"sha256": digest} if digest else {}))
-        return int(bool(inspected.problems))
-    size = f"{inspected.parameters:,} values, {inspected.nbytes / 1e6:,.1f} MB"
-    print(f"{inspected.path}: {inspected.format}, {size}")
-    rows = [
-        [part.name, part.entries, f"{part.parameters:,}", f"{part.nbytes / 1e6:,.1f}", ", ".join(part.types)]
-        for part in inspected.parts
-    ]
-    print_table(["part", "arrays", "values", "MB", "type"], rows)
-    if inspected.config is not None:
-        print(f"sizes: {_sizes(inspected.config)}")
-        print(f"fits: {', '.join(fits) or 'no recipe'}")
-    if digest:
-        print(f"sha256: {digest}")
-    misfits = [problem.found for problem in inspected.problems]
-    titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": misfits}
-    for title, lines in titles.items():
-        for line in lines:
-            print(f"{title}: {line}")
+
+    def lines(_: object) -> Iterator[str]:
+        size = f"{inspected.parameters:,} values, {inspected.nbytes / 1e6:,.1f} MB"
+        yield f"{inspected.path}: {inspected.format}, {size}"
+        rows = [
+            (p.name, p.entries, f"{p.parameters:,}", f"{p.nbytes / 1e6:,.1f}", ", ".join(p.types))
+            for p in inspected.parts
+        ]
+        yield from table(["part", "arrays", "values", "MB", "type"], rows)
+        if inspected.config is not None:
+            yield f"sizes: {_sizes(inspected.config)}"
+            yield f"fits: {', '.join(fits) or 'no recipe'}"
+        if digest:
+            yield f"sha256: {digest}"
+        misfits = [problem.found for problem in inspected.problems]
+        titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": misfits}
+        for title, entries in titles.items():
+            yield from (f"{title}: {entry}" for entry in entries)
+
+    more = {"fits": fits, **({"sha256": digest} if digest else {})}
+    render(inspected, arguments.json, lines, "parameters", "nbytes", **more)
     return int(bool(inspected.problems))
 
 
@@ -101,24 +83,22 @@ def run_convert(arguments: argparse.Namespace) -> None:
     """Write a checkpoint in another format, and say what was written."""
     from morph_vla.weights.convert import convert
 
+    target, to = arguments.target, arguments.to
     digest, report = convert(
-        arguments.source, arguments.target, arguments.to, _model(arguments), kind=arguments.kind,
-        horizon=arguments.horizon, keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
+        arguments.source, target, to, _model(arguments), kind=arguments.kind, horizon=arguments.horizon,
+        keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
     )  # fmt: skip
-    facts = {"target": arguments.target, "to": arguments.to, "sha256": digest, "leaves": len(report.rows)}
-    if arguments.json:
-        print_json(facts)
-    else:
-        print(f"{report.table()}\n{arguments.target}: {arguments.to}, sha256 {digest}")
+    facts = {"target": target, "to": to, "sha256": digest, "leaves": len(report.rows)}
+    render(facts, arguments.json, lambda _: (report.table(), f"{target}: {to}, sha256 {digest}"))
 
 
 def _model(arguments: argparse.Namespace) -> Any:
     """The model of the recipe that was named, or None."""
     if arguments.config is None:
         return None
-    from morph_vla.recipes import recipe as config
+    from morph_vla.recipes import recipe
 
-    return config.load(arguments.config, (), arguments.folders).model
+    return recipe.load(arguments.config, (), arguments.folders).model
 
 
 def _sizes(config: Any) -> str:

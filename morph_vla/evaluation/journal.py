@@ -126,3 +126,15 @@ def _parsed(line: str) -> Json:
         return mapping(json.loads(line))
     except json.JSONDecodeError:
         return {}
+
+
+def so_far(given: Path) -> Record:
+    """An evaluation that may still run, by its folder or a file in it: its record, or else its journal.
+
+    Raises MorphVlaError as `record.read` does where there is neither.
+    """
+    if given.name == FILE_NAME and given.is_file():
+        given = given.parent
+    if given.is_dir() and newer(given) and (unfinished := read(given)) is not None:
+        return unfinished
+    return record.read(given)

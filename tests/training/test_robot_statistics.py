@@ -217,7 +217,7 @@ def test_the_command_on_a_dataset(run, write_dataset, tmp_path):
     assert json.loads((tmp_path / "out.json").read_text())["action"]["mean"] == [2.0, 2.0]
     assert not (tmp_path / "cache").exists()  # nothing was converted
     status, _, err = run(f"stats {root} seed=1")
-    assert (status, err) == (2, "error: seed=1: KEY=VALUE goes with a recipe, not with a dataset\n")
+    assert (status, err) == (2, "error: seed=1: KEY=VALUE needs a recipe, and this is a dataset\n")
 
 
 def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):

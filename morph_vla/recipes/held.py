@@ -1,0 +1,36 @@
+"""The paper's variants held against a recipe: which of them its model can have."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla.errors import ConfigError
+from morph_vla.recipes import ablations, recipe
+
+
+@dataclass(frozen=True)
+class Held(ablations.Variant):
+    """A variant, and why the recipe cannot have it."""
+
+    refused: str = ""
+    """"" where it can"""
+
+
+def variants(name: str = "", table: int = 0, folders: Sequence[str | Path] = ()) -> list[Held]:
+    """The variants of one table, or of all (0), each held against the recipe `name`, if one is given.
+
+    Raises ConfigError for what is wrong with the recipe itself.
+    """
+    if name:
+        recipe.load(name, (), folders)  # its own problems are not its variants'
+    held = []
+    for variant in ablations.VARIANTS.values():
+        if table in (0, variant.table):
+            refused = ""
+            try:
+                if name:
+                    recipe.load(f"{name}{ablations.MARK}{variant.name}", (), folders)
+            except ConfigError as error:
+                refused = str(error)
+            held.append(Held(**vars(variant), refused=refused))
+    return held

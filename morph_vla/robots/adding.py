@@ -1,0 +1,91 @@
+"""A URDF, checked, copied into the user's own folder, with the side file that goes with it."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import KINDS, PATH_VARIABLE
+from morph_vla.files.writing import write_bytes
+from morph_vla.robots import template
+from morph_vla.robots.examine import Examination, examine
+from morph_vla.robots.robot import Robot
+
+OTHER_FORMATS = (".xacro", ".xml", ".mjcf", ".sdf", ".usd", ".usda", ".usdc")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A robot that was added."""
+
+    robot: Robot
+    urdf: Path
+    """Its copy"""
+    written: tuple[Path, ...]
+    """The files written; what was there already, the same, is not among them"""
+    side_file: str
+    """The text of the side file, written or to be filled in"""
+
+
+def add(
+    examination: Examination,
+    name: str = "",
+    folder: Path | None = None,
+    *,
+    chosen: bool = False,
+    write_side: bool = False,
+) -> Added:
+    """Copy an examined URDF, and the side file beside it, into `folder` (default: `user_folder()`).
+
+    `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and a
+    side file that says so is written in place of the one beside the URDF; with `write_side`, one to fill in.
+
+    Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and where another file is there:
+    none is ever replaced.
+    """
+    source, robot = examination.path, examination.loaded()
+    folder = folder or user_folder()
+    target = folder / f"{name or source.stem}.urdf"
+    if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
+        raise MorphVlaError(f"--name {name}: expected a name, not a path")
+    beside = source.with_suffix(".yaml")
+    side = beside.read_text("utf-8") if beside.is_file() and not chosen else None
+    text = side or template.side_file(robot)
+    written = [_copy(source.read_bytes(), target)]
+    if side or write_side or chosen:
+        written.append(_copy(text.encode(), target.with_suffix(".yaml")))
+    return Added(robot, target, tuple(path for path in written if path), text)
+
+
+def examine_new(source: Path, joints: Sequence[str] = ()) -> Examination:
+    """`examine` a file that is to be added. Raises MorphVlaError for one that is not a URDF by its name."""
+    suffix = source.suffix.lower()
+    if suffix in OTHER_FORMATS:
+        xacro = "run it through xacro first (`xacro robot.urdf.xacro > robot.urdf`)"
+        remedy = xacro if suffix == ".xacro" else "convert it to URDF first"
+        raise MorphVlaError(f"{source}: not a .urdf file; {remedy}")
+    if not source.is_file():
+        raise MorphVlaError(f"no such file: {source}")
+    if suffix != ".urdf":
+        raise MorphVlaError(f"{source}: not a .urdf file")
+    return examine(source, joints)
+
+
+def user_folder() -> Path:
+    """Where a user's own robots go: the first folder of MORPH_VLA_PATH, else `./urdf_descriptors`."""
+    name, _ = KINDS["robots"]
+    for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
+        folder = Path(entry).expanduser()
+        return folder if folder.name == name else folder / name
+    return Path(name)
+
+
+def _copy(data: bytes, target: Path) -> Path | None:
+    """Write the file whole; None where it is there already. Another file of the name is never replaced."""
+    if target.is_file():
+        if target.read_bytes() == data:
+            return None
+        raise MorphVlaError(f"{target} exists and is another file; choose another name with --name")
+    write_bytes(target, data)
+    return target

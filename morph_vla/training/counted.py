@@ -1,0 +1,123 @@
+"""What a recipe's model counts: parameters, tokens, operations and memory, also of its variants."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from morph_vla.pi05 import Pi05Config, counts
+from morph_vla.recipes.recipe import Recipe, Training
+from morph_vla.training import estimate, memory
+from morph_vla.training.kinds import partition, parts_of
+
+EULER_STEPS = 10
+DEVICES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One variant of the plugin; see `pi05.counts` for what is counted as an operation."""
+
+    variant: str
+    new_parameters: int
+    kinematic_tokens: int
+    training_step_flop: int
+    sampling_call_flop: int
+    training_step_over_host: float
+    """The share that it adds to the operations of the host alone"""
+    sampling_call_over_host: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """What `count` found."""
+
+    parts: tuple[dict[str, Any], ...]
+    """`part`, its `parameters`, and how many are `trainable`"""
+    kinds: dict[str, dict[str, int]]
+    """`trainable` and `frozen` in `expert` and `full` fine-tuning, and in the recipe's own kind"""
+    tokens: dict[str, int]
+    counted_for: dict[str, Any]
+    """What operations are counted for: `kind`, `batch` and `flow_samples` of training, `steps` of sampling"""
+    variants: tuple[Variant, ...]
+    pairs: tuple[str, ...]
+    """Parts with low-rank pairs, in words"""
+    memory: dict[str, Any]
+    """Bytes on one device by purpose, in all, in words, and what would save some"""
+
+
+def count(recipe: Recipe) -> Counted:
+    """Counts of a recipe's model, and of every variant of the plugin at its size; nothing is allocated."""
+    model, training = recipe.model, recipe.training
+    plain, tree = _shapes(recipe)
+    with jax.numpy_dtype_promotion("standard"):
+        trees = {kind: partition(plain, _of_kind(training, kind)) for kind in ("expert", "full")}
+        trees[training.kind] = partition(tree, training)
+        learnt = counts.parameters(trees[training.kind][0])
+        variants = counts.variants(model)
+        host, new = variants["host alone"], {k: _size(counts.plugin_shapes(v)) for k, v in variants.items()}
+
+    def operations(each: Pi05Config) -> tuple[int, int]:
+        in_training = counts.training_step(each, training.batch, training.flow_samples, training.kind)
+        return in_training, counts.sampling_call(each, EULER_STEPS)
+
+    def variant(name: str, each: Pi05Config) -> Variant:
+        flop, alone = operations(each), operations(host)
+        over = (mine / hosts - 1 for mine, hosts in zip(flop, alone, strict=True))
+        return Variant(name, new[name], counts.tokens(each)["kinematic"], *flop, *over)
+
+    mesh = (training.mesh.data or 1, training.mesh.fsdp)  # 0: as many as there are
+    needed = memory.estimate(recipe, *mesh)
+    about = {name: getattr(training, name) for name in ("kind", "batch", "flow_samples")}
+    return Counted(
+        parts=tuple(
+            {"part": part, "parameters": size, "trainable": learnt[part]}
+            for part, size in counts.parameters(tree).items()
+        ),
+        kinds={
+            kind: {"trainable": _size(trained), "frozen": _size(frozen)}
+            for kind, (trained, frozen) in trees.items()
+        },
+        tokens=counts.tokens(model),
+        counted_for={**about, "steps": EULER_STEPS},
+        variants=tuple(variant(name, each) for name, each in variants.items()),
+        pairs=tuple(part for part in parts_of(tree, training) if "pairs of rank" in part),
+        memory={
+            **dataclasses.asdict(needed),
+            "total": needed.total,
+            "words": memory.words(recipe, *mesh).split("\n"),
+            "levers": memory.levers(recipe, *mesh),
+        },
+    )
+
+
+def scaling(recipe: Recipe, machine: estimate.Machine = estimate.H200) -> list[estimate.Estimate]:
+    """An estimated step on each number of devices that the recipe's batch can be split over."""
+    model, training = recipe.model, recipe.training
+    with jax.numpy_dtype_promotion("standard"):
+        learnt, frozen = map(_size, partition(_shapes(recipe)[1], training))
+    return [
+        estimate.step_time(model, training, learnt, learnt + frozen, n, min(n, training.mesh.fsdp), machine)
+        for n in DEVICES
+        if training.batch % n == 0
+    ]
+
+
+def _shapes(recipe: Recipe) -> tuple[counts.Shapes, counts.Shapes]:
+    """All parameters' shapes, without low-rank pairs and with those that the recipe has."""
+    model = recipe.model
+    with jax.numpy_dtype_promotion("standard"):
+        plugin = {"morphology": counts.plugin_shapes(model)}
+        host = dataclasses.replace(model, morphology=None)
+        tree = {**counts.shapes(host), **plugin}
+        if model.lora is None:
+            return tree, tree
+        return {**counts.shapes(dataclasses.replace(host, lora=None)), **plugin}, tree
+
+
+def _of_kind(training: Training, kind: str) -> Any:
+    return dataclasses.replace(training, kind=kind, lora=None)
+
+
+def _size(tree: Any) -> int:
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(tree))
