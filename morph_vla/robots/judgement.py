@@ -37,7 +37,6 @@ class _Judge:
 
     def __init__(self, urdf: Urdf):
         self.urdf = urdf
-        self.joints = {joint.name: joint for joint in urdf.joints}
         self.links = {link.name: link for link in urdf.links}
         # What the reader refused is there, if not to be used: it is not missing as well.
         self.refused = {problem.subject[:2] for problem in urdf.problems if problem.severity == "error"}
@@ -218,7 +217,7 @@ class _Judge:
         elif lower == upper and joint.mimic is None:
             yield self._say("equal-limits", line, subject, f"{owner}: lower and upper are both {lower:g}")
         elif largest > BOUNDLESS:
-            yield self._say("boundless-limits", line, subject, f"{both} stand for none", "", assumed)
+            yield self._say("boundless-limits", line, subject, f"{both} mean no limit", "", assumed)
         elif joint.type == "revolute" and largest > 4 * math.pi:
             yield self._say("limits-in-degrees", line, subject, f"{both} are more than two turns each way")
         elif joint.type == "prismatic" and largest > 10:
@@ -228,13 +227,13 @@ class _Judge:
         mimic = joint.mimic
         if mimic is None:
             return
-        leader, code = self.joints.get(mimic.joint), None
+        leader, code = self.urdf.by_name.get(mimic.joint), None
         mimics = found = f"joint '{joint.name}' mimics '{mimic.joint}'"
         if joint.type == "fixed":
             code, found = "fixed-mimic", f"joint '{joint.name}' is fixed and mimics '{mimic.joint}'"
         elif leader is None:
-            near = self._near(mimic.joint, self.joints)
-            code, found = "mimic-of-none", f"{mimics}, which is not there{near}"
+            near = self._near(mimic.joint, self.urdf.by_name)
+            code, found = "mimic-of-none", f"{mimics}, which does not exist{near}"
         elif leader.type in ("fixed", "planar", "floating"):
             code, found = "mimic-of-frozen", f"{mimics}, which is {leader.type}"
         elif leader.mimic is not None and leader.name != joint.name:
@@ -254,7 +253,7 @@ class _Judge:
             while here is not None and here.mimic is not None and here.name not in seen:
                 seen.add(here.name)
                 path.append(here.name)
-                here = self.joints.get(here.mimic.joint)
+                here = self.urdf.by_name.get(here.mimic.joint)
             if here is not None and here.name in path:
                 found = f"the joints {_some(path[path.index(here.name) :])} mimic each other"
                 yield self._say("mimic-loop", here.line, (here.name,), found)
@@ -270,7 +269,7 @@ class _Judge:
             mass = "missing" if inertial.mass is None else f"{inertial.mass:g} kg"
             yield self._say("no-mass", inertial.line, subject, f"{owner}: its mass is {mass}")
         elif inertial.mass and not _possible(inertial):
-            found = f"{owner}: no body has its inertia tensor"
+            found = f"{owner}: no rigid body can have its inertia tensor"
             yield self._say("impossible-inertia", inertial.line, subject, found)
 
     def _shapes(self) -> Iterator[Finding]:

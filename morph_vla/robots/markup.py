@@ -110,7 +110,7 @@ def parse_xml(data: bytes, file: str) -> Document:
     except expat.ExpatError as error:
         where, reason = Line(file, error.lineno + first_line), expat.ErrorString(error.code)
         if builder.root is not None and not builder.stack:
-            found = f"something after the end of the description ({reason})"
+            found = f"text after the end of the description ({reason})"
             expected = f"expected the file to end with </{builder.root.tag}>"
             problems.append(finding("text-after-end", where, (), found, expected))
         else:

@@ -175,10 +175,9 @@ def assemble(urdf: Urdf, side: Side, path: Path, findings: tuple[Finding, ...]) 
     `path` names it, and `findings` are what was found on the URDF.
     """
     chosen = side.joints or action_order(urdf)
-    by_name = {joint.name: joint for joint in urdf.joints}
     steps = graph.distances(urdf, chosen)
     features, more = descriptors(urdf, chosen, side.contact)
-    joints = tuple(_action_joint(by_name[name], side) for name in chosen)
+    joints = tuple(_action_joint(urdf.by_name[name], side) for name in chosen)
     rest = np.array(side.rest or [min(max(0.0, j.lower), j.upper) for j in joints], dtype=np.float64)
     near = graph.adjacency(steps)
     for array in (steps, features, rest, near):
@@ -206,8 +205,7 @@ def with_side(robot: Robot, side: Side) -> Robot:
     problems = judge(side, robot.urdf, robot.names, robot.urdf_path.with_suffix(".yaml"))
     if problems:
         raise ConfigError.of(problems)
-    by_name = {joint.name: joint for joint in robot.urdf.joints}
-    joints = tuple(_action_joint(by_name[name], side) for name in robot.names)
+    joints = tuple(_action_joint(robot.urdf.by_name[name], side) for name in robot.names)
     return replace(robot, side=side, joints=joints)
 
 
@@ -218,22 +216,18 @@ def action_order(urdf: Urdf) -> tuple[str, ...]:
     several joints, those in the order of their names (numbers by value). It does not depend on the order of
     the document.
     """
-    below: dict[str, list[Joint]] = {}
-    for joint in urdf.joints:
-        below.setdefault(joint.parent, []).append(joint)
-    children = {joint.child for joint in urdf.joints}
-    roots = {joint.parent for joint in urdf.joints} - children
-    waiting = [joint for root in sorted(roots, key=_natural) for joint in _by_name(below[root])][::-1]
+    roots = sorted(urdf.below.keys() - urdf.above.keys(), key=_natural)
+    waiting = [joint for root in roots for joint in _sorted(urdf.below[root])][::-1]
     order = []
     while waiting:
         joint = waiting.pop()
         if joint.type in DRIVEN and joint.mimic is None:
             order.append(joint.name)
-        waiting.extend(_by_name(below.get(joint.child, []))[::-1])
+        waiting.extend(_sorted(urdf.below.get(joint.child, []))[::-1])
     return tuple(order)
 
 
-def _by_name(joints: list[Joint]) -> list[Joint]:
+def _sorted(joints: list[Joint]) -> list[Joint]:
     return sorted(joints, key=lambda joint: _natural(joint.name))
 
 
@@ -252,16 +246,14 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 def choose_joints(side: Side, joints: tuple[str, ...]) -> Side:
     """The side file with other action joints: what it says of joints that remain is kept."""
     rest = dict(zip(side.joints, side.rest, strict=False))
+    tables = {key: getattr(side, key) for key in ("drives", "scales", "signs", "zeros")}
     return replace(
         side,
         joints=joints,
         names=(),
         rest=tuple(rest[name] for name in joints) if set(joints) <= set(rest) else (),
-        drives={name: value for name, value in side.drives.items() if name in joints},
         gripper=tuple(gripper for name, gripper in side.grippers.items() if name in joints),
-        scales={name: value for name, value in side.scales.items() if name in joints},
-        signs={name: value for name, value in side.signs.items() if name in joints},
-        zeros={name: value for name, value in side.zeros.items() if name in joints},
+        **{key: {name: table[name] for name in table if name in joints} for key, table in tables.items()},
     )
 
 

@@ -90,7 +90,7 @@ def test_a_good_dataset_has_no_problem(write, version):
     assert (facts.version, facts.episodes, facts.frames, facts.fps) == (version, 5, sum(LENGTHS), 30)
     assert 0 < facts.held_out < 5
     converted = (
-        f"note: {root}: LeRobot {version}; training converts it to v3.0 once, with LeRobot's converter, "
+        f"note: {root}: LeRobot {version}; training converts it to v3.0 once, with LeRobot's converter"
     )
     assert any(str(p).startswith(converted) for p in report.problems) == (version != "v3.0")
 
@@ -123,7 +123,7 @@ def test_values_that_are_not_finite(write):
         said(root),
         rf"error: {root}: episode 3, frame 4: 'action' has 2 values not finite in 2 episodes, the first "
         rf"is value 2 "
-        r"\('elbow_flex\.pos'\); training refuses it: repair the frames, or leave the episodes out with "
+        r"\('elbow_flex\.pos'\); training refuses it: repair the frames, or leave them out with "
         r"`episodes`",
     )
     assert not said(root, "data.episodes=[0, 1, 2]", "data.held_out=0.0")
@@ -134,7 +134,7 @@ def test_no_dataset(tmp_path):
         said(tmp_path / "no"),
         rf"error: data\.dataset: {tmp_path}/no: no such folder \(a dataset of the Hub is called "
         rf"USER/NAME\); name a "
-        r"LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one of the Hub",
+        r"LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one",
     )
     (found,) = said("somebody/nothing")
     assert "no copy of the Hub's dataset is on this machine" in found
@@ -168,7 +168,7 @@ def test_videos_that_are_missing_empty_cut_or_too_short(write, write_video, vers
     write_video(wrist[1], 3)
     found = said(root)
     count = 3 if version == "v3.0" else 1
-    remedy = "fetch the videos, choose episodes that have theirs with `episodes`, or leave the camera out"
+    remedy = r"fetch the videos, or leave out the episodes \(`episodes`\) or the camera"
     place = front[0].relative_to(root)
     one(
         found,
@@ -180,8 +180,8 @@ def test_videos_that_are_missing_empty_cut_or_too_short(write, write_video, vers
     one(
         found,
         rf"error: {root}: episode 0: camera 'wrist': {place} cannot be opened \(.*\); an interrupted "
-        rf"recording lacks "
-        "the index at its end: fetch or record it again",
+        rf"recording has no "
+        "index at its end: fetch or record it again",
     )
     place = wrist[1].relative_to(root)
     one(
@@ -258,7 +258,7 @@ def test_a_feature_that_is_not_there_and_one_of_another_width(write):
         said(root, "data.robot=panda"),
         rf"error: {root}: actions have 6 values, robot 'panda' has 8 joints \(panda_joint1, .*\); choose "
         rf"the robot "
-        "that was recorded, or its joints with `joints` in a side file",
+        "that was recorded, or name its joints in a side file",
     )
 
 
@@ -446,7 +446,7 @@ def test_a_prompt_that_does_not_fit(write):
         said(root, "model.max_tokens=13"),
         rf"error: {root}: episode \d, frame \d+: the prompt of task 'wave' takes 14 tokens, the model 13; "
         rf"the state at "
-        r"its end would be cut: raise model\.max_tokens, or shorten the task",
+        r"its end would be cut: raise model\.max_tokens or shorten the task",
     )
 
 
