@@ -1,12 +1,13 @@
-"""Everything that is said of a dataset and of a recipe: for each code its severity, and what to do.
+"""Everything that is said of a dataset, of a recipe, and of an episode that is played on a robot.
 
-An error: training cannot run, or learns something else. `playback` and its rules have codes of their own.
+For each code its severity and what to do; of an episode also what was expected. An error: training
+cannot run, or learns something else; an episode cannot be played.
 """
 
-from morph_vla.findings import Finding, Severity, Source
+from morph_vla.findings import Feature, Finding, Severity, Source
 
 VARIES = ""
-"""Stands for a remedy that depends on the place: whoever finds it says it."""
+"""Stands for a part that depends on the place: whoever finds it says it."""
 _META, _LEAVE = "repair the meta files", "leave the episode out with `episodes`"
 _TIMES = "write the time stamps anew"
 
@@ -88,3 +89,68 @@ def problem(
     usual, usual_remedy = RULES[code]
     place = Source(where, episode, frame)
     return Finding(code, severity or usual, place, subject, found, "", remedy or usual_remedy)
+
+
+_ORDER, _DECLARE = "expected one order", "say so with dataset_open and dataset_closed"
+REMARKS: dict[str, tuple[Severity, str, str]] = {
+    # `playback`: names and widths
+    "not-finite": ("error", "expected numbers", "training refuses the dataset"),
+    "wrong-number-of-names": ("warning", "expected a name per value", "the names are not used"),
+    "wrong-width": ("error", "expected a value per joint", VARIES),
+    "values-left-over": ("warning", VARIES, "found by their names; training needs a value per joint"),
+    "names-in-another-order": ("warning", _ORDER, VARIES),
+    "names-nearer-to-others": ("warning", _ORDER, "played by place; check the order"),
+    "names-unlike": (
+        "warning",
+        "expected the joints' names",
+        "played by place; is this the right robot? see names: in the side file",
+    ),
+    "no-names": ("note", "expected the joints' names", "played in the robot's order"),
+    # `playback_units`
+    "not-radians": ("warning", "expected radians", VARIES),
+    "radians": ("warning", VARIES, "they look like radians: leave unit: out of the side file"),
+    "percent": ("warning", "expected degrees", VARIES),
+    "not-percent": ("warning", "expected -100..100", VARIES),
+    # `playback_rules`: rate, limits, motion
+    "control-rate": ("warning", VARIES, "a policy trained on it acts at another rate than the robot"),
+    "other-rate": ("warning", VARIES, "the dataset's fps or its time stamps are wrong"),
+    "time-gaps": ("warning", VARIES, "frames were lost, and a policy learns the jumps"),
+    "a-little-beyond": ("note", VARIES, "calibration, or limits narrower than the real ones"),
+    "leaves-limits": ("warning", VARIES, VARIES),
+    "never-moves": (
+        "warning",
+        "expected some motion",
+        "its statistics are noise: leave it out or check the order",
+    ),
+    "one-of-two-moves": (
+        "warning",
+        "expected both or neither",
+        "their orders differ, or one was not recorded",
+    ),
+    "too-fast": ("warning", VARIES, VARIES),
+    "tip-too-fast": ("warning", VARIES, "lost frames, another unit or another joint order"),
+    # grippers
+    "gripper-beyond": ("warning", VARIES, VARIES),
+    "gripper-unit": ("warning", VARIES, f"they look like 0..1: {_DECLARE}"),
+    "never-closed": ("note", VARIES, VARIES),
+    "gripper-inverted": (
+        "warning",
+        "expected more open, if it holds a thing",
+        "it seems inverted: exchange dataset_open and dataset_closed",
+    ),
+    "gripper-right": (
+        "note",
+        "expected so, if it holds a thing",
+        "its open and closed ends are probably right",
+    ),
+}
+
+
+def remark(
+    code: str, feature: str, subject: tuple[str, ...], found: str, expected: str = "", consequence: str = ""
+) -> Finding:
+    """A finding on an episode; `expected` and `consequence` stand for the code's where they are given."""
+    severity, usual, follows = REMARKS[code]
+    return Finding(
+        code, severity, Feature(feature), subject, found, expected or usual, consequence or follows
+    )

@@ -229,7 +229,7 @@ def _episode_plain(
 
 
 def _rows(played: "Played", findings: Sequence["Finding"]) -> list[dict[str, Any]]:
-    from morph_vla.checks.playback_grippers import mostly
+    from morph_vla.checks.playback_rules import mostly
 
     rows = []
     for j, joint in enumerate(played.robot.joints):
