@@ -117,16 +117,14 @@ def still(recorded: Recorded, degenerate: Degenerate) -> Iterator[Finding]:
         low, high = np.quantile(finite, [0.01, 0.99], axis=0)
         narrow = np.flatnonzero(high - low < MIN_SPAN)
         if len(narrow):
-            joints = robot.names if len(robot.names) == values.shape[1] else ()
-            known = recorded.names[feature] or joints or [f"value {d}" for d in range(values.shape[1])]
-            names = [known[d] for d in narrow]
+            known: Sequence[str] = recorded.names[feature]
+            if not known and len(robot.names) == values.shape[1]:
+                known = robot.names
+            names = [known[d] if known else f"value {d}" for d in narrow]
             found = f"{feature}: {playback.some(names)} hardly move{'s' if len(names) == 1 else ''}"
             remedy = f"q99 - q01 is below {MIN_SPAN:g}"
-            remedy += (
-                ", and data.degenerate is refuse; widen would train"
-                if refused
-                else " and is widened to that (data.degenerate)"
-            )
+            wide = " and is widened to that (data.degenerate)"
+            remedy += ", and data.degenerate is refuse; widen would train" if refused else wide
             severity = "error" if refused else None
             yield problem(
                 "narrow", recorded.where, found, subject=(feature,), remedy=remedy, severity=severity

@@ -28,6 +28,7 @@ def bodies(urdf: Urdf, chosen: Sequence[str]) -> dict[str, int]:
     parent = {name: name for name in names}
 
     def top(name: str) -> str:
+        """The link that stands for the body of this one so far."""
         while parent[name] != name:
             parent[name] = parent[parent[name]]  # halve the path: near-constant time, and no recursion
             name = parent[name]

@@ -27,8 +27,8 @@ def judge(urdf: Urdf) -> tuple[Finding, ...]:
     if len(findings) > MAX_FINDINGS:
         findings.sort(key=lambda item: SEVERITIES.index(item.severity))
         last, more = findings[MAX_FINDINGS - 1], f"{len(findings) - MAX_FINDINGS} more findings"
-        rest = finding("more-findings", last.where, (), more)
-        findings[MAX_FINDINGS:] = [replace(rest, severity=last.severity)]
+        rest = finding("more-findings", Line(urdf.file), (), more)
+        findings[MAX_FINDINGS:] = [replace(rest, severity=last.severity, where=last.where)]
     return in_order(findings)
 
 

@@ -91,20 +91,20 @@ class Robot:
         """Upper limits [rad] or [m]."""
         return np.array([joint.upper for joint in self.joints])
 
-    def to_native(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
+    def to_native(self, values_dataset: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
         """Dataset units to [rad] or [m], per joint, in float64.
 
         float32 values come back from `to_dataset` bit for bit, once they are float32 again.
         """
-        self._check_width(values, "to_native")
+        self._check_width(values_dataset, "to_native")
         scale, zero = self._affine()
-        return values.astype(np.float64) / scale + zero
+        return values_dataset.astype(np.float64) / scale + zero
 
-    def to_dataset(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
+    def to_dataset(self, values_native: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
         """[rad] or [m] to dataset units, per joint, in float64: the inverse of `to_native`."""
-        self._check_width(values, "to_dataset")
+        self._check_width(values_native, "to_dataset")
         scale, zero = self._affine()
-        return (values.astype(np.float64) - zero) * scale
+        return (values_native.astype(np.float64) - zero) * scale
 
     def _affine(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
         return np.array([j.scale for j in self.joints]), np.array([j.zero for j in self.joints])
@@ -146,16 +146,11 @@ class Robot:
         """Plain values for JSON: the joints with units and features by name, the graph, the rest pose."""
         rows = []
         for index, joint in enumerate(self.joints):
-            features = zip(NAMES, self.descriptors[index].tolist(), strict=True)
-            neighbours = [name for name, near in zip(self.names, self.adjacency[index], strict=True) if near]
-            rows.append(
-                {
-                    "index": index,
-                    **to_plain(joint),
-                    "neighbours": [name for name in neighbours if name != joint.name],
-                    "features": dict(features),
-                }
-            )
+            features = dict(zip(NAMES, self.descriptors[index].tolist(), strict=True))
+            neighbours = [
+                self.names[other] for other in np.flatnonzero(self.adjacency[index]) if other != index
+            ]
+            rows.append({"index": index, **to_plain(joint), "neighbours": neighbours, "features": features})
         return {
             "name": self.name,
             "joints": rows,
