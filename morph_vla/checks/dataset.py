@@ -5,7 +5,7 @@ A rule that hits many episodes is one sentence, with the first place and the num
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -27,19 +27,10 @@ class Judged:
     entries: tuple[Entry, ...]  # those episodes
 
 
-def of_values(
-    dataset: Layout,
-    features: Sequence[str],
-    widths: Mapping[str, int] | None = None,
-    episodes: Sequence[int] = (),
-) -> Judged:
+def of_values(dataset: Layout, features: Sequence[str], episodes: Sequence[int] = ()) -> Judged:
     """Everything that is wrong with the tables of a dataset.
 
-    Args:
-        dataset: The dataset.
-        features: The keys of state and action that training reads.
-        widths: How many values a feature must have, where that is known.
-        episodes: Those that training reads; none means all.
+    `features`: the keys of state and action that training reads; `episodes`: those it reads, none means all.
     """
     where = str(dataset.root)
     problems: list[Finding] = []
@@ -68,7 +59,7 @@ def of_values(
         except MorphVlaError as error:
             remedy = f"restore it, or leave out what it holds (episode {_some(in_file)})"
             problems.append(problem("unreadable-file", where, str(error), in_file[0], remedy=remedy))
-    problems += _widths(dataset, known, parts, widths or {})
+    problems += _widths(dataset, known, parts)
     rows = None
     if parts and len({tuple(value.shape[1] for value in part.values.values()) for part in parts}) == 1:
         rows = layouts.joined(parts)
@@ -86,24 +77,17 @@ def place(rows: Rows, row: int | np.integer) -> tuple[int, int]:
     return int(rows.episode[row]), int(rows.frame[row])
 
 
-def _widths(
-    dataset: Layout, features: Sequence[str], parts: Sequence[Rows], wanted: Mapping[str, int]
-) -> Iterator[Finding]:
-    """Features of another width than info.json, another file, or training expects."""
-    where = str(dataset.root)
+def _widths(dataset: Layout, features: Sequence[str], parts: Sequence[Rows]) -> Iterator[Finding]:
+    """Features of another width than info.json says."""
     for name in features:
         in_info = layouts.width_of(dataset.features[name])
-        widths = [part.values[name].shape[1] for part in parts]
-        for part, width in zip(parts, widths, strict=True):
+        for part in parts:
+            width = part.values[name].shape[1]
             if in_info is not None and width != in_info:
                 found = f"'{name}' has {width} values, and info.json says {in_info}"
                 first = int(part.episode[0]) if len(part.episode) else None
-                yield problem("width-in-info", where, found, first, subject=(name,))
+                yield problem("width-in-info", str(dataset.root), found, first, subject=(name,))
                 break
-        width = widths[0] if widths else in_info
-        if width is not None and wanted.get(name, width) != width:
-            found = f"'{name}' has {width} values where {wanted[name]} are expected"
-            yield problem("wrong-width", where, found, subject=(name,))
 
 
 def _lengths(where: str, rows: Rows, entries: Sequence[Entry], lost_files: bool) -> Iterator[Finding]:

@@ -18,7 +18,6 @@ RULES: dict[str, tuple[Severity, str]] = {
     "no-feature": ("error", "name the dataset's keys with `state` and `action`"),
     "unreadable-file": ("error", VARIES),
     "width-in-info": ("error", "correct the shape in meta/info.json, or record the episode again"),
-    "wrong-width": ("error", "name the right key, or the right robot"),
     "empty-episodes": ("error", "remove them from the dataset"),
     "other-length": ("error", f"{_META}, or {_LEAVE}"),
     "unknown-episodes": ("error", _META),
