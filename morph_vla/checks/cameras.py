@@ -175,9 +175,6 @@ def _rates(camera: _Videos) -> Iterator[Finding]:
         yield camera.problem("video-rate", odd[0], found, camera.files[odd[0]][0])
 
 
-# ------------------------------------------------------------------------------- pictures within the tables
-
-
 def of_pictures(dataset: Layout, camera: str, rows: Rows) -> Iterator[Finding]:
     """Problems of one camera whose pictures are within the tables; `rows`: those that training reads."""
     wanted = np.unique(np.linspace(0, len(rows.number) - 1, SAMPLES).astype(int))

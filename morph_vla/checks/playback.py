@@ -180,9 +180,6 @@ def some(names: Sequence[str]) -> str:
     return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"
 
 
-# -------------------------------------------------------------------------------------------- kinematics
-
-
 def tips(robot: Robot) -> tuple[str, ...]:
     """The links whose paths show what an episode did, one per branch.
 

@@ -48,9 +48,6 @@ def judge(
     return findings
 
 
-# ------------------------------------------------------------------------------------------------- rate
-
-
 def _rate(robot: Robot, fps: float, timestamps: Float[np.ndarray, "n"] | None) -> Iterator[Finding]:
     if robot.control_rate is not None and abs(fps / robot.control_rate - 1) > 0.01:
         expected = f"expected control_rate {robot.control_rate:g} Hz"
@@ -67,9 +64,6 @@ def _rate(robot: Robot, fps: float, timestamps: Float[np.ndarray, "n"] | None) -
     if len(odd):
         found = f"{len(odd)} gaps between time stamps, the first after frame {odd[0]}"
         yield remark("time-gaps", "", (), found, f"expected a frame every {1 / fps:.4g} s")
-
-
-# ----------------------------------------------------------------------------------------------- limits
 
 
 def _limits(played: Played, skip: set[str]) -> Iterator[Finding]:
@@ -112,9 +106,6 @@ def _repair(joint: ActionJoint, low: float, high: float) -> str:
     return (
         f"shifted by {shift:.3g} or more it would fit: is zeros: missing, or are its limits another robot's?"
     )
-
-
-# ---------------------------------------------------------------------------------------- motion, speed
 
 
 def _moves(played: Played) -> Bool[np.ndarray, "j"]:
@@ -178,9 +169,6 @@ def _speed(played: Played, skip: bool) -> Iterator[Finding]:
             found = f"'{trace.link}' goes {fastest:.3g} m/s after frame {worst}"
             expected = f"expected less than {TIP_SPEED:g} m/s"
             yield remark("tip-too-fast", played.feature, (trace.link,), found, expected)
-
-
-# --------------------------------------------------------------------------------------------- grippers
 
 
 def openness(joint: ActionJoint, native: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:

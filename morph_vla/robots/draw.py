@@ -74,9 +74,6 @@ def figure(robot: Robot) -> "Figure":
     return drawn
 
 
-# ------------------------------------------------------------------------------------------------- skeleton
-
-
 def skeleton(robot: Robot) -> Float[np.ndarray, "b 2 3"]:
     """The bones of the rest pose: both ends of every joint's link in the root's frame [m]."""
     poses = robot.forward_kinematics(robot.rest)
@@ -199,9 +196,6 @@ def _turned(profile: Float[np.ndarray, "p 2"]) -> list[Float[np.ndarray, "q 3"]]
     return faces
 
 
-# ---------------------------------------------------------------------------------------------- joint graph
-
-
 def _joint_graph(axes: "Axes", robot: Robot, colours: list[Any]) -> None:
     """A dot per joint, numbered in action order, a line between neighbours; squares are prismatic joints."""
     spots = layout(robot.distances)
@@ -267,9 +261,6 @@ def _upright(spots: Float[np.ndarray, "j 2"]) -> Float[np.ndarray, "j 2"]:
 def _readable(colour: Any) -> str:
     red, green, blue = colour[:3]
     return INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else PAPER
-
-
-# --------------------------------------------------------------------------------------------------- matrix
 
 
 def _matrix(axes: "Axes", robot: Robot, colours: list[Any]) -> None:

@@ -76,8 +76,6 @@ class _Judge:
         self.hints -= 1
         return nearest(name, choices) if self.hints >= 0 and len(name) < 100 and len(choices) < 1000 else ""
 
-    # --------------------------------------------------------------------------------- names and elements
-
     def _names(self) -> Iterator[Finding]:
         if not self.urdf.name:
             yield self._say("robot-without-name", 1, (), "the robot has no name")
@@ -116,8 +114,6 @@ class _Judge:
             yield self._say(code, line, (tag,), f"{count} <{tag}>", expected)
         for where, count, line in self.urdf.hidden_joints:
             yield self._say("hidden-joints", line, (where,), f"{count} <joint> inside {where}")
-
-    # ------------------------------------------------------------------------------------------- the tree
 
     def _ends(self, joint: Joint) -> Iterator[Finding]:
         owner = f"joint '{joint.name}'"
@@ -162,8 +158,6 @@ class _Judge:
             if link in state and state[link] == start and link in path and parent[link].parent != link:
                 found = f"the links {_some(path[path.index(link) :])} form a loop"
                 yield self._say("link-loop", parent[link].line, (link,), found)
-
-    # --------------------------------------------------------------------------------------------- joints
 
     def _type(self, joint: Joint) -> Iterator[Finding]:
         if joint.type in ("planar", "floating"):
@@ -257,8 +251,6 @@ class _Judge:
             if here is not None and here.name in path:
                 found = f"the joints {_some(path[path.index(here.name) :])} mimic each other"
                 yield self._say("mimic-loop", here.line, (here.name,), found)
-
-    # ---------------------------------------------------------------------------------------------- links
 
     def _inertial(self, link: Link, moving: bool) -> Iterator[Finding]:
         inertial, owner, subject = link.inertial, f"link '{link.name}'", (link.name,)

@@ -4,6 +4,7 @@ What the URDF cannot say stands as a comment, with a guess where the names sugge
 file as it is: read back, it leads to the robot that the URDF alone gives.
 """
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -77,5 +78,4 @@ def _word(name: str) -> str:
     """A name as YAML reads it back: quoted where it is no plain word."""
     if _PLAIN.match(name) and name.lower() not in _KEYWORDS:
         return name
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return json.dumps(name, ensure_ascii=False)

@@ -111,8 +111,6 @@ class _Reader:
             lines["comments"] = self.document.commented_joints
         return tuple((where, len(numbers), numbers[0]) for where, numbers in lines.items())
 
-    # ------------------------------------------------------------------------------------------- numbers
-
     def numbers(
         self, node: Node | None, key: str, count: int, owner: str, severity: Severity
     ) -> tuple[float, ...] | None:
@@ -155,8 +153,6 @@ class _Reader:
         values = [self.numbers(origin, key, 3, owner, severity) for key in ("xyz", "rpy")]
         xyz, rpy = (value or (0.0, 0.0, 0.0) for value in values)
         return Pose((xyz[0], xyz[1], xyz[2]), (rpy[0], rpy[1], rpy[2]))
-
-    # --------------------------------------------------------------------------------------------- links
 
     def _link(self, node: Node) -> Link:
         name = node.attributes.get("name", "")
@@ -212,8 +208,6 @@ class _Reader:
     def _colour(self, node: Node) -> tuple[float, ...] | None:
         name = node.attributes.get("name", "")
         return self.numbers(node.first("color"), "rgba", 4, f"material '{name}'", "warning")
-
-    # -------------------------------------------------------------------------------------------- joints
 
     def _joint(self, node: Node) -> Joint:
         name = node.attributes.get("name", "")
