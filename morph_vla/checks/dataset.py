@@ -94,24 +94,23 @@ def _lengths(where: str, rows: Rows, entries: Sequence[Entry], lost_files: bool)
     """Episodes without frames, of another length than meta says, or that meta does not know."""
     indices, counts = np.unique(rows.episode, return_counts=True)
     lengths = dict(zip(indices.tolist(), counts.tolist(), strict=True))
-    empty = [] if lost_files else [entry.index for entry in entries if entry.index not in lengths]
-    if empty:
-        found = f"{count(len(empty), 'episode')} without a frame ({_some(empty)})"
-        yield problem("empty-episodes", where, found, empty[0])
     other = [e for e in entries if e.length is not None and lengths.get(e.index, e.length) != e.length]
     if other:
         first = other[0]
         more = f" (and {len(other) - 1} more episodes like it)" if len(other) > 1 else ""
         found = f"the table holds {lengths[first.index]} frames, and the meta files say {first.length}{more}"
         yield problem("other-length", where, found, first.index)
-    unknown = sorted(set(lengths) - {entry.index for entry in entries})
-    if unknown:
-        found = f"{count(len(unknown), 'episode')} in the tables and not in the meta files ({_some(unknown)})"
-        yield problem("unknown-episodes", where, found, unknown[0])
-    short = [entry.index for entry in entries if lengths.get(entry.index) == 1]
-    if short:
-        found = f"{count(len(short), 'episode')} of a single frame ({_some(short)})"
-        yield problem("single-frames", where, found, short[0])
+    known = [entry.index for entry in entries]
+    empty = [] if lost_files else [index for index in known if index not in lengths]
+    short = [index for index in known if lengths.get(index) == 1]
+    for code, episodes, what in (
+        ("empty-episodes", empty, "without a frame"),
+        ("unknown-episodes", sorted(lengths.keys() - known), "in the tables and not in the meta files"),
+        ("single-frames", short, "of a single frame"),
+    ):
+        if episodes:
+            found = f"{count(len(episodes), 'episode')} {what} ({_some(episodes)})"
+            yield problem(code, where, found, episodes[0])
 
 
 def _order(where: str, rows: Rows) -> Iterator[Finding]:

@@ -254,34 +254,21 @@ def choose_joints(side: Side, joints: tuple[str, ...]) -> Side:
 
 def _action_joint(joint: Joint, side: Side) -> ActionJoint:
     lower, upper = limits(joint)
-    plain = ActionJoint(
-        name=joint.name,
-        type=joint.type,
-        axis=joint.unit_axis,
-        lower=lower,
-        upper=upper,
-        effort=joint.limit.effort if joint.limit else None,
-        velocity=joint.limit.velocity if joint.limit else None,
-    )
-    gripper = side.grippers.get(joint.name)
+    gripper, si = side.grippers.get(joint.name), "m" if joint.type == "prismatic" else "rad"
+    sign, zero = side.signs.get(joint.name, 1), side.zeros.get(joint.name, 0.0)
     if gripper is not None:
         scale = (gripper.dataset_closed - gripper.dataset_open) / (gripper.closed - gripper.open)
-        return replace(
-            plain,
-            unit=f"{gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed",
-            scale=scale,
-            zero=gripper.open - gripper.dataset_open / scale,
-            is_gripper=True,
-            opened=gripper.open,
-            closed=gripper.closed,
-        )
-    sign, zero = side.signs.get(joint.name, 1), side.zeros.get(joint.name, 0.0)
-    si = "m" if joint.type == "prismatic" else "rad"
-    if joint.name in side.scales:
-        scale = side.scales[joint.name]
-        return replace(plain, unit=f"1/{scale:g} {si}", scale=sign * scale, zero=zero)
-    if si == "rad" and side.unit == "percent":
-        return replace(plain, unit="%", scale=sign * 200.0 / (upper - lower), zero=(lower + upper) / 2)
-    if si == "rad" and side.unit == "degrees":
-        return replace(plain, unit="deg", scale=sign * 180.0 / math.pi, zero=zero)
-    return replace(plain, unit=si, scale=float(sign), zero=zero)
+        unit = f"{gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed"
+        zero = gripper.open - gripper.dataset_open / scale
+    elif joint.name in side.scales:
+        unit, scale = f"1/{side.scales[joint.name]:g} {si}", sign * side.scales[joint.name]
+    elif si == "rad" and side.unit == "percent":
+        unit, scale, zero = "%", sign * 200.0 / (upper - lower), (lower + upper) / 2
+    elif si == "rad" and side.unit == "degrees":
+        unit, scale = "deg", sign * 180.0 / math.pi
+    else:
+        unit, scale = si, float(sign)
+    effort, velocity = (joint.limit.effort, joint.limit.velocity) if joint.limit else (None, None)
+    ends = (gripper.open, gripper.closed) if gripper else (None, None)
+    known = joint.name, joint.type, joint.unit_axis, lower, upper, effort, velocity
+    return ActionJoint(*known, unit, scale, zero, gripper is not None, *ends)

@@ -43,7 +43,6 @@ def parse(data: bytes, file: str = "<text>") -> Urdf:
 # Each way to go on begins with another character: a long word that is no number is refused in one pass.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _LARGEST = 1e30  # [m], [rad], [kg], ...: what is above it overflows somewhere, and no robot has it
-_LIMITS = ("lower", "upper", "effort", "velocity")
 _SIZES = {
     "box": ("size",),
     "cylinder": ("radius", "length"),
@@ -239,10 +238,8 @@ class _Reader:
     def _limit(self, node: Node | None, owner: str, severity: Severity) -> Limit | None:
         if node is None:
             return None
-        severities: tuple[Severity, ...] = (severity, severity, "warning", "warning")
-        lower, upper, effort, velocity = (
-            self.number(node, key, owner, how) for key, how in zip(_LIMITS, severities, strict=True)
-        )
+        lower, upper = (self.number(node, key, owner, severity) for key in ("lower", "upper"))
+        effort, velocity = (self.number(node, key, owner) for key in ("effort", "velocity"))
         return Limit(lower, upper, effort, velocity, node.line)
 
     def _mimic(self, node: Node | None, owner: str, severity: Severity) -> Mimic | None:
