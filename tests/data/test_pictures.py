@@ -628,7 +628,7 @@ def test_check_holds_sizes_against_info_json(write, shape, names, says):
     wanted_words = [
         f"warning: {root}: episode 0, frame 0: camera '{EXTERIOR}': its picture has 13 x 23 pixels, "
         f"and info.json says {says}; each is scaled from its own size: "
-        "correct the shape in meta/info.json, or look"
+        "correct the shape in meta/info.json"
     ]
     assert said(root) == (wanted_words if says else [])
     trained_on = lerobot.read(root).sizes.get(EXTERIOR, (HEIGHT, WIDTH))
