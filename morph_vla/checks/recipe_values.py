@@ -115,8 +115,8 @@ def still(recorded: Recorded, degenerate: Degenerate) -> Iterator[Finding]:
         if not len(finite):
             continue
         low, high = np.quantile(finite, [0.01, 0.99], axis=0)
-        narrow = np.flatnonzero(high - low < MIN_SPAN)
-        if len(narrow):
+        narrow: list[int] = np.flatnonzero(high - low < MIN_SPAN).tolist()
+        if narrow:
             known: Sequence[str] = recorded.names[feature]
             if not known and len(robot.names) == values.shape[1]:
                 known = robot.names

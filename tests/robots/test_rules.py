@@ -25,7 +25,7 @@ def strings(room: str) -> Iterator[tuple[str, bool]]:
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if name in SAYERS:
-                    yield node.args[0].value, True
+                    yield str(node.args[0].value), True
 
 
 def codes(room: str) -> set[str]:
