@@ -178,7 +178,7 @@ def _rates(camera: _Videos) -> Iterator[Finding]:
 def of_pictures(dataset: Layout, camera: str, rows: Rows) -> Iterator[Finding]:
     """Problems of one camera whose pictures are within the tables; `rows`: those that training reads."""
     wanted = np.unique(np.linspace(0, len(rows.number) - 1, SAMPLES).astype(int))
-    severities: set[str] = set()  # of each the first is told
+    severities: set[str] = set()  # of those reported: the first of each is
     lost: list[MorphVlaError] = []
     empty, most, largest = -1, 0, None
     for number, path in enumerate(rows.files):
@@ -237,9 +237,9 @@ def _columns(table: pictures.Table) -> Iterator[tuple[int, Any]]:
 
 
 def _first_empty(table: pictures.Table, rows: Rows, in_file: np.ndarray) -> int:
-    """The first of a file's rows `in_file` whose bytes are missing; -1 by a footer that tells of none.
+    """The first of a file's rows `in_file` whose bytes are missing; -1 if the footers report none.
 
-    Only row groups whose footer tells of some are read.
+    Only row groups whose footer reports some are read.
     """
     for group, column in _columns(table):
         known = column.statistics
@@ -250,6 +250,6 @@ def _first_empty(table: pictures.Table, rows: Rows, in_file: np.ndarray) -> int:
             try:
                 if not table.cell(int(rows.number[row]))[0]:
                     return row
-            except MorphVlaError:  # that part of the file is spoilt, which is told of the row
+            except MorphVlaError:  # that part of the file is broken: decoding the row reports it
                 return row
     return -1

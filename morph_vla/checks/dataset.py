@@ -119,14 +119,14 @@ def _order(where: str, rows: Rows) -> Iterator[Finding]:
     begun: set[int] = set()
     for episode in rows.episode[starts].tolist():
         if episode in begun:
-            yield problem("split-episode", where, "its rows are not one after another", episode)
+            yield problem("split-episode", where, "its rows are not contiguous", episode)
             return
         begun.add(episode)
     wanted = np.arange(len(rows.frame)) - np.repeat(starts, np.diff(np.r_[starts, len(rows.frame)]))
     odd = np.flatnonzero(rows.frame != wanted)
     if len(odd):
         row = odd[0]
-        found = f"frame_index is {rows.frame[row]} where {wanted[row]} is due ({count(len(odd), 'row')})"
+        found = f"frame_index is {rows.frame[row]} where {wanted[row]} is expected ({count(len(odd), 'row')})"
         yield problem("frame-order", where, found, int(rows.episode[row]), int(wanted[row]))
 
 
@@ -146,7 +146,7 @@ def _finite(dataset: Layout, rows: Rows) -> Iterator[Finding]:
 
 
 def _times(dataset: Layout, rows: Rows) -> Iterator[Finding]:
-    """Time stamps that go back, lie apart, or tell of another rate than info.json."""
+    """Time stamps that go back, have gaps, or show another rate than info.json."""
     times = rows.timestamp
     if times is None or len(times) < 2:
         return
@@ -159,7 +159,7 @@ def _times(dataset: Layout, rows: Rows) -> Iterator[Finding]:
     if len(back):
         more = f", in {len(back)} places" if len(back) > 1 else ""
         pair = f"({times[back[0] - 1]:g} s, then {times[back[0]]:g} s)"
-        found = f"the time stamps do not grow {pair}{more}"
+        found = f"the time stamps do not increase {pair}{more}"
         yield problem("time-backwards", where, found, *place(rows, back[0]))
     if not inside.any():
         return
@@ -171,7 +171,7 @@ def _times(dataset: Layout, rows: Rows) -> Iterator[Finding]:
     gaps = np.flatnonzero(inside & (steps > 0) & (np.abs(steps * dataset.fps - 1) > GAP)) + 1
     if len(gaps):
         found = f"{count(len(gaps), 'gap')} between time stamps, the first of {steps[gaps[0] - 1]:.4g} s"
-        due = f"a frame is due every {1 / dataset.fps:.4g} s"
+        due = f"a frame is expected every {1 / dataset.fps:.4g} s"
         remedy = f"{due}: frames were lost, and a policy learns the jumps"
         yield problem("time-gaps", where, found, *place(rows, gaps[0]), remedy=remedy)
 

@@ -219,7 +219,7 @@ def _other_ends(low: float, high: float, known: Sequence[float]) -> str:
 
 
 def _polarity(action: Played, state: Played) -> Iterator[Finding]:
-    """A thing between the jaws keeps them more open than they are told to be, never more closed.
+    """A thing between the jaws keeps them more open than their target, never more closed.
 
     So in frames in which both stand still and the gripper has not come where it was sent, state minus action
     points to the open end. If it points the other way in most of them, open and closed are probably confused.

@@ -101,7 +101,9 @@ def kinds(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
     for called, reading in (("differences from the state", step), ("velocities", step * recorded.fps)):
         nearer = np.median(np.abs(target - reading), axis=0) < NEARER * absolute
         if moving.any() and nearer[moving].mean() > 0.5:
-            found = f"the recorded actions look like {called}, and {kind} ones are learnt of absolute targets"
+            found = (
+                f"the recorded actions look like {called}, and {kind} ones are learnt from absolute targets"
+            )
             severity = "warning" if kind == "absolute" else None
             yield problem("not-absolute", recorded.where, found, severity=severity)
             return

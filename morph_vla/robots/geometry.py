@@ -1,6 +1,6 @@
 """Rotations and poses: the only place that says which way round they go.
 
-A rotation R takes coordinates of the turned frame to those of the fixed one, by the right hand. Quaternions
+A rotation R maps coordinates in the turned frame to those in the fixed one, right-handed. Quaternions
 are (w, x, y, z), of length one; q and -q are one rotation.
 """
 

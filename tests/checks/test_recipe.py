@@ -333,13 +333,13 @@ def test_frames_and_time_stamps_that_do_not_follow(write):
     found = said(root)
     one(
         found,
-        rf"error: {root}: episode 1, frame 6: the time stamps do not grow \(0\.16\d* s, then 0\.16\d* "
+        rf"error: {root}: episode 1, frame 6: the time stamps do not increase \(0\.16\d* s, then 0\.16\d* "
         rf"s\); write the "
         "time stamps anew",
     )
     one(
         found,
-        rf"error: {root}: episode 2, frame 3: frame_index is 4 where 3 is due \(4 rows\); frames were "
+        rf"error: {root}: episode 2, frame 3: frame_index is 4 where 3 is expected \(4 rows\); frames were "
         rf"lost or doubled: "
         "look at the recording, or leave the episode out with `episodes`",
     )
@@ -348,7 +348,7 @@ def test_frames_and_time_stamps_that_do_not_follow(write):
     one(
         said(root),
         rf"warning: {root}: episode 1, frame 6: 1 gap between time stamps, the first of 0\.2333 s; a "
-        rf"frame is due "
+        rf"frame is expected "
         r"every 0\.03333 s: frames were lost, and a policy learns the jumps",
     )
 
@@ -424,7 +424,7 @@ def test_recorded_differences_and_velocities(write, kind, severity, scale, calle
     root = write(given=given)
     one(
         said(root, f"data.actions={kind}"),
-        rf"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt of "
+        rf"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt from "
         rf"absolute "
         "targets; .*",
     )
