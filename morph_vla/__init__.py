@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from morph_vla.report import write as write_report
     from morph_vla.results.comparison import Comparison, compare
     from morph_vla.results.record import Record
-    from morph_vla.robots.registry import load as load_robot
+    from morph_vla.robots.examine import load as load_robot
     from morph_vla.robots.robot import Robot
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.serving.policy import load as load_policy
@@ -54,7 +54,7 @@ _HOME = {
     "evaluate": "evaluation.evaluate:evaluate",
     "load_policy": "serving.policy:load",
     "load_recipe": "recipes.recipe:load",
-    "load_robot": "robots.registry:load",
+    "load_robot": "robots.examine:load",
     "load_suite": "suites.suite:load_tasks",
     "train": "serving.trials:train",
     "write_report": "report:write",

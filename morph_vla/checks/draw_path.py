@@ -12,14 +12,15 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.checks.playback import Played
-from morph_vla.errors import MorphVlaError, require
-from morph_vla.robots.robot import Robot
+from morph_vla.errors import require
+from morph_vla.robots import draw
+from morph_vla.robots.draw import INK, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, SOFT, FAINT, BONE, PAPER = "#26323f", "#6b7885", "#e3e8ed", "#b6c0ca", "#ffffff"
+FAINT, BONE = "#e3e8ed", "#b6c0ca"
 VIEWS = (("from above", 0, 1, "x [m]", "y [m]"), ("from the side", 0, 2, "x [m]", "z [m]"))
 MAX_POINTS = 4000
 """Drawn of a path; longer ones are thinned evenly."""
@@ -30,29 +31,19 @@ def write(played: Sequence[Played], path: Path | str) -> Path:
 
     Raises MissingExtraError without matplotlib, and MorphVlaError when the file cannot be written.
     """
-    path = Path(path)
-    drawn = figure(played)
-    metadata = {"Software": None} if path.suffix == ".png" else None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawn.savefig(path, dpi=130, facecolor=PAPER, metadata=metadata)
-    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
-        raise MorphVlaError(f"{path}: the picture cannot be written: {error}") from error
-    return path
+    return draw.save(figure(played), path, dpi=130)
 
 
 def figure(played: Sequence[Played]) -> "Figure":
     """A row for each feature, its two views side by side, as a matplotlib Figure."""
     require("matplotlib", "draw")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(12.0, 1.0 + 5.0 * len(played)), layout="constrained")
-    FigureCanvasAgg(drawn)
     panels: Any = drawn.subplots(len(played), 2, squeeze=False)
     painted = None
     for row, feature in zip(panels, played, strict=True):
-        bones = skeleton(feature.robot)
+        bones = draw.skeleton(feature.robot)
         for axes, view in zip(row, VIEWS, strict=True):
             painted = _view(axes, feature, bones, view) or painted
     if painted is not None:
@@ -62,13 +53,6 @@ def figure(played: Sequence[Played]) -> "Figure":
     frames = f"{int(played[0].finite.sum())} frames at {played[0].fps:g} Hz"
     drawn.suptitle(f"{played[0].robot.name}: paths of the end effectors, {frames}", color=INK, fontsize=14)
     return drawn
-
-
-def skeleton(robot: Robot) -> Float[np.ndarray, "b 2 3"]:
-    """The bones of the rest pose: both ends of every joint's link in the root's frame [m]."""
-    poses = robot.forward_kinematics(robot.rest)
-    ends = [(poses[joint.parent][:3, 3], poses[joint.child][:3, 3]) for joint in robot.urdf.joints]
-    return np.array(ends, dtype=np.float64).reshape(-1, 2, 3)
 
 
 def _view(axes: "Axes", played: Played, bones: Float[np.ndarray, "b 2 3"], view: tuple[Any, ...]) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from morph_vla.checks import draw_path, playback, playback_rules
 from morph_vla.checks.playback import Played, Trace
-from morph_vla.checks.playback_grippers import mostly
+from morph_vla.checks.playback_rules import mostly
 from morph_vla.data import values
 from morph_vla.errors import MissingExtraError
 from morph_vla.findings import Finding

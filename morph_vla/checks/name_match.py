@@ -13,20 +13,8 @@ from dataclasses import dataclass
 from morph_vla.robots.robot import Robot
 
 _EMPTY = {
-    "joint",
-    "jnt",
-    "j",
-    "pos",
-    "position",
-    "positions",
-    "k",
-    "motor",
-    "main",
-    "q",
-    "qpos",
-    "action",
-    "state",
-}
+    "joint", "jnt", "j", "pos", "position", "positions", "k", "motor", "main", "q", "qpos", "action", "state",
+}  # fmt: skip
 HAND = {"gripper", "finger", "hand", "jaw", "claw"}
 """Words for what opens and closes."""
 _SIDES = {"left": "left", "l": "left", "right": "right", "r": "right"}
@@ -45,7 +33,7 @@ class Match:
     """joint -> value; None when the feature cannot be played on this robot"""
     by_name: tuple[int | None, ...]
     """joint -> the value whose name is nearest; None for a joint that no name is near"""
-    told: bool
+    named: bool
     """Whether the dataset names its values: `motor_0, motor_1, ...` names nothing"""
 
     @property
@@ -66,14 +54,14 @@ def match(robot: Robot, names: Sequence[str], width: int) -> Match:
     joints, else not at all.
     """
     count = len(robot.joints)
-    told = len(names) == width <= MAX_NAMES and not _numbered(names)
-    by_name = nearest_places(robot, names) if told else (None,) * count
+    named = len(names) == width <= MAX_NAMES and not _numbered(names)
+    by_name = nearest_places(robot, names) if named else (None,) * count
     columns: tuple[int, ...] | None = None
     if count and None not in by_name:
         columns = tuple(place for place in by_name if place is not None)
     elif width == count:
         columns = tuple(range(count))
-    return Match(columns, by_name, told)
+    return Match(columns, by_name, named)
 
 
 def nearest_places(robot: Robot, names: Sequence[str]) -> tuple[int | None, ...]:
@@ -85,14 +73,12 @@ def nearest_places(robot: Robot, names: Sequence[str]) -> tuple[int | None, ...]
     side = robot.side.names if len(robot.side.names) == len(robot.joints) else ()
     scored = []
     for joint, item in enumerate(robot.joints):
-        for place, other in enumerate(names):
+        for place, name in enumerate(names):
             score = max(map(likeness, of_joints[joint], of_values[place]))
             if side:
-                score = max(
-                    2.0 if side[joint] == other else likeness(words(side[joint]), words(other)), score
-                )
+                score = max(score, likeness(words(side[joint]), words(name)), 2.0 * (side[joint] == name))
             if item.is_gripper:
-                score = max(score, _as_gripper(item.name, other))
+                score = max(score, _as_gripper(item.name, name))
             if score >= NEAR:
                 scored.append((-score, abs(joint - place), joint, place))
     places: list[int | None] = [None] * len(robot.joints)

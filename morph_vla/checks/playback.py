@@ -6,30 +6,20 @@ against its limits and velocities (`playback_rules`), and followed to the end ef
 likely is a warning that names the other reading; an error says that the episode cannot be played.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from morph_vla.checks import name_match
-from morph_vla.findings import Feature, Finding, Severity, in_order
+from morph_vla.checks.rules import remark
+from morph_vla.findings import Feature, Finding, in_order
 from morph_vla.robots.geometry import rotated, transform
 from morph_vla.robots.kinematics import follow
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.robot import Robot
 
-Code = Literal[
-    "not-finite",
-    "wrong-number-of-names",
-    "wrong-width",
-    "values-left-over",
-    "names-in-another-order",
-    "names-nearer-to-others",
-    "names-unlike",
-    "no-names",
-]
 _TOOL = ("tcp", "tool", "ee", "tip", "grasp", "frame", "effector", "flange")
 
 
@@ -92,11 +82,16 @@ def play(
     Played is None when the values cannot be placed, or no frame is finite.
     """
     match = name_match.match(robot, names, values.shape[1])
-    findings = _names(robot, feature, names, values.shape[1], match)
+    findings = list(_names(robot, feature, names, values.shape[1], match))
     if match.columns is None:
         return None, findings
     chosen = values[:, list(match.columns)].astype(np.float64)
-    findings += _not_finite(robot, feature, chosen)
+    bad = np.argwhere(~np.isfinite(chosen))
+    if len(bad):
+        frame, joint = bad[0].tolist()
+        hit = tuple(robot.names[j] for j in np.unique(bad[:, 1]))
+        found = f"{len(bad)} values are not finite, the first of '{robot.names[joint]}' in frame {frame}"
+        findings.append(remark("not-finite", feature, hit, found))
     finite = np.asarray(np.isfinite(chosen).all(axis=1))
     if not finite.any():
         return None, findings
@@ -115,95 +110,61 @@ def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return in_order(replace(finding, where=where) for finding, where in once.items())
 
 
-def _not_finite(robot: Robot, feature: str, values: Float[np.ndarray, "n j"]) -> list[Finding]:
-    bad = np.asarray(~np.isfinite(values))
-    if not bad.any():
-        return []
-    frame, joint = np.argwhere(bad)[0]
-    hit = tuple(robot.names[j] for j in np.flatnonzero(bad.any(axis=0)))
-    found = (
-        f"{int(bad.sum())} values are not finite, the first of '{robot.names[joint]}' in frame {int(frame)}"
-    )
-    words = found, "expected numbers", "training refuses the dataset"
-    return [Finding("not-finite", "error", Feature(feature), hit, *words)]
-
-
 def _names(
     robot: Robot, feature: str, names: Sequence[str], width: int, match: name_match.Match
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Names and widths that do not fit, with the nearest order."""
-    count, where = len(robot.joints), Feature(feature)
-    findings: list[Finding] = []
-
-    def report(code: Code, severity: Severity, subject: tuple[str, ...], *words: str) -> None:
-        findings.append(Finding(code, severity, where, subject, *words))
-
+    count = len(robot.joints)
     if names and len(names) != width:
-        words = f"{len(names)} names for {width} values", "expected a name per value"
-        report("wrong-number-of-names", "warning", (), *words, "the names are not used")
+        yield remark("wrong-number-of-names", feature, (), f"{len(names)} names for {width} values")
     near = [(j, place) for j, place in enumerate(match.by_name) if place is not None]
     if match.columns is None:
-        report("wrong-width", "error", (), *_does_not_fit(robot, names, width, near))
-        return findings
-    taken = set(match.columns)
+        found = f"{width} values for {count} joints ({some(robot.names)})"
+        yield remark("wrong-width", feature, (), found, "", _way_out(robot, names, near))
+        return
+    taken = sorted(match.columns)
     if width > count:
         left = [name for place, name in enumerate(names) if place not in taken]
-        words = f"{width} values for {count} joints; not played: {some(left)}", f"expected {count} values"
-        consequence = "the joints are found by their names; training needs a value per joint"
-        report("values-left-over", "warning", (), *words, consequence)
-    if match.known and list(match.columns) != sorted(match.columns):
-        order = ", ".join(robot.names[match.columns.index(place)] for place in sorted(taken))
+        found = f"{width} values for {count} joints; not played: {some(left)}"
+        yield remark("values-left-over", feature, (), found, f"expected {count} values")
+    if match.known and list(match.columns) != taken:
+        order = ", ".join(robot.names[match.columns.index(place)] for place in taken)
         moved = tuple(robot.names[j] for j in range(count) if match.columns[j] != j)
         pairs = _pairs(robot, names, list(enumerate(match.columns)))
-        words = f"the names are in another order than the joints: {pairs}", "expected one order"
+        found = f"the names are in another order than the joints: {pairs}"
         consequence = (
             f"played by name; training goes by place: write joints: [{order}] into the side file, and its"
             " other lists in that order"
         )
-        report("names-in-another-order", "warning", moved, *words, consequence)
-    elif not match.known and match.told and not match.in_order:
+        yield remark("names-in-another-order", feature, moved, found, "", consequence)
+    elif not match.known and match.named and not match.in_order:
         off = [(j, place) for j, place in near if j != place]
         moved = tuple(robot.names[j] for j, _ in off)
-        text = f"names nearest to other joints than those in their place: {_pairs(robot, names, off)}"
-        consequence = "played by place, for not every joint has a name here; check the order"
-        report("names-nearer-to-others", "warning", moved, text, "expected one order", consequence)
-    elif not match.known and match.told:
+        found = f"names nearest to other joints than those in their place: {_pairs(robot, names, off)}"
+        yield remark("names-nearer-to-others", feature, moved, found)
+    elif not match.known and match.named:
         far = [(j, j) for j in range(count) if match.by_name[j] is None]
         unlike = tuple(robot.names[j] for j, _ in far)
-        text = f"{len(far)} of {count} names are unlike the joints': {_pairs(robot, names, far)}"
-        consequence = "played by place; is this the robot that was recorded?"
-        expected = "expected the joints' names, or those of names: in the side file"
-        report("names-unlike", "warning", unlike, text, expected, consequence)
-    elif not match.told and not findings:
-        words = f"the dataset does not say what its {width} values are", "expected the joints' names"
-        report("no-names", "note", (), *words, "played in the robot's order")
-    return findings
+        found = f"{len(far)} of {count} names are unlike the joints': {_pairs(robot, names, far)}"
+        yield remark("names-unlike", feature, unlike, found)
+    elif not match.named and len(names) in (0, width):
+        yield remark("no-names", feature, (), f"the dataset does not say what its {width} values are")
 
 
-def _does_not_fit(
-    robot: Robot, names: Sequence[str], width: int, near: Sequence[tuple[int, int]]
-) -> tuple[str, str, str]:
-    """What was found and expected, and the way out."""
-    count = len(robot.joints)
+def _way_out(robot: Robot, names: Sequence[str], near: Sequence[tuple[int, int]]) -> str:
+    """What to do about values that cannot be placed."""
     if near:
         without = [name for j, name in enumerate(robot.names) if j not in dict(near)]
         order = ", ".join(robot.names[j] for j, _ in sorted(near, key=lambda pair: pair[1]))
-        consequence = (
+        return (
             f"it cannot be played: {len(near)} of them have a value of their name, not {some(without)};"
             f" to play those alone, write joints: [{order}] into a side file"
         )
-    elif names:
-        consequence = (
-            f"it cannot be played: no joint is called like one of its values ({some(names)}); choose as many"
-            " joints, in their order, with joints: in a side file"
-        )
-    else:
-        consequence = (
-            "it cannot be played, for its values have no names; choose as many joints, in their order, with"
-            " joints: in a side file"
-        )
-    found = f"{width} values for {count} joints ({some(robot.names)})"
-    return found, "expected a value per joint", consequence
+    reason = ", for its values have no names"
+    if names:
+        reason = f": no joint is called like one of its values ({some(names)})"
+    choose = "choose as many joints, in their order, with joints: in a side file"
+    return f"it cannot be played{reason}; {choose}"
 
 
 def _pairs(robot: Robot, names: Sequence[str], pairs: Sequence[tuple[int, int]]) -> str:
@@ -219,48 +180,42 @@ def some(names: Sequence[str]) -> str:
     return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"
 
 
-# -------------------------------------------------------------------------------------------- kinematics
-
-
 def tips(robot: Robot) -> tuple[str, ...]:
     """The links whose paths show what an episode did, one per branch.
 
     The body that carries a gripper, else the last body that an action moves; of the links fixed to that body
     one that is called tool, tip, frame or the like, when there is one.
     """
-    by_name = {joint.name: joint for joint in robot.urdf.joints}
-    above = {joint.child: joint for joint in robot.urdf.joints}
+    urdf, by_name = robot.urdf, robot.urdf.by_name
     hands = {by_name[joint.name].parent for joint in robot.joints if joint.is_gripper}
     moved = [by_name[joint.name] for joint in robot.joints if not joint.is_gripper]
     carriers: set[str] = set()
     for joint in moved or [by_name[joint.name] for joint in robot.joints]:
-        carriers |= set(_links_above(above, joint.parent))
+        carriers |= set(_links_above(urdf, joint.parent))
     ends = [joint.child for joint in moved if joint.child not in carriers]
     # A gripper's body lies below the last arm joint, or is that joint's child.
-    ends = [link for link in ends if not any(link in _links_above(above, hand) for hand in hands)]
-    carried = [hand for hand in sorted(hands) if set(_links_above(above, hand)) & {j.child for j in moved}]
+    ends = [link for link in ends if not any(link in _links_above(urdf, hand) for hand in hands)]
+    children = {joint.child for joint in moved}
+    carried = [hand for hand in sorted(hands) if not children.isdisjoint(_links_above(urdf, hand))]
     links = [*carried, *ends] or [by_name[joint.name].child for joint in robot.joints[-1:]]
-    return tuple(dict.fromkeys(_tool(robot.urdf, link) for link in links))
+    return tuple(dict.fromkeys(_tool(urdf, link) for link in links))
 
 
-def _links_above(above: Mapping[str, Joint], link: str) -> list[str]:
+def _links_above(urdf: Urdf, link: str) -> list[str]:
     """A link, its parent, and so on to the root."""
     links = [link]
-    while links[-1] in above:
-        links.append(above[links[-1]].parent)
+    while links[-1] in urdf.above:
+        links.append(urdf.above[links[-1]].parent)
     return links
 
 
 def _tool(urdf: Urdf, link: str) -> str:
     """The link itself, or one fixed to it that is called a tool."""
-    waiting, fixed = [link], []
-    while waiting:
-        here = waiting.pop(0)
-        below = [joint.child for joint in urdf.joints if joint.parent == here and joint.type == "fixed"]
-        fixed += below
-        waiting += below
+    fixed = [link]
+    for here in fixed:
+        fixed += [joint.child for joint in urdf.below.get(here, ()) if joint.type == "fixed"]
     for word in _TOOL:
-        for name in fixed:
+        for name in fixed[1:]:
             if word in name_match.words(name) and "camera" not in name.casefold():
                 return name
     return link
@@ -268,18 +223,16 @@ def _tool(urdf: Urdf, link: str) -> str:
 
 def follow_link(robot: Robot, link: str, native: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n 3"]:
     """The origin of one link in the root's frame [m]: `forward_kinematics` of n poses at once."""
-    above = {joint.child: joint for joint in robot.urdf.joints}
     driven = {name: (place, slope, start) for name, place, slope, start in robot.drives()}
     frozen = {name: start for name, (leader, _, start) in follow(robot.urdf).items() if leader is None}
     points = np.zeros((len(native), 3))
-    here = link
-    while here in above:
-        joint = above[here]
+    while link in robot.urdf.above:
+        joint = robot.urdf.above[link]
         place, slope, start = driven.get(joint.name, (0, 0.0, frozen.get(joint.name, 0.0)))
         points = _moved(joint, slope * native[:, place] + start, points)
-        fixed = transform(joint.origin)
-        points = points @ fixed[:3, :3].T + fixed[:3, 3]
-        here = joint.parent
+        parent_from_joint = transform(joint.origin)
+        points = points @ parent_from_joint[:3, :3].T + parent_from_joint[:3, 3]
+        link = joint.parent
     return points
 
 

@@ -10,13 +10,19 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from morph_vla.checks.playback import Played, some
-from morph_vla.checks.playback_grippers import grippers, polarity
 from morph_vla.checks.playback_units import ROOM, ends, fits, units
-from morph_vla.findings import Feature, Finding
+from morph_vla.checks.rules import remark
+from morph_vla.findings import Finding
 from morph_vla.robots.robot import ActionJoint, Robot
 
 STILL = 1e-3
 """A joint that uses less of its limits than this never moves."""
+GRIPPER_STILL = 0.02
+"""A gripper that has moved by less of its way over four frames stands still."""
+GRIPPER_APART = 0.04
+"""How far from where it was sent, as a part of its way, a gripper is held off rather than only lagging."""
+GRIPPER_FRAMES = 8
+"""Fewer frames are no evidence."""
 TIP_SPEED = 5.0
 """[m/s] of an end effector, from which frames are more likely wrong than fast"""
 
@@ -31,42 +37,33 @@ def judge(
         hit = {name for finding in unit for name in finding.subject}
         findings += unit
         findings += _limits(feature, hit)
-        findings += grippers(feature, hit)
+        findings += _grippers(feature, hit)
         findings += _speed(feature, skip=bool(unit))
         findings += _still(feature)
     by_feature = {feature.feature: feature for feature in played}
     if {"action", "observation.state"} <= set(by_feature):
         action, state = by_feature["action"], by_feature["observation.state"]
         findings += _apart(action, state)
-        findings += polarity(action, state)
+        findings += _polarity(action, state)
     return findings
-
-
-# ------------------------------------------------------------------------------------------------- rate
 
 
 def _rate(robot: Robot, fps: float, timestamps: Float[np.ndarray, "n"] | None) -> Iterator[Finding]:
     if robot.control_rate is not None and abs(fps / robot.control_rate - 1) > 0.01:
-        words = f"recorded at {fps:g} Hz", f"expected control_rate {robot.control_rate:g} Hz"
-        consequence = "a policy trained on it acts at another pace than the robot is driven"
-        yield Finding("control-rate", "warning", Feature(), (), *words, consequence)
+        expected = f"expected control_rate {robot.control_rate:g} Hz"
+        yield remark("control-rate", "", (), f"recorded at {fps:g} Hz", expected)
     if timestamps is None or len(timestamps) < 3 or not np.isfinite(timestamps).all():
         return
     steps = np.diff(timestamps)
     typical = float(np.median(steps))
     if typical <= 0 or abs(typical * fps - 1) > 0.02:
-        words = f"its time stamps are {typical:.4g} s apart", f"expected 1/{fps:g} s"
-        consequence = "the dataset's fps or its time stamps are wrong"
-        yield Finding("other-rate", "warning", Feature(), (), *words, consequence)
+        found = f"its time stamps are {typical:.4g} s apart"
+        yield remark("other-rate", "", (), found, f"expected 1/{fps:g} s")
         return
     odd = np.flatnonzero((steps > 1.5 / fps) | (steps < 0.5 / fps))
     if len(odd):
         found = f"{len(odd)} gaps between time stamps, the first after frame {odd[0]}"
-        words = f"expected a frame every {1 / fps:.4g} s", "frames were lost, and a policy learns the jumps"
-        yield Finding("time-gaps", "warning", Feature(), (), found, *words)
-
-
-# ----------------------------------------------------------------------------------------------- limits
+        yield remark("time-gaps", "", (), found, f"expected a frame every {1 / fps:.4g} s")
 
 
 def _limits(played: Played, skip: set[str]) -> Iterator[Finding]:
@@ -80,13 +77,11 @@ def _limits(played: Played, skip: set[str]) -> Iterator[Finding]:
         over = max(joint.lower - low, high - joint.upper)
         unit = "m" if joint.type == "prismatic" else "rad"
         found = f"'{joint.name}' goes from {low:.4g} to {high:.4g} {unit}, {over:.3g} beyond its limits"
-        words = found, f"expected {joint.lower:.4g} to {joint.upper:.4g}"
-        where, subject = Feature(played.feature), (joint.name,)
-        if fits(joint, low, high):
-            consequence = "a little beyond: calibration, or limits narrower than the real ones"
-            yield Finding("a-little-beyond", "note", where, subject, *words, consequence)
-        else:
-            yield Finding("leaves-limits", "warning", where, subject, *words, _repair(joint, low, high))
+        expected = f"expected {joint.lower:.4g} to {joint.upper:.4g}"
+        code, repair = "a-little-beyond", ""
+        if not fits(joint, low, high):
+            code, repair = "leaves-limits", _repair(joint, low, high)
+        yield remark(code, played.feature, (joint.name,), found, expected, repair)
 
 
 def _repair(joint: ActionJoint, low: float, high: float) -> str:
@@ -96,9 +91,7 @@ def _repair(joint: ActionJoint, low: float, high: float) -> str:
             return "it looks like 0..1 of its travel: declare it under gripper: with its two ends"
         if joint.type == "prismatic" and fits(joint, low / 1000, high / 1000):
             return "in millimetres it would fit: divide by 1000"
-        return (
-            "it moves further than its limits are apart: no sign or zero repairs that; another unit or joint?"
-        )
+        return "it moves further than its limits allow: is this another unit or joint?"
     mirrored = sorted((2 * joint.zero - low, 2 * joint.zero - high))
     if fits(joint, *mirrored):
         sign = -1 if joint.scale > 0 else 1
@@ -115,15 +108,10 @@ def _repair(joint: ActionJoint, low: float, high: float) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------------- motion, speed
-
-
 def _moves(played: Played) -> Bool[np.ndarray, "j"]:
     """Which joints use more than STILL of their limits."""
-    spans = np.array([
-        joint.upper - joint.lower if joint.upper > joint.lower else 1.0 for joint in played.robot.joints
-    ])  # fmt: skip
-    return np.ptp(played.native[played.finite], axis=0) > STILL * spans
+    spans = played.robot.upper - played.robot.lower
+    return np.ptp(played.native[played.finite], axis=0) > STILL * np.where(spans > 0, spans, 1.0)
 
 
 def _still(played: Played) -> Iterator[Finding]:
@@ -132,33 +120,27 @@ def _still(played: Played) -> Iterator[Finding]:
         found = f"{some(names)} never move{'s' if len(names) == 1 else ''}"
         if len(names) == len(played.robot.joints):
             found = "no joint ever moves"
-        consequence = (
-            "over many episodes, its statistics would be those of noise: leave it out, or check the order"
-        )
-        words = found, "expected some motion", consequence
-        yield Finding("never-moves", "warning", Feature(played.feature), names, *words)
+        yield remark("never-moves", played.feature, names, found)
 
 
 def _apart(action: Played, state: Played) -> Iterator[Finding]:
-    """A joint that is told to move and does not, or moves untold: two columns of different joints."""
-    told, real = _moves(action), _moves(state)
-    for first, second, what in (
-        (told, real, "moves in the action and never in the state"),
-        (real, told, "moves in the state and never in the action"),
+    """A joint that moves in only one of action and state: two columns of different joints."""
+    in_action, in_state = _moves(action), _moves(state)
+    for moving, first, second in (
+        (in_action & ~in_state, "action", "state"),
+        (in_state & ~in_action, "state", "action"),
     ):
-        names = tuple(np.array(action.robot.names)[first & ~second].tolist())
+        names = tuple(np.array(action.robot.names)[moving].tolist())
         if names:
-            verb = what if len(names) == 1 else what.replace("moves", "move")
-            words = f"{some(names)} {verb}", "expected both or neither"
-            consequence = "the order of action and state differs, or one was not recorded"
-            yield Finding("one-of-two-moves", "warning", Feature(), names, *words, consequence)
+            verb = f"move{'s' if len(names) == 1 else ''} in the {first} and never in the {second}"
+            yield remark("one-of-two-moves", "", names, f"{some(names)} {verb}")
 
 
 def _speed(played: Played, skip: bool) -> Iterator[Finding]:
     """Steps between frames that are faster than a joint can go, and an end effector that is."""
     if played.finite.sum() < 2 or skip:
         return
-    where, frames = Feature(played.feature), np.flatnonzero(played.finite)
+    frames = np.flatnonzero(played.finite)
     steps = np.abs(np.diff(played.native[played.finite], axis=0))
     for j, joint in enumerate(played.robot.joints):
         limit = joint.velocity or math.inf
@@ -178,13 +160,92 @@ def _speed(played: Played, skip: bool) -> Iterator[Finding]:
             if wraps
             else "lost frames, another unit or another frame rate"
         )
-        words = found, f"expected at most its velocity limit, {limit:.3g} {unit}", consequence
-        yield Finding("too-fast", "warning", where, (joint.name,), *words)
+        expected = f"expected at most its velocity limit, {limit:.3g} {unit}"
+        yield remark("too-fast", played.feature, (joint.name,), found, expected, consequence)
     for trace in played.traces:
         fastest = float(trace.speeds.max())
         if fastest > TIP_SPEED:
             worst = frames[int(trace.speeds.argmax())]
-            words = f"'{trace.link}' goes {fastest:.3g} m/s after frame {worst}"
+            found = f"'{trace.link}' goes {fastest:.3g} m/s after frame {worst}"
             expected = f"expected less than {TIP_SPEED:g} m/s"
-            consequence = "lost frames, another unit or another joint order"
-            yield Finding("tip-too-fast", "warning", where, (trace.link,), words, expected, consequence)
+            yield remark("tip-too-fast", played.feature, (trace.link,), found, expected)
+
+
+def openness(joint: ActionJoint, native: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """How open a gripper is: 0 at its closed end, 1 at its open end."""
+    closed, opened = joint.closed or 0.0, joint.opened or 0.0
+    return (native - closed) / (opened - closed)
+
+
+def mostly(played: Played, joint: int) -> float:
+    """How open a gripper is most of the time: the middle of the fullest twentieth of the way, 0..1."""
+    at = openness(played.robot.joints[joint], played.native[played.finite, joint])
+    counts, edges = np.histogram(np.clip(at, 0, 1), bins=20, range=(0, 1))
+    most = int(counts.argmax())
+    return float(edges[most] + edges[most + 1]) / 2
+
+
+def _grippers(played: Played, skip: set[str]) -> Iterator[Finding]:
+    """Values beyond a gripper's two ends, and ends that it never comes near."""
+    for j, joint in enumerate(played.robot.joints):
+        if not joint.is_gripper or joint.name in skip:
+            continue
+        values = played.values[played.finite, j]
+        at = openness(joint, played.native[played.finite, j])
+        native_ends = np.array([joint.opened, joint.closed], dtype=np.float64)
+        both = sorted(((native_ends - joint.zero) * joint.scale).tolist())
+        low, high = float(values.min()), float(values.max())
+        span, code, consequence = both[1] - both[0], "", ""
+        if low < both[0] - ROOM * span or high > both[1] + ROOM * span:
+            code, consequence = "gripper-beyond", _other_ends(low, high, both)
+        elif span >= 10 and high <= 1.05 and np.ptp(values) > 0.05:
+            code = "gripper-unit"
+        elif at.min() > 0.1 and np.ptp(at) > GRIPPER_STILL:
+            least = f"it stays {at.min():.0%} open at the least"
+            code, consequence = "never-closed", f"{least}: it holds a thing, or its closed end is another"
+        if code:
+            found = f"'{joint.name}' has values from {low:.4g} to {high:.4g}"
+            expected = f"expected {joint.unit}"
+            yield remark(code, played.feature, (joint.name,), found, expected, consequence)
+
+
+def _other_ends(low: float, high: float, known: Sequence[float]) -> str:
+    for start, end in ((0, 1), (0, 100), (-1, 1), (0, 1000)):
+        room = ROOM * (end - start)
+        inside = start - room <= low and high <= end + room
+        if inside and (end - start) / 5 < max(abs(low), abs(high)) and [start, end] != list(known):
+            return f"they look like {start}..{end}: say so with dataset_open and dataset_closed"
+    return "its two ends are others: see dataset_open and dataset_closed"
+
+
+def _polarity(action: Played, state: Played) -> Iterator[Finding]:
+    """A thing between the jaws keeps them more open than their target, never more closed.
+
+    So in frames in which both stand still and the gripper has not come where it was sent, state minus action
+    points to the open end. If it points the other way in most of them, open and closed are probably confused.
+    """
+    both = action.finite & state.finite
+    for j, joint in enumerate(action.robot.joints):
+        if not joint.is_gripper:
+            continue
+        sent, real = openness(joint, action.native[both, j]), openness(joint, state.native[both, j])
+        held = _both_still(sent, real) & (np.abs(real - sent) > GRIPPER_APART)
+        if held.sum() < GRIPPER_FRAMES:
+            continue
+        opened = float((real > sent)[held].mean())
+        about = f"'{joint.name}' stands still and off its target in {int(held.sum())} frames,"
+        if opened < 0.2:
+            found = f"{about} more closed than its target in {1 - opened:.0%} of them"
+            yield remark("gripper-inverted", "", (joint.name,), found)
+        elif opened > 0.8:
+            found = f"{about} more open than its target in {opened:.0%} of them"
+            yield remark("gripper-right", "", (joint.name,), found)
+
+
+def _both_still(sent: Float[np.ndarray, "n"], real: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
+    """Frames in which neither has moved by more than 2% of the gripper's way since 3 frames before."""
+    still = np.zeros(len(sent), dtype=bool)
+    if len(sent) > 3:
+        moved = np.maximum(np.abs(sent[3:] - sent[:-3]), np.abs(real[3:] - real[:-3]))
+        still[3:] = moved < GRIPPER_STILL
+    return still

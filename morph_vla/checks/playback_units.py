@@ -7,132 +7,101 @@ degrees and no percent; values that end at 100 where the limits lie elsewhere ar
 
 import math
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from morph_vla.checks.name_match import HAND, words
 from morph_vla.checks.playback import Played, some
-from morph_vla.findings import Feature, Finding
+from morph_vla.checks.rules import remark
+from morph_vla.findings import Finding
 from morph_vla.robots.robot import ActionJoint
 
-Code = Literal["not-radians", "radians", "percent", "not-percent"]
 ROOM = 0.03
 """What a recording may leave its limits by, as a part of them: real joints are calibrated by hand."""
 FULL = (97.5, 100.5)
 """Where values in -100..100 end."""
 TURNS = 6 * math.pi
 """[rad] that a joint without limits seldom leaves either way in an episode"""
+_DEGREES = "they look like degrees, which keep every joint within its limits: unit: degrees"
 
 
 def units(played: Played) -> Iterator[Finding]:
-    """The turning joints that are no gripper, taken together: a dataset has one unit for them."""
+    """The turning joints that are no gripper, taken together: a dataset has one unit for them.
+
+    Radians are expected: angles beyond a turn that the limits do not allow are degrees or percent. Degrees:
+    tiny ones are radians, and those that end at 100 whatever the limits are percent. Percent: there is none
+    beyond 100, and tiny ones are radians.
+    """
     joints = played.robot.joints
-    places = [j for j, joint in enumerate(joints) if not joint.is_gripper and joint.unit in _RULES]
+    places = [
+        j for j, joint in enumerate(joints) if not joint.is_gripper and joint.unit in ("rad", "deg", "%")
+    ]
     if not places:
         return
     turning = [joints[j] for j in places]
     signs = np.array([math.copysign(1.0, joint.scale) for joint in turning])
     values = played.values[played.finite][:, places] * signs
-    yield from _RULES[turning[0].unit](played, turning, values)
+    reach, unit, feature = np.abs(values).max(axis=0), turning[0].unit, played.feature
+    if unit == "rad":
+        yield from _not_radians(feature, turning, values, reach)
+    elif _like_radians(turning, values):
+        found = f"no turning joint leaves {reach.max():.3g} either way"
+        expected = "expected degrees" if unit == "deg" else "expected -100..100"
+        yield remark("radians", feature, tuple(joint.name for joint in turning), found, expected)
+    elif unit == "deg":
+        evidence = _percent_evidence(turning, values)
+        if evidence:
+            names, off = tuple(joint.name for joint in turning), _percent_off(turning, values)
+            consequence = f"they look like -100..100 of each joint's range, unit: percent; {off}"
+            yield remark("percent", feature, names, f"values that end at 100: {evidence}", "", consequence)
+    elif reach.max() > 100 * (1 + ROOM):
+        names = tuple(turning[j].name for j in np.flatnonzero(reach > 100 * (1 + ROOM)))
+        angles = np.radians(values)
+        in_degrees = all(fits(joint, *_angles(joint, angles[:, j])) for j, joint in enumerate(turning))
+        wrong = "neither percent nor degrees keep the joints within their limits"
+        consequence = _DEGREES if in_degrees else wrong
+        yield remark("not-percent", feature, names, _reach(turning, names, reach.max()), "", consequence)
 
 
 def _not_radians(
-    played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
+    feature: str, turning: list[ActionJoint], values: Float[np.ndarray, "n t"], reach: Float[np.ndarray, "t"]
 ) -> Iterator[Finding]:
-    """Radians are expected: angles beyond a turn that the limits do not allow are degrees or percent."""
-    reach = np.abs(values).max(axis=0)
-    outside = [
-        not fits(joint, *_ends(joint, values[:, j])) if joint.type != "continuous" else bool(reach[j] > TURNS)
-        for j, joint in enumerate(turning)
-    ]
-    beyond = np.array(outside) & (reach > 2 * math.pi)
+    beyond = reach > 2 * math.pi
+    for j, joint in enumerate(turning):
+        inside = (
+            reach[j] <= TURNS if joint.type == "continuous" else fits(joint, *_angles(joint, values[:, j]))
+        )
+        beyond[j] &= not inside
     if not beyond.any():
         return
     names = tuple(joint.name for joint, hit in zip(turning, beyond, strict=True) if hit)
-    worst = int(np.argmax(reach * beyond))
-    found = (
-        f"values up to {reach[worst]:.4g} on {len(names)} of {len(turning)} turning joints ({some(names)})"
-    )
-    as_degrees = all(fits(joint, *_ends(joint, np.radians(values[:, j]))) for j, joint in enumerate(turning))
+    angles = np.radians(values)
     percent = _percent_evidence(turning, values)
     if percent:
         consequence = f"they look like -100..100 of each joint's range, unit: percent: {percent}"
-    elif as_degrees:
-        consequence = "they look like degrees, in which every joint is within its limits: unit: degrees"
+    elif all(fits(joint, *_angles(joint, angles[:, j])) for j, joint in enumerate(turning)):
+        consequence = _DEGREES
     elif reach.max() <= FULL[1]:
         consequence = "they look like unit: percent, for in degrees they would leave the limits"
     else:
-        consequence = "they are no radians of this robot, nor degrees within its limits"
+        consequence = "neither radians nor degrees keep the joints within their limits"
     grippers = [name for name in names if HAND & set(words(name))]
     if grippers:
         consequence += f"; '{grippers[0]}' is declared no gripper: say its two ends under gripper:"
-    yield _unit("not-radians", played, names, found, "expected radians", consequence)
+    found = _reach(turning, names, (reach * beyond).max())
+    yield remark("not-radians", feature, names, found, "", consequence)
 
 
-def _not_degrees(
-    played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
-) -> Iterator[Finding]:
-    """Degrees are expected: tiny ones are radians; those that end at 100 whatever the limits are percent."""
-    reach = np.abs(values).max(axis=0)
-    names = tuple(joint.name for joint in turning)
-    if _like_radians(turning, values):
-        yield _radians(played, names, reach, "degrees")
-        return
-    evidence = _percent_evidence(turning, values)
-    if evidence:
-        off = _percent_off(turning, values)
-        found = f"values that end at 100: {evidence}"
-        consequence = f"they look like -100..100 of each joint's range, unit: percent; {off}"
-        yield _unit("percent", played, names, found, "expected degrees", consequence)
-
-
-def _not_percent(
-    played: Played, turning: list[ActionJoint], values: Float[np.ndarray, "n t"]
-) -> Iterator[Finding]:
-    """Percent is expected: beyond 100 there is none, and tiny ones are radians."""
-    reach = np.abs(values).max(axis=0)
-    if _like_radians(turning, values):
-        yield _radians(played, tuple(joint.name for joint in turning), reach, "-100..100")
-        return
-    beyond = reach > 100 * (1 + ROOM)
-    if beyond.any():
-        names = tuple(turning[j].name for j in np.flatnonzero(beyond))
-        found = (
-            f"values up to {reach.max():.4g} on {len(names)} of {len(turning)} turning joints ({some(names)})"
-        )
-        in_degrees = [
-            fits(joint, *ends(np.radians(values[:, j]) + _degrees_zero(joint)))
-            for j, joint in enumerate(turning)
-        ]
-        consequence = (
-            "they look like degrees, in which every joint is within its limits: unit: degrees"
-            if all(in_degrees)
-            else "they are no percent of this robot's range, nor degrees within its limits"
-        )
-        yield _unit("not-percent", played, names, found, "expected -100..100", consequence)
+def _reach(turning: list[ActionJoint], names: tuple[str, ...], largest: float) -> str:
+    return f"values up to {largest:.4g} on {len(names)} of {len(turning)} turning joints ({some(names)})"
 
 
 def _like_radians(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> bool:
     """Several joints, none further than a turn, at least one moving, and all within their limits."""
     if len(turning) < 2 or np.abs(values).max() > 2 * math.pi or np.ptp(values, axis=0).max() <= 0.1:
         return False
-    return all(fits(joint, *ends(values[:, j] + _degrees_zero(joint))) for j, joint in enumerate(turning))
-
-
-def _radians(played: Played, names: tuple[str, ...], reach: Float[np.ndarray, "t"], unit: str) -> Finding:
-    words = f"no turning joint leaves {reach.max():.3g} either way", f"expected {unit}"
-    return _unit("radians", played, names, *words, "they look like radians: leave unit: out of the side file")
-
-
-def _unit(code: Code, played: Played, joints: tuple[str, ...], *words: str) -> Finding:
-    return Finding(code, "warning", Feature(played.feature), joints, *words)
-
-
-def _degrees_zero(joint: ActionJoint) -> float:
-    """The joint's zero in angles; percent has its own, halfway between the limits."""
-    return 0.0 if joint.unit == "%" else joint.zero
+    return all(fits(joint, *_angles(joint, values[:, j])) for j, joint in enumerate(turning))
 
 
 def _percent_evidence(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -> str:
@@ -167,9 +136,11 @@ def _percent_off(turning: list[ActionJoint], values: Float[np.ndarray, "n t"]) -
     return f"read so, '{name}' stands up to {math.degrees(worst):.0f} degrees from where degrees put it"
 
 
-def _ends(joint: ActionJoint, values: Float[np.ndarray, "n"]) -> tuple[float, float]:
-    """Of signed values read as radians, from the joint's zero on."""
-    return float(values.min()) + joint.zero, float(values.max()) + joint.zero
+def _angles(joint: ActionJoint, values_rad: Float[np.ndarray, "n"]) -> tuple[float, float]:
+    """The ends of signed values from the joint's zero on; percent has its own, halfway between the limits."""
+    low, high = ends(values_rad)
+    zero_rad = 0.0 if joint.unit == "%" else joint.zero
+    return low + zero_rad, high + zero_rad
 
 
 def ends(values: Float[np.ndarray, "n"]) -> tuple[float, float]:
@@ -183,7 +154,3 @@ def fits(joint: ActionJoint, low: float, high: float, room: float = ROOM) -> boo
         return True
     slack = room * abs(joint.upper - joint.lower) + 1e-6
     return joint.lower - slack <= low and high <= joint.upper + slack
-
-
-_RULES = {"rad": _not_radians, "deg": _not_degrees, "%": _not_percent}
-"""By the unit that the robot expects of its turning joints; a scale of a joint's own is none of them."""

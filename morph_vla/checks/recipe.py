@@ -6,17 +6,15 @@ pictures within tables a few are decoded.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from morph_vla import robots
+from morph_vla.checks import cameras, recipe_model, recipe_values
 from morph_vla.checks import dataset as datasets
-from morph_vla.checks import recipe_model as check_model
-from morph_vla.checks import recipe_values as check_values
-from morph_vla.checks import videos as video_problems
-from morph_vla.checks.dataset import problem
+from morph_vla.checks.rules import problem
 from morph_vla.data import layout as layouts
 from morph_vla.data import lerobot, mixture, phases, presets, versions
 from morph_vla.data.layout import Layout, Rows
@@ -61,60 +59,56 @@ def check(recipe: Recipe) -> Report:
     rates: dict[str, tuple[float, str]] = {}
     for index, asked in enumerate(recipe.data.sources):
         key = f"data.datasets.{index}" if recipe.data.datasets else "data"
-        dataset, on_dataset = _dataset(recipe, asked, key)
+        dataset = _dataset(recipe, asked, key, problems)
         checked.append(dataset)
-        problems += on_dataset
         fps = dataset.fps
         rate, first = rates.setdefault(dataset.robot, (fps, dataset.dataset)) if fps else (fps, "")
         if rate != fps:
-            text = f"recorded at {fps:g} Hz, and {first} of the same robot at {rate:g} Hz"
-            remedy = "a robot's actions have one pace: resample one of them, or leave it out"
-            problems.append(problem("rates", "error", dataset.dataset, text, remedy))
-    problems += check_model.check(recipe)
+            found = f"recorded at {fps:g} Hz, and {first} of the same robot at {rate:g} Hz"
+            problems.append(problem("rates", dataset.dataset, found))
+    problems += [*recipe_model.tokenizer(recipe), *recipe_model.weights(recipe)]
     return Report(tuple(checked), in_order(problems))
 
 
-def _dataset(recipe: Recipe, asked: Dataset, key: str) -> tuple[Checked, list[Finding]]:
-    problems: list[Finding] = []
+def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) -> Checked:
+    """One dataset of the recipe; what is wrong with it is added to `problems`."""
     unread = Checked(key, asked.dataset, asked.robot)
     robot = None
     try:
         robot = robots.load(asked.robot)
     except MorphVlaError as error:
-        remedy = "`morph-vla robots check` has more on a robot's file"
-        lines = "; ".join(str(error).splitlines())
-        problems.append(problem("robot", "error", f"{key}.robot", lines, remedy))
+        problems.append(problem("robot", f"{key}.robot", "; ".join(str(error).splitlines())))
     try:
         dataset = layouts.read(versions.located(asked.dataset, fetch=False))
     except MorphVlaError as error:
-        remedy = "name a LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one of the Hub"
-        return unread, [*problems, problem("dataset", "error", f"{key}.dataset", str(error), remedy)]
+        problems.append(problem("dataset", f"{key}.dataset", str(error)))
+        return unread
     state, action = _keys(asked, robot)
     try:
         episodes = lerobot.chosen(dataset, asked.episodes, asked.share)
     except MorphVlaError as error:
-        words = str(error), "or record more"
-        return unread, [*problems, problem("share", "error", f"{key}.share", *words)]
+        problems.append(problem("share", f"{key}.share", str(error)))
+        return unread
     judged = datasets.of_values(dataset, tuple(dict.fromkeys((*state, *action))), episodes=episodes)
     problems += judged.problems
-    lengths = {entry.index: entry.length for entry in judged.entries if entry.length is not None}
-    if judged.rows is not None:
-        indices, counts = np.unique(judged.rows.episode, return_counts=True)
+    rows, entries = judged.rows, judged.entries
+    lengths = {entry.index: entry.length for entry in entries if entry.length is not None}
+    if rows is not None:
+        indices, counts = np.unique(rows.episode, return_counts=True)
         lengths |= dict(zip(indices.tolist(), counts.tolist(), strict=True))
-    cameras = tuple(asked.cameras.values())
-    problems += video_problems.of_cameras(dataset, judged.entries, cameras, lengths, judged.rows)
+    problems += cameras.of_cameras(dataset, entries, tuple(asked.cameras.values()), lengths, rows)
     if not asked.cameras:
-        text = f"no camera of the dataset is used (it has {', '.join(dataset.cameras) or 'none'})"
-        remedy = "name them with `cameras`; without one the policy is blind"
-        problems.append(problem("no-cameras", "warning", f"{key}.cameras", text, remedy))
-    problems += _version(dataset)
-    held, on_held = _held_out(recipe, judged.entries, key)
-    problems += on_held
-    if judged.rows is not None and robot is not None:
-        problems += _values(recipe, asked, robot, dataset, judged.rows, key)
-    frames = len(judged.rows.episode) if judged.rows is not None else 0
-    facts = dataset.version, len(judged.entries), held, frames, dataset.fps, dataset.robot_type
-    return Checked(key, str(dataset.root), asked.robot, *facts), problems
+        found = f"no camera of the dataset is used (it has {', '.join(dataset.cameras) or 'none'})"
+        problems.append(problem("no-cameras", f"{key}.cameras", found))
+    if not dataset.version.startswith("v3"):
+        problems.append(problem("old-version", str(dataset.root), f"LeRobot {dataset.version}"))
+    held_out = int(mixture.held_out(len(entries), recipe.data.held_out).sum())
+    problems += _held_out(recipe.data.held_out, len(entries), held_out, key)
+    if rows is not None and robot is not None:
+        problems += _values(recipe, asked, robot, dataset, rows, key)
+    frames = len(rows.episode) if rows is not None else 0
+    facts = dataset.version, len(entries), held_out, frames, dataset.fps, dataset.robot_type
+    return Checked(key, str(dataset.root), asked.robot, *facts)
 
 
 def _keys(asked: Dataset, robot: Robot | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -125,41 +119,26 @@ def _keys(asked: Dataset, robot: Robot | None) -> tuple[tuple[str, ...], tuple[s
     return asked.state or features.state, asked.action or features.action
 
 
-def _version(dataset: Layout) -> Iterator[Finding]:
-    if not dataset.version.startswith("v3"):
-        text = f"LeRobot {dataset.version}"
-        remedy = "training converts it to v3.0 once, with LeRobot's converter, into the cache folder"
-        yield problem("old-version", "note", str(dataset.root), text, remedy)
-
-
-def _held_out(recipe: Recipe, entries: Sequence[layouts.Entry], key: str) -> tuple[int, list[Finding]]:
-    held, count = mixture.held_out(len(entries), recipe.data.held_out), len(entries)
-    number = int(held.sum())
-    text = f"{recipe.data.held_out:g} of {count} episode{'' if count == 1 else 's'} is {number}"
-    if count and number == count:
-        remedy = "no episode is left to train on: lower it, or record more"
-        words = f"{key}: {text}", remedy
-        return number, [problem("nothing-left", "error", "data.held_out", *words, subject=(key,))]
-    if count and not number and recipe.data.held_out > 0:
-        remedy = "this dataset will have no held-out loss: raise it to have one"
-        words = f"{key}: {text}", remedy
-        return number, [problem("nothing-held-out", "warning", "data.held_out", *words, subject=(key,))]
-    return number, []
+def _held_out(share: float, episodes: int, held_out: int, key: str) -> Iterator[Finding]:
+    found = f"{key}: {share:g} of {datasets.count(episodes, 'episode')} is {held_out}"
+    if episodes and held_out == episodes:
+        yield problem("nothing-left", "data.held_out", found, subject=(key,))
+    elif episodes and not held_out and share > 0:
+        yield problem("nothing-held-out", "data.held_out", found, subject=(key,))
 
 
 def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Finding]:
     """Statistics of somebody else that are asked for and are not there, or not of what is learnt."""
     source = recipe.data.statistics
     if source == "dataset" and asked.actions != "absolute":
-        text = f"a dataset's own statistics are of absolute values, and {asked.actions} ones are learnt"
-        yield problem("statistics", "error", "data.statistics", text, "choose `own`", subject=(robot.name,))
+        found = f"a dataset's own statistics are of absolute values, and {asked.actions} ones are learnt"
+        yield problem("statistics", "data.statistics", found, subject=(robot.name,), remedy="choose `own`")
     elif source not in ("own", "dataset"):
         try:
             statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
         except MorphVlaError as error:
-            text = str(error).removeprefix("data.statistics: ")
-            remedy = "`morph-vla stats --output` writes such a file"
-            yield problem("statistics", "error", "data.statistics", text, remedy, subject=(robot.name,))
+            found = str(error).removeprefix("data.statistics: ")
+            yield problem("statistics", "data.statistics", found, subject=(robot.name,))
 
 
 def _values(
@@ -171,46 +150,40 @@ def _values(
         return
     state, action = (np.concatenate([rows.values[n] for n in names], axis=1) for names in keys.values())
     width, joints = action.shape[1], len(robot.joints)
-    where = str(dataset.root)
+    where, subject = str(dataset.root), (robot.name,)
     if width != joints:
         has = f"robot '{robot.name}' has {joints} joints ({', '.join(robot.names)})"
-        text = f"actions have {width} values, {has}"
-        remedy = "choose the robot that was recorded, or its joints with `joints` in a side file"
-        yield problem("action-width", "error", where, text, remedy, subject=(robot.name,))
+        yield problem("action-width", where, f"actions have {width} values, {has}", subject=subject)
     if width > recipe.model.action_dim:
-        text = f"actions have {width} values, the model {recipe.model.action_dim}"
-        yield problem("model-width", "error", "model.action_dim", text, "raise it", subject=(where,))
+        found = f"actions have {width} values, the model {recipe.model.action_dim}"
+        yield problem("model-width", "model.action_dim", found, subject=(where,))
     plugin = recipe.model.morphology
     if plugin is not None and joints > plugin.max_joints:
-        text = f"robot '{robot.name}' has {joints} joints, the model room for {plugin.max_joints}"
-        key_of = "model.morphology.max_joints"
-        yield problem("max-joints", "error", key_of, text, "raise it", subject=(robot.name,))
+        found = f"robot '{robot.name}' has {joints} joints, the model room for {plugin.max_joints}"
+        yield problem("max-joints", "model.morphology.max_joints", found, subject=subject)
     if asked.actions != "absolute" and state.shape[1] != width:
-        text = (
-            f"{asked.actions} actions are differences from the state, which has {state.shape[1]} values "
-            f"where an action has {width}"
-        )
-        remedy = "learn absolute ones, or name other keys with `state`"
-        yield problem("state-width", "error", f"{key}.actions", text, remedy)
+        has = f"which has {state.shape[1]} values where an action has {width}"
+        found = f"{asked.actions} actions are differences from the state, {has}"
+        yield problem("state-width", f"{key}.actions", found)
     try:
-        told = presets.as_recorded(robot, asked.unit, asked.gripper)
+        recorded_robot = presets.as_recorded(robot, asked.unit, asked.gripper)
         action = presets.targets(robot, asked.recorded, asked.step, state, action)
     except MorphVlaError as error:
-        remedy = "correct unit, gripper or recorded of this dataset"
-        yield problem("units", "error", key, str(error), remedy)
+        yield problem("units", key, str(error))
         return
     names = {"action": dataset.names(keys["action"]), "observation.state": dataset.names(keys["state"])}
-    yield from check_values.played(told, where, names, action, state, rows, dataset.fps, asked.actions)
-    yield from check_values.kinds(asked.actions, robot, where, action, state, rows, dataset.fps)
-    yield from check_values.still(robot, where, names, action, state, recipe.data.degenerate)
+    recorded = recipe_values.Recorded(recorded_robot, where, names, action, state, rows, dataset.fps)
+    yield from recipe_values.played(recorded, asked.actions)
+    yield from recipe_values.kinds(recorded, asked.actions)
+    yield from recipe_values.still(recorded, recipe.data.degenerate)
     yield from _statistics(recipe, asked, robot)
     if asked.phases != phases.AS_RECORDED and width == joints:
         last = np.searchsorted(rows.episode, rows.episode, side="right") - 1
         try:
-            ahead = phases.of_robot(robot, presets.brought(robot, told, action), last)
+            ahead = phases.of_robot(robot, presets.brought(robot, recorded_robot, action), last)
             phases.drawn(np.arange(len(last)), ahead, asked.phases)
         except MorphVlaError as error:
-            yield problem("phases", "error", f"{key}.phases", f"{where}: {error}", "leave it out")
+            yield problem("phases", f"{key}.phases", f"{where}: {error}")
     numbers = [] if rows.task is None else np.unique(rows.task).tolist()
     tasks = {number: dataset.tasks.get(number, "") for number in numbers}
-    yield from check_model.prompts(recipe, where, state, rows, tasks)
+    yield from recipe_model.prompts(recipe, where, state, rows, tasks)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.checks.dataset import problem
+from morph_vla.checks.dataset import place
+from morph_vla.checks.rules import problem
 from morph_vla.data import stats
 from morph_vla.data.layout import Rows
 from morph_vla.errors import MorphVlaError
@@ -21,34 +22,28 @@ from morph_vla.weights import remote
 from morph_vla.weights.inspect import inspect
 
 
-def check(recipe: Recipe) -> Iterator[Finding]:
-    """Weights and tokenizer that are not there, or do not fit the model."""
-    yield from _tokenizer(recipe)
-    yield from _weights(recipe)
-
-
-def _weights(recipe: Recipe) -> Iterator[Finding]:
-    text = recipe.weights
-    if not text:
+def weights(recipe: Recipe) -> Iterator[Finding]:
+    """Weights that are not there, or do not fit the model."""
+    source = recipe.weights
+    if not source:
         return
-    variable = f"MORPH_VLA_{text.upper().replace('-', '_')}"
-    source = (os.environ.get(variable) or remote.NAMES[text]) if text in remote.NAMES else text
+    if source in remote.NAMES:
+        variable = f"MORPH_VLA_{source.upper().replace('-', '_')}"
+        source = os.environ.get(variable) or remote.NAMES[source]
     kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
     if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
-        words = f"{source} is not on this machine", "training fetches it first"
-        yield problem("weights-not-here", "note", "weights", *words)
+        yield problem("weights-not-here", "weights", f"{source} is not on this machine")
         return
     try:
         inspection = inspect(kept if source.startswith("gs://") else source, recipe.model)
     except MorphVlaError as error:
-        remedy = "name a checkpoint, or leave weights empty to train anew"
-        yield problem("weights", "error", "weights", str(error), remedy)
+        yield problem("weights", "weights", str(error))
         return
     for number, misfit in enumerate(inspection.problems[:5]):
         more = f" (and {len(inspection.problems) - 5} more)" if len(inspection.problems) > 5 else ""
         remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
         text = f"{source}: {misfit.found}"
-        yield problem("weights", "error", "weights", text, remedy, subject=(str(number),))
+        yield problem("weights", "weights", text, subject=(str(number),), remedy=remedy)
 
 
 def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
@@ -65,18 +60,16 @@ def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
     return tokenizers.load(name)
 
 
-def _tokenizer(recipe: Recipe) -> Iterator[Finding]:
+def tokenizer(recipe: Recipe) -> Iterator[Finding]:
+    """A tokenizer that is not there, or has more tokens than the model."""
     try:
-        tokenizer = local_tokenizer(recipe)
-        if tokenizer is None:
-            remedy = "training fetches it first; the length of the prompts was not checked"
-            text = f"{recipe.tokenizer} is not on this machine"
-            yield problem("tokenizer-not-here", "note", "tokenizer", text, remedy)
+        tokens = local_tokenizer(recipe)
+        if tokens is None:
+            yield problem("tokenizer-not-here", "tokenizer", f"{recipe.tokenizer} is not on this machine")
         else:
-            tokenizers.check_vocab(tokenizer, recipe.model.vocab)
+            tokenizers.check_vocab(tokens, recipe.model.vocab)
     except MorphVlaError as error:
-        remedy = "name its file, or 'bytes' for a small model"
-        yield problem("tokenizer", "error", "tokenizer", str(error), remedy)
+        yield problem("tokenizer", "tokenizer", str(error))
 
 
 def prompts(
@@ -84,11 +77,11 @@ def prompts(
 ) -> Iterator[Finding]:
     """Tasks whose longest prompt does not fit into model.max_tokens, and loses what stands at its end."""
     try:
-        tokenizer = local_tokenizer(recipe)
+        tokens = local_tokenizer(recipe)
     except MorphVlaError:
         return
     finite = np.asarray(np.isfinite(state).all(axis=1))
-    if tokenizer is None or not finite.any() or rows.task is None:
+    if tokens is None or not finite.any() or rows.task is None:
         return
     low, high = np.quantile(state[finite], [0.01, 0.99], axis=0)
     spans = np.maximum(high - low, stats.MIN_SPAN)
@@ -101,14 +94,11 @@ def prompts(
         if not len(of_task):
             continue
         row = int(of_task[np.argmax(letters[of_task])])
-        count = len(tokenizer.encode(prompt_text(task, normal[row])))
+        count = len(tokens.encode(prompt_text(task, normal[row])))
         if count > recipe.model.max_tokens:
             longer.append((count, row, task))
     if longer:
         count, row, task = max(longer)
         more = f" (and those of {len(longer) - 1} more tasks are too long)" if len(longer) > 1 else ""
         takes = f"takes {count} tokens, the model {recipe.model.max_tokens}{more}"
-        text = f"the prompt of task '{task[:60]}' {takes}"
-        remedy = "the state at its end would be cut: raise model.max_tokens, or shorten the task"
-        place = int(rows.episode[row]), int(rows.frame[row])
-        yield problem("long-prompt", "error", where, text, remedy, *place)
+        yield problem("long-prompt", where, f"the prompt of task '{task[:60]}' {takes}", *place(rows, row))

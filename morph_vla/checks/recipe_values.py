@@ -1,12 +1,13 @@
 """What recorded values say against the robot and the kind of actions that a recipe names."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from morph_vla.checks import playback, playback_rules
-from morph_vla.checks.dataset import problem
+from morph_vla.checks.rules import problem
 from morph_vla.data.actions import Kind
 from morph_vla.data.layout import Rows
 from morph_vla.data.stats import MIN_SPAN
@@ -19,45 +20,57 @@ NEARER = 0.25  # recorded actions this much nearer to the state's steps than to 
 MOVES = 1e-6
 
 
-def played(
-    robot: Robot,
-    where: str,
-    names: Mapping[str, Sequence[str]],
-    action: Float[np.ndarray, "n a"],
-    state: Float[np.ndarray, "n s"],
-    rows: Rows,
-    fps: float,
-    kind: Kind,
-) -> Iterator[Finding]:
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A dataset's values, and the robot in whose order and units they are."""
+
+    robot: Robot
+    where: str
+    """The dataset"""
+    names: Mapping[str, Sequence[str]]
+    """The dataset's names of the values of `action` and `observation.state`"""
+    action: Float[np.ndarray, "n a"]
+    state: Float[np.ndarray, "n s"]
+    rows: Rows
+    fps: float
+
+    @property
+    def features(self) -> dict[str, Float[np.ndarray, "n d"]]:
+        """The values by the names that `names` has for them."""
+        return {"action": self.action, "observation.state": self.state}
+
+
+def played(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
     """Some episodes on the robot's joints: names, order, units, signs, limits, grippers, rate.
 
     What is said of several episodes is said once, with the first of them.
     """
+    robot, rows, fps = recorded.robot, recorded.rows, recorded.fps
     indices = np.unique(rows.episode)
     chosen = indices[np.linspace(0, len(indices) - 1, min(PLAYED, len(indices))).round().astype(int)]
-    told: dict[tuple[object, ...], tuple[Finding, list[int]]] = {}
+    episodes_of: dict[tuple[object, ...], tuple[Finding, list[int]]] = {}
     for index in chosen.tolist():
-        here = rows.episode == index
+        inside = rows.episode == index
         pieces, findings = [], []
-        for feature, values in (("action", action), ("observation.state", state)):
-            piece, on_names = playback.play(robot, feature, values[here], names[feature], fps)
+        for feature, values in recorded.features.items():
+            piece, on_names = playback.play(robot, feature, values[inside], recorded.names[feature], fps)
             pieces += [piece] if piece is not None else []
             findings += on_names
         findings += playback_rules.judge(robot, pieces, fps, None)
         for finding in playback.merged(findings):
-            told.setdefault(finding.identity, (finding, []))[1].append(index)
-    width_told = action.shape[1] != len(robot.joints)  # by the caller, as an error
-    for finding, episodes in told.values():
+            episodes_of.setdefault(finding.identity, (finding, []))[1].append(index)
+    other_width = recorded.action.shape[1] != len(robot.joints)  # the caller says so, as an error
+    for finding, episodes in episodes_of.values():
         if finding.code == "not-finite":  # it is said of the whole dataset
             continue
         several = f" (in {len(episodes)} of {len(chosen)} episodes played)" if len(chosen) > 1 else ""
         feature = f"{finding.where}: " if finding.where != Feature() else ""
-        text = f"{feature}{finding.found}, {finding.expected}{several if finding.subject else ''}"
-        place = Source(where, episodes[0] if finding.subject else None)
-        about_width = width_told and finding.code in ("values-left-over", "wrong-width")
+        found = f"{feature}{finding.found}, {finding.expected}{several if finding.subject else ''}"
+        place = Source(recorded.where, episodes[0] if finding.subject else None)
+        about_width = other_width and finding.code in ("values-left-over", "wrong-width")
         severity = "note" if about_width else _severity(finding, kind)
         subject = (str(finding.where), *finding.subject)
-        yield Finding(finding.code, severity, place, subject, text, "", finding.consequence)
+        yield Finding(finding.code, severity, place, subject, found, "", finding.consequence)
 
 
 def _severity(finding: Finding, kind: Kind) -> Severity:
@@ -68,63 +81,53 @@ def _severity(finding: Finding, kind: Kind) -> Severity:
     return "note" if finding.severity == "error" and of_state and kind == "absolute" else finding.severity
 
 
-def kinds(
-    kind: Kind,
-    robot: Robot,
-    where: str,
-    action: Float[np.ndarray, "n a"],
-    state: Float[np.ndarray, "n s"],
-    rows: Rows,
-    fps: float,
-) -> Iterator[Finding]:
+def kinds(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
     """Actions that look like differences or velocities where absolute targets are expected.
 
     Rule: of the joints that move, those whose actions lie four times nearer to the state's own steps (or
     steps times the rate) than to the state; more than half of them decide.
     """
-    if action.shape != state.shape or action.shape[1] != len(robot.joints) or len(action) < 3:
+    action, state, joints = recorded.action, recorded.state, recorded.robot.joints
+    if action.shape != state.shape or action.shape[1] != len(joints) or len(action) < 3:
         return
-    arm = np.array([not joint.is_gripper for joint in robot.joints])
+    arm = np.array([not joint.is_gripper for joint in joints])
     finite = np.asarray(np.isfinite(np.concatenate([action, state], axis=1)).all(axis=1))
-    inside = (np.diff(rows.episode) == 0) & finite[:-1] & finite[1:]
+    inside = (np.diff(recorded.rows.episode) == 0) & finite[:-1] & finite[1:]
     if not inside.any() or not arm.any():
         return
     now, step, target = state[:-1][inside], np.diff(state, axis=0)[inside], action[:-1][inside]
     absolute = np.median(np.abs(target - now), axis=0)
     moving = arm & (np.ptp(now, axis=0) > MOVES) & (absolute > MOVES)
-    readings = {"differences from the state": step, "velocities": step * fps}
-    for called, reading in readings.items():
+    for called, reading in (("differences from the state", step), ("velocities", step * recorded.fps)):
         nearer = np.median(np.abs(target - reading), axis=0) < NEARER * absolute
         if moving.any() and nearer[moving].mean() > 0.5:
-            text = f"the recorded actions look like {called}, and {kind} ones are learnt of absolute targets"
-            remedy = "name the key that holds targets with `action`, or the state's with `action: [...]`"
-            severity = "warning" if kind == "absolute" else "error"
-            yield problem("not-absolute", severity, where, text, remedy)
+            found = (
+                f"the recorded actions look like {called}, and {kind} ones are learnt from absolute targets"
+            )
+            severity = "warning" if kind == "absolute" else None
+            yield problem("not-absolute", recorded.where, found, severity=severity)
             return
 
 
-def still(
-    robot: Robot,
-    where: str,
-    names: Mapping[str, Sequence[str]],
-    action: Float[np.ndarray, "n a"],
-    state: Float[np.ndarray, "n s"],
-    degenerate: Degenerate,
-) -> Iterator[Finding]:
+def still(recorded: Recorded, degenerate: Degenerate) -> Iterator[Finding]:
     """Values that hardly move over the whole dataset: widened before they are normalised, or refused."""
-    for feature, values in (("action", action), ("observation.state", state)):
+    robot, refused = recorded.robot, degenerate == "refuse"
+    for feature, values in recorded.features.items():
         finite = values[np.isfinite(values).all(axis=1)]
         if not len(finite):
             continue
         low, high = np.quantile(finite, [0.01, 0.99], axis=0)
-        narrow = np.flatnonzero(high - low < MIN_SPAN)
-        if len(narrow):
-            joints = robot.names if len(robot.names) == values.shape[1] else ()
-            known = tuple(names[feature]) or joints or tuple(f"value {d}" for d in range(values.shape[1]))
-            called = [known[d] for d in narrow]
-            text = f"{feature}: {playback.some(called)} hardly move{'s' if len(called) == 1 else ''}"
-            remedy = f"q99 - q01 is below {MIN_SPAN:g} and is widened to that (data.degenerate)"
-            if degenerate == "refuse":
-                remedy = f"q99 - q01 is below {MIN_SPAN:g}, and data.degenerate is refuse; widen would train"
-            severity = "error" if degenerate == "refuse" else "warning"
-            yield problem("narrow", severity, where, text, remedy, subject=(feature,))
+        narrow: list[int] = np.flatnonzero(high - low < MIN_SPAN).tolist()
+        if narrow:
+            known: Sequence[str] = recorded.names[feature]
+            if not known and len(robot.names) == values.shape[1]:
+                known = robot.names
+            names = [known[d] if known else f"value {d}" for d in narrow]
+            found = f"{feature}: {playback.some(names)} hardly move{'s' if len(names) == 1 else ''}"
+            remedy = f"q99 - q01 is below {MIN_SPAN:g}"
+            wide = " and is widened to that (data.degenerate)"
+            remedy += ", and data.degenerate is refuse; widen would train" if refused else wide
+            severity = "error" if refused else None
+            yield problem(
+                "narrow", recorded.where, found, subject=(feature,), remedy=remedy, severity=severity
+            )

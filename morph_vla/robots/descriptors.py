@@ -19,25 +19,14 @@ from jaxtyping import Float
 
 from morph_vla.findings import Finding, Line, in_order
 from morph_vla.robots.records import Contact, Joint, Urdf
+from morph_vla.robots.rules import finding
 
 NAMES = (
-    "type_pris",
-    "type_rev",
-    "ax",
-    "ay",
-    "az",
-    "hard_lower",
-    "hard_upper",
-    "damping_log",
-    "friction_anchor",
-    "lateral_friction",
-    "spinning_friction",
-    "stiffness_log",
-)
+    "type_pris", "type_rev", "ax", "ay", "az", "hard_lower", "hard_upper", "damping_log", "friction_anchor",
+    "lateral_friction", "spinning_friction", "stiffness_log",
+)  # fmt: skip
 UNLIMITED = {"revolute": math.pi, "continuous": math.pi, "prismatic": 1.0}
 """Half the range taken for a joint whose file states none: half a turn [rad] or a metre [m] each way."""
-
-
 BOUNDLESS = 1e6
 """A limit beyond it [rad] or [m] stands for none: some programs write 1e16 or the largest float."""
 
@@ -77,46 +66,39 @@ def descriptors(
     a value that is missing or not positive takes the default before the logarithm.
     """
     defaults = ContactDefaults() if defaults is None else defaults
-    joints = {joint.name: joint for joint in urdf.joints}
     contacts = {link.name: link.contact for link in urdf.links if link.contact is not None}
-    robot = next(iter(contacts.values()), None)
+    robot_contact = next(iter(contacts.values()), None)
     findings: list[Finding] = []
     rows = []
     for name in chosen:
-        joint = joints[name]
-        contact = contacts.get(joint.child, robot)
-        rows.append([*_kinematic(joint), *_contact(contact, defaults, urdf.file, findings)])
+        joint, prismatic = urdf.by_name[name], urdf.by_name[name].type == "prismatic"
+        contact = contacts.get(joint.child, robot_contact)
+        anchor = (contact or defaults).friction_anchor
+        damping, lateral, spinning, stiffness = (
+            _contact_value(contact, key, defaults, urdf.file, findings) for key in _CONTACT_VALUES
+        )
+        kinematic = prismatic, not prismatic, *joint.unit_axis, *limits(joint)
+        rows.append([*kinematic, math.log(damping), anchor, lateral, spinning, math.log(stiffness)])
     return np.array(rows, dtype=np.float32).reshape(len(chosen), len(NAMES)), in_order(findings)
 
 
-def _kinematic(joint: Joint) -> list[float]:
-    prismatic = joint.type == "prismatic"
-    return [float(prismatic), float(not prismatic), *joint.unit_axis, *limits(joint)]
+_CONTACT_VALUES = ("damping", "lateral_friction", "spinning_friction", "stiffness")
 
 
-def _contact(
-    contact: Contact | None, defaults: ContactDefaults, file: str, findings: list[Finding]
-) -> list[float]:
-    """damping_log, friction_anchor, lateral_friction, spinning_friction, stiffness_log."""
-
-    def value(key: str, positive: bool) -> float:
-        given, default = getattr(contact, key, None), float(getattr(defaults, key))
-        if given is not None and (given > 0 if positive else given >= 0):
-            return given
-        line = 1 if contact is None else contact.line
-        what = "no <contact>" if contact is None else f"<contact> has no {key}"
-        if given is not None:
-            what = f"contact {key} is {given:g}"
-        expected = f"expected {key} {'above 0' if positive else 'of 0 or more'}"
-        words = what, expected, f"the default {default:g} is used"
-        findings.append(Finding("contact-default", "note", Line(file, line), (key,), *words))
-        return default
-
-    anchor = defaults.friction_anchor if contact is None else contact.friction_anchor
-    return [
-        math.log(value("damping", positive=True)),
-        float(anchor),
-        value("lateral_friction", positive=False),
-        value("spinning_friction", positive=False),
-        math.log(value("stiffness", positive=True)),
-    ]
+def _contact_value(
+    contact: Contact | None, key: str, defaults: ContactDefaults, file: str, findings: list[Finding]
+) -> float:
+    """The file's value, or the default with a finding; those whose logarithm is taken must be above 0."""
+    positive = key in ("damping", "stiffness")
+    given, default = getattr(contact, key, None), float(getattr(defaults, key))
+    if given is not None and (given > 0 if positive else given >= 0):
+        return given
+    if given is not None:
+        found = f"contact {key} is {given:g}"
+    else:
+        found = "no <contact>" if contact is None else f"<contact> has no {key}"
+    expected = f"expected {key} {'above 0' if positive else 'of 0 or more'}"
+    where = Line(file, 1 if contact is None else contact.line)
+    used = f"the default {default:g} is used"
+    findings.append(finding("contact-default", where, (key,), found, expected, used))
+    return default

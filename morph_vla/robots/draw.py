@@ -4,108 +4,114 @@ The same colour stands for the same joint in all three panels. Drawn with matplo
 pyplot's global state and without a display.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from morph_vla.errors import require
-from morph_vla.robots import graph, solids
+from morph_vla.errors import MorphVlaError, require
+from morph_vla.robots import graph
+from morph_vla.robots.geometry import transform
+from morph_vla.robots.records import Geometry, Shape
 from morph_vla.robots.robot import Robot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK = "#26323f"
-SOFT = "#6b7885"
-FAINT = "#cdd4dc"
-BONE = "#93a0ad"
-PAPER = "#ffffff"
+INK, SOFT, FAINT, BONE, PAPER = "#26323f", "#6b7885", "#cdd4dc", "#93a0ad", "#ffffff"
+_AROUND = 24  # sides of a cylinder; enough for a picture a few hundred pixels high
 
 
 def write(robot: Robot, path: Path | str) -> Path:
     """Draw a robot into an image file (the format is that of the suffix: png, svg, pdf); returns its path.
 
-    The bytes of a png are the same every time. Raises MissingExtraError without matplotlib.
+    Raises MissingExtraError without matplotlib, and as `save`.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # matplotlib scales a 3-D axis before it holds anything, over infinite limits.
     with np.errstate(over="ignore", invalid="ignore"):
         drawn = figure(robot)
+    return save(drawn, path, dpi=160)
+
+
+def save(drawn: "Figure", path: Path | str, dpi: int) -> Path:
+    """Write a matplotlib Figure into an image file, the same bytes every time; returns its path.
+
+    Raises MorphVlaError if the file cannot be written.
+    """
+    path = Path(path)
     # A date or a version in the file would make two drawings of one robot differ.
     metadata = {"Software": None} if path.suffix == ".png" else None
-    drawn.savefig(path, dpi=160, facecolor=PAPER, metadata=metadata)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn.savefig(path, dpi=dpi, facecolor=PAPER, metadata=metadata)
+    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
+        raise MorphVlaError(f"{path}: the picture cannot be written: {error}") from error
     return path
 
 
 def figure(robot: Robot) -> "Figure":
     """The picture as a matplotlib Figure of three panels."""
     require("matplotlib", "draw")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(15.5, 6.2))
-    FigureCanvasAgg(drawn)
-    colours = _colours(len(robot.joints))
+    drawn, count = Figure(figsize=(15.5, 6.2)), len(robot.joints)
+    colours = [colormaps["turbo"](0.08 + 0.82 * index / max(count - 1, 1)) for index in range(count)]
     skeleton: Any = drawn.add_axes((0.01, 0.0, 0.33, 0.85), projection="3d", computed_zorder=False)
     _skeleton(skeleton, robot, colours)
     _joint_graph(drawn.add_axes((0.35, 0.04, 0.24, 0.78)), robot, colours)
     _matrix(drawn.add_axes((0.70, 0.07, 0.29, 0.75)), robot, colours)
+    edges = int(robot.adjacency.sum() - count) // 2
+    rate = f"   ·   {robot.control_rate:g} Hz" if robot.control_rate else ""
+    subtitle = f"{count} action joints   ·   {edges} edges{rate}"
     drawn.text(0.02, 0.94, robot.name, fontsize=19, fontweight="bold", color=INK)
-    drawn.text(0.02, 0.895, _subtitle(robot), fontsize=10.5, color=SOFT)
+    drawn.text(0.02, 0.895, subtitle, fontsize=10.5, color=SOFT)
     for middle, title in ((0.17, "rest pose"), (0.47, "joint graph"), (0.845, "steps between joints")):
         drawn.text(middle, 0.84, title, fontsize=12, color=INK, ha="center")
     return drawn
 
 
-def _subtitle(robot: Robot) -> str:
-    edges = int(robot.adjacency.sum() - len(robot.joints)) // 2
-    rate = f"   ·   {robot.control_rate:g} Hz" if robot.control_rate else ""
-    return f"{len(robot.joints)} action joints   ·   {edges} edges{rate}"
-
-
-def _colours(count: int) -> list[Any]:
-    from matplotlib import colormaps
-
-    return [colormaps["turbo"](0.08 + 0.82 * index / max(count - 1, 1)) for index in range(count)]
-
-
-# ------------------------------------------------------------------------------------------------- skeleton
+def skeleton(robot: Robot) -> Float[np.ndarray, "b 2 3"]:
+    """The bones of the rest pose: both ends of every joint's link in the root's frame [m]."""
+    poses = robot.forward_kinematics(robot.rest)
+    ends = [(poses[joint.parent][:3, 3], poses[joint.child][:3, 3]) for joint in robot.urdf.joints]
+    return np.array(ends, dtype=np.float64).reshape(-1, 2, 3)
 
 
 def _skeleton(axes: Any, robot: Robot, colours: list[Any]) -> None:
     """The body where its shapes are primitive, bones between frames, a line along each joint's axis."""
-    poses = robot.forward_kinematics(robot.rest)
-    ends = [(poses[joint.parent][:3, 3], poses[joint.child][:3, 3]) for joint in robot.urdf.joints]
-    points = np.array([point for pair in ends for point in pair])
-    body = _body(axes, robot, poses)
+    root_from_link = robot.forward_kinematics(robot.rest)
+    bones = skeleton(robot)
+    points = bones.reshape(-1, 3)
+    body = _body(axes, robot, root_from_link)
     size = float(np.ptp(points, axis=0).max()) or 1.0
-    for pair in ends:
-        width, alpha = (1.6, 0.5) if len(body) else (4.2, 1.0)
-        axes.plot(*np.stack(pair).T, color=BONE, lw=width, alpha=alpha, solid_capstyle="round", zorder=2)
-    child = {joint.name: joint.child for joint in robot.urdf.joints}
+    width, alpha = (1.6, 0.5) if len(body) else (4.2, 1.0)
+    for bone in bones:
+        axes.plot(*bone.T, color=BONE, lw=width, alpha=alpha, solid_capstyle="round", zorder=2)
     for joint, colour in zip(robot.joints, colours, strict=True):
-        pose = poses[child[joint.name]]
+        pose = root_from_link[robot.urdf.by_name[joint.name].child]
         along = 0.075 * size * pose[:3, :3] @ np.array(joint.axis)
         axes.plot(*np.stack([pose[:3, 3] - along, pose[:3, 3] + along]).T, color=colour, lw=2.4, zorder=3)
         axes.scatter(*pose[:3, 3], s=36, color=colour, edgecolor=PAPER, linewidth=0.9, zorder=4)
     _frame(axes, np.concatenate([points, body]) if len(body) else points)
 
 
-def _body(axes: Any, robot: Robot, poses: dict[str, Float[np.ndarray, "4 4"]]) -> Float[np.ndarray, "p 3"]:
+def _body(
+    axes: Any, robot: Robot, root_from_link: dict[str, Float[np.ndarray, "4 4"]]
+) -> Float[np.ndarray, "p 3"]:
     """Draw every primitive visual shape, lit from above the viewer; returns the corners [m]."""
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     faces, shades = [], []
     light = np.array([0.25, -0.55, 0.8])
     for link in robot.urdf.links:
-        turn, shift = poses[link.name][:3, :3], poses[link.name][:3, 3]
+        turn, shift = root_from_link[link.name][:3, :3], root_from_link[link.name][:3, 3]
         for shape in link.visuals:
             colour = np.array(shape.rgba or (0.8, 0.82, 0.85, 1.0))[:3]
-            for face in solids.polygons(shape):
+            for face in polygons(shape):
                 placed = face @ turn.T + shift
                 normal = np.cross(placed[1] - placed[0], placed[2] - placed[1])
                 normal /= max(float(np.linalg.norm(normal)), 1e-12)
@@ -115,9 +121,9 @@ def _body(axes: Any, robot: Robot, poses: dict[str, Float[np.ndarray, "4 4"]]) -
     if not faces:
         return np.zeros((0, 3))
     # An edge of the face's own colour hides the seams between neighbouring polygons.
-    polygons = Poly3DCollection(faces, facecolors=shades, edgecolors=shades, lw=0.3, zorder=1)
+    body = Poly3DCollection(faces, facecolors=shades, edgecolors=shades, lw=0.3, zorder=1)
     # Limits are set in `_frame`; matplotlib's own would also read the memory it pads short polygons with.
-    axes.add_collection3d(polygons, autolim=False)
+    axes.add_collection3d(body, autolim=False)
     return np.concatenate(faces)
 
 
@@ -138,7 +144,56 @@ def _frame(axes: Any, points: Float[np.ndarray, "p 3"]) -> None:
     axes.set_axis_off()
 
 
-# ---------------------------------------------------------------------------------------------- joint graph
+def polygons(shape: Shape) -> list[Float[np.ndarray, "p 3"]]:
+    """The faces of a shape in its link's frame [m], anticlockwise from outside; none for a mesh."""
+    pose = transform(shape.origin)
+    return [face @ pose[:3, :3].T + pose[:3, 3] for face in _faces(shape.geometry)]
+
+
+def _faces(geometry: Geometry) -> list[Float[np.ndarray, "p 3"]]:
+    match geometry.kind:
+        case "box":
+            return _box(np.array(geometry.size) / 2)
+        case "cylinder":
+            radius, length = geometry.size
+            return _turned(np.array([[0, -0.5], [1, -0.5], [1, 0.5], [0, 0.5]]) * [radius, length])
+        case "sphere" | "capsule":
+            radius, length = (*geometry.size, 0.0)[:2]
+            angles = np.linspace(-np.pi / 2, np.pi / 2, 12)
+            profile = radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+            profile[:, 1] += np.where(angles < 0, -0.5, 0.5) * length
+            return _turned(profile)
+    return []
+
+
+def _box(half: Float[np.ndarray, "3"]) -> list[Float[np.ndarray, "p 3"]]:
+    faces = []
+    for axis in range(3):
+        for sign in (-1.0, 1.0):
+            square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=np.float64)
+            face = np.insert(square, axis, sign, axis=1) * half
+            # The normal of a square inserted at y points to -y; the others to plus their axis.
+            faces.append(face if (sign > 0) == (axis != 1) else face[::-1])
+    return faces
+
+
+def _turned(profile: Float[np.ndarray, "p 2"]) -> list[Float[np.ndarray, "q 3"]]:
+    """The faces of a body of revolution about z from its outline (radius, height), bottom to top."""
+    angles = np.linspace(0, 2 * np.pi, _AROUND + 1)
+    rim = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    faces = []
+    for (r0, z0), (r1, z1) in pairwise(profile):
+        if r0 < 1e-9 or r1 < 1e-9:
+            radius, height = max(r0, r1), z1 if r0 < r1 else z0
+            tip = z0 if r0 < r1 else z1
+            if abs(tip - height) < 1e-9:  # a flat lid, one polygon
+                disc = np.column_stack([radius * rim[:-1], np.full(_AROUND, height)])
+                faces.append(disc[::-1] if r0 < r1 else disc)
+                continue
+        for here, there in pairwise(rim):
+            corners = [[*(r0 * here), z0], [*(r0 * there), z0], [*(r1 * there), z1], [*(r1 * here), z1]]
+            faces.append(np.array(corners))
+    return faces
 
 
 def _joint_graph(axes: "Axes", robot: Robot, colours: list[Any]) -> None:
@@ -206,9 +261,6 @@ def _upright(spots: Float[np.ndarray, "j 2"]) -> Float[np.ndarray, "j 2"]:
 def _readable(colour: Any) -> str:
     red, green, blue = colour[:3]
     return INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else PAPER
-
-
-# --------------------------------------------------------------------------------------------------- matrix
 
 
 def _matrix(axes: "Axes", robot: Robot, colours: list[Any]) -> None:

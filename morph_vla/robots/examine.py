@@ -7,19 +7,17 @@ nothing is raised for what a file says until somebody asks for the robot.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.files import typed_yaml
+from morph_vla.files import dropin, typed_yaml
 from morph_vla.findings import Finding, Line, counts, errors, in_order
 from morph_vla.robots import choose, side
 from morph_vla.robots.judgement import judge
 from morph_vla.robots.records import Urdf
 from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints
+from morph_vla.robots.rules import finding
 from morph_vla.robots.side import DRIVEN, Side
 from morph_vla.robots.urdf import read
-
-Code = Literal["no-action-joint", "many-action-joints"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,70 +80,53 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
     path = Path(path)
     if path.is_dir():
         raise MorphVlaError(f"{path} is a folder; expected a URDF file")
-    urdf, beside = read(path), path.with_suffix(".yaml")
-    if not beside.is_file():
+    urdf, side_path = read(path), path.with_suffix(".yaml")
+    if not side_path.is_file():
         return _examined(urdf, Side(), path, joints)
     try:
-        examination = _examined(urdf, typed_yaml.read(beside, Side), path, joints)
+        examination = _examined(urdf, typed_yaml.read(side_path, Side), path, joints)
     except ConfigError as error:
         unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings]
         examination = _examined(urdf, Side(), path, (), unread)
-    return replace(examination, side_path=beside)
+    return replace(examination, side_path=side_path)
 
 
 def _examined(
-    urdf: Urdf, given: Side, path: Path, joints: Sequence[str], unread: Sequence[Finding] = ()
+    urdf: Urdf, given: Side, path: Path, joints: Sequence[str] = (), problems: Sequence[Finding] = ()
 ) -> Examination:
-    """`unread`: what keeps the side file from being read; `given` is then an empty one."""
-    on_urdf = judge(urdf)
+    """`problems`: what keeps the side file from being read; `given` is then an empty one."""
+    on_urdf, robot = judge(urdf), None
     action: tuple[str, ...] = ()
-    robot, problems = None, [*unread]
     if not errors(on_urdf):
         action = given.joints or action_order(urdf)
         if joints and action:
-            given = choose_joints(given, choose.match(_choices(urdf, given, joints), joints))
+            # What can be chosen from; a joint that cannot be driven has its own sentence.
+            choices = (*given.joints, *action_order(urdf), *(name for name in joints if name in urdf.by_name))
+            given = choose_joints(given, choose.match(tuple(dict.fromkeys(choices)), joints))
             action = given.joints
         on_action = _action(urdf, action, path)
-        if not errors(on_action):
-            problems += side.judge(given, urdf, action, path.with_suffix(".yaml"))
-        if not problems and not errors(on_action):
-            robot = assemble(urdf, given, path, on_urdf)
-            on_urdf = robot.findings
+        if action:
+            problems = [*problems, *side.judge(given, urdf, action, path.with_suffix(".yaml"))]
+            if not problems:
+                robot = assemble(urdf, given, path, on_urdf)
+                on_urdf = robot.findings
         on_urdf = (*on_urdf, *on_action)
     return Examination(path, urdf, in_order([*on_urdf, *problems]), None, action, robot)
 
 
-def _choices(urdf: Urdf, given: Side, joints: Sequence[str]) -> tuple[str, ...]:
-    """What can be chosen from; a joint that cannot be driven has its own sentence."""
-    there = {joint.name for joint in urdf.joints}
-    names = [*given.joints, *action_order(urdf), *(name for name in joints if name in there)]
-    return tuple(dict.fromkeys(names))
-
-
 def _action(urdf: Urdf, action: tuple[str, ...], path: Path) -> list[Finding]:
     """None to drive, or more than the model has values for."""
-    where = Line(urdf.file, 1)
+    where, most = Line(urdf.file, 1), choose.MODEL_VALUES
     if not action:
-        code: Code = "no-action-joint"
         expected = f"expected one that is {', '.join(DRIVEN)} and mimics no other"
-        words = "no joint that an action could drive", expected, "it is no robot to a policy"
-        return [Finding(code, "error", where, (), *words)]
-    if len(action) > choose.MODEL_VALUES:
-        code = "many-action-joints"
-        found = f"{len(action)} joints that an action could drive"
-        expected = f"expected at most {choose.MODEL_VALUES}, as many values as an action of pi0.5 has"
-        beside = path.with_suffix(".yaml").name
-        remedy = f"choose those your dataset has, in its order, with joints: in {beside}"
-        return [Finding(code, "warning", where, (), found, expected, remedy)]
-    return []
-
-
-def from_file(path: Path | str, joints: Sequence[str] = ()) -> Robot:
-    """The robot of a URDF, with the side file of the same name when one lies beside it.
-
-    `joints` as in `examine`. Raises as `Examination.loaded`.
-    """
-    return examine(path, joints).loaded()
+        return [finding("no-action-joint", where, (), "no joint that an action could drive", expected)]
+    if len(action) <= most:
+        return []
+    found = f"{len(action)} joints that an action could drive"
+    expected = f"expected at most {most}, as many values as an action of pi0.5 has"
+    side_file = path.with_suffix(".yaml").name
+    remedy = f"choose those your dataset has, in its order, with joints: in {side_file}"
+    return [finding("many-action-joints", where, (), found, expected, remedy)]
 
 
 def build(urdf: Urdf, given: Side, path: Path) -> Robot:
@@ -153,4 +134,19 @@ def build(urdf: Urdf, given: Side, path: Path) -> Robot:
 
     Raises as `Examination.loaded`.
     """
-    return _examined(urdf, given, path, ()).loaded()
+    return _examined(urdf, given, path).loaded()
+
+
+def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: Sequence[str] = ()) -> Robot:
+    """The robot registered under a name, which is its file's name, or of the URDF at a path.
+
+    `folders` are searched before the others, those of `dropin.search_path`; `joints` as in `examine`.
+
+    Raises MorphVlaError when there is no such robot (naming the nearest), and as `Examination.loaded`.
+    """
+    return examine(dropin.find("robots", str(name_or_path), folders), joints).loaded()
+
+
+def available(folders: Sequence[Path | str] = ()) -> dict[str, Path]:
+    """Every registered robot, of the drop-in folders `urdf_descriptors/`: name -> URDF, sorted by name."""
+    return dropin.available("robots", folders)

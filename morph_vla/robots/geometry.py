@@ -1,6 +1,6 @@
 """Rotations and poses: the only place that says which way round they go.
 
-A rotation R takes coordinates of the turned frame to those of the fixed one, by the right hand. Quaternions
+A rotation R maps coordinates in the turned frame to those in the fixed one, right-handed. Quaternions
 are (w, x, y, z), of length one; q and -q are one rotation.
 """
 
@@ -22,29 +22,29 @@ def cross(axis: Vector) -> Float[np.ndarray, "3 3"]:
     return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 
 
-def rotation(axis: Vector, angle: float) -> Rotation:
-    """The rotation by `angle` [rad] about a unit `axis`: R = I + sin(q) K + (1 - cos(q)) K K (Rodrigues)."""
+def rotation(axis: Vector, angle_rad: float) -> Rotation:
+    """The rotation about a unit `axis`: R = I + sin(q) K + (1 - cos(q)) K K (Rodrigues)."""
     k = cross(axis)
-    return np.eye(3) + math.sin(angle) * k + (1.0 - math.cos(angle)) * k @ k
+    return np.eye(3) + math.sin(angle_rad) * k + (1.0 - math.cos(angle_rad)) * k @ k
 
 
 def rotated(
-    points: Float[np.ndarray, "n 3"], axis: Vector, angles: Float[np.ndarray, "n"]
+    points: Float[np.ndarray, "n 3"], axis: Vector, angles_rad: Float[np.ndarray, "n"]
 ) -> Float[np.ndarray, "n 3"]:
-    """Each point turned by its own angle [rad] about a unit `axis` through the origin."""
+    """Each point turned by its own angle about a unit `axis` through the origin."""
     direction = np.array(axis)
     across = np.cross(np.broadcast_to(direction, points.shape), points)
     along = (points @ direction)[:, None] * direction
-    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    cos, sin = np.cos(angles_rad)[:, None], np.sin(angles_rad)[:, None]
     return points * cos + across * sin + along * (1 - cos)
 
 
 def transform(pose: Pose) -> Transform:
     """The matrix of an `<origin>`: R_z(yaw) R_y(pitch) R_x(roll), then the shift [m]."""
-    roll, pitch, yaw = pose.rpy
+    roll_rad, pitch_rad, yaw_rad = pose.rpy
     matrix = np.eye(4)
-    turn = rotation((0.0, 0.0, 1.0), yaw) @ rotation((0.0, 1.0, 0.0), pitch)
-    matrix[:3, :3] = turn @ rotation((1.0, 0.0, 0.0), roll)
+    turn = rotation((0.0, 0.0, 1.0), yaw_rad) @ rotation((0.0, 1.0, 0.0), pitch_rad)
+    matrix[:3, :3] = turn @ rotation((1.0, 0.0, 0.0), roll_rad)
     matrix[:3, 3] = pose.xyz
     return matrix
 
@@ -74,11 +74,11 @@ def quaternion_of(matrix: Rotation) -> Quaternion:
 
 def quaternion_about(turn: Vector) -> Quaternion:
     """The quaternion of a rotation vector: its direction is the axis, its length the angle [rad]."""
-    angle = math.sqrt(sum(value * value for value in turn))
-    if angle == 0.0:
+    angle_rad = math.sqrt(sum(value * value for value in turn))
+    if angle_rad == 0.0:
         return 1.0, 0.0, 0.0, 0.0
-    x, y, z = (value / angle * math.sin(angle / 2) for value in turn)
-    return math.cos(angle / 2), x, y, z
+    x, y, z = (value / angle_rad * math.sin(angle_rad / 2) for value in turn)
+    return math.cos(angle_rad / 2), x, y, z
 
 
 def product(a: Quaternion, b: Quaternion) -> Quaternion:

@@ -28,6 +28,7 @@ def bodies(urdf: Urdf, chosen: Sequence[str]) -> dict[str, int]:
     parent = {name: name for name in names}
 
     def top(name: str) -> str:
+        """The link that stands for the body of this one so far."""
         while parent[name] != name:
             parent[name] = parent[parent[name]]  # halve the path: near-constant time, and no recursion
             name = parent[name]
@@ -46,16 +47,15 @@ def ends(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j 2"]:
 
     Raises MorphVlaError for a joint that is not there, or chosen twice.
     """
-    by_name = {joint.name: joint for joint in urdf.joints}
     seen: set[str] = set()
     for name in chosen:
-        if name not in by_name:
-            raise MorphVlaError(f"{urdf.file}: no joint '{name}'{nearest(name, by_name)}")
+        if name not in urdf.by_name:
+            raise MorphVlaError(f"{urdf.file}: no joint '{name}'{nearest(name, urdf.by_name)}")
         if name in seen:
             raise MorphVlaError(f"{urdf.file}: joint '{name}' is chosen twice")
         seen.add(name)
-    body = bodies(urdf, chosen)
-    pairs = [(body[by_name[name].parent], body[by_name[name].child]) for name in chosen]
+    body, joints = bodies(urdf, chosen), [urdf.by_name[name] for name in chosen]
+    pairs = [(body[joint.parent], body[joint.child]) for joint in joints]
     return np.array(pairs, dtype=np.int64).reshape(len(chosen), 2)
 
 

@@ -31,7 +31,6 @@ def follow(urdf: Urdf) -> dict[str, tuple[str | None, float, float]]:
     value = multiplier * value of the leader + offset. The leader is None when the file has none that moves:
     the joint is frozen at its offset.
     """
-    joints = {joint.name: joint for joint in urdf.joints}
     followed: dict[str, tuple[str | None, float, float]] = {}
     for joint in urdf.mimicking:
         if joint.type == "fixed":
@@ -41,7 +40,7 @@ def follow(urdf: Urdf) -> dict[str, tuple[str | None, float, float]]:
             seen.add(leader.name)
             offset += multiplier * leader.mimic.offset
             multiplier *= leader.mimic.multiplier
-            leader = joints.get(leader.mimic.joint)
+            leader = urdf.by_name.get(leader.mimic.joint)
         moves = leader is not None and leader.type in ("revolute", "continuous", "prismatic")
         name = leader.name if leader is not None and moves and multiplier else None
         followed[joint.name] = (name, multiplier, offset)
@@ -57,16 +56,13 @@ def link_poses(urdf: Urdf, values: Mapping[str, float]) -> dict[str, Transform]:
     state = {joint.name: float(values.get(joint.name, 0.0)) for joint in urdf.joints}
     for name, (leader, multiplier, offset) in follow(urdf).items():
         state[name] = offset if leader is None else multiplier * state[leader] + offset
-    below: dict[str, list[Joint]] = {}
-    for joint in urdf.joints:
-        below.setdefault(joint.parent, []).append(joint)
-    children = {joint.child for joint in urdf.joints}
-    names = dict.fromkeys([link.name for link in urdf.links] + [joint.parent for joint in urdf.joints])
-    poses = {name: np.eye(4) for name in names if name not in children}
-    waiting = list(poses)
+    names = dict.fromkeys([*(link.name for link in urdf.links), *urdf.below])
+    root_from_link = {name: np.eye(4) for name in names if name not in urdf.above}
+    waiting = list(root_from_link)
     while waiting:
-        link = waiting.pop()
-        for joint in below.get(link, ()):
-            poses[joint.child] = poses[link] @ transform(joint.origin) @ motion(joint, state[joint.name])
+        parent = waiting.pop()
+        for joint in urdf.below.get(parent, ()):
+            root_from_joint = root_from_link[parent] @ transform(joint.origin)
+            root_from_link[joint.child] = root_from_joint @ motion(joint, state[joint.name])
             waiting.append(joint.child)
-    return poses
+    return root_from_link

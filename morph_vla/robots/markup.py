@@ -8,15 +8,14 @@ exception.
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 from xml.parsers import expat
 
-from morph_vla.findings import Finding, Line, Severity
+from morph_vla.findings import Finding, Line
+from morph_vla.robots.rules import finding
 
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 64
 MAX_ELEMENTS = 50_000  # ten times what the largest public humanoids have
-Code = Literal["file-too-large", "space-before-xml", "text-after-end", "not-xml", "refused-xml"]
 
 
 @dataclass
@@ -67,10 +66,6 @@ class _Builder:
     def line(self) -> int:
         return self.parser.CurrentLineNumber + self.first_line
 
-    @property
-    def closed(self) -> bool:
-        return self.root is not None and not self.stack
-
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self.elements += 1
         if self.elements > MAX_ELEMENTS:
@@ -97,57 +92,32 @@ class _Builder:
 
 def parse_xml(data: bytes, file: str) -> Document:
     """Elements as far as the text is XML, and what stopped the reading."""
-    problems: list[Finding] = []
-
-    def report(
-        code: Code, severity: Severity, line: int, found: str, expected: str, consequence: str
-    ) -> None:
-        problems.append(Finding(code, severity, Line(file, line), (), found, expected, consequence))
-
     if len(data) > MAX_BYTES:
-        words = f"more than {MAX_BYTES >> 20} MiB", "expected a robot description", "it is not read"
-        report("file-too-large", "error", 1, *words)
-        return Document(None, problems, [])
+        found = f"more than {MAX_BYTES >> 20} MiB"
+        return Document(None, [finding("file-too-large", Line(file, 1), (), found)], [])
+    problems: list[Finding] = []
     body = data.lstrip(b" \t\r\n")
     if body.startswith(codecs.BOM_UTF8):  # what some editors put first, and what it may hide
         body = body.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")
     first_line = data[: len(data) - len(body)].count(b"\n")
     if first_line and body.startswith(b"<?xml"):
-        report(
-            "space-before-xml",
-            "warning",
-            first_line + 1,
-            "white space before the XML declaration",
-            "expected <?xml at the very start",
-            "the white space is skipped; other programs may refuse the file",
-        )
+        found = "white space before the XML declaration"
+        problems.append(finding("space-before-xml", Line(file, first_line + 1), (), found))
     parser = expat.ParserCreate()
     builder = _Builder(parser, first_line)
     try:
         parser.Parse(body, True)
     except expat.ExpatError as error:
-        line, what = error.lineno + first_line, expat.ErrorString(error.code)
-        if builder.closed:
-            report(
-                "text-after-end",
-                "warning",
-                line,
-                f"something after the end of the description ({what})",
-                f"expected the file to end with </{builder.root.tag if builder.root else 'robot'}>",
-                "it is ignored; other programs may refuse the file",
-            )
+        where, reason = Line(file, error.lineno + first_line), expat.ErrorString(error.code)
+        if builder.root is not None and not builder.stack:
+            found = f"text after the end of the description ({reason})"
+            expected = f"expected the file to end with </{builder.root.tag}>"
+            problems.append(finding("text-after-end", where, (), found, expected))
         else:
-            report(
-                "not-xml",
-                "error",
-                line,
-                f"text that is not XML ({what})",
-                "expected a well-formed XML document",
-                "the file cannot be read beyond this line",
-            )
+            problems.append(finding("not-xml", where, (), f"text that is not XML ({reason})"))
     except (_Refused, ValueError, LookupError) as error:  # an unknown encoding ends in one of the latter two
         found, expected = error.args if isinstance(error, _Refused) else (str(error), "expected UTF-8")
-        report("refused-xml", "error", builder.line, found, expected, "the file is not read")
+        problems.append(finding("refused-xml", Line(file, builder.line), (), found, expected))
         return Document(None, problems, [])
     return Document(builder.root, problems, builder.commented_joints)
 

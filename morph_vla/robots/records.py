@@ -5,6 +5,7 @@ Lengths [m], angles [rad], masses [kg], inertias [kg m^2]. None stands for what 
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from morph_vla.findings import Finding
 
@@ -144,6 +145,24 @@ class Urdf:
     hidden_joints: tuple[tuple[str, int, int], ...]
     """(where, how many, line of the first) of joint elements that are not children of `<robot>`."""
     problems: tuple[Finding, ...]
+
+    @cached_property
+    def by_name(self) -> dict[str, Joint]:
+        """The joints by their names."""
+        return {joint.name: joint for joint in self.joints}
+
+    @cached_property
+    def above(self) -> dict[str, Joint]:
+        """Child link -> the joint that carries it."""
+        return {joint.child: joint for joint in self.joints}
+
+    @cached_property
+    def below(self) -> dict[str, list[Joint]]:
+        """Parent link -> the joints that it carries, in document order."""
+        joints: dict[str, list[Joint]] = {}
+        for joint in self.joints:
+            joints.setdefault(joint.parent, []).append(joint)
+        return joints
 
     @property
     def actuated(self) -> tuple[Joint, ...]:

@@ -91,20 +91,20 @@ class Robot:
         """Upper limits [rad] or [m]."""
         return np.array([joint.upper for joint in self.joints])
 
-    def to_native(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
+    def to_native(self, values_dataset: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
         """Dataset units to [rad] or [m], per joint, in float64.
 
         float32 values come back from `to_dataset` bit for bit, once they are float32 again.
         """
-        self._check_width(values, "to_native")
+        self._check_width(values_dataset, "to_native")
         scale, zero = self._affine()
-        return values.astype(np.float64) / scale + zero
+        return values_dataset.astype(np.float64) / scale + zero
 
-    def to_dataset(self, values: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
+    def to_dataset(self, values_native: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
         """[rad] or [m] to dataset units, per joint, in float64: the inverse of `to_native`."""
-        self._check_width(values, "to_dataset")
+        self._check_width(values_native, "to_dataset")
         scale, zero = self._affine()
-        return (values.astype(np.float64) - zero) * scale
+        return (values_native.astype(np.float64) - zero) * scale
 
     def _affine(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
         return np.array([j.scale for j in self.joints]), np.array([j.zero for j in self.joints])
@@ -146,16 +146,11 @@ class Robot:
         """Plain values for JSON: the joints with units and features by name, the graph, the rest pose."""
         rows = []
         for index, joint in enumerate(self.joints):
-            features = zip(NAMES, self.descriptors[index].tolist(), strict=True)
-            neighbours = [name for name, near in zip(self.names, self.adjacency[index], strict=True) if near]
-            rows.append(
-                {
-                    "index": index,
-                    **to_plain(joint),
-                    "neighbours": [name for name in neighbours if name != joint.name],
-                    "features": dict(features),
-                }
-            )
+            features = dict(zip(NAMES, self.descriptors[index].tolist(), strict=True))
+            neighbours = [
+                self.names[other] for other in np.flatnonzero(self.adjacency[index]) if other != index
+            ]
+            rows.append({"index": index, **to_plain(joint), "neighbours": neighbours, "features": features})
         return {
             "name": self.name,
             "joints": rows,
@@ -175,10 +170,9 @@ def assemble(urdf: Urdf, side: Side, path: Path, findings: tuple[Finding, ...]) 
     `path` names it, and `findings` are what was found on the URDF.
     """
     chosen = side.joints or action_order(urdf)
-    by_name = {joint.name: joint for joint in urdf.joints}
     steps = graph.distances(urdf, chosen)
     features, more = descriptors(urdf, chosen, side.contact)
-    joints = tuple(_action_joint(by_name[name], side) for name in chosen)
+    joints = tuple(_action_joint(urdf.by_name[name], side) for name in chosen)
     rest = np.array(side.rest or [min(max(0.0, j.lower), j.upper) for j in joints], dtype=np.float64)
     near = graph.adjacency(steps)
     for array in (steps, features, rest, near):
@@ -206,8 +200,7 @@ def with_side(robot: Robot, side: Side) -> Robot:
     problems = judge(side, robot.urdf, robot.names, robot.urdf_path.with_suffix(".yaml"))
     if problems:
         raise ConfigError.of(problems)
-    by_name = {joint.name: joint for joint in robot.urdf.joints}
-    joints = tuple(_action_joint(by_name[name], side) for name in robot.names)
+    joints = tuple(_action_joint(robot.urdf.by_name[name], side) for name in robot.names)
     return replace(robot, side=side, joints=joints)
 
 
@@ -218,22 +211,18 @@ def action_order(urdf: Urdf) -> tuple[str, ...]:
     several joints, those in the order of their names (numbers by value). It does not depend on the order of
     the document.
     """
-    below: dict[str, list[Joint]] = {}
-    for joint in urdf.joints:
-        below.setdefault(joint.parent, []).append(joint)
-    children = {joint.child for joint in urdf.joints}
-    roots = {joint.parent for joint in urdf.joints} - children
-    waiting = [joint for root in sorted(roots, key=_natural) for joint in _by_name(below[root])][::-1]
+    roots = sorted(urdf.below.keys() - urdf.above.keys(), key=_natural)
+    waiting = [joint for root in roots for joint in _sorted(urdf.below[root])][::-1]
     order = []
     while waiting:
         joint = waiting.pop()
         if joint.type in DRIVEN and joint.mimic is None:
             order.append(joint.name)
-        waiting.extend(_by_name(below.get(joint.child, []))[::-1])
+        waiting.extend(_sorted(urdf.below.get(joint.child, []))[::-1])
     return tuple(order)
 
 
-def _by_name(joints: list[Joint]) -> list[Joint]:
+def _sorted(joints: list[Joint]) -> list[Joint]:
     return sorted(joints, key=lambda joint: _natural(joint.name))
 
 
@@ -252,49 +241,34 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 def choose_joints(side: Side, joints: tuple[str, ...]) -> Side:
     """The side file with other action joints: what it says of joints that remain is kept."""
     rest = dict(zip(side.joints, side.rest, strict=False))
+    tables = {key: getattr(side, key) for key in ("drives", "scales", "signs", "zeros")}
     return replace(
         side,
         joints=joints,
         names=(),
         rest=tuple(rest[name] for name in joints) if set(joints) <= set(rest) else (),
-        drives={name: value for name, value in side.drives.items() if name in joints},
         gripper=tuple(gripper for name, gripper in side.grippers.items() if name in joints),
-        scales={name: value for name, value in side.scales.items() if name in joints},
-        signs={name: value for name, value in side.signs.items() if name in joints},
-        zeros={name: value for name, value in side.zeros.items() if name in joints},
+        **{key: {name: table[name] for name in table if name in joints} for key, table in tables.items()},
     )
 
 
 def _action_joint(joint: Joint, side: Side) -> ActionJoint:
     lower, upper = limits(joint)
-    plain = ActionJoint(
-        name=joint.name,
-        type=joint.type,
-        axis=joint.unit_axis,
-        lower=lower,
-        upper=upper,
-        effort=joint.limit.effort if joint.limit else None,
-        velocity=joint.limit.velocity if joint.limit else None,
-    )
-    gripper = side.grippers.get(joint.name)
+    gripper, si = side.grippers.get(joint.name), "m" if joint.type == "prismatic" else "rad"
+    sign, zero = side.signs.get(joint.name, 1), side.zeros.get(joint.name, 0.0)
     if gripper is not None:
         scale = (gripper.dataset_closed - gripper.dataset_open) / (gripper.closed - gripper.open)
-        return replace(
-            plain,
-            unit=f"{gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed",
-            scale=scale,
-            zero=gripper.open - gripper.dataset_open / scale,
-            is_gripper=True,
-            opened=gripper.open,
-            closed=gripper.closed,
-        )
-    sign, zero = side.signs.get(joint.name, 1), side.zeros.get(joint.name, 0.0)
-    si = "m" if joint.type == "prismatic" else "rad"
-    if joint.name in side.scales:
-        scale = side.scales[joint.name]
-        return replace(plain, unit=f"1/{scale:g} {si}", scale=sign * scale, zero=zero)
-    if si == "rad" and side.unit == "percent":
-        return replace(plain, unit="%", scale=sign * 200.0 / (upper - lower), zero=(lower + upper) / 2)
-    if si == "rad" and side.unit == "degrees":
-        return replace(plain, unit="deg", scale=sign * 180.0 / math.pi, zero=zero)
-    return replace(plain, unit=si, scale=float(sign), zero=zero)
+        unit = f"{gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed"
+        zero = gripper.open - gripper.dataset_open / scale
+    elif joint.name in side.scales:
+        unit, scale = f"1/{side.scales[joint.name]:g} {si}", sign * side.scales[joint.name]
+    elif si == "rad" and side.unit == "percent":
+        unit, scale, zero = "%", sign * 200.0 / (upper - lower), (lower + upper) / 2
+    elif si == "rad" and side.unit == "degrees":
+        unit, scale = "deg", sign * 180.0 / math.pi
+    else:
+        unit, scale = si, float(sign)
+    effort, velocity = (joint.limit.effort, joint.limit.velocity) if joint.limit else (None, None)
+    ends = (gripper.open, gripper.closed) if gripper else (None, None)
+    known = joint.name, joint.type, joint.unit_axis, lower, upper, effort, velocity
+    return ActionJoint(*known, unit, scale, zero, gripper is not None, *ends)

@@ -34,17 +34,9 @@ from morph_vla.robots.records import Urdf
 
 DRIVEN = ("revolute", "continuous", "prismatic")
 Code = Literal[
-    "no-joint",
-    "cannot-be-driven",
-    "mimics",
-    "driven-twice",
-    "not-of-the-action",
-    "value-of-gripper",
-    "wrong-count",
-    "zero-in-percent",
-    "percent-of-nothing",
-    "beyond-limits",
-]
+    "no-joint", "cannot-be-driven", "mimics", "driven-twice", "not-of-the-action", "value-of-gripper",
+    "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits",
+]  # fmt: skip
 UNUSABLE = "the side file cannot be used"
 
 
@@ -135,7 +127,7 @@ def judge(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> tuple[
 
 def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:
     """Joints that are not there, cannot be driven, or are driven twice: code, key, joint, sentence."""
-    joints, following = {joint.name: joint for joint in urdf.joints}, follow(urdf)
+    joints, following = urdf.by_name, follow(urdf)
     driven: dict[str, str] = {}
     named = [("joints", name) for name in side.joints]
     named += [(f"drives.{name}", item.joint) for name, items in side.drives.items() for item in items]
@@ -156,14 +148,8 @@ def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:
 
 def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[Code, str, str, str]]:
     """Values for joints that an action does not drive, in the wrong number, or out of range."""
-    for key, named in (
-        ("drives", side.drives),
-        ("gripper", side.grippers),
-        ("scales", side.scales),
-        ("signs", side.signs),
-        ("zeros", side.zeros),
-    ):
-        for name in named:
+    for key in ("drives", "gripper", "scales", "signs", "zeros"):
+        for name in side.grippers if key == "gripper" else getattr(side, key):
             if name not in action:
                 text = f"'{name}' is not one of the action's joints{nearest(name, action)}"
                 yield "not-of-the-action", key, name, text
@@ -173,7 +159,7 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[C
     for key, values in (("rest", side.rest), ("names", side.names)):
         if values and len(values) != len(action):
             yield "wrong-count", key, "", f"{len(values)} values for {len(action)} joints"
-    joints = {joint.name: joint for joint in urdf.joints}
+    joints = urdf.by_name
     for name in action if side.unit == "percent" else ():
         if name not in joints or joints[name].type == "prismatic" or name in {**side.scales, **side.grippers}:
             continue

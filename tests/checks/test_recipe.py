@@ -31,7 +31,7 @@ def test_a_good_dataset_has_no_problem(write, version):
     assert (facts.version, facts.episodes, facts.frames, facts.fps) == (version, 5, sum(LENGTHS), 30)
     assert 0 < facts.held_out < 5
     converted = (
-        f"note: {root}: LeRobot {version}; training converts it to v3.0 once, with LeRobot's converter, "
+        f"note: {root}: LeRobot {version}; training converts it to v3.0 once, with LeRobot's converter"
     )
     assert any(str(p).startswith(converted) for p in report.problems) == (version != "v3.0")
 
@@ -59,8 +59,7 @@ def test_no_dataset(tmp_path):
     assert once(
         said(tmp_path / "no"),
         rf"error: data\.dataset: {tmp_path}/no: no such folder \(a dataset of the Hub is called "
-        r"USER/NAME\); name a LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one of the "
-        "Hub",
+        r"USER/NAME\); name a LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one",
     )
     (found,) = said("somebody/nothing")
     assert "no copy of the Hub's dataset is on this machine" in found
@@ -108,7 +107,7 @@ def test_a_feature_that_is_not_there_and_one_of_another_width(write):
     assert once(
         said(root, "data.robot=panda"),
         rf"error: {root}: actions have 6 values, robot 'panda' has 8 joints \(panda_joint1, .*\); choose "
-        "the robot that was recorded, or its joints with `joints` in a side file",
+        "the robot that was recorded, or name its joints in a side file",
     )
 
 
@@ -156,12 +155,12 @@ def test_frames_and_time_stamps_that_do_not_follow(write):
     found = said(root)
     assert once(
         found,
-        rf"error: {root}: episode 1, frame 6: the time stamps do not grow \(0\.16\d* s, then 0\.16\d* "
+        rf"error: {root}: episode 1, frame 6: the time stamps do not increase \(0\.16\d* s, then 0\.16\d* "
         r"s\); write the time stamps anew",
     )
     assert once(
         found,
-        rf"error: {root}: episode 2, frame 3: frame_index is 4 where 3 is due \(4 rows\); frames were "
+        rf"error: {root}: episode 2, frame 3: frame_index is 4 where 3 is expected \(4 rows\); frames were "
         "lost or doubled: look at the recording, or leave the episode out with `episodes`",
     )
     gap = [*times[:6], *(t + 0.2 for t in times[6:])]
@@ -169,7 +168,7 @@ def test_frames_and_time_stamps_that_do_not_follow(write):
     assert once(
         said(root),
         rf"warning: {root}: episode 1, frame 6: 1 gap between time stamps, the first of 0\.2333 s; a "
-        r"frame is due every 0\.03333 s: frames were lost, and a policy learns the jumps",
+        r"frame is expected every 0\.03333 s: frames were lost, and a policy learns the jumps",
     )
 
 

@@ -11,7 +11,7 @@ def test_a_prompt_that_does_not_fit(write):
     assert once(
         said(root, "model.max_tokens=13"),
         rf"error: {root}: episode \d, frame \d+: the prompt of task 'wave' takes 14 tokens, the model 13; "
-        r"the state at its end would be cut: raise model\.max_tokens, or shorten the task",
+        r"the state at its end would be cut: raise model\.max_tokens or shorten the task",
     )
 
 

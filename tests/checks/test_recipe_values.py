@@ -18,8 +18,8 @@ def test_values_that_are_not_finite(write):
     assert once(
         said(root),
         f"error: {root}: episode 3, frame 4: 'action' has 2 values not finite in 2 episodes, the first "
-        r"is value 2 \('elbow_flex\.pos'\); training refuses it: repair the frames, or leave the "
-        "episodes out with `episodes`",
+        r"is value 2 \('elbow_flex\.pos'\); training refuses it: repair the frames, or leave them "
+        "out with `episodes`",
     )
     assert not said(root, "data.episodes=[0, 1, 2]", "data.held_out=0.0")
 
@@ -76,7 +76,7 @@ def test_recorded_differences_and_velocities(write, kind, severity, scale, calle
     root = write(given=given)
     assert once(
         said(root, f"data.actions={kind}"),
-        f"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt of "
+        f"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt from "
         "absolute targets; .*",
     )
 

@@ -21,7 +21,7 @@ def test_videos_that_are_missing_empty_cut_or_too_short(write, write_video, vers
     write_video(wrist[1], 3)
     found = said(root)
     count = 3 if version == "v3.0" else 1
-    remedy = "fetch the videos, choose episodes that have theirs with `episodes`, or leave the camera out"
+    remedy = r"fetch the videos, or leave out the episodes \(`episodes`\) or the camera"
     place = front[0].relative_to(root)
     assert once(
         found,
@@ -35,7 +35,7 @@ def test_videos_that_are_missing_empty_cut_or_too_short(write, write_video, vers
     assert once(
         found,
         rf"error: {root}: episode 0: camera 'wrist': {place} cannot be opened \(.*\); an interrupted "
-        "recording lacks the index at its end: fetch or record it again",
+        "recording has no index at its end: fetch or record it again",
     )
     place = wrist[1].relative_to(root)
     assert once(

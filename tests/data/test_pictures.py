@@ -627,7 +627,7 @@ def test_check_holds_sizes_against_info_json(write, shape, names, says):
     wanted_words = [
         f"warning: {root}: episode 0, frame 0: camera '{EXTERIOR}': its picture has 13 x 23 pixels, "
         f"and info.json says {says}; each is scaled from its own size: "
-        "correct the shape in meta/info.json, or look"
+        "correct the shape in meta/info.json"
     ]
     assert said(root) == (wanted_words if says else [])
     trained_on = lerobot.read(root).sizes.get(EXTERIOR, (HEIGHT, WIDTH))
@@ -655,13 +655,13 @@ def test_check_names_columns_that_are_not_there_and_cameras(write):
 
 
 def test_check_tells_of_large_row_groups_where_the_dataset_is_read_in_place(write, monkeypatch):
-    from morph_vla.checks import pictures as picture_problems
+    from morph_vla.checks import cameras as picture_problems
 
     monkeypatch.setattr(picture_problems, "FAR", 7000)
     found = said(write(width=6))
     assert len(found) == 2
     assert found[0].endswith(
         f"camera '{EXTERIOR}': data/chunk-000/file-000.parquet has up to 0 MiB of pictures in one row group; "
-        "data.frames=cache reads each once; data.frames=video reads up to as much for one picture"
+        "data.frames=cache reads each once; data.frames=video one for each picture"
     )
     assert said(write("v2.1", width=6, folder="older")) == []

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.robots import graph, solids
+from morph_vla.robots import draw, graph
 from morph_vla.robots.geometry import transform
 from morph_vla.robots.records import Geometry, Pose, Shape
 
-draw = pytest.importorskip("morph_vla.robots.draw")
+pytest.importorskip("matplotlib")
 pytest.importorskip("matplotlib")
 
 
@@ -48,7 +48,7 @@ def test_a_single_joint_and_parts_that_nothing_joins_can_be_laid_out():
 )
 def test_polygons_enclose_the_shape_and_face_outwards(geometry: Geometry, volume: float):
     origin = Pose((0.3, -0.2, 0.1), (0.4, 0.5, 0.6))
-    faces = solids.polygons(Shape(geometry, origin, None, 1))
+    faces = draw.polygons(Shape(geometry, origin, None, 1))
     centre = transform(origin)[:3, 3]
     # The divergence theorem, fan by fan: positive when every face is anticlockwise from outside.
     total = sum(
@@ -60,4 +60,4 @@ def test_polygons_enclose_the_shape_and_face_outwards(geometry: Geometry, volume
 
 
 def test_a_mesh_is_not_opened():
-    assert solids.polygons(Shape(Geometry("mesh", (1.0, 1.0, 1.0), "/etc/passwd"), Pose(), None, 1)) == []
+    assert draw.polygons(Shape(Geometry("mesh", (1.0, 1.0, 1.0), "/etc/passwd"), Pose(), None, 1)) == []

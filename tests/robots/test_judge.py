@@ -62,7 +62,10 @@ AB = joint("x", "a", "b")
             robot(joint("x", "base_lnk", "b"), '<link name="base_link"/>'),
             "warning: joint 'x': parent link 'base_lnk' is not declared; did you mean 'base_link'?",
         ),
-        (robot(AB), "warning: 2 links without a parent: 'a', 'c'; expected one root; the parts stand beside"),
+        (
+            robot(AB),
+            "warning: 2 links without a parent: 'a', 'c'; expected one root; they are separate parts",
+        ),
         (
             robot(joint("x", "a", "b", more=LIMITED.format(-1, 1).removeprefix(AXIS))),
             "warning: joint 'x' has no <axis>; expected an axis; the format's default 1 0 0 is used",
@@ -109,7 +112,7 @@ AB = joint("x", "a", "b")
         ),
         (
             robot(AB, joint("y", "b", "c", more=LIMITED.format(-1, 1) + '<mimic joint="z"/>')),
-            "warning: joint 'y' mimics 'z', which is not there; expected a joint of this file; it is frozen",
+            "warning: joint 'y' mimics 'z', which does not exist; expected a joint of this file; it is",
         ),
         (
             robot(joint("x", "a", "b", "fixed"), joint("y", "b", "c", more=AXIS + '<mimic joint="x"/>')),
@@ -129,12 +132,12 @@ AB = joint("x", "a", "b")
         ),
         (
             '<robot name="r"><link name="a"><inertial><mass value="-1"/></inertial></link></robot>',
-            "warning: link 'a': its mass is -1 kg; expected more than 0; of no matter for graph",
+            "warning: link 'a': its mass is -1 kg; expected more than 0; graph and kinematics do not",
         ),
         (
             '<robot name="r"><link name="a"><inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0"'
             ' iyy="1" iyz="0" izz="5"/></inertial></link></robot>',
-            "warning: link 'a': no body has its inertia tensor; expected positive principal moments",
+            "warning: link 'a': no rigid body can have its inertia tensor; expected principal moments a, b",
         ),
         (
             '<robot><link name="a"/></robot>',

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.robots.examine import from_file
 from morph_vla.robots.robot import action_order
 from morph_vla.robots.urdf import parse
 
@@ -130,7 +129,7 @@ def test_the_second_finger_follows_the_first():
 
 
 def test_a_urdf_alone_is_enough_and_goes_from_base_to_tip(tmp_path: Path):
-    robot = from_file(hands(tmp_path))
+    robot = robots.load(hands(tmp_path))
     assert robot.names == ("joint2", "joint10", "finger_a", "finger_b")
     assert robot.name == "hands"
     assert [joint.unit for joint in robot.joints] == ["rad", "rad", "m", "m"]
@@ -155,7 +154,7 @@ signs: {joint2: -1}
 zeros: {joint10: 0.01}
 rest: [0, 0.01, 0.03]
 """
-    robot = from_file(hands(tmp_path, side))
+    robot = robots.load(hands(tmp_path, side))
     assert robot.names == ("joint10", "joint2", "finger_a")
     native = robot.to_native(np.array([[0.0, 90.0, 5.0], [1.0, 0.0, 0.0]]))
     np.testing.assert_allclose(native, [[0.01, -np.pi / 2, 0.03], [0.01 + np.pi / 180, 0, -0.02]], atol=1e-15)
@@ -201,13 +200,13 @@ rest: [0, 0.01, 0.03]
 )
 def test_a_side_file_that_does_not_fit_says_why(tmp_path: Path, side: str, words: str):
     with pytest.raises(ConfigError) as caught:
-        from_file(hands(tmp_path, side))
+        robots.load(hands(tmp_path, side))
     assert words in str(caught.value)
 
 
 def test_every_problem_of_a_side_file_is_said_at_once(tmp_path: Path):
     with pytest.raises(ConfigError) as caught:
-        from_file(hands(tmp_path, "joints: [joint3, joint2]\nrest: [0]\nsigns: {joint1: -1}"))
+        robots.load(hands(tmp_path, "joints: [joint3, joint2]\nrest: [0]\nsigns: {joint1: -1}"))
     assert len(str(caught.value).splitlines()) == 3
 
 
@@ -215,7 +214,7 @@ def test_a_broken_urdf_is_refused_with_every_error(tmp_path: Path):
     path = hands(tmp_path)
     path.write_text(path.read_text().replace('type="revolute"', 'type="spherical"'))
     with pytest.raises(MorphVlaError, match="spherical") as caught:
-        from_file(path)
+        robots.load(path)
     assert len(str(caught.value).splitlines()) == 2
 
 
@@ -223,7 +222,7 @@ def test_a_urdf_without_a_joint_that_moves_is_no_robot(tmp_path: Path):
     path = tmp_path / "box.urdf"
     path.write_text('<robot name="box"><link name="a"/></robot>')
     with pytest.raises(MorphVlaError, match=r"box\.urdf:1: error: no joint that an action could drive"):
-        from_file(path)
+        robots.load(path)
 
 
 def test_other_action_joints_can_be_chosen():

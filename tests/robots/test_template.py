@@ -9,6 +9,7 @@ import yaml
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import template
+from morph_vla.robots.side import Gripper
 from morph_vla.robots.urdf import parse
 
 ODD = """<robot name="odd">
@@ -124,7 +125,7 @@ def test_units_in_percent_and_by_scale():
         ({"unit": "percent", "zeros": {"on": 0.5}}, "zeros: 'on' is in percent, which is 0 halfway between"),
         ({"scales": {"onn": 2.0}}, "scales: 'onn' is not one of the action's joints; did you mean 'on'?"),
         (
-            {"signs": {"gripper: 1": -1}, "gripper": robots.side.Gripper("gripper: 1", 0.04, 0.0)},
+            {"signs": {"gripper: 1": -1}, "gripper": Gripper("gripper: 1", 0.04, 0.0)},
             "signs: 'gripper: 1' is a gripper; its two ends say its scale, sign and zero",
         ),
     ],

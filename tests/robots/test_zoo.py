@@ -28,7 +28,7 @@ EDGE = {
     "joint_parsing_test_planar_ball_screw": "<drake:joint>; expected <joint>",
     "open_manipulator_no_name": "the robot has no name",
     "quadrotor_namespaced_root": "a namespace on the root",
-    "random_urdf_000": "no body has its inertia tensor",
+    "random_urdf_000": "no rigid body can have its inertia tensor",
     "test_joints_MB": "",  # nothing is wrong with it
     "user_data_test_object": "meshes are not opened",
     "r2_left_gripper_dup_links_undeclared": "a second link 'r2/left_leg/ati'",
