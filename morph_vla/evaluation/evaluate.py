@@ -11,11 +11,11 @@ from morph_vla.doctor import require_gl
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation import rollout
-from morph_vla.evaluation.fit import Trained, doubts, mismatches
+from morph_vla.evaluation import fit, journal, rollout
 from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files.plain import as_typed
+from morph_vla.findings import Finding, errors
 from morph_vla.results import comparison, sequential
 from morph_vla.results.record import FILE_NAME, Record, write
 from morph_vla.results.tasks import combine
@@ -43,9 +43,10 @@ def evaluate(
     `settings` are the fields of `Settings`: episodes, parallel, open_loop, videos, engine, ... With `folder`
     the record, its journal and its videos are written there, an interrupted evaluation goes on where it
     stopped, and a finished one is read back; several tasks have a record each in the folder of their name,
-    and one of all. `name` is the policy's in the record. With the record `against`, a task stops once it is
-    decided which of the two is better. `overrides` are those that the suite was loaded with, for the record.
-    `progress` is told how each task stands, first of all with 0 episodes done.
+    and one of all; what one of them left in `folder` itself is moved there and goes on. `name` is the
+    policy's in the record. With the record `against`, a task stops once it is decided which of the two is
+    better. `overrides` are those that the suite was loaded with, for the record. `progress` is told how each
+    task stands, first of all with 0 episodes done.
     Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
     """
     tasks = [suite] if isinstance(suite, Suite) else list(suite)
@@ -57,12 +58,14 @@ def evaluate(
     if engines.split(run.settings.engine)[0] == "mujoco":
         require_gl()
     for task in tasks:
-        problems = mismatches(policy, task) if isinstance(policy, Trained) else []
+        problems = "; ".join(map(fit.sentence, errors(run.findings(task))))
         if problems:
             where = run.about["checkpoint"] or run.about["name"]
-            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {'; '.join(problems)}")
+            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {problems}")
     if len(tasks) == 1:
         return run.task(tasks[0], run.folder)
+    if run.folder is not None:
+        journal.make_room(run.folder, [task.task_key for task in tasks])
     parts = [run.task(task, run.folder and run.folder / task.task_key) for task in tasks]
     whole = combine(parts, run.command(tasks[0].name, tasks[0], run.folder))
     run.keep(whole, run.folder)
@@ -89,12 +92,16 @@ class _Run:
     overrides: Sequence[str]
     progress: Progress | None
 
+    def findings(self, task: Suite) -> Sequence[Finding]:
+        """What of a task the policy was not trained with, where it says what it was trained with."""
+        return fit.check(self.policy, task) if isinstance(self.policy, fit.Trained) else ()
+
     def task(self, task: Suite, folder: Path | None) -> Record:
         """The record of one task, kept in `folder`."""
         first, progress = self.settings.first, self.progress
         facts = rollout.suite_facts(task, ())
         stop = sequential.stopper(self.against, facts, task.task_key, first) if self.against else None
-        notes = doubts(self.policy, task) if isinstance(self.policy, Trained) else []
+        notes = [fit.sentence(finding) for finding in self.findings(task)]
         for note in notes:
             LOG.warning("%s", note)
         if progress:

@@ -7,8 +7,8 @@ an episode's initial state, and where its policy takes random numbers from, depe
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.metadata
-import logging
 import os
 import platform
 import time
@@ -41,7 +41,6 @@ from morph_vla.results.trial import Trial
 from morph_vla.suites.resolved import resolved
 from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states
 
-LOG = logging.getLogger(__name__)
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
@@ -73,16 +72,15 @@ def evaluate(
     progress: Callable[[int, int, int], None] | None = None,
     stop: Stop | None = None,
     overrides: Sequence[str] = (),
-    say: Callable[[str], None] = LOG.warning,
 ) -> Record:
     """Run `policy` on the suite's table of initial states and return the record.
 
     `about` describes the policy in the record (default: its class's name). With `folder`, finished episodes
     are kept there as they end, and videos are written to its `videos/`; an interrupted evaluation of the
     same policy and suite goes on, also with more rows. Another evaluation there, by the whole suite, policy,
-    engine or actions per answer, is moved into `earlier-1` in it, and `say` is told so. `overrides` are those
-    that the suite was loaded with, for the record. `notes` are sentences for the record, to which it adds
-    what went wrong without costing an episode. `progress` is called with (episodes done, episodes in all,
+    engine or actions per answer, is moved into `earlier-1` in it, with a warning. `overrides` are those that
+    the suite was loaded with, for the record. `notes` are sentences for the record, to which it adds what
+    went wrong without costing an episode. `progress` is called with (episodes done, episodes in all,
     successes). `stop` is asked after every episode: with a reason, no further one is begun, those that were
     begun are finished and counted, and the record says so under `stopped`.
     """
@@ -93,7 +91,7 @@ def evaluate(
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
     begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
     begun = dataclasses.replace(begun, overrides=tuple(overrides), command=command, folder=folder or Path())
-    journal = Journal(folder, begun, say)
+    journal = Journal(folder, begun)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
     reason = stop(list(trials.values())) if stop and trials else None
@@ -159,7 +157,6 @@ def default_workers() -> int:
 def _check(settings: Settings) -> None:
     """Raises MorphVlaError where nothing can be measured: in this process, or under these settings."""
     workers.check_main()
-    engines.check(settings.engine)
     for name in ("episodes", "parallel", "open_loop", "groups"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -201,6 +198,7 @@ def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
         version=suite.version,
         seed=suite.seed,
         robot=suite.robot,
+        urdf_sha256=hashlib.sha256(robots.load(suite.robot).urdf_path.read_bytes()).hexdigest(),
         control_rate=suite.control_rate,
         variation=to_plain(suite.variation),
         tasks={suite.task_key: task},

@@ -17,6 +17,7 @@ NONE = "none"  # what a record says of a key that it does not have
 # What a success rate is a rate of. Everything else of a suite is a condition, which may differ on purpose.
 MEASURED = ("robot", "control_rate", "episode_seconds", "task", "success", "objects", "expert")
 TABLE = "initial_states_sha256"
+URDF = "urdf_sha256"  # which older records do not say: it differs only where both do
 SPOKEN_ELSEWHERE = ("name", "task_name", "version", "seed", TABLE)
 
 
@@ -71,7 +72,11 @@ def suite_differences(a: Record, b: Record) -> list[Difference]:
     A key that one of the two does not have differs only where both hold their whole suite.
     """
     common = not (is_whole(a) and is_whole(b))
-    differing = _apart(_shared(a), _shared(b), common)
+    differing = [
+        difference
+        for difference in _apart(_shared(a), _shared(b), common)
+        if difference.key != URDF or NONE not in (difference.a, difference.b)
+    ]
     by_task = {
         name: _apart(_task_facts(task), _task_facts(b.suite.tasks[name]), common)
         for name, task in a.suite.tasks.items()

@@ -1,6 +1,7 @@
 """Rollouts: every episode of the table is started, counted and judged, whatever runs beside it."""
 
 import dataclasses
+import hashlib
 import json
 import threading
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from policies import Wave
 
+from morph_vla import robots
 from morph_vla.engines.engine import actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
@@ -80,6 +82,8 @@ def test_the_record_says_what_was_run(tiny_suite, alone):
     own = alone["suite"]["tasks"]["cube_in_bowl"]
     assert own["resolved"] == resolved(tiny_suite)
     assert own["resolved_sha256"] == identity.digest(own["resolved"])
+    urdf = robots.load("panda").urdf_path.read_bytes()
+    assert alone["suite"]["urdf_sha256"] == hashlib.sha256(urdf).hexdigest()
     assert alone["overrides"] == []
     assert set(alone["suite"]["variation"].values()) == {0}
     assert alone["engine"]["name"] == "mujoco"
@@ -106,7 +110,7 @@ def test_an_error_is_that_episodes_own_and_counted(tiny_suite):
     assert record["summary"]["errors"] == 2
 
 
-def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path):
+def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path, caplog):
     class Stop(Exception):
         pass
 
@@ -129,11 +133,11 @@ def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path):
     assert bare == alone["trials"]
     assert (tmp_path / record["trials"][0]["video"]).stat().st_size > 500
 
-    another, said = Wave(), []
+    another = Wave()
     other = {**about, "step": 2}
-    evaluate(tiny_suite, another, settings, about=other, folder=tmp_path, say=said.append)
+    evaluate(tiny_suite, another, settings, about=other, folder=tmp_path)
     assert {episode for episode, _ in another.asked} == {0, 1, 2}
-    assert said == [
+    assert caplog.messages == [
         f"{tmp_path} held another evaluation (policy.step: 1 there, 2 here); it is kept in "
         f"{tmp_path / 'earlier-1'}"
     ]
