@@ -47,12 +47,6 @@ def lockstep(text: str) -> bool:
     return _door(text)[0].LOCKSTEP
 
 
-def check(text: str) -> None:
-    """Raise MorphVlaError where the engine cannot be used here, in one sentence."""
-    door, options = _door(text)
-    door.check(options)
-
-
 def worlds(suite: Suite, count: int, text: str = DEFAULT) -> Worlds:
     """`count` worlds of the engine."""
     door, options = _door(text)
@@ -61,13 +55,19 @@ def worlds(suite: Suite, count: int, text: str = DEFAULT) -> Worlds:
 
 def pool(suite: Suite, slots: int, workers: int | None, text: str) -> Pool:
     """`slots` worlds to play episodes in: in `workers` processes, or in this one where they move together."""
+    if lockstep(text):
+        return LocalPool(worlds(suite, slots, text))
     check(text)
-    return (
-        LocalPool(worlds(suite, slots, text)) if lockstep(text) else WorkerPool(suite, slots, workers, text)
-    )
+    return WorkerPool(suite, slots, workers, text)
 
 
 def facts(text: str) -> dict[str, str]:
-    """What a record says of the engine: name, version, and what else numbers may depend on."""
+    """What a record says of the engine: name, version, and what else numbers may depend on.
+
+    Raises MorphVlaError, in one sentence, where the engine cannot be used here.
+    """
     door, options = _door(text)
     return door.facts(options)
+
+
+check = facts  # where nothing but its errors is wanted

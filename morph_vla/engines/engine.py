@@ -22,6 +22,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
+from morph_vla.engines import hands
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
@@ -54,7 +55,6 @@ class Policy(Protocol):
 
     def infer(self, observation: Observation) -> Answer:
         """Actions for one observation; see the module's table for keys, shapes and units."""
-        ...
 
 
 @runtime_checkable
@@ -63,7 +63,6 @@ class BatchPolicy(Policy, Protocol):
 
     def infer_batch(self, observations: Sequence[Observation]) -> Sequence[Answer]:
         """One answer per observation, in order."""
-        ...
 
 
 @runtime_checkable
@@ -84,58 +83,45 @@ class Worlds(Protocol):
 
     def place(self, states: Mapping[int, InitialState]) -> None:
         """Put worlds into initial states; no physics runs, other worlds are not touched."""
-        ...
 
     def reset(self, states: Mapping[int, InitialState]) -> None:
         """Put worlds into initial states and let them settle."""
-        ...
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
         """Advance worlds by one control step, each towards its action (dataset units).
 
         Where a world's physics diverged, the error stands in place of its reading.
         """
-        ...
 
     def reading(self, index: int) -> Reading:
         """What the success criterion needs, now."""
-        ...
 
     def native(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values [rad | m], action order."""
-        ...
 
     def state(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values, action order, dataset units."""
-        ...
 
     def sight(self, index: int) -> Sight:
         """What a scripted expert sees, now."""
-        ...
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
         """Position [m] and orientation (w, x, y, z) of an object in the base frame."""
-        ...
 
     def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
         """Position [m] and axes (columns) of a camera in the base frame; it looks along -z, with y up."""
-        ...
 
     def render(self, index: int, camera: str) -> Frame:
         """The frame of one of the suite's cameras."""
-        ...
 
     def scene_view(self, index: int) -> Frame | None:
         """The scene as its film shows it; no policy sees this. None where the engine has no such view."""
-        ...
 
     def observe(self, index: int) -> Observation:
         """What a policy is shown, without `episode` and `step`; see `observation`."""
-        ...
 
     def close(self) -> None:
         """Give renderers and memory back."""
-        ...
 
 
 @runtime_checkable
@@ -148,28 +134,32 @@ class Door(Protocol):
     LOCKSTEP: bool
     """As `Worlds.lockstep`: such worlds live in the evaluation's process, others in worker processes."""
 
-    def check(self, options: Mapping[str, str]) -> None:
-        """Raise MorphVlaError for an option or a value that the engine lacks, and where it cannot run."""
-        ...
+    def facts(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What a record says of the engine: name, version, and what else numbers may depend on.
+
+        Raises MorphVlaError for an option or a value that the engine lacks, and where it cannot run.
+        """
 
     def worlds(self, suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
-        """`count` worlds of `suite`; raises as `check` does."""
-        ...
+        """`count` worlds of `suite`; raises as `facts` does."""
 
-    def facts(self, options: Mapping[str, str]) -> dict[str, str]:
-        """What a record says of the engine: name, version, and what else numbers may depend on."""
-        ...
+
+def measured_state(worlds: Worlds, index: int) -> Float[np.ndarray, "j"]:
+    """`Worlds.state` of any engine: its joint values in the dataset's units, float32."""
+    return np.asarray(worlds.robot.to_dataset(worlds.native(index)), dtype=np.float32)
 
 
 def observation(worlds: Worlds, index: int) -> Observation:
-    """What a policy is shown of world `index` of any engine, without `episode` and `step`."""
+    """`Worlds.observe` of any engine: what a policy is shown of world `index`."""
     frames = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
-    return {
-        **frames,
-        "state": worlds.state(index),
-        "prompt": worlds.suite.task,
-        "robot": worlds.robot.name,
-    }
+    about: Observation = {"prompt": worlds.suite.task, "robot": worlds.robot.name}
+    return {**frames, "state": worlds.state(index), **about}
+
+
+def starting_joints(worlds: Worlds, state: InitialState) -> Float[np.ndarray, "j"]:
+    """Where the joints begin [rad | m]: at rest, those of the limb's arm moved by the state's offsets."""
+    arm = worlds.limb & ~hands.grippers(worlds.robot)
+    return worlds.robot.rest + np.where(arm, np.asarray(state.arm), 0.0)
 
 
 def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Reading:

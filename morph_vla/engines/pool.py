@@ -74,19 +74,15 @@ class Pool(Protocol):
 
     def usable(self, slot: int) -> bool:
         """Whether the slot can take an episode."""
-        ...
 
     def send(self, messages: Mapping[int, Message]) -> None:
         """Send slots a message each; `receive` has the answers."""
-        ...
 
     def receive(self, slots: Collection[int]) -> Mapping[int, Answer | Lost]:
         """Wait for the answers of slots, each of which was sent a message."""
-        ...
 
     def close(self) -> None:
         """Give the worlds back."""
-        ...
 
     def __enter__(self) -> "Pool": ...
 
@@ -109,7 +105,6 @@ class LocalPool:
         self._answers: dict[int, Answer] = {}
 
     def usable(self, slot: int) -> bool:
-        """Every slot is, as long as this process lives."""
         return 0 <= slot < self.slots
 
     def send(self, messages: Mapping[int, Message]) -> None:
@@ -135,7 +130,6 @@ class LocalPool:
             self._answers[slot] = Answer(status, seen, frames[slot])
 
     def receive(self, slots: Collection[int]) -> dict[int, Answer]:
-        """The answers of these slots, each of which was sent a message."""
         return {slot: self._answers.pop(slot) for slot in slots}
 
     def _begin(self, begun: Mapping[int, Begin]) -> dict[int, list[Frame]]:
@@ -163,7 +157,6 @@ class LocalPool:
         return frames
 
     def _film(self, slot: int) -> list[Frame]:
-        """What its film shows of a slot now, when filmed."""
         if slot not in self._filmed:
             return []
         with self._timed("frames_s"):
@@ -176,7 +169,6 @@ class LocalPool:
         self.spent[what] += time.perf_counter() - begun
 
     def close(self) -> None:
-        """Give the engine back."""
         self.worlds.close()
 
     def __enter__(self) -> "LocalPool":

@@ -27,8 +27,6 @@ from morph_vla.suites.suite import Suite
 
 Report = tuple[list[Answer], dict[str, float]]  # of a worker: answers in order, seconds by what they went to
 Inbox = queue.SimpleQueue[tuple[int, int, Report | None]]  # (worker, its start, its report; None: it is gone)
-
-
 GUARD = (
     "a new process imports the program that started it, so a script evaluates below "
     '`if __name__ == "__main__":`'
@@ -166,15 +164,13 @@ class WorkerPool:
             self.close()
             raise
 
-    def usable(self, slot: int) -> bool:
-        """Whether the slot's worker lives, or can live again."""
-        return self._worker(slot).alive
-
     def _worker(self, slot: int) -> _Worker:
         return self.workers[slot % len(self.workers)]
 
+    def usable(self, slot: int) -> bool:
+        return self._worker(slot).alive  # or can live again
+
     def send(self, messages: Mapping[int, Message]) -> None:
-        """Send each slot its message; `receive` has the answers."""
         batches: dict[int, list[int]] = {}
         for slot, message in messages.items():
             worker = self._worker(slot)
@@ -191,7 +187,6 @@ class WorkerPool:
                 worker.pipe.send([(slot // len(self.workers), messages[slot]) for slot in slots])
 
     def receive(self, slots: Collection[int]) -> dict[int, Answer | Lost]:
-        """Wait for the answers of these slots, each of which was sent a message."""
         while not all(slot in self._answers for slot in slots):
             number, start, report = self._inbox.get()
             worker = self.workers[number]
@@ -221,7 +216,6 @@ class WorkerPool:
                 worker.alive = False
 
     def close(self) -> None:
-        """Stop the workers."""
         for worker in self.workers:
             worker.close()
 

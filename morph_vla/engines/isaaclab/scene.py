@@ -44,6 +44,7 @@ class Options:
 
     def check(self) -> None:
         """Raise MorphVlaError for an unknown choice, or where the program it needs is not installed."""
+        wanted = []
         for key, choices in (("physics", PHYSICS), ("renderer", RENDERERS)):
             value = getattr(self, key)
             if value not in choices:
@@ -51,16 +52,11 @@ class Options:
                     f"engine isaaclab: {key} is '{value}'{nearest(value, choices)}; "
                     f"it can be {' or '.join(choices)}"
                 )
-        wanted = [
-            key
-            for key, value in (("physics", self.physics), ("renderer", self.renderer))
-            if value != "newton"
-        ]
+            wanted += [] if value == "newton" else [f"{key}={value}"]
         if wanted and importlib.util.find_spec("isaacsim") is None:
-            named = " and ".join(f"{key}={getattr(self, key)}" for key in wanted)
             raise MorphVlaError(
-                f"engine isaaclab: {named} needs Isaac Sim, which is not installed here; install it "
-                "beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
+                f"engine isaaclab: {' and '.join(wanted)} needs Isaac Sim, which is not installed; install "
+                "it beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
             )
 
 
@@ -88,18 +84,15 @@ def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Config:
 def _robot_props(options: Options) -> dict[str, object]:
     if options.physics == "newton":
         newton = require("isaaclab_newton.sim.schemas", EXTRA)
-        return {
-            "rigid_props": {"/.*": [newton.MujocoRigidBodyCfg(gravcomp=1.0)]},
-            "articulation_props": {"/.*": [newton.NewtonArticulationCfg(self_collision_enabled=False)]},
-            "collision_props": _contact_model(4),
-            "physics_material": _friction(),
-        }
-    physx = require("isaaclab_physx.sim.schemas", EXTRA)
-    return {
-        "rigid_props": {"/.*": [physx.PhysxRigidBodyCfg(disable_gravity=True)]},
-        "articulation_props": {"/.*": [physx.PhysxArticulationCfg(enabled_self_collisions=False)]},
-        "physics_material": _friction(),
-    }
+        body = newton.MujocoRigidBodyCfg(gravcomp=1.0)
+        joints = newton.NewtonArticulationCfg(self_collision_enabled=False)
+        contacts = {"collision_props": _contact_model(4)}
+    else:
+        physx, contacts = require("isaaclab_physx.sim.schemas", EXTRA), {}
+        body = physx.PhysxRigidBodyCfg(disable_gravity=True)
+        joints = physx.PhysxArticulationCfg(enabled_self_collisions=False)
+    props = {"rigid_props": {"/.*": [body]}, "articulation_props": {"/.*": [joints]}}
+    return {**props, **contacts, "physics_material": _friction()}
 
 
 def _contact_model(dimensions: int) -> dict[str, list[Config]]:
@@ -199,12 +192,8 @@ def contact_cfg(suite: Suite, fingers: list[str]) -> Config:
 def simulation_cfg(suite: Suite, options: Options) -> Config:
     """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
     sim = require("isaaclab.sim", EXTRA)
-    return sim.SimulationCfg(
-        dt=1.0 / suite.physics_rate,
-        device=options.device,
-        save_logs_to_file=False,
-        physics=_physics_cfg(options),
-    )
+    dt, physics = 1.0 / suite.physics_rate, _physics_cfg(options)
+    return sim.SimulationCfg(dt=dt, device=options.device, save_logs_to_file=False, physics=physics)
 
 
 def _physics_cfg(options: Options) -> Config:

@@ -1,8 +1,7 @@
 """An episode's light and cameras in MuJoCo, where all worlds of an engine share one model.
 
-Before a world is rendered its lights and cameras are written into the model, and where they stand is
-computed anew from the world's own links. A world whose episode differs in nothing is rendered as if this were
-not here.
+Before a world is rendered its lights and cameras are written into the model, and their poses are computed
+again from the world's own links. A world whose episode varies in nothing is rendered without this.
 """
 
 from types import ModuleType
@@ -15,6 +14,7 @@ from morph_vla.suites.suite import InitialState
 from morph_vla.suites.variation import turned
 
 COLORS = ("ambient", "diffuse", "specular")
+ARRAYS = (*(f"light_{name}" for name in (*COLORS, "dir")), "cam_pos", "cam_quat")  # of the model
 
 
 class Looks:
@@ -22,29 +22,23 @@ class Looks:
 
     def __init__(self, mj: ModuleType, model: MjModel):
         self._mj, self._model, self._changed = mj, model, False
-        self._lights = {name: getattr(model, f"light_{name}").copy() for name in (*COLORS, "dir")}
+        self._arrays = {name: getattr(model, name).copy() for name in ARRAYS}
         self._headlight = {name: np.array(getattr(model.vis.headlight, name)) for name in COLORS}
-        self._cameras = {"pos": model.cam_pos.copy(), "quat": model.cam_quat.copy()}
 
     def put_on(self, data: MjData, state: InitialState | None) -> None:
         """Make the model look as `state`'s episode does, for the world of `data`."""
-        differs = state is not None and (state.light is not None or bool(state.cameras))
-        if not differs and not self._changed:
+        varies = state is not None and (state.light is not None or bool(state.cameras))
+        if not varies and not self._changed:
             return
-        self._restore()
-        if state is not None and differs:
-            self._light(state)
-            self._move(state)
-        self._changed = differs
-        self._mj.mj_camlight(self._model, data)
-
-    def _restore(self) -> None:
-        for name, values in self._lights.items():
-            getattr(self._model, f"light_{name}")[:] = values
+        for name, values in self._arrays.items():
+            getattr(self._model, name)[:] = values
         for name, values in self._headlight.items():
             setattr(self._model.vis.headlight, name, values)
-        for name, values in self._cameras.items():
-            getattr(self._model, f"cam_{name}")[:] = values
+        if state is not None and varies:
+            self._light(state)
+            self._move(state)
+        self._changed = varies
+        self._mj.mj_camlight(self._model, data)
 
     def _light(self, state: InitialState) -> None:
         if state.light is None:
@@ -52,12 +46,12 @@ class Looks:
         for name in COLORS:
             getattr(self._model, f"light_{name}")[:] *= np.asarray(state.light.color, np.float32)
             setattr(self._model.vis.headlight, name, self._headlight[name] * np.asarray(state.light.color))
-        for index, (x, y, z) in enumerate(self._lights["dir"]):
+        for index, (x, y, z) in enumerate(self._arrays["light_dir"]):
             self._model.light_dir[index] = turned((float(x), float(y), float(z)), state.light.turn)
 
     def _move(self, state: InitialState) -> None:
         for name, shift in state.cameras.items():
             index = self._model.camera(name).id
             self._model.cam_pos[index] += np.asarray(shift.move)
-            w, x, y, z = (float(value) for value in self._cameras["quat"][index])
+            w, x, y, z = (float(value) for value in self._arrays["cam_quat"][index])
             self._model.cam_quat[index] = product((w, x, y, z), quaternion_about(shift.turn))

@@ -5,7 +5,9 @@ Settings that decided whether grasps hold (measured for this project): arm armat
 taken out of the model, as `Robot.forward_kinematics` has them at 0.
 """
 
+import atexit
 import os
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +41,24 @@ def mujoco() -> ModuleType:
         return require("mujoco", "sim")
     except (AttributeError, OSError) as error:  # without libEGL the import itself fails
         raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
+
+
+def open_renderer(model: MjModel, height: int, width: int) -> Renderer:
+    """A renderer without shadows, off screen. Raises MorphVlaError, with the remedy, where EGL is missing."""
+    mj = mujoco()
+    try:
+        renderer = mj.Renderer(model, height, width)
+    except (mj.FatalError, RuntimeError, AttributeError, ImportError, OSError) as error:
+        raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
+    renderer.scene.flags[mj.mjtRndFlag.mjRND_SHADOW] = 0
+    # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
+    atexit.register(_close, weakref.ref(renderer))
+    return renderer
+
+
+def _close(renderer: weakref.ref) -> None:
+    if (alive := renderer()) is not None:
+        alive.close()
 
 
 def build_spec(robot: Robot, suite: Suite) -> MjSpec:
@@ -166,9 +186,13 @@ def look_at(eye: tuple[float, ...], target: tuple[float, ...]) -> list[float]:
     up = np.array([0.0, 0.0, 1.0]) if abs(back[2]) < 0.999 else np.array([1.0, 0.0, 0.0])
     right = np.cross(up, back)
     right = right / np.linalg.norm(right)
-    matrix = np.stack([right, np.cross(back, right), back], axis=1)
+    return _quaternion(right, np.cross(back, right), back)
+
+
+def _quaternion(*columns: np.ndarray) -> list[float]:
+    """The rotation (w, x, y, z) whose matrix has these columns, as MuJoCo computes it."""
     quaternion = np.zeros(4)
-    mujoco().mju_mat2Quat(quaternion, matrix.flatten())
+    mujoco().mju_mat2Quat(quaternion, np.stack(columns, axis=1).flatten())
     return [float(v) for v in quaternion]
 
 
@@ -198,7 +222,4 @@ def tool_axes(expert: ExpertSpec, path: str) -> list[float]:
             "right angle"
         )
     z, y = approach / np.linalg.norm(approach), grip / np.linalg.norm(grip)
-    matrix = np.stack([np.cross(y, z), y, z], axis=1)
-    quaternion = np.zeros(4)
-    mujoco().mju_mat2Quat(quaternion, matrix.flatten())
-    return [float(v) for v in quaternion]
+    return _quaternion(np.cross(y, z), y, z)

@@ -4,8 +4,6 @@ It is drawn from a model of its own, which a world's joint and object coordinate
 nothing of it reaches the physics or the frames that a policy sees. An episode's own light is not shown.
 """
 
-import atexit
-import weakref
 from types import ModuleType
 
 import numpy as np
@@ -13,7 +11,7 @@ from jaxtyping import Float
 
 from morph_vla.engines import films
 from morph_vla.engines.engine import Frame
-from morph_vla.engines.mujoco.scene import MjSpec, Renderer, build_spec, look_at, mujoco
+from morph_vla.engines.mujoco.scene import MjSpec, build_spec, look_at, mujoco, open_renderer
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Camera, Suite
 
@@ -28,12 +26,8 @@ class SceneView:
         mj = self._mj = mujoco()
         spec = build_spec(robot, suite)
         camera = films.viewpoint(suite)
-        spec.worldbody.add_camera(
-            name=CAMERA,
-            pos=list(camera.position),
-            quat=look_at(camera.position, camera.look_at),
-            fovy=camera.fovy,
-        )
+        quaternion = look_at(camera.position, camera.look_at)
+        spec.worldbody.add_camera(name=CAMERA, pos=list(camera.position), quat=quaternion, fovy=camera.fovy)
         _add_room(mj, spec, camera, suite.table.height)
         spec.visual.quality.offsamples = 4
         spec.visual.quality.numslices, spec.visual.quality.numstacks = 24, 12
@@ -41,9 +35,8 @@ class SceneView:
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
         self._model = spec.compile()
         self._data = mj.MjData(self._model)
-        self._renderer: Renderer = mj.Renderer(self._model, camera.height, camera.width)
-        self._renderer.scene.flags[mj.mjtRndFlag.mjRND_SHADOW] = 0
-        atexit.register(_close, weakref.ref(self))  # before EGL's own: see `mujoco.MujocoEngine.render`
+        self._renderer = open_renderer(self._model, camera.height, camera.width)
+        self.close = self._renderer.close
 
     def of(self, coordinates: Float[np.ndarray, "q"]) -> Frame:
         """The scene with a world's coordinates [q], RGB."""
@@ -53,16 +46,6 @@ class SceneView:
         self._mj.mj_camlight(self._model, self._data)
         self._renderer.update_scene(self._data, CAMERA)
         return self._renderer.render().copy()
-
-    def close(self) -> None:
-        """Give the renderer back."""
-        self._renderer.close()
-
-
-def _close(view: weakref.ref) -> None:
-    alive = view()
-    if alive is not None:
-        alive.close()
 
 
 def _add_room(mj: ModuleType, spec: MjSpec, camera: Camera, table: float) -> None:
