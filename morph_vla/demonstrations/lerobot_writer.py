@@ -8,6 +8,7 @@ every pixel of every frame (the test holds them against LeRobot's own).
 """
 
 import contextlib
+import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,16 +22,19 @@ from morph_vla.errors import require
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
 
-# LeRobot's dataset and running statistics; it is imported when it is first used.
+# LeRobot's dataset, running statistics and encoder settings; it is imported when it is first used.
 Dataset = Any
 Statistics = Any
+EncoderConfig = Any
+# x264's macroblock tree gives other packets for the same frames now and then, with one thread too: 219 of 800
+# encodings beside three others, none of 800 without it.
+REPEATABLE = {"x264-params": "no-mbtree=1"}
 QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
 
 
 def create(suite: Suite, robot: Robot, root: Path) -> Dataset:
     """An empty LeRobot v3.0 dataset at `root`: the suite's cameras as video, the robot's joints by name."""
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset
-    encoder = _import("lerobot.configs.video").RGBEncoderConfig
     names = list(robot.side.names or robot.names)
     vector = {"dtype": "float32", "shape": (len(names),), "names": names}
     features: dict[str, dict[str, object]] = {"observation.state": vector, "action": vector}
@@ -46,12 +50,18 @@ def create(suite: Suite, robot: Robot, root: Path) -> Dataset:
         features=features,
         root=root,
         robot_type=suite.robot,
-        rgb_encoder=encoder(vcodec="h264", crf=18, g=8, preset="veryfast"),
+        rgb_encoder=_encoder(),
         encoder_threads=1,
         streaming_encoding=True,
         encoder_queue_maxsize=suite.max_steps + 1,  # LeRobot drops frames when this queue is full
         video_files_size_in_mb=2,  # saving an episode rewrites the file it lands in
     )
+
+
+def _encoder() -> EncoderConfig:
+    """How videos are encoded: the same frames to the same bytes, whatever else the machine does."""
+    config = _import("lerobot.configs.video").RGBEncoderConfig
+    return config(vcodec="h264", crf=18, g=8, preset="veryfast", extra_options=REPEATABLE)
 
 
 def merge(name: str, parts: Sequence[Path], folder: Path) -> None:
@@ -68,6 +78,8 @@ def merge(name: str, parts: Sequence[Path], folder: Path) -> None:
         )
     finally:
         aggregate.tqdm = original
+    path = folder / "meta" / "stats.json"  # its keys come from a set: in another order in every process
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=4, sort_keys=True))
 
 
 class PixelStatistics:

@@ -2,9 +2,9 @@
 
 Attempts are numbered; attempt i begins in row i of the suite's *demonstration* table (never a state that is
 evaluated) and draws its disturbance from the same number, so a dataset does not depend on how many processes
-recorded it. Several tasks of one suite share the attempts evenly, each with a numbering of its own. Attempts
-are recorded in parts, each a complete small dataset; finished parts survive an interruption, the last step
-merges them. Only successful attempts are kept, and the dropped are counted.
+recorded it. Several tasks of one suite share the attempts as their `expert.share` says, each with a numbering
+of its own. Attempts are recorded in parts, each a complete small dataset; finished parts survive an
+interruption, the last step merges them. Only successful attempts are kept, and the dropped are counted.
 """
 
 import concurrent.futures
@@ -161,12 +161,16 @@ def _identity(tasks: Sequence[Suite], attempts: int) -> str:
     return json.dumps([described, attempts], sort_keys=True)
 
 
-def shares(tasks: int, attempts: int, size: int = PART) -> list[tuple[int, range]]:
-    """Which attempts make up each part: (task, numbers), at most `size` of them; tasks share evenly."""
-    counts = [attempts // tasks + (task < attempts % tasks) for task in range(tasks)]
+def shares(weights: Sequence[float], attempts: int, size: int = PART) -> list[tuple[int, range]]:
+    """Which attempts make up each part: (task, numbers), at most `size` of them; tasks share by weight.
+
+    Every task gets its share within one attempt, and at least one.
+    """
+    ends = np.rint((attempts - len(weights)) * np.cumsum(weights) / sum(weights)).astype(int)
+    counts = np.diff(ends, prepend=0) + 1
     return [
         (task, range(first, min(first + size, count)))
-        for task, count in enumerate(counts)
+        for task, count in enumerate(counts.tolist())
         for first in range(0, count, size)
     ]
 
@@ -179,7 +183,7 @@ def _record_parts(
     progress: Callable[[int, int], None] | None,
 ) -> list[Part]:
     """Record the missing parts in worker processes; the summaries of all parts in order."""
-    every = list(enumerate(shares(len(tasks), attempts, PART)))
+    every = list(enumerate(shares([task.expert.share for task in tasks], attempts, PART)))
     missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
     done = attempts - sum(len(numbers) for _, _, numbers in missing)
     if progress:

@@ -45,17 +45,11 @@ def problems(make: Make) -> list[str]:
     return sentences
 
 
-def _target(worlds: Worlds, state: InitialState) -> np.ndarray:
-    """Where the arm begins [rad | m]."""
-    free = worlds.limb & ~hands.grippers(worlds.robot)
-    return worlds.robot.rest + np.where(free, np.asarray(state.arm), 0.0)
-
-
 def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     worlds.reset(states)
     kinds = np.array([TRAVEL if joint.type == "prismatic" else ANGLE for joint in worlds.robot.joints])
     for index, state in states.items():
-        off = np.abs(worlds.native(index) - _target(worlds, state)) / kinds
+        off = np.abs(worlds.native(index) - hands.first_posture(worlds.robot, worlds.suite, state)) / kinds
         if off.max() > 1:
             name = worlds.robot.names[int(off.argmax())]
             away = off.max() * kinds[off.argmax()]
@@ -74,7 +68,7 @@ def _units(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
         before = worlds.native(0)
         middle, span = (joint.lower + joint.upper) / 2, joint.upper - joint.lower
         step = min(0.1, 0.2 * span) * (1.0 if before[action] < middle else -1.0)
-        told = _target(worlds, states[0])
+        told = hands.first_posture(worlds.robot, worlds.suite, states[0])
         told[action] += step
         for _ in range(round(worlds.suite.control_rate)):
             worlds.step({0: robot.to_dataset(told)})
@@ -92,7 +86,7 @@ def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     worlds.reset({0: states[0]})
     robot, before = worlds.robot, worlds.observe(0)
     base_from_link_before = robot.forward_kinematics(worlds.native(0))
-    told = _target(worlds, states[0])
+    told = hands.first_posture(worlds.robot, worlds.suite, states[0])
     inwards = np.where(told < (robot.lower + robot.upper) / 2, 0.15, -0.15)
     told = told + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0)
     for _ in range(round(worlds.suite.control_rate)):
@@ -130,7 +124,10 @@ def _trace(worlds: Worlds, states: dict[int, InitialState], which: int, busy: bo
     worlds.reset(states)
     seen = [_seen(worlds, which)]
     for _ in range(STEPS):
-        rows = {i: worlds.robot.to_dataset(_target(worlds, state)) for i, state in states.items()}
+        rows = {
+            i: worlds.robot.to_dataset(hands.first_posture(worlds.robot, worlds.suite, state))
+            for i, state in states.items()
+        }
         if busy:
             away = worlds.robot.to_dataset((worlds.robot.lower + worlds.robot.upper) / 2)
             rows = {i: row if i == which else away for i, row in rows.items()}

@@ -22,7 +22,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-from morph_vla.engines import hands
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
@@ -154,12 +153,6 @@ def observation(worlds: Worlds, index: int) -> Observation:
     frames = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
     about: Observation = {"prompt": worlds.suite.task, "robot": worlds.robot.name}
     return {**frames, "state": worlds.state(index), **about}
-
-
-def starting_joints(worlds: Worlds, state: InitialState) -> Float[np.ndarray, "j"]:
-    """Where the joints begin [rad | m]: at rest, those of the limb's arm moved by the state's offsets."""
-    arm = worlds.limb & ~hands.grippers(worlds.robot)
-    return worlds.robot.rest + np.where(arm, np.asarray(state.arm), 0.0)
 
 
 def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Reading:

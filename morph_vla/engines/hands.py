@@ -3,7 +3,9 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
+from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.robots import Robot
+from morph_vla.suites.suite import InitialState, Suite
 
 
 def grippers(robot: Robot) -> Bool[np.ndarray, "j"]:
@@ -35,6 +37,28 @@ def limb(robot: Robot, tool: str) -> Bool[np.ndarray, "j"]:
     holders = {link for link, of_arm in zip(links, arm, strict=True) if of_arm}
     hands = np.array([holders <= set(_ancestors(robot, link)) for link in links])
     return arm | (hands & closing)
+
+
+def first_posture(robot: Robot, suite: Suite, state: InitialState) -> Float[np.ndarray, "j"]:
+    """Where an episode begins [rad | m]: the robot's rest pose with the suite's `start`, plus `state.arm`.
+
+    `state.arm` moves the limb that does the task, without its grippers. Raises MorphVlaError where `start`
+    names a joint that no action drives, or a value outside its limits.
+    """
+    posture = np.asarray(robot.rest, dtype=np.float64).copy()
+    for name, value in suite.start.items():
+        if name not in robot.names:
+            near = nearest(name, robot.names)
+            raise MorphVlaError(f"{suite.path}: start: robot '{robot.name}' moves no joint '{name}'{near}")
+        index = robot.names.index(name)
+        low, high = robot.joints[index].lower, robot.joints[index].upper
+        if not low <= value <= high:
+            raise MorphVlaError(
+                f"{suite.path}: start.{name}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"
+            )
+        posture[index] = value
+    moves = limb(robot, suite.expert.tool) & ~grippers(robot)
+    return posture + np.where(moves, np.asarray(state.arm), 0.0)
 
 
 def fingers(robot: Robot) -> list[frozenset[str]]:

@@ -13,6 +13,8 @@ def resolved(suite: Suite) -> dict[str, object]:
     plain = to_plain(suite)
     for key in ("path", "episodes"):
         plain.pop(key)
+    if not suite.start:
+        plain.pop("start")  # records of suites without it keep their digest
     placed = {name: place for name, place in plain["placement"].items() if name in suite.objects}
     beside = [name for name in suite.distractors if name in suite.objects]
     tool = {"tool": suite.expert.tool}

@@ -143,6 +143,7 @@ class ExpertSpec:
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
     grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
     begin: Begin = dataclasses.field(default_factory=Begin)
+    share: float = 1.0  # of a recording's attempts, relative to the suite's other tasks
 
     @property
     def drives_the_link(self) -> bool:
@@ -170,6 +171,7 @@ class SuiteFile:
     actuators: Actuators
     expert: ExpertSpec
     min_distance: float = 0.0
+    start: dict[str, float] = dataclasses.field(default_factory=dict)
     start_noise: float = 0.0
     settle_seconds: float = 0.3
     table: Table = Table()
@@ -214,11 +216,12 @@ class Suite(SuiteFile):
 class InitialState:
     """Where an episode begins: object name -> (x, y, yaw) [m, m, rad]; arm offset [rad] per action joint.
 
-    An engine places every object of `poses` (distractors are objects like the others) and starts the arm at
-    its rest pose plus `arm`. Before it renders this world it multiplies the scene's lights by `light.color`
-    and turns their direction by `light.turn` (`variation.turned`), and moves and turns each camera of
-    `cameras` in the frame it stands in: position + move, `variation.product(quaternion, rotation(turn))`.
-    With None and an empty dictionary it leaves both exactly as they are.
+    An engine places every object of `poses` (distractors are objects like the others) and starts the arm
+    where `hands.first_posture` says: at the suite's `start`, plus `arm`. Before it renders this world it
+    multiplies the scene's lights by `light.color` and turns their direction by `light.turn`
+    (`variation.turned`), and moves and turns each camera of `cameras` in the frame it stands in:
+    position + move, `variation.product(quaternion, rotation(turn))`. With None and an empty dictionary it
+    leaves both exactly as they are.
     """
 
     episode: int
@@ -312,6 +315,8 @@ def _problems(suite: SuiteFile) -> list[str]:
         problems.append(
             f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
         )
+    if not suite.expert.share > 0:
+        problems.append(f"expert.share: must be above 0, not {suite.expert.share:g}")
     problems += suite.expert.begin.problems()
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:

@@ -401,14 +401,26 @@ def test_lean_leaves_everything_but_pixels_to_lerobot():
 # ---------------------------------------------------------------------------------------------- several tasks
 
 
-@pytest.mark.parametrize(("tasks", "attempts", "size"), [(1, 7, 3), (3, 11, 2), (2, 5, 50), (3, 3, 1)])
-def test_tasks_share_the_attempts_evenly(tasks, attempts, size):
-    found = recording.shares(tasks, attempts, size)
-    numbers = {task: [n for t, part in found if t == task for n in part] for task in range(tasks)}
-    assert all(own == list(range(len(own))) for own in numbers.values())
-    assert sum(map(len, numbers.values())) == attempts
-    assert max(map(len, numbers.values())) - min(map(len, numbers.values())) <= 1
-    assert all(1 <= len(part) <= size for _, part in found)
+@pytest.mark.parametrize(
+    ("weights", "attempts", "size"),
+    [
+        ((1.0,), 7, 3),
+        ((1.0, 1.0, 1.0), 11, 2),
+        ((2.0, 2.0), 5, 50),
+        ((1.0, 1.0, 1.0), 3, 1),
+        ((1.0, 2.0, 1.0), 751, 50),
+        ((0.01, 5.0), 13, 3),
+    ],
+)
+def test_tasks_share_the_attempts_by_weight(weights, attempts, size):
+    parts = recording.shares(weights, attempts, size)
+    numbers = [[n for task, part in parts if task == index for n in part] for index in range(len(weights))]
+    assert all(row == list(range(len(row))) for row in numbers)
+    assert sum(map(len, numbers)) == attempts
+    for row, weight in zip(numbers, weights, strict=True):
+        assert len(row) >= 1
+        assert abs(len(row) - weight / sum(weights) * attempts) < 2
+    assert all(1 <= len(part) <= size for _, part in parts)
 
 
 def test_two_tasks_become_one_dataset(here, tmp_path):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph_vla import robots
+from morph_vla.engines import hands
 from morph_vla.engines.engine import Worlds, actions_of, step_one
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
@@ -111,6 +112,36 @@ def test_a_reset_puts_objects_and_arm_where_the_table_says(trio, suite, panda):
         assert body.xquat == pytest.approx([math.cos(yaw / 2), 0, 0, math.sin(yaw / 2)], abs=5e-3)
     start = panda.rest + np.array([*state.arm[:7], 0.0])
     assert trio.native(0) == pytest.approx(start, abs=5e-3)
+
+
+def test_an_arm_begins_where_the_suite_says(panda, suite):
+    begun = dataclasses.replace(suite, start={"panda_joint2": 0.31, "panda_joint4": -2.3})
+    engine, state = MujocoEngine(panda, begun), initial_state(begun, 3, 8)
+    engine.reset({0: state})
+    expected = panda.rest + np.array([*state.arm[:7], 0.0])
+    for index, value in ((1, 0.31), (3, -2.3)):
+        expected[index] = value + state.arm[index]
+    assert engine.native(0) == pytest.approx(expected, abs=5e-3)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (
+            {"panda_join2": 0.1},
+            r"start: robot 'panda' moves no joint 'panda_join2'; did you mean 'panda_joint2'\?",
+        ),
+        (
+            {"panda_joint4": 0.1},
+            r"start\.panda_joint4: 0\.1 is outside the joint's limits \[-3\.1416, 0\]",
+        ),
+    ],
+)
+def test_a_start_that_the_robot_cannot_take_is_said(panda, suite, start, words):
+    wrong = dataclasses.replace(suite, start=start)
+    with pytest.raises(MorphVlaError, match=words):
+        hands.first_posture(panda, wrong, initial_state(wrong, 0, 8))
 
 
 def test_it_has_every_member_of_worlds(panda, suite):

@@ -11,7 +11,7 @@ GOLDEN = {
     "droid_panda:can_in_mug": "52d22c6dec03a692c20f3bd0b05fb126ca7d1afa5091dbd0c1a911384d93868f",
     "droid_panda:banana_in_bin": "1458f585af88378c9429d99891dc441a504b59ccac65c724088431f453798f2c",
     "so101_pick_orange": "adf4c4dc21e47cedad1aeb41eb31c0564c25129b078d8459a7b4f4bd3afaad1d",
-    "g1_dex1_red_block": "85fc6fe2fc06e56343de7fd1cd28cb8068d397119cc46c02575c154548c5e555",
+    "g1_dex1_red_block": "46fe1c2564282a315bb5d851c82b48371e16ac7bc7ce50fd1731f0c5f855190a",
 }
 
 

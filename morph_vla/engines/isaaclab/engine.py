@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.engines import hands
-from morph_vla.engines.engine import Frame, Sight, measured_state, observation, starting_joints
+from morph_vla.engines.engine import Frame, Sight, measured_state, observation
 from morph_vla.engines.isaaclab import assets
 from morph_vla.engines.isaaclab import scene as scenes
 from morph_vla.engines.success import Reading
@@ -115,7 +115,7 @@ class IsaacLabEngine:
         env_ids = self._scene.env_origins.new_tensor(ids).int()
         self._scene.reset(env_ids)
         for index, state in states.items():
-            self._targets[index] = self._joint_values(starting_joints(self, state))
+            self._targets[index] = self._joint_values(hands.first_posture(self.robot, self.suite, state))
         joints = self._tensor(self._targets[ids])
         self._body.write_joint_position_to_sim_index(position=joints, env_ids=env_ids)
         self._body.write_joint_velocity_to_sim_index(velocity=joints * 0, env_ids=env_ids)

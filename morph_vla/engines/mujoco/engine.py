@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines import hands
-from morph_vla.engines.engine import Frame, Sight, measured_state, observation, starting_joints
+from morph_vla.engines.engine import Frame, Sight, measured_state, observation
 from morph_vla.engines.mujoco.looks import Looks
 from morph_vla.engines.mujoco.scene import MjData, Renderer, build_spec, mujoco, open_renderer
 from morph_vla.engines.mujoco.scene_view import SceneView
@@ -55,7 +55,7 @@ class MujocoEngine:
         for index, state in states.items():
             data, self._states[index] = self._data[index], state
             self._mj.mj_resetData(self.model, data)
-            self._drive(data, starting_joints(self, state), jump=True)
+            self._drive(data, hands.first_posture(self.robot, self.suite, state), jump=True)
             for name, (x, y, yaw) in state.poses.items():
                 address = self.model.joint(f"{name}/free").qposadr[0]
                 z = self.suite.table.height + resting_height(self.suite.objects[name])
