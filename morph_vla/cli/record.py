@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def sentence(done: object) -> str:
     """What was kept and what was dropped, in words."""
-    from morph_vla.demonstrations.preludes import tally
+    from morph_vla.demonstrations.beginnings import tally
     from morph_vla.demonstrations.recording import Recording
 
     assert isinstance(done, Recording)

@@ -30,9 +30,7 @@ def split(text: str) -> tuple[str, dict[str, str]]:
     for part in rest:
         key, sign, value = part.partition("=")
         if not sign:
-            raise MorphVlaError(
-                f"engine {name}: '{part}' is no option; options read KEY=VALUE, as device=cuda:0"
-            )
+            raise MorphVlaError(f"engine {name}: an option is KEY=VALUE, such as device=cuda:0, not '{part}'")
         options[key.strip()] = value.strip()
     return name, options
 

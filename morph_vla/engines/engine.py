@@ -54,6 +54,7 @@ class Policy(Protocol):
 
     def infer(self, observation: Observation) -> Answer:
         """Actions for one observation; see the module's table for keys, shapes and units."""
+        ...
 
 
 @runtime_checkable
@@ -62,13 +63,14 @@ class BatchPolicy(Policy, Protocol):
 
     def infer_batch(self, observations: Sequence[Observation]) -> Sequence[Answer]:
         """One answer per observation, in order."""
+        ...
 
 
 @runtime_checkable
 class Worlds(Protocol):
     """`count` independent worlds of one suite; index i always means the same world, and one alone is index 0.
 
-    Several worlds are told at once, because a simulator on a GPU moves them together; one is asked at a time.
+    Several worlds are reset and stepped at once, because a simulator on a GPU moves them together.
     `contract.problems` measures whether an engine keeps what is promised here.
     """
 
@@ -76,7 +78,7 @@ class Worlds(Protocol):
     suite: Suite
     count: int
     lockstep: bool
-    """Whether all worlds move when one does; those that were not told to keep their last targets."""
+    """Whether all worlds move when one does; those without an action keep their last targets."""
     limb: Bool[np.ndarray, "j"]
     """The action joints that do the task; see `hands.limb`."""
 
@@ -91,33 +93,43 @@ class Worlds(Protocol):
 
         Where a world's physics diverged, the error stands in place of its reading.
         """
+        ...
 
     def reading(self, index: int) -> Reading:
         """What the success criterion needs, now."""
+        ...
 
     def native(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values [rad | m], action order."""
+        ...
 
     def state(self, index: int) -> Float[np.ndarray, "j"]:
         """Measured joint values, action order, dataset units."""
+        ...
 
     def sight(self, index: int) -> Sight:
         """What a scripted expert sees, now."""
+        ...
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
         """Position [m] and orientation (w, x, y, z) of an object in the base frame."""
+        ...
 
     def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
         """Position [m] and axes (columns) of a camera in the base frame; it looks along -z, with y up."""
+        ...
 
     def render(self, index: int, camera: str) -> Frame:
         """The frame of one of the suite's cameras."""
+        ...
 
     def scene_view(self, index: int) -> Frame | None:
         """The scene as its film shows it; no policy sees this. None where the engine has no such view."""
+        ...
 
     def observe(self, index: int) -> Observation:
         """What a policy is shown, without `episode` and `step`; see `observation`."""
+        ...
 
     def close(self) -> None:
         """Give renderers and memory back."""
@@ -138,9 +150,11 @@ class Door(Protocol):
 
         Raises MorphVlaError for an option or a value that the engine lacks, and where it cannot run.
         """
+        ...
 
     def worlds(self, suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
         """`count` worlds of `suite`; raises as `facts` does."""
+        ...
 
 
 def measured_state(worlds: Worlds, index: int) -> Float[np.ndarray, "j"]:

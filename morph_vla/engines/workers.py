@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from multiprocessing.connection import Connection
 
-from morph_vla.engines.pool import Answer, Begin, LocalPool, Lost, Message, no_time
+from morph_vla.engines.pool import Answer, Begin, LocalPool, Lost, Message, Pool, no_time
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import Suite
 
@@ -139,7 +139,7 @@ class _Worker:
         self.pipe.close()
 
 
-class WorkerPool:
+class WorkerPool(Pool):
     """`slots` worlds spread over worker processes; slot s lives in worker s % workers.
 
     Raises MorphVlaError when a worker cannot start. `spent` counts seconds of the workers.
@@ -218,9 +218,3 @@ class WorkerPool:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
-
-    def __enter__(self) -> "WorkerPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -50,25 +50,26 @@ def evaluate(
     Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
     """
     tasks = [suite] if isinstance(suite, Suite) else list(suite)
-    run = _Run(
-        policy, Settings(**settings), None if folder is None else Path(folder),
-        _about(policy, name), against, overrides, progress,
-    )  # fmt: skip
+    describe = getattr(policy, "describe", None)
+    about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
+    about = {**about, "name": name or about["name"]}
+    place = None if folder is None else Path(folder)
+    run = _Run(policy, Settings(**settings), about, against, overrides, progress)
     engines.check(run.settings.engine)
     if engines.split(run.settings.engine)[0] == "mujoco":
         require_gl()
     for task in tasks:
-        problems = "; ".join(map(fit.sentence, errors(run.findings(task))))
-        if problems:
-            where = run.about["checkpoint"] or run.about["name"]
-            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {problems}")
+        if problems := errors(run.findings(task)):
+            sentences = "; ".join(map(fit.sentence, problems))
+            where = about["checkpoint"] or about["name"]
+            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
     if len(tasks) == 1:
-        return run.task(tasks[0], run.folder)
-    if run.folder is not None:
-        journal.make_room(run.folder, [task.task_key for task in tasks])
-    parts = [run.task(task, run.folder and run.folder / task.task_key) for task in tasks]
-    whole = combine(parts, run.command(tasks[0].name, tasks[0], run.folder))
-    run.keep(whole, run.folder)
+        return run.task(tasks[0], place)
+    if place is not None:
+        journal.make_room(place, [task.task_key for task in tasks])
+    parts = [run.task(task, place and place / task.task_key) for task in tasks]
+    whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
+    run.keep(whole, place)
     return whole
 
 
@@ -86,7 +87,6 @@ class _Run:
 
     policy: Policy
     settings: Settings
-    folder: Path | None
     about: dict[str, Any]
     against: Record | None
     overrides: Sequence[str]
@@ -126,21 +126,14 @@ class _Run:
         checkpoint = self.about.get("checkpoint")
         if not checkpoint or folder is None:
             return ""
-        asked, default = self.settings, Settings()
-        rows = str(asked.episodes or task.episodes)
-        if asked.first:
-            rows = f"{asked.first}:{asked.first + int(rows)}"
+        settings, default = self.settings, Settings()
+        rows = str(settings.episodes or task.episodes)
+        if settings.first:
+            rows = f"{settings.first}:{settings.first + int(rows)}"
         sampler = Sampler(**self.about.get("sampler") or {})
         words = [checkpoint, *self.overrides, *sampler.options(), "--suite", suite, "--episodes", rows]
-        if asked.open_loop != default.open_loop:
-            words += ["--open-loop", str(asked.open_loop)]
-        if asked.engine != default.engine:
-            words += ["--engine", asked.engine]
+        if settings.open_loop != default.open_loop:
+            words += ["--open-loop", str(settings.open_loop)]
+        if settings.engine != default.engine:
+            words += ["--engine", settings.engine]
         return shlex.join(["morph-vla", "eval", *words, "-o", as_typed(folder)])
-
-
-def _about(policy: Policy, name: str) -> dict[str, Any]:
-    """What the record says of the policy: what it says of itself, or its type."""
-    describe = getattr(policy, "describe", None)
-    about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
-    return {**about, "name": name or about["name"]}

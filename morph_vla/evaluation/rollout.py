@@ -27,7 +27,6 @@ from morph_vla.files.plain import to_plain
 from morph_vla.results import identity
 from morph_vla.results.record import (
     FILE_NAME,
-    PolicyCard,
     Record,
     Stopped,
     SuiteFacts,
@@ -38,8 +37,7 @@ from morph_vla.results.record import (
     read,
 )
 from morph_vla.results.trial import Trial
-from morph_vla.suites.resolved import resolved
-from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states
+from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states, resolved
 
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
@@ -65,7 +63,7 @@ def evaluate(
     policy: Policy,
     settings: Settings = Settings(),
     *,
-    about: PolicyCard | Mapping[str, object] | None = None,
+    about: Mapping[str, object] | None = None,
     folder: Path | None = None,
     command: str = "",
     notes: Sequence[str] = (),
@@ -89,8 +87,12 @@ def evaluate(
     count = suite.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
-    begun = dataclasses.replace(begun, overrides=tuple(overrides), command=command, folder=folder or Path())
+    begun = Record(
+        suite=suite_facts(suite, table), policy=policy_from_json(about or {"name": type(policy).__name__}),
+        engine=engine_from_json(engines.facts(settings.engine)), open_loop=settings.open_loop,
+        rows=(rows.start, rows.stop), parallel=settings.parallel, versions=versions(),
+        overrides=tuple(overrides), command=command, folder=folder or Path(),
+    )  # fmt: skip
     journal = Journal(folder, begun)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
@@ -101,7 +103,7 @@ def evaluate(
     if waiting:
         slots = min(settings.parallel, len(waiting))
         with (
-            engines.pool(suite, slots, _workers(settings), settings.engine) as pool,
+            engines.pool(suite, slots, settings.workers or default_workers(), settings.engine) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
             groups = 1 if pool.waves else settings.groups
@@ -128,25 +130,6 @@ def evaluate(
         notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )
-
-
-def _begun(
-    suite: SuiteFacts, about: PolicyCard | Mapping[str, object], settings: Settings, rows: range
-) -> Record:
-    """The record before the first episode."""
-    return Record(
-        suite=suite,
-        policy=about if isinstance(about, PolicyCard) else policy_from_json(about),
-        engine=engine_from_json(engines.facts(settings.engine)),
-        open_loop=settings.open_loop,
-        rows=(rows.start, rows.stop),
-        parallel=settings.parallel,
-        versions=versions(),
-    )
-
-
-def _workers(settings: Settings) -> int:
-    return settings.workers or default_workers()
 
 
 def default_workers() -> int:

@@ -100,8 +100,7 @@ def missing(record: Record) -> str | None:
 def _check_same(name_a: str, a: Record, name_b: str, b: Record) -> None:
     shared = a.suite.tasks.keys() & b.suite.tasks.keys()  # parts may also be tasks
     left, right = _identity(a, shared), _identity(b, shared)
-    whole = identity.is_whole(a) and identity.is_whole(b)
-    unknown = (identity.URDF,) if whole else (identity.URDF, *SINCE_3)
+    unknown = ("urdf_sha256", *(() if identity.is_whole(a) and identity.is_whole(b) else SINCE_3))
     differences = [
         f"{key}: {left.get(key, ABSENT)!r} in {name_a}, {right.get(key, ABSENT)!r} in {name_b}"
         for key in sorted(left.keys() | right.keys())

@@ -59,7 +59,7 @@ def test_the_episodes_of_a_dead_worker_are_begun_anew(tiny_suite, unharmed):
     assert anew in ([0, 3], [1, 2])  # slots 0, 3 begin first; slot s lives in worker s % 2
     assert record["notes"] == [
         "a simulation worker died (exit code -9); a machine out of memory does that: try fewer parallel "
-        f"environments; begun anew in another worker: episodes {anew[0]}, {anew[1]}"
+        f"environments; restarted in another worker: episodes {anew[0]}, {anew[1]}"
     ]
     assert unharmed["notes"] == []
 

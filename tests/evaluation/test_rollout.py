@@ -14,11 +14,11 @@ from morph_vla.engines.engine import actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.rollout import Settings
-from morph_vla.evaluation.video import write_video
+from morph_vla.evaluation.video import VideoWriter
 from morph_vla.files.plain import to_plain
 from morph_vla.results import identity, statistics
 from morph_vla.results.record import record_from_json
-from morph_vla.suites.resolved import resolved
+from morph_vla.suites.suite import resolved
 
 JOINTS = 8
 
@@ -189,7 +189,10 @@ def test_a_video_plays_back_frame_by_frame(tmp_path):
     import av
 
     frames = [np.full((25, 31, 3), value, np.uint8) for value in (0, 80, 160, 240)]
-    write_video(tmp_path / "clip.mp4", frames, 15.0)
+    writer = VideoWriter(tmp_path / "clip.mp4", 15.0)
+    for frame in frames:
+        writer.add(frame)
+    writer.finish()
     with av.open(str(tmp_path / "clip.mp4")) as container:
         shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     assert [frame.shape for frame in shown] == [(24, 30, 3)] * 4

@@ -201,13 +201,13 @@ class IsaacLabEngine:
     def reading(self, index: int) -> Reading:
         now = self._now()
         touched = {link for link, hit in zip(self._links, now.touched[index], strict=True) if hit}
-        chosen = self.limb & hands.grippers(self.robot)
+        closing = self.limb & hands.grippers(self.robot)
         return Reading(
             object_position=now.centre[index].astype(np.float64),
             target_position=now.poses[self.suite.success.target][index, :3].astype(np.float64),
             speed=float(now.speed[index]),
             spin=float(now.spin[index]),
-            opening=hands.opening(self.robot, self.native(index), chosen),
+            opening=hands.opening(self.robot, self.native(index), closing),
             touching=any(touched & fingers for fingers in self._fingers),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
         )

@@ -12,9 +12,8 @@ from jaxtyping import Float
 
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Frame, Sight, measured_state, observation
-from morph_vla.engines.mujoco.looks import Looks
-from morph_vla.engines.mujoco.scene import MjData, Renderer, build_spec, mujoco, open_renderer
-from morph_vla.engines.mujoco.scene_view import SceneView
+from morph_vla.engines.mujoco.rendering import Looks, SceneView, open_renderer
+from morph_vla.engines.mujoco.scene import MjData, Renderer, build_spec, mujoco
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot

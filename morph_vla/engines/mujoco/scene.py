@@ -5,9 +5,7 @@ Settings that decided whether grasps hold (measured for this project): arm armat
 taken out of the model, as `Robot.forward_kinematics` has them at 0.
 """
 
-import atexit
 import os
-import weakref
 from types import ModuleType
 from typing import Any
 
@@ -43,24 +41,6 @@ def mujoco() -> ModuleType:
         raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
 
 
-def open_renderer(model: MjModel, height: int, width: int) -> Renderer:
-    """A renderer without shadows, off screen. Raises MorphVlaError, with the remedy, where EGL is missing."""
-    mj = mujoco()
-    try:
-        renderer = mj.Renderer(model, height, width)
-    except (mj.FatalError, RuntimeError, AttributeError, ImportError, OSError) as error:
-        raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
-    renderer.scene.flags[mj.mjtRndFlag.mjRND_SHADOW] = 0
-    # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
-    atexit.register(_close, weakref.ref(renderer))
-    return renderer
-
-
-def _close(renderer: weakref.ref) -> None:
-    if (alive := renderer()) is not None:
-        alive.close()
-
-
 def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     """The model of a suite, not yet compiled: robot, table, objects, cameras, lights, servos."""
     mj = mujoco()
@@ -80,7 +60,7 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     # (3.5 ms a 96 x 96 frame with the default 28 x 16, 1 ms with 12 x 6).
     spec.visual.quality.numslices, spec.visual.quality.numstacks = 12, 6
     spec.visual.quality.offsamples = 0
-    for camera in suite.cameras.values():  # MuJoCo's off-screen buffer is 640 x 480 where nothing is said
+    for camera in suite.cameras.values():  # MuJoCo's off-screen buffer is 640 x 480 by default
         spec.visual.global_.offwidth = max(spec.visual.global_.offwidth, camera.width)
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
     _prepare_robot(mj, spec, robot, suite)
