@@ -97,12 +97,12 @@ def record(
             "give another folder or remove it"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MorphVlaError(
-            f"{folder} is not empty and no recording of ours; give another folder or remove it"
-        )
+        raise MorphVlaError(f"{folder} is not empty and holds no recording; give another folder or empty it")
     parts = folder.with_name(folder.name + ".parts")
     if not (parts / "identity").exists() and any(parts.glob("[!.]*")):
-        raise MorphVlaError(f"{parts} is not ours, and a recording keeps its parts there; move or remove it")
+        raise MorphVlaError(
+            f"{parts} holds something else, and a recording keeps its parts there; move or remove it"
+        )
     if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
         shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
     write_text(parts / "identity", identity)

@@ -108,7 +108,8 @@ class _Worker:
             if code is None or code < 0:  # killed by a signal
                 raise MorphVlaError(self.died()) from error
             raise MorphVlaError(
-                f"a simulation worker ended before it began (exit code {code}); its error is above; {GUARD}"
+                f"a simulation worker ended before it was ready (exit code {code}); its error is above; "
+                f"{GUARD}"
             ) from error
         if problem is not None:
             raise problem
@@ -126,7 +127,7 @@ class _Worker:
         self.process.join(timeout=5)
         return (
             f"a simulation worker died (exit code {self.process.exitcode}); "
-            "a machine out of memory does that: try fewer parallel environments"
+            "this happens when memory runs out: try fewer parallel environments"
         )
 
     def close(self) -> None:

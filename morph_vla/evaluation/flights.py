@@ -135,7 +135,7 @@ class Flights:
         if not any(self._pool.usable(slot) for slot in range(self._pool.slots)) and self._queue:
             raise MorphVlaError(
                 f"every simulation worker died twice; {len(self._queue)} episodes are left, finished ones "
-                "are kept, and the same command goes on; a machine out of memory does that: try fewer "
+                "are kept, and the same command goes on; this happens when memory runs out: try fewer "
                 "parallel environments"
             )
         messages: dict[int, Message] = {}

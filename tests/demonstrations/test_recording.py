@@ -233,14 +233,14 @@ def test_a_foreign_folder_is_not_touched(suite, tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "cat.jpg").write_text("cat")
-    sentence = f"{photos} is not empty and no recording of ours; give another folder or remove it"
+    sentence = f"{photos} is not empty and holds no recording; give another folder or empty it"
     for folder in (photos, photos / "cat.jpg"):
         with pytest.raises(MorphVlaError, match=re.escape(sentence.replace(str(photos), str(folder)))):
             recording.record(suite, folder, ATTEMPTS)
     (tmp_path / "demos.parts").mkdir()
     (tmp_path / "demos.parts" / "mine.txt").write_text("mine")
     with pytest.raises(
-        MorphVlaError, match=r"demos\.parts is not ours, and a recording keeps its parts there"
+        MorphVlaError, match=r"demos\.parts holds something else, and a recording keeps its parts there"
     ):
         recording.record(suite, tmp_path / "demos", ATTEMPTS)
     assert (photos / "cat.jpg").read_text() == "cat"
