@@ -29,7 +29,7 @@ def test_its_blocks_run_one_after_the_other(page, folder, tiny_dataset, capsys):
     assert out[-1] == "eval/trained/report.html"
     assert [step for step, _ in namespace["losses"].lines] == [2, 4]
     assert namespace["squares"].shape == (1, 4, 16, 8)
-    assert int(namespace["moving"].step) == 2
+    assert int(namespace["train_state"].step) == 2
     record, still = namespace["record"], namespace["still"]
     assert record.policy.checkpoint == "run/checkpoints/4"
     assert record.command.startswith("morph-vla eval run/checkpoints/4 --suite droid_panda:cube_in_bowl ")

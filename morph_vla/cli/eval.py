@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     number("--parallel", Settings.parallel, "environments at once")
     number("--workers", Settings.workers, "processes (default: cores - 1)")
     add_engine(parser)
-    number("--open-loop", Settings.open_loop, "actions executed per answer")
+    number("--open-loop", Settings.open_loop, "actions executed per answer (default: 8/15 s of them)")
     number(
         "--noise", Sampler.noise, "times the sampler's initial noise; 0: one answer, near the mean", "FACTOR"
     )
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     process.prepare()
     for name in ("parallel", "open_loop", "sampler_steps"):
-        if (value := getattr(arguments, name)) < 1:
+        if (value := getattr(arguments, name)) is not None and value < 1:
             raise MorphVlaError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
     if not (math.isfinite(arguments.noise) and arguments.noise >= 0):
         raise MorphVlaError(f"--noise must be a finite number of at least 0, not {arguments.noise:g}")

@@ -40,6 +40,7 @@ from morph_vla.results.trial import Trial
 from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states, resolved
 
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
+OPEN_LOOP_SECONDS = 8 / 15
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
 
@@ -50,7 +51,7 @@ class Settings:
     episodes: int | None = None  # rows of the table; None: as many as the suite says
     parallel: int = 20
     workers: int | None = None  # None: `default_workers`
-    open_loop: int = 8  # actions executed before the policy is asked again
+    open_loop: int | None = None  # actions executed before the policy is asked again; None: `open_loop_at`
     videos: int = 6  # episodes that are filmed, the first of the table
     answer_seconds: float = 60.0  # a call of the policy may take; ten times that until one has returned
     first: int = 0  # row of the table: two machines may take a half each (`morph-vla merge`)
@@ -87,12 +88,10 @@ def evaluate(
     count = suite.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    begun = Record(
-        suite=suite_facts(suite, table), policy=policy_from_json(about or {"name": type(policy).__name__}),
-        engine=engine_from_json(engines.facts(settings.engine)), open_loop=settings.open_loop,
-        rows=(rows.start, rows.stop), parallel=settings.parallel, versions=versions(),
-        overrides=tuple(overrides), command=command, folder=folder or Path(),
-    )  # fmt: skip
+    open_loop = settings.open_loop or open_loop_at(suite.control_rate)
+    settings = dataclasses.replace(settings, open_loop=open_loop)
+    begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
+    begun = dataclasses.replace(begun, overrides=tuple(overrides), command=command, folder=folder or Path())
     journal = Journal(folder, begun)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
@@ -108,7 +107,7 @@ def evaluate(
         ):
             groups = 1 if pool.waves else settings.groups
             filmed = settings.first + settings.videos if folder is not None else 0
-            flights = Flights(pool, asker, suite, settings.open_loop, groups, folder, filmed)
+            flights = Flights(pool, asker, suite, open_loop, groups, folder, filmed)
             for trial in flights.run(waiting):
                 trials[trial.episode] = trial
                 journal.add(trial)
@@ -130,6 +129,28 @@ def evaluate(
         notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )
+
+
+def _begun(suite: SuiteFacts, about: Mapping[str, object], settings: Settings, rows: range) -> Record:
+    """The record before the first episode."""
+    return Record(
+        suite=suite,
+        policy=policy_from_json(about),
+        engine=engine_from_json(engines.facts(settings.engine)),
+        open_loop=settings.open_loop,
+        rows=(rows.start, rows.stop),
+        parallel=settings.parallel,
+        versions=versions(),
+    )
+
+
+def open_loop_at(control_rate: float) -> int:
+    """Actions executed per answer by default: those of 8/15 s, whatever the control rate [Hz].
+
+    openpi's client of DROID executes 8 at 15 Hz. What counts is the time: a small policy that was asked every
+    8 actions at 30 Hz wavered above the block, and grasped it when asked every 16 (docs/several_robots.md).
+    """
+    return max(1, round(OPEN_LOOP_SECONDS * control_rate))
 
 
 def default_workers() -> int:

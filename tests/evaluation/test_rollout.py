@@ -94,6 +94,11 @@ def test_the_record_says_what_was_run(tiny_suite, alone):
     json.dumps(alone)
 
 
+@pytest.mark.parametrize(("rate", "actions"), [(15.0, 8), (30.0, 16), (20.0, 11), (0.5, 1)])
+def test_a_policy_is_asked_as_often_in_time_at_any_control_rate(rate, actions):
+    assert rollout.open_loop_at(rate) == actions
+
+
 def test_a_policy_is_asked_every_open_loop_steps(tiny_suite):
     policy = Wave()
     run(tiny_suite, policy, 1, parallel=1, open_loop=4)
