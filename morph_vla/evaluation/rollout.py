@@ -89,9 +89,10 @@ def evaluate(
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
     open_loop = settings.open_loop or open_loop_at(suite.control_rate)
-    settings = dataclasses.replace(settings, open_loop=open_loop)
     begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
-    begun = dataclasses.replace(begun, overrides=tuple(overrides), command=command, folder=folder or Path())
+    begun = dataclasses.replace(
+        begun, open_loop=open_loop, overrides=tuple(overrides), command=command, folder=folder or Path()
+    )
     journal = Journal(folder, begun)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
@@ -121,14 +122,10 @@ def evaluate(
     if not waiting and (earlier := finished(folder)) and earlier.trials == ordered:
         return earlier  # with its own time and duration, not those of looking it up
     return dataclasses.replace(
-        begun,
-        stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
-        trials=ordered,
-        wall_s=round(time.monotonic() - began, 2),
-        timing=timing,
-        notes=tuple(all_notes),
+        begun, stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
+        trials=ordered, wall_s=round(time.monotonic() - began, 2), timing=timing, notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    )
+    )  # fmt: skip
 
 
 def _begun(suite: SuiteFacts, about: Mapping[str, object], settings: Settings, rows: range) -> Record:
@@ -137,7 +134,6 @@ def _begun(suite: SuiteFacts, about: Mapping[str, object], settings: Settings, r
         suite=suite,
         policy=policy_from_json(about),
         engine=engine_from_json(engines.facts(settings.engine)),
-        open_loop=settings.open_loop,
         rows=(rows.start, rows.stop),
         parallel=settings.parallel,
         versions=versions(),
