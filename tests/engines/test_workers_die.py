@@ -134,6 +134,6 @@ def test_a_worker_that_is_killed_before_it_began_is_not_told_of_the_guard(monkey
     start = workers._Worker.start
     monkeypatch.setattr(workers._Worker, "start", killed)
     with pytest.raises(
-        MorphVlaError, match=r"^a simulation worker died \(exit code -9\); a machine out of mem"
+        MorphVlaError, match=r"^a simulation worker died \(exit code -9\); this happens when mem"
     ):
         workers.WorkerPool(tiny_suite, 1, 1)
