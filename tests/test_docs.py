@@ -13,7 +13,7 @@ from morph_vla.files import typed_yaml
 from morph_vla.recipes.recipe import Dataset, Mesh
 from morph_vla.results.record import Record
 from morph_vla.robots.side import Side
-from morph_vla.suites.begin import Begin
+from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.suite import ExpertSpec, SuiteFile
 from morph_vla.suites.variation import Variation
 
@@ -110,7 +110,7 @@ def test_tables_have_every_key(pages):
     )  # fmt: skip
     assert sorted(several) == fields(SuiteFile)
     assert sorted([*expert, "kind"]) == fields(ExpertSpec)
-    assert sorted(begin) == fields(Begin)
+    assert sorted(begin) == fields(BeginShares)
     assert sorted(key.removeprefix("variation.") for key in variation) == fields(Variation)
     assert set(keys(pages["docs/evaluation.md"], "| key | what it says |")) <= {*fields(Record), "summary"}
 

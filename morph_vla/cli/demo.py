@@ -33,7 +33,7 @@ EXAMPLES = """
 """
 
 SUITE, RECIPE = "droid_panda", "panda_demo"
-UNTRAINED_EPISODES = 10  # few, for an untrained policy uses all of every episode's time
+UNTRAINED_EPISODES = 5  # few, for an untrained policy uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
 VIDEOS, UNTRAINED_VIDEOS = 6, 2  # films of each task
 STAGES = ("robot", "record", "train", "evaluate", "attention", "report")

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def sentence(made: "Recording") -> str:
     """What was kept and what was dropped, in words."""
-    from morph_vla.demonstrations.preludes import tally
+    from morph_vla.demonstrations.beginnings import tally
 
     why = ", ".join(f"{count} {clause}" for clause, count in sorted(made.failed_clauses.items()))
     dropped = f"{made.dropped} dropped" + (f" (failed: {why})" if why else "")

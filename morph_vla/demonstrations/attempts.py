@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from morph_vla.demonstrations import preludes
+from morph_vla.demonstrations import beginnings
 from morph_vla.demonstrations.experts import PickAndPlace, disturbed
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Worlds, step_one
@@ -23,7 +23,7 @@ See = Callable[[np.ndarray], None]
 def attempts(worlds: Worlds, numbers: Sequence[int]) -> list[Status]:
     """The expert from rows `numbers` of the evaluated table, in as many worlds at once, from rest."""
     _reset(worlds, numbers, "evaluation")
-    return _follow(worlds, _expert(worlds), numbers, ["rest"] * len(numbers))
+    return _follow(worlds, _expert(worlds), numbers, "rest")
 
 
 def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda action: None) -> Status:
@@ -33,10 +33,10 @@ def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda acti
     MorphVlaError where the physics diverges before the expert has begun.
     """
     _reset(worlds, [number], DEMONSTRATION)
-    expert, drawn = _expert(worlds), preludes.generator(worlds.suite, number)
-    for action in preludes.prelude(expert, worlds.sight(0), kind, drawn):
+    expert = _expert(worlds)
+    for action in beginnings.lead_in(expert, worlds.sight(0), kind, number):
         step_one(worlds, 0, action)
-    (status,) = _follow(worlds, expert, [number], [kind], see)
+    (status,) = _follow(worlds, expert, [number], kind, see)
     return status
 
 
@@ -48,24 +48,18 @@ def _reset(worlds: Worlds, numbers: Sequence[int], stream: str) -> None:
 
 def _expert(worlds: Worlds) -> PickAndPlace:
     """The expert plans with MuJoCo's kinematics, whichever engine holds the worlds."""
-    return PickAndPlace(
-        worlds if isinstance(worlds, MujocoEngine) else MujocoEngine(worlds.robot, worlds.suite)
-    )
+    engine = worlds if isinstance(worlds, MujocoEngine) else MujocoEngine(worlds.robot, worlds.suite)
+    return PickAndPlace(engine)
 
 
 def _follow(
-    worlds: Worlds,
-    expert: PickAndPlace,
-    numbers: Sequence[int],
-    kinds: Sequence[str],
-    see: See = lambda action: None,
+    worlds: Worlds, expert: PickAndPlace, numbers: Sequence[int], kind: str, see: See = lambda action: None
 ) -> list[Status]:
     """Plan from what is seen in each world, and execute the plans, disturbed, until they or the tasks end."""
-    suite, episodes, plans, executed = worlds.suite, Episodes(worlds), [], []
-    for index, (number, kind) in enumerate(zip(numbers, kinds, strict=True)):
-        sight = worlds.sight(index)
-        plans.append(expert.follow(sight, preludes.way_on(expert, sight, kind)))
-        executed.append(disturbed(plans[-1], worlds, number))
+    suite, episodes = worlds.suite, Episodes(worlds)
+    sights = [worlds.sight(index) for index in range(len(numbers))]
+    plans = [expert.follow(sight, beginnings.recorded_waypoints(expert, sight, kind)) for sight in sights]
+    executed = [disturbed(plan, worlds, number) for plan, number in zip(plans, numbers, strict=True)]
     episodes.begin(range(len(plans)))
     # After a plan its last action is held for as long as the criterion takes.
     tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3

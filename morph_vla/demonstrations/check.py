@@ -5,10 +5,12 @@ frames. A suite whose expert fails has no demonstrations to learn from, or asks 
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
@@ -78,45 +80,35 @@ def check(
 
     The outcomes do not depend on the number of `workers` (processes; default: one per core). `progress` is
     called with (episodes done, episodes in all). Engines whose worlds step together hold `parallel` of them,
-    in this process. Raises MorphVlaError for fewer than one episode, and where
-    the scene cannot be built.
+    in this process. Raises MorphVlaError for fewer than one episode, and where the scene cannot be built.
     """
     count = suite.episodes if episodes is None else episodes
     if count < 1:
         raise MorphVlaError(f"--episodes must be at least 1, not {count}")
     engines.check(engine)
-    if engines.lockstep(engine):
-        size = min(parallel, count)
-        worlds = engines.worlds(suite, size, engine)
-        try:
-            waves = (run(worlds, range(first, min(first + size, count))) for first in range(0, count, size))
-            return Check(suite.label, tuple(_gathered(waves, count, progress)))
-        finally:
-            worlds.close()
-    chunks = [range(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK)]
+    size = min(parallel, count) if engines.lockstep(engine) else CHUNK
+    chunks = [range(first, min(first + size, count)) for first in range(0, count, size)]
     processes = min(workers or os.cpu_count() or 1, len(chunks))
-    if processes == 1:
-        parts = (_run_chunk(suite, chunk, engine) for chunk in chunks)
-        return Check(suite.label, tuple(_gathered(parts, count, progress)))
-    context = multiprocessing.get_context("spawn")  # MuJoCo's renderers and threads do not survive a fork
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        parts = pool.map(_run_chunk, [suite] * len(chunks), chunks, [engine] * len(chunks))
-        return Check(suite.label, tuple(_gathered(parts, count, progress)))
-
-
-def _gathered(
-    parts: Iterable[list[Outcome]], count: int, progress: Callable[[int, int], None] | None
-) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    for part in parts:
-        outcomes += part
-        if progress:
-            progress(len(outcomes), count)
-    return outcomes
+    with contextlib.ExitStack() as stack:
+        if engines.lockstep(engine):
+            worlds = stack.enter_context(contextlib.closing(engines.worlds(suite, size, engine)))
+            parts = (run(worlds, chunk) for chunk in chunks)
+        elif processes == 1:
+            parts = (_run_chunk(suite, chunk, engine) for chunk in chunks)
+        else:
+            context = multiprocessing.get_context("spawn")  # MuJoCo's threads do not survive a fork
+            pool = concurrent.futures.ProcessPoolExecutor(processes, mp_context=context)
+            parts = stack.enter_context(pool).map(partial(_run_chunk, suite, engine=engine), chunks)
+        for part in parts:
+            outcomes += part
+            if progress:
+                progress(len(outcomes), count)
+    return Check(suite.label, tuple(outcomes))
 
 
 def _run_chunk(suite: Suite, numbers: Sequence[int], engine: str) -> list[Outcome]:
-    """The expert from the rows `numbers` of the table, one after the other; runs in a worker process."""
+    """The expert from the rows `numbers` of the table, one after the other."""
     worlds = engines.worlds(suite, 1, engine)
     return [outcome for number in numbers for outcome in run(worlds, [number])]
 

@@ -2,7 +2,7 @@
 
 `pick_and_place`: over the object, down, close, up, over the target, open, away. The path of the tool is a
 list of straight segments walked at constant speed; differential inverse kinematics (`mink`) turns each pose
-into joint targets. Only the limb that carries the tool moves; the rest of the robot is told to stay at rest.
+into joint targets. Only the limb that carries the tool moves; the rest of the robot stays at rest.
 Labels are the clean plan; what is executed while moving freely carries a smooth disturbance, so that the
 demonstrations show how to come back to the path (Laskey et al. 2017, DART).
 """
@@ -16,27 +16,28 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.engines import hands
 from morph_vla.engines.engine import Sight, Worlds
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import TOOL_SITE
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.suites.suite import ExpertSpec
 
-SO3 = Any  # mink's rotations: the library is imported when it is first used
-GRASP_STEPS = 6  # control steps for the fingers to close on the object, and to let go of it
+# mink's rotations and poses: the library is imported when it is first used.
+SO3 = Any
+SE3 = Any
 KERNEL = 9  # control steps over which a disturbance is smoothed, at 15 Hz
 ALIGNED = 0.09  # a tool no further to the side than this is above the object, in shares of `hover`
 LEAST_HEIGHT = 0.4  # the height over the object at which the tool may move to the side, likewise
-SETTLE = 0.006  # [m] the tool grasps this much above the object's centre, clear of the table
 
 
 @dataclasses.dataclass(frozen=True)
 class Waypoint:
-    """Where the tool goes next [m], about which yaw [rad], with which gripper (0 open .. 1 closed)."""
+    """Where the tool goes next, in the base frame [m], at which yaw, with which gripper."""
 
     position: Float[np.ndarray, "3"]
-    yaw: float
-    gripper: float
+    yaw_rad: float
+    gripper: float  # 0 open .. 1 closed
     hold: int = 0  # control steps to stay there
     free: bool = False  # moving freely: a disturbance does no harm here
     speed: float = 1.0  # share of the expert's speed
@@ -53,64 +54,56 @@ class Plan:
 
 def waypoints(
     object_position: Float[np.ndarray, "3"],
-    object_yaw: float,
+    object_yaw_rad: float,
     target_position: Float[np.ndarray, "3"],
-    *,
-    hover: float,
-    release_height: float,
-    clearance: float = SETTLE,
-    carry: float = 0.04,
-    retreat: float = 0.08,
-    grasp_steps: int = GRASP_STEPS,
-    turn_seconds: float = 0.0,
+    spec: ExpertSpec,
+    control_rate: float,
 ) -> list[Waypoint]:
-    """The tool's stations of pick-and-place, in order [m, rad].
+    """The tool's way through pick-and-place [m, rad].
 
     The gripper turns with the object by an eighth of a turn at most: a box looks the same every quarter.
     """
-    yaw = (object_yaw + math.pi / 4) % (math.pi / 2) - math.pi / 4
-    up = np.array([0.0, 0.0, 1.0])
-    grasp = object_position + clearance * up
-    over = object_position + hover * up
-    above = np.array([*target_position[:2], target_position[2] + release_height])
+    yaw_rad = (object_yaw_rad + math.pi / 4) % (math.pi / 2) - math.pi / 4
+    hold, up = round(spec.grasp_seconds * control_rate), np.array([0.0, 0.0, 1.0])
+    grasp = object_position + spec.clearance * up
+    over = object_position + spec.hover * up
+    above = np.array([*target_position[:2], target_position[2] + spec.release_height])
     return [
-        Waypoint(over, yaw, 0.0, free=True, seconds=turn_seconds),
-        Waypoint(grasp + 0.02 * up, yaw, 0.0, speed=0.8),
-        Waypoint(grasp, yaw, 0.0, hold=1, speed=0.4),
-        Waypoint(grasp, yaw, 1.0, hold=grasp_steps),
-        Waypoint(over + 0.02 * up, yaw, 1.0),
-        Waypoint(above + carry * up, 0.0, 1.0, free=True),
+        Waypoint(over, yaw_rad, 0.0, free=True, seconds=spec.turn_seconds),
+        Waypoint(grasp + 0.02 * up, yaw_rad, 0.0, speed=0.8),
+        Waypoint(grasp, yaw_rad, 0.0, hold=1, speed=0.4),
+        Waypoint(grasp, yaw_rad, 1.0, hold=hold),
+        Waypoint(over + 0.02 * up, yaw_rad, 1.0),
+        Waypoint(above + spec.carry * up, 0.0, 1.0, free=True),
         Waypoint(above, 0.0, 1.0, hold=2, speed=0.7),
-        Waypoint(above, 0.0, 0.0, hold=grasp_steps),
-        Waypoint(above + retreat * up, 0.0, 0.0, hold=2),
+        Waypoint(above, 0.0, 0.0, hold=hold),
+        Waypoint(above + spec.retreat * up, 0.0, 0.0, hold=2),
     ]
 
 
 def walk(
-    start: Float[np.ndarray, "3"], start_yaw: float, stations: list[Waypoint], speed: float, rate: float
+    start: Float[np.ndarray, "3"], start_yaw_rad: float, way: Sequence[Waypoint], speed: float, rate: float
 ) -> list[tuple[Float[np.ndarray, "3"], float, float, bool]]:
     """Tool poses (position [m], yaw [rad], gripper, free) per control step along straight segments.
 
     Each segment is walked with a half-cosine in time (no jumps in velocity), its length set by `speed`
     [m/s] and, for turns, 1.5 rad/s.
     """
-    poses = []
-    here, yaw = start, start_yaw
-    for station in stations:
-        distance = float(np.linalg.norm(station.position - here))
-        seconds = max(distance / (speed * station.speed), abs(station.yaw - yaw) / 1.5, station.seconds)
-        steps = max(math.ceil(seconds * rate), 0)
+    poses, here, yaw_rad = [], start, start_yaw_rad
+    for waypoint in way:
+        shift, turn = waypoint.position - here, waypoint.yaw_rad - yaw_rad
+        moving = float(np.linalg.norm(shift)) / (speed * waypoint.speed)
+        steps = max(math.ceil(max(moving, abs(turn) / 1.5, waypoint.seconds) * rate), 0)
         for i in range(1, steps + 1):
             share = 0.5 - 0.5 * math.cos(math.pi * i / steps)
-            position = here + share * (station.position - here)
-            poses.append((position, yaw + share * (station.yaw - yaw), station.gripper, station.free))
-        here, yaw = station.position, station.yaw
-        poses.extend([(here, yaw, station.gripper, False)] * station.hold)
+            poses.append((here + share * shift, yaw_rad + share * turn, waypoint.gripper, waypoint.free))
+        here, yaw_rad = waypoint.position, waypoint.yaw_rad
+        poses.extend([(here, yaw_rad, waypoint.gripper, False)] * waypoint.hold)
     return poses
 
 
 class PickAndPlace:
-    """Plans demonstrations from what it is told of a world; `engine`'s model gives it the robot's kinematics.
+    """Plans demonstrations from what is seen of a world; `engine`'s model gives it the robot's kinematics.
 
     Raises MorphVlaError when the suite's tool frame does not exist.
     """
@@ -131,41 +124,32 @@ class PickAndPlace:
         )
         self._posture = mink.PostureTask(model, cost=1e-2 if spec.free_spin else 1e-3)
         self._limits = [mink.ConfigurationLimit(model)]
-        self._arm, self._gripper = [], []
-        for action, joint in enumerate(self.robot.joints):
-            if engine.limb[action]:
-                (self._gripper if joint.is_gripper else self._arm).append(action)
+        closing = hands.grippers(self.robot)
+        self._arm, self._gripper = (
+            np.flatnonzero(engine.limb & which).tolist() for which in (~closing, closing)
+        )
 
     def plan(self, index: int) -> Plan:
         """The whole demonstration for world `index` of its engine, at rest."""
-        return self.plan_for(self.engine.sight(index))
+        seen = self.engine.sight(index)
+        return self.follow(seen, self.waypoints(seen))
 
-    def plan_for(self, seen: Sight) -> Plan:
-        """The whole demonstration for a world of any engine at rest, from what is seen of it."""
-        return self.follow(seen, self.stations(seen))
+    def _base_from_tool(self) -> SE3:
+        return self._configuration.get_transform_frame_to_world(*self._frame)
 
     def tool(self, seen: Sight) -> Float[np.ndarray, "3"]:
         """Where the tool stands [m]."""
         self._configuration.update(self.engine.posture(seen.native))
-        return np.asarray(self._configuration.get_transform_frame_to_world(*self._frame).translation())
+        return np.asarray(self._base_from_tool().translation())
 
-    def stations(self, seen: Sight, beside: tuple[float, float] = (0.0, 0.0)) -> list[Waypoint]:
+    def waypoints(self, seen: Sight, beside: tuple[float, float] = (0.0, 0.0)) -> list[Waypoint]:
         """Pick-and-place from rest, the grasp `beside` the object by so much [m]."""
         spec = self.suite.expert
-        return waypoints(
-            seen.object_position + np.array([*beside, 0.0]),
-            0.0 if spec.free_spin else _yaw(seen.object_quaternion),
-            seen.target_position,
-            hover=spec.hover,
-            release_height=spec.release_height,
-            clearance=spec.clearance,
-            carry=spec.carry,
-            retreat=spec.retreat,
-            grasp_steps=round(spec.grasp_seconds * self.suite.control_rate),
-            turn_seconds=spec.turn_seconds,
-        )
+        position = seen.object_position + np.array([*beside, 0.0])
+        yaw_rad = 0.0 if spec.free_spin else _yaw(seen.object_quaternion)
+        return waypoints(position, yaw_rad, seen.target_position, spec, self.suite.control_rate)
 
-    def stations_from_here(self, seen: Sight) -> list[Waypoint]:
+    def waypoints_from_here(self, seen: Sight) -> list[Waypoint]:
         """Pick-and-place from wherever the tool stands, so that what is done depends on what is seen alone.
 
         A policy sees no past: where one demonstration rises and another one descends through the same place,
@@ -173,7 +157,7 @@ class PickAndPlace:
         it at the height it has, and only one that is too low for that rises first.
         """
         hover = self.suite.expert.hover
-        over, *rest = self.stations(seen)
+        over, *rest = self.waypoints(seen)
         tool = self.tool(seen)
         apart = np.hypot(*(tool - over.position)[:2])
         height = tool[2] - seen.object_position[2]
@@ -188,58 +172,50 @@ class PickAndPlace:
         up = np.array([*tool[:2], beside.position[2]])
         return [dataclasses.replace(beside, position=up), beside, *rest]
 
-    def stations_holding(self, seen: Sight) -> list[Waypoint]:
+    def waypoints_holding(self, seen: Sight) -> list[Waypoint]:
         """The rest of pick-and-place for a tool that holds the object, lifted."""
-        stations = self.stations(seen)
-        last = max(i for i, station in enumerate(stations) if station.gripper == 1.0)
-        return stations[last - 1 :]  # over the target, down, open, away
+        way = self.waypoints(seen)
+        last = max(i for i, waypoint in enumerate(way) if waypoint.gripper == 1.0)
+        return way[last - 1 :]  # over the target, down, open, away
 
-    def follow(self, seen: Sight, stations: Sequence[Waypoint]) -> Plan:
-        """Joint targets that take the tool through `stations` from where it stands."""
+    def follow(self, seen: Sight, way: Sequence[Waypoint]) -> Plan:
+        """Joint targets that take the tool along `way` from where it stands."""
         spec, rate = self.suite.expert, self.suite.control_rate
         self._configuration.update(self.engine.posture(seen.native))
         self._posture.set_target_from_configuration(self._configuration)
-        base_from_tool = self._configuration.get_transform_frame_to_world(*self._frame)
-        base_from_link = self._configuration.get_transform_frame_to_world(spec.tool, "body")
-        yaw = self._first_yaw(base_from_link.rotation().wxyz)
-        poses = walk(base_from_tool.translation(), yaw, list(stations), spec.speed, rate)
-        first = base_from_tool.rotation()
+        base_from_tool = self._base_from_tool()
+        first, yaw_rad = base_from_tool.rotation(), 0.0
+        if not (spec.free_spin or spec.turn_seconds):  # the arm chooses its turn, or eases into it
+            base_from_link = self._configuration.get_transform_frame_to_world(spec.tool, "body")
+            yaw_rad = _tool_yaw(base_from_link.rotation().wxyz)
+        poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate)
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]
         if spec.grip_seconds:
-            grip = slewed(self._first_grip(seen.opening), grip, 1 / (spec.grip_seconds * rate))
+            # Where the gripper stands now, 0 let go .. 1 holding; it may lie outside.
+            now = (1.0 - seen.opening - spec.opened) / (spec.closed - spec.opened)
+            grip = slewed(now, grip, 1 / (spec.grip_seconds * rate))
         rows = [
             self._joints(position, self._towards(first, self._rotation(yaw), step + 1, turning), grip[step])
             for step, (position, yaw, _, _) in enumerate(poses)
         ]
         return Plan(np.asarray(rows, dtype=np.float64), np.asarray([float(free) for *_, free in poses]))
 
-    def _first_yaw(self, quaternion: Float[np.ndarray, "4"]) -> float:
-        """The turn from which the walk begins; nothing turns where the arm may choose, or eases into it."""
-        spec = self.suite.expert
-        return 0.0 if spec.free_spin or spec.turn_seconds else _tool_yaw(quaternion)
-
-    def _first_grip(self, opening: float) -> float:
-        """Where the gripper stands now, 0 let go .. 1 holding; it may lie outside."""
-        spec = self.suite.expert
-        return (1.0 - opening - spec.opened) / (spec.closed - spec.opened)
-
-    def _rotation(self, yaw: float) -> SO3:
+    def _rotation(self, yaw_rad: float) -> SO3:
         """The tool's orientation: it points down (half a turn about x), leans, turns about the vertical."""
         turn, tilt = self._mink.SO3, self.suite.expert.tilt
         lean = turn.from_y_radians(-tilt) if tilt else turn.identity()
-        return turn.from_z_radians(yaw) @ lean @ turn.from_x_radians(math.pi)
+        return turn.from_z_radians(yaw_rad) @ lean @ turn.from_x_radians(math.pi)
 
-    def _towards(self, first: SO3, wanted: SO3, step: int, steps: int) -> SO3:
-        """The orientation at control step `step` on the way from the first one; `wanted` once it is over."""
+    def _towards(self, first: SO3, target: SO3, step: int, steps: int) -> SO3:
+        """The orientation at control step `step` on the way from the first one; `target` once it is over."""
         if self.suite.expert.free_spin:  # the smallest turn that brings the approach to where it should be
-            now = self._configuration.get_transform_frame_to_world(*self._frame).rotation()
-            turn = _smallest_turn(now.as_matrix()[:, 2], wanted.as_matrix()[:, 2])
-            wanted = self._mink.SO3.exp(turn) @ now
-            first = now
+            first = self._base_from_tool().rotation()
+            turn = _smallest_turn(first.as_matrix()[:, 2], target.as_matrix()[:, 2])
+            target = self._mink.SO3.exp(turn) @ first
         if step >= steps:
-            return wanted
-        return first.interpolate(wanted, 0.5 - 0.5 * math.cos(math.pi * step / steps))
+            return target
+        return first.interpolate(target, 0.5 - 0.5 * math.cos(math.pi * step / steps))
 
     def _joints(
         self, position: Float[np.ndarray, "3"], rotation: SO3, gripper: float
@@ -270,10 +246,10 @@ class PickAndPlace:
         return ends.dataset_open + share * (ends.dataset_closed - ends.dataset_open)
 
 
-def slewed(start: float, wanted: Sequence[float], step: float) -> list[float]:
-    """Values that follow `wanted` from `start`, at most `step` further each time."""
+def slewed(start: float, targets: Sequence[float], step: float) -> list[float]:
+    """Values that follow `targets` from `start`, at most `step` further each time."""
     commands, now = [], start
-    for value in wanted:
+    for value in targets:
         now += min(max(value - now, -step), step)
         commands.append(now)
     return commands
@@ -321,11 +297,10 @@ def disturbed(plan: Plan, worlds: Worlds, number: int) -> Float[np.ndarray, "t j
 
 def _tool_yaw(quaternion: Float[np.ndarray, "4"]) -> float:
     """Turn about z [rad] of a tool that points down: `rotation` in `_joints` undone, to a half turn."""
-    w, x, y, z = (float(v) for v in quaternion)
+    _, x, y, _ = (float(v) for v in quaternion)
     # q = q_z(yaw) * q_x(pi) = (0, cos(yaw/2), sin(yaw/2), 0) where the tool points straight down.
-    del w, z
-    yaw = 2 * math.atan2(y, x)
-    return (yaw + math.pi / 2) % math.pi - math.pi / 2
+    yaw_rad = 2 * math.atan2(y, x)
+    return (yaw_rad + math.pi / 2) % math.pi - math.pi / 2
 
 
 def _yaw(quaternion: Float[np.ndarray, "4"]) -> float:

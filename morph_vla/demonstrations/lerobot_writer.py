@@ -85,16 +85,19 @@ def merge(name: str, parts: Sequence[Path], folder: Path) -> None:
 class PixelStatistics:
     """LeRobot's `RunningQuantileStats` for 8-bit pixels: the same answers from 256 counts per channel.
 
-    Mean, std, min and max are exact; quantiles are exact too (LeRobot's are to within a bin).
+    Mean, std, min and max are exact; quantiles are exact too (LeRobot's are to within a bin). What is not of
+    8 bits goes to `general`, LeRobot's own.
     """
 
-    def __init__(self, quantile_list: Sequence[float] | None = None, num_quantile_bins: int = 256):
-        self._quantiles = tuple(quantile_list or QUANTILES)
+    def __init__(self, general: Statistics, quantiles: Sequence[float] | None = None):
+        self._general, self._quantiles = general, tuple(quantiles or QUANTILES)
         self._counts: np.ndarray | None = None
-        del num_quantile_bins  # 8 bits have 256 values
 
     def update(self, batch: np.ndarray) -> None:
         """Count the pixels of one frame, uint8 [pixels, channels]."""
+        if batch.dtype != np.uint8:
+            self._general.update(batch)
+            return
         channels = batch.shape[-1]
         flat = batch.reshape(-1, channels).astype(np.intp) + 256 * np.arange(channels)
         counts = np.bincount(flat.ravel(), minlength=256 * channels).reshape(channels, 256)
@@ -103,7 +106,7 @@ class PixelStatistics:
     def get_statistics(self) -> dict[str, np.ndarray]:
         """min, max, mean, std, count and the quantiles, each [channels] (count: [1])."""
         if self._counts is None:
-            raise ValueError("Cannot compute statistics for less than 2 vectors.")
+            return self._general.get_statistics()
         counts, values = self._counts, np.arange(256.0)
         total = counts.sum(axis=1)
         mean = counts @ values / total
@@ -131,7 +134,7 @@ def lean() -> Iterator[None]:
     digest = hasher.__dict__["hash"]
 
     def tracker(quantile_list: Sequence[float] | None = None, num_quantile_bins: int = 5000) -> Statistics:
-        return _Either(originals[0](quantile_list, num_quantile_bins), PixelStatistics(quantile_list))
+        return PixelStatistics(originals[0](quantile_list, num_quantile_bins), quantile_list)
 
     statistics.RunningQuantileStats, writer.embed_images = tracker, lambda dataset: dataset
     hasher.hash = classmethod(lambda *_: uuid.uuid4().hex[:16])  # no table is looked for in the cache
@@ -140,22 +143,6 @@ def lean() -> Iterator[None]:
     finally:
         statistics.RunningQuantileStats, writer.embed_images = originals
         hasher.hash = digest
-
-
-class _Either:
-    """Pixels (uint8) go to PixelStatistics, everything else to LeRobot's own."""
-
-    def __init__(self, general: Statistics, pixels: PixelStatistics):
-        self._general, self._pixels = general, pixels
-        self._chosen: Statistics = None  # until the first batch
-
-    def update(self, batch: np.ndarray) -> None:
-        chosen = self._chosen or (self._pixels if batch.dtype == np.uint8 else self._general)
-        chosen.update(batch)
-        self._chosen = chosen
-
-    def get_statistics(self) -> dict[str, np.ndarray]:
-        return (self._chosen or self._general).get_statistics()
 
 
 def _import(module: str) -> Any:

@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from morph_vla.demonstrations import lerobot_writer, preludes
+from morph_vla.demonstrations import beginnings, lerobot_writer
 from morph_vla.demonstrations.attempts import demonstration
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
@@ -32,6 +33,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.suites.suite import Suite
 
+Attempted = tuple[str, str | None, int]  # how an attempt began, the clause that failed, its frames
 PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
 SUMMARY = "recording.json"
 
@@ -56,25 +58,6 @@ class Recording:
         return self.attempted - self.episodes
 
 
-@dataclasses.dataclass
-class Part:
-    """The summary of one part of a recording."""
-
-    episodes: int = 0
-    frames: int = 0
-    failed_clauses: dict[str, int] = dataclasses.field(default_factory=dict)
-    kinds: dict[str, list[int]] = dataclasses.field(default_factory=dict)
-
-    def add(self, frames: int, clause: str | None, kind: str) -> None:
-        """Count an attempt: kept with its frames, or dropped for the clause that failed."""
-        tally = self.kinds.setdefault(kind, [0, 0])
-        tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
-        if clause is None:
-            self.episodes, self.frames = self.episodes + 1, self.frames + frames
-        else:
-            self.failed_clauses[clause] = self.failed_clauses.get(clause, 0) + 1
-
-
 @dataclasses.dataclass(frozen=True)
 class Demonstration:
     """One attempt."""
@@ -84,7 +67,7 @@ class Demonstration:
     failed_clause: str | None
     """None: it succeeded."""
     kind: str
-    """How it began; see `preludes`."""
+    """How it began; see `beginnings`."""
 
 
 def record(
@@ -114,17 +97,17 @@ def record(
             "give another folder or remove it"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MorphVlaError(
-            f"{folder} is not empty and no recording of ours; give another folder or remove it"
-        )
+        raise MorphVlaError(f"{folder} is not empty and holds no recording; give another folder or empty it")
     parts = folder.with_name(folder.name + ".parts")
     if not (parts / "identity").exists() and any(parts.glob("[!.]*")):
-        raise MorphVlaError(f"{parts} is not ours, and a recording keeps its parts there; move or remove it")
+        raise MorphVlaError(
+            f"{parts} holds something else, and a recording keeps its parts there; move or remove it"
+        )
     if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
         shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
     write_text(parts / "identity", identity)
-    summaries = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
-    result = _merge(tasks[0], identity, attempts, parts, folder, summaries)
+    attempted = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
+    result = _merge(tasks[0], identity, parts, folder, attempted)
     shutil.rmtree(parts)
     return result
 
@@ -181,8 +164,8 @@ def _record_parts(
     attempts: int,
     workers: int,
     progress: Callable[[int, int], None] | None,
-) -> list[Part]:
-    """Record the missing parts in worker processes; the summaries of all parts in order."""
+) -> list[list[Attempted]]:
+    """Record the missing parts in worker processes; the attempts of all parts in order."""
     every = list(enumerate(shares([task.expert.share for task in tasks], attempts, PART)))
     missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
     done = attempts - sum(len(numbers) for _, _, numbers in missing)
@@ -208,7 +191,8 @@ def _record_parts(
                 future.result()
             if progress:
                 progress(counter.value, attempts)
-    return [Part(**json.loads((parts / f"{i:04d}" / SUMMARY).read_text())) for i, _ in every]
+    written = [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in every]
+    return [[(kind, clause, frames) for kind, clause, frames in part] for part in written]
 
 
 _COUNTER: Synchronized | None = None  # attempts done, by all workers; one per worker process, set by `_start`
@@ -221,9 +205,9 @@ def _start(counter: Synchronized, stop: Event) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 
-def record_part(suite: Suite, folder: Path, numbers: range) -> Part:
+def record_part(suite: Suite, folder: Path, numbers: range) -> list[Attempted]:
     """Record the attempts `numbers` into a dataset of their own; runs in a worker process."""
-    worlds, part = engines.worlds(suite, 1), Part()
+    worlds, attempted = engines.worlds(suite, 1), []
     unfinished = folder.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     with lerobot_writer.lean():
@@ -232,7 +216,7 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> Part:
             if _STOP is not None and _STOP.is_set():
                 raise MorphVlaError("the recording was interrupted")
             attempt = demonstrate(worlds, number)
-            part.add(len(attempt.frames), attempt.failed_clause, attempt.kind)
+            attempted.append((attempt.kind, attempt.failed_clause, len(attempt.frames)))
             if attempt.failed_clause is None:
                 for frame in attempt.frames:
                     dataset.add_frame(frame)
@@ -242,9 +226,9 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> Part:
                     _COUNTER.value += 1
         dataset.finalize()
     worlds.close()
-    (unfinished / SUMMARY).write_text(json.dumps(dataclasses.asdict(part)))
+    (unfinished / SUMMARY).write_text(json.dumps(attempted))
     unfinished.rename(folder)
-    return part
+    return attempted
 
 
 def demonstrate(worlds: Worlds, number: int) -> Demonstration:
@@ -254,10 +238,10 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
 
     def see(action: np.ndarray) -> None:
         images = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
-        told = {"action": action.astype(np.float32), "task": suite.task}
-        frames.append({**images, "observation.state": worlds.state(0), **told})
+        target = {"action": action.astype(np.float32), "task": suite.task}
+        frames.append({**images, "observation.state": worlds.state(0), **target})
 
-    kind = preludes.kind_of(suite.expert.begin, number)
+    kind = beginnings.kind_of(suite.expert.begin, number)
     status = demonstration(worlds, number, kind, see)
     if status.error is not None:
         raise MorphVlaError(status.error)
@@ -266,28 +250,27 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
 
 
 def _merge(
-    suite: Suite, identity: str, attempted: int, parts: Path, folder: Path, summaries: list[Part]
+    suite: Suite, identity: str, parts: Path, folder: Path, attempted: list[list[Attempted]]
 ) -> Recording:
     """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
-    kept = [parts / f"{i:04d}" for i, part in enumerate(summaries) if part.episodes]
-    if not kept:
+    every = [attempt for part in attempted for attempt in part]
+    worth = (i for i, part in enumerate(attempted) if any(clause is None for _, clause, _ in part))
+    if not (kept := [parts / f"{i:04d}" for i in worth]):
         raise MorphVlaError(
-            f"the expert of suite '{suite.label}' failed in all {attempted} attempts: nothing to keep"
+            f"the expert of suite '{suite.label}' failed in all {len(every)} attempts: nothing to keep"
         )
     merged = folder.with_name(folder.name + ".merging")
     shutil.rmtree(merged, ignore_errors=True)
     lerobot_writer.merge(suite.name, kept, merged)
-    failed: dict[str, int] = {}
     kinds: dict[str, list[int]] = {}
-    for part in summaries:
-        for clause, count in part.failed_clauses.items():
-            failed[clause] = failed.get(clause, 0) + count
-        for kind, counts in part.kinds.items():
-            kinds[kind] = [a + b for a, b in zip(kinds.get(kind, [0, 0]), counts, strict=True)]
+    for kind, clause, _ in every:
+        tally = kinds.setdefault(kind, [0, 0])
+        tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
+    frames = [count for _, clause, count in every if clause is None]
+    failed = Counter(clause for _, clause, _ in every if clause is not None)
     result = Recording(
-        suite.name, identity, attempted, sum(part.episodes for part in summaries),
-        sum(part.frames for part in summaries), suite.control_rate, failed, kinds,
-    )  # fmt: skip
+        suite.name, identity, len(every), len(frames), sum(frames), suite.control_rate, dict(failed), kinds
+    )
     (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
     if folder.exists():
         folder.rmdir()

@@ -30,9 +30,7 @@ def split(text: str) -> tuple[str, dict[str, str]]:
     for part in rest:
         key, sign, value = part.partition("=")
         if not sign:
-            raise MorphVlaError(
-                f"engine {name}: '{part}' is no option; options read KEY=VALUE, as device=cuda:0"
-            )
+            raise MorphVlaError(f"engine {name}: an option is KEY=VALUE, such as device=cuda:0, not '{part}'")
         options[key.strip()] = value.strip()
     return name, options
 
@@ -47,12 +45,6 @@ def lockstep(text: str) -> bool:
     return _door(text)[0].LOCKSTEP
 
 
-def check(text: str) -> None:
-    """Raise MorphVlaError where the engine cannot be used here, in one sentence."""
-    door, options = _door(text)
-    door.check(options)
-
-
 def worlds(suite: Suite, count: int, text: str = DEFAULT) -> Worlds:
     """`count` worlds of the engine."""
     door, options = _door(text)
@@ -61,13 +53,19 @@ def worlds(suite: Suite, count: int, text: str = DEFAULT) -> Worlds:
 
 def pool(suite: Suite, slots: int, workers: int | None, text: str) -> Pool:
     """`slots` worlds to play episodes in: in `workers` processes, or in this one where they move together."""
+    if lockstep(text):
+        return LocalPool(worlds(suite, slots, text))
     check(text)
-    return (
-        LocalPool(worlds(suite, slots, text)) if lockstep(text) else WorkerPool(suite, slots, workers, text)
-    )
+    return WorkerPool(suite, slots, workers, text)
 
 
 def facts(text: str) -> dict[str, str]:
-    """What a record says of the engine: name, version, and what else numbers may depend on."""
+    """What a record says of the engine: name, version, and what else numbers may depend on.
+
+    Raises MorphVlaError, in one sentence, where the engine cannot be used here.
+    """
     door, options = _door(text)
     return door.facts(options)
+
+
+check = facts  # where nothing but its errors is wanted

@@ -1,12 +1,14 @@
 """What every engine owes its callers, checked by measuring it: one list of problems for any `engine.Worlds`.
 
-`problems` makes engines of one suite through `make(count)` and asks them. Tolerances are those of what is
-physical (a servo does not stand where it is told to the last bit); what has to be equal is equal bit for bit.
+`problems` makes engines of one suite through `make(count)` and asks them. Tolerances are physical (a servo
+does not stand exactly where it is commanded); what has to be equal is equal bit for bit.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from jaxtyping import Float
 
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Worlds
@@ -24,35 +26,36 @@ Make = Callable[[int], Worlds]
 
 def problems(make: Make) -> list[str]:
     """Every way in which the engine does not keep the contract, a sentence each; empty when it does."""
-    first = make(3)
-    try:
+    with contextlib.closing(make(3)) as first:
         states = dict(enumerate(initial_states(first.suite, 3, len(first.robot.joints), stream="contract")))
         sentences = [*_reset(first, states), *_units(first, states), *_cameras(first, states)]
         sentences += _leaks(first, states)
         alone = _trace(first, states, 2)
-    finally:
-        first.close()
-    for count, which, sentence in (
-        (3, 2, "two instances differ"),
-        (1, 0, "a world differs with the number of worlds beside it"),
-    ):
-        worlds = make(count)
-        try:
-            begun = states if count == 3 else {0: states[2]}
-            sentences += _different(alone, _trace(worlds, begun, which), sentence)
-        finally:
-            worlds.close()
+    with contextlib.closing(make(3)) as second:
+        sentences += _different(alone, _trace(second, states, 2), "two instances differ")
+    with contextlib.closing(make(1)) as single:
+        sentence = "a world differs with the number of worlds beside it"
+        sentences += _different(alone, _trace(single, {0: states[2]}, 0), sentence)
     return sentences
+
+
+def _first(worlds: Worlds, state: InitialState) -> Float[np.ndarray, "j"]:
+    return hands.first_posture(worlds.robot, worlds.suite, state)
+
+
+def _hold(worlds: Worlds, target: Float[np.ndarray, "j"]) -> None:
+    """World 0 for a second towards joint values [rad | m]."""
+    for _ in range(round(worlds.suite.control_rate)):
+        worlds.step({0: worlds.robot.to_dataset(target)})
 
 
 def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     worlds.reset(states)
     kinds = np.array([TRAVEL if joint.type == "prismatic" else ANGLE for joint in worlds.robot.joints])
     for index, state in states.items():
-        off = np.abs(worlds.native(index) - hands.first_posture(worlds.robot, worlds.suite, state)) / kinds
+        off = np.abs(worlds.native(index) - _first(worlds, state)) / kinds
         if off.max() > 1:
-            name = worlds.robot.names[int(off.argmax())]
-            away = off.max() * kinds[off.argmax()]
+            name, away = worlds.robot.names[int(off.argmax())], off.max() * kinds[off.argmax()]
             yield f"world {index}: after reset '{name}' is {away:.4f} from where it begins"
         for name, (x, y, _) in state.poses.items():
             away = float(np.hypot(*(worlds.pose(index, name)[0][:2] - (x, y))))
@@ -61,22 +64,21 @@ def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
 
 
 def _units(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
-    """One joint at a time is told to move, in the dataset's units; it alone does, by what it was told."""
+    """Commanded to move in the dataset's units, a joint moves by that much, and it alone."""
     robot = worlds.robot
     for action, joint in enumerate(robot.joints):
         worlds.reset({0: states[0]})
         before = worlds.native(0)
         middle, span = (joint.lower + joint.upper) / 2, joint.upper - joint.lower
         step = min(0.1, 0.2 * span) * (1.0 if before[action] < middle else -1.0)
-        told = hands.first_posture(worlds.robot, worlds.suite, states[0])
-        told[action] += step
-        for _ in range(round(worlds.suite.control_rate)):
-            worlds.step({0: robot.to_dataset(told)})
+        target = _first(worlds, states[0])
+        target[action] += step
+        _hold(worlds, target)
         moved = worlds.native(0) - before
         others = np.delete(np.abs(moved), action).max(initial=0.0)
         if abs(moved[action] - step) > 0.2 * abs(step) or others > 0.3 * abs(step):
             by = f"{moved[action]:.3f}, others by {others:.3f}"
-            yield f"'{joint.name}' was told to move by {step:.3f} and moved by {by}"
+            yield f"'{joint.name}' was commanded to move by {step:.3f} and moved by {by}"
         if not np.allclose(worlds.state(0), robot.to_dataset(worlds.native(0)), rtol=1e-5, atol=1e-5):
             yield "the state is not the measured joint values in the dataset's units"
 
@@ -86,11 +88,9 @@ def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     worlds.reset({0: states[0]})
     robot, before = worlds.robot, worlds.observe(0)
     base_from_link_before = robot.forward_kinematics(worlds.native(0))
-    told = hands.first_posture(worlds.robot, worlds.suite, states[0])
-    inwards = np.where(told < (robot.lower + robot.upper) / 2, 0.15, -0.15)
-    told = told + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0)
-    for _ in range(round(worlds.suite.control_rate)):
-        worlds.step({0: robot.to_dataset(told)})
+    target = _first(worlds, states[0])
+    inwards = np.where(target < (robot.lower + robot.upper) / 2, 0.15, -0.15)
+    _hold(worlds, target + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0))
     after, base_from_link = worlds.observe(0), robot.forward_kinematics(worlds.native(0))
     for name, camera in worlds.suite.cameras.items():
         base_from_mount = base_from_link[camera.link] if camera.link else np.eye(4)
@@ -110,28 +110,20 @@ def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
 
 def _leaks(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     """What is done to one world is not seen in another."""
-    still = _trace(worlds, states, 2)
-    yield from _different(
-        still, _trace(worlds, states, 2, busy=True), "a world sees what another one is told"
-    )
+    still, busy = _trace(worlds, states, 2), _trace(worlds, states, 2, busy=True)
+    yield from _different(still, busy, "a world sees another one's actions")
     seen = _seen(worlds, 2)
     worlds.place({0: states[1]})
     yield from _different([seen], [_seen(worlds, 2)], "resetting a world changes another one")
 
 
 def _trace(worlds: Worlds, states: dict[int, InitialState], which: int, busy: bool = False) -> list[Seen]:
-    """What is seen of world `which` over some steps; with `busy`, its neighbours are told to move."""
+    """What is seen of world `which` over some steps; with `busy`, its neighbours are commanded to move."""
     worlds.reset(states)
-    seen = [_seen(worlds, which)]
+    seen, away = [_seen(worlds, which)], (worlds.robot.lower + worlds.robot.upper) / 2
     for _ in range(STEPS):
-        rows = {
-            i: worlds.robot.to_dataset(hands.first_posture(worlds.robot, worlds.suite, state))
-            for i, state in states.items()
-        }
-        if busy:
-            away = worlds.robot.to_dataset((worlds.robot.lower + worlds.robot.upper) / 2)
-            rows = {i: row if i == which else away for i, row in rows.items()}
-        worlds.step(rows)
+        targets = {i: away if busy and i != which else _first(worlds, state) for i, state in states.items()}
+        worlds.step({i: worlds.robot.to_dataset(target) for i, target in targets.items()})
         seen.append(_seen(worlds, which))
     return seen
 

@@ -70,7 +70,7 @@ class BatchPolicy(Policy, Protocol):
 class Worlds(Protocol):
     """`count` independent worlds of one suite; index i always means the same world, and one alone is index 0.
 
-    Several worlds are told at once, because a simulator on a GPU moves them together; one is asked at a time.
+    Several worlds are reset and stepped at once, because a simulator on a GPU moves them together.
     `contract.problems` measures whether an engine keeps what is promised here.
     """
 
@@ -78,17 +78,15 @@ class Worlds(Protocol):
     suite: Suite
     count: int
     lockstep: bool
-    """Whether all worlds move when one does; those that were not told to keep their last targets."""
+    """Whether all worlds move when one does; those without an action keep their last targets."""
     limb: Bool[np.ndarray, "j"]
     """The action joints that do the task; see `hands.limb`."""
 
     def place(self, states: Mapping[int, InitialState]) -> None:
         """Put worlds into initial states; no physics runs, other worlds are not touched."""
-        ...
 
     def reset(self, states: Mapping[int, InitialState]) -> None:
         """Put worlds into initial states and let them settle."""
-        ...
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
         """Advance worlds by one control step, each towards its action (dataset units).
@@ -135,7 +133,6 @@ class Worlds(Protocol):
 
     def close(self) -> None:
         """Give renderers and memory back."""
-        ...
 
 
 @runtime_checkable
@@ -148,28 +145,28 @@ class Door(Protocol):
     LOCKSTEP: bool
     """As `Worlds.lockstep`: such worlds live in the evaluation's process, others in worker processes."""
 
-    def check(self, options: Mapping[str, str]) -> None:
-        """Raise MorphVlaError for an option or a value that the engine lacks, and where it cannot run."""
+    def facts(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What a record says of the engine: name, version, and what else numbers may depend on.
+
+        Raises MorphVlaError for an option or a value that the engine lacks, and where it cannot run.
+        """
         ...
 
     def worlds(self, suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
-        """`count` worlds of `suite`; raises as `check` does."""
+        """`count` worlds of `suite`; raises as `facts` does."""
         ...
 
-    def facts(self, options: Mapping[str, str]) -> dict[str, str]:
-        """What a record says of the engine: name, version, and what else numbers may depend on."""
-        ...
+
+def measured_state(worlds: Worlds, index: int) -> Float[np.ndarray, "j"]:
+    """`Worlds.state` of any engine: its joint values in the dataset's units, float32."""
+    return np.asarray(worlds.robot.to_dataset(worlds.native(index)), dtype=np.float32)
 
 
 def observation(worlds: Worlds, index: int) -> Observation:
-    """What a policy is shown of world `index` of any engine, without `episode` and `step`."""
+    """`Worlds.observe` of any engine: what a policy is shown of world `index`."""
     frames = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
-    return {
-        **frames,
-        "state": worlds.state(index),
-        "prompt": worlds.suite.task,
-        "robot": worlds.robot.name,
-    }
+    about: Observation = {"prompt": worlds.suite.task, "robot": worlds.robot.name}
+    return {**frames, "state": worlds.state(index), **about}
 
 
 def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Reading:

@@ -1,7 +1,7 @@
 """Episodes: the one loop of "act, measure, judge, stop", over the worlds of any engine.
 
 An episode ends at success, when its time is up, or where its physics diverged. One that has ended takes no
-further step: what it is told then is ignored.
+further step: later actions are ignored.
 """
 
 import dataclasses

@@ -74,10 +74,10 @@ def fingers(robot: Robot) -> list[frozenset[str]]:
     return [frozenset(links) for links in closing.values()]
 
 
-def opening(robot: Robot, native: Float[np.ndarray, "j"], chosen: Bool[np.ndarray, "j"]) -> float:
-    """Share of its range by which the least open of the `chosen` grippers is open; 1 where there is none."""
+def opening(robot: Robot, native: Float[np.ndarray, "j"], which: Bool[np.ndarray, "j"]) -> float:
+    """How far open the least open of the grippers `which` is: 0 closed .. 1 open; 1 where there is none."""
     shares = [1.0]
-    for value, joint, wanted in zip(native, robot.joints, chosen, strict=True):
-        if wanted and joint.opened is not None and joint.closed is not None and joint.opened != joint.closed:
+    for value, joint, counts in zip(native, robot.joints, which, strict=True):
+        if counts and joint.opened is not None and joint.closed is not None and joint.opened != joint.closed:
             shares.append(float((value - joint.closed) / (joint.opened - joint.closed)))
     return float(np.clip(min(shares), 0.0, 1.0))

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -40,6 +40,7 @@ class Execute:
 
 
 Message = Begin | Execute
+Entered = TypeVar("Entered")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,6 @@ class Pool(Protocol):
 
     def send(self, messages: Mapping[int, Message]) -> None:
         """Send slots a message each; `receive` has the answers."""
-        ...
 
     def receive(self, slots: Collection[int]) -> Mapping[int, Answer | Lost]:
         """Wait for the answers of slots, each of which was sent a message."""
@@ -86,11 +86,12 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """Give the worlds back."""
-        ...
 
-    def __enter__(self) -> "Pool": ...
+    def __enter__(self: Entered) -> Entered:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def no_time() -> dict[str, float]:
@@ -98,7 +99,7 @@ def no_time() -> dict[str, float]:
     return {"physics_s": 0.0, "frames_s": 0.0, "pipe_s": 0.0}
 
 
-class LocalPool:
+class LocalPool(Pool):
     """The worlds of one engine as slots, in this process; `send` returns when all is done."""
 
     def __init__(self, worlds: Worlds):
@@ -109,7 +110,6 @@ class LocalPool:
         self._answers: dict[int, Answer] = {}
 
     def usable(self, slot: int) -> bool:
-        """Every slot is, as long as this process lives."""
         return 0 <= slot < self.slots
 
     def send(self, messages: Mapping[int, Message]) -> None:
@@ -122,7 +122,7 @@ class LocalPool:
         chunks = {slot: message.actions for slot, message in messages.items() if isinstance(message, Execute)}
         if begun and chunks:
             raise MorphVlaError(
-                "worlds that step together begin together: some were to begin, others to go on"
+                "worlds that step together begin their episodes together, and some were to go on with theirs"
             )
         frames = self._begin(begun) if begun else self._execute(chunks)
         for slot in messages:
@@ -135,7 +135,6 @@ class LocalPool:
             self._answers[slot] = Answer(status, seen, frames[slot])
 
     def receive(self, slots: Collection[int]) -> dict[int, Answer]:
-        """The answers of these slots, each of which was sent a message."""
         return {slot: self._answers.pop(slot) for slot in slots}
 
     def _begin(self, begun: Mapping[int, Begin]) -> dict[int, list[Frame]]:
@@ -163,7 +162,6 @@ class LocalPool:
         return frames
 
     def _film(self, slot: int) -> list[Frame]:
-        """What its film shows of a slot now, when filmed."""
         if slot not in self._filmed:
             return []
         with self._timed("frames_s"):
@@ -176,11 +174,4 @@ class LocalPool:
         self.spent[what] += time.perf_counter() - begun
 
     def close(self) -> None:
-        """Give the engine back."""
         self.worlds.close()
-
-    def __enter__(self) -> "LocalPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

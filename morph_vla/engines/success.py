@@ -32,12 +32,11 @@ pushed_in  in the box at the end, or succeeded, without ever having been lifted:
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.suites.suite import Success, target_box
+from morph_vla.suites.suite import Success
 
 CLAUSES = ("reached", "grasped", "lifted", "inside", "at_rest", "released", "dwell")
 LIFTED = 0.03  # [m] above where the object first lay: clear of the table, below any carry
@@ -63,16 +62,21 @@ class Progress:
 
     start_height: float
     steps: int = 0
-    dwell_steps: int = 0
     reached: bool = False
     grasped: bool = False
     lifted: bool = False
     dropped: bool = False
     lost_steps: int = 0  # since it was lifted, running: out of the gripper and out of the box
-    ever: frozenset[str] = frozenset()
     longest: tuple[int, int, int, int] = (0, 0, 0, 0)  # inside, at_rest, released, all three [steps]
     running: tuple[int, int, int, int] = (0, 0, 0, 0)
     success_step: int | None = None
+
+
+def target_box(
+    success: Success, target_position: Float[np.ndarray, "3"]
+) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """Corners [m] of the box the object's centre must stay in, around the target where it is now."""
+    return target_position + np.asarray(success.low), target_position + np.asarray(success.high)
 
 
 def clauses(reading: Reading, success: Success) -> dict[str, bool]:
@@ -92,28 +96,23 @@ def begin(reading: Reading) -> Progress:
 def update(progress: Progress, reading: Reading, success: Success, control_rate: float) -> Progress:
     """Progress after one more control step; `success_step` is set once and stays."""
     now = clauses(reading, success)
-    held = (now["inside"], now["at_rest"], now["released"], all(now.values()))
-    running = tuple(n + 1 if h else 0 for n, h in zip(progress.running, held, strict=True))
-    longest = tuple(max(a, b) for a, b in zip(progress.longest, running, strict=True))
-    steps = progress.steps + 1
-    dwell = dwell_steps(success, control_rate)
-    done = progress.success_step
-    if done is None and running[3] >= dwell:
+    held = (*now.values(), all(now.values()))
+    running = tuple(n + 1 if holds else 0 for n, holds in zip(progress.running, held, strict=True))
+    steps, done = progress.steps + 1, progress.success_step
+    if done is None and running[3] >= dwell_steps(success, control_rate):
         done = steps
+    high = float(reading.object_position[2]) > progress.start_height + LIFTED
     lost = progress.lost_steps + 1 if progress.lifted and not (reading.touching or now["inside"]) else 0
     return dataclasses.replace(
         progress,
         steps=steps,
         reached=progress.reached or reading.touching,
         grasped=progress.grasped or reading.grasping,
-        lifted=progress.lifted
-        or (reading.touching and float(reading.object_position[2]) > progress.start_height + LIFTED),
+        lifted=progress.lifted or (reading.touching and high),
         dropped=progress.dropped or lost >= lost_steps(control_rate),
         lost_steps=lost,
-        ever=progress.ever | {name for name, holds in now.items() if holds},
         running=running,
-        longest=longest,
-        dwell_steps=running[3],
+        longest=tuple(map(max, progress.longest, running)),
         success_step=done,
     )
 
@@ -156,5 +155,5 @@ def failed_clause(progress: Progress, reading: Reading, success: Success) -> str
 
 def times(progress: Progress, control_rate: float) -> dict[str, float]:
     """Longest unbroken stretch [s] of each clause and of all together, as the record names them."""
-    names: Sequence[str] = ("inside_s", "at_rest_s", "released_s", "all_s")
+    names = ("inside_s", "at_rest_s", "released_s", "all_s")
     return {name: steps / control_rate for name, steps in zip(names, progress.longest, strict=True)}

@@ -21,14 +21,12 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from multiprocessing.connection import Connection
 
-from morph_vla.engines.pool import Answer, Begin, LocalPool, Lost, Message, no_time
+from morph_vla.engines.pool import Answer, Begin, LocalPool, Lost, Message, Pool, no_time
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import Suite
 
 Report = tuple[list[Answer], dict[str, float]]  # of a worker: answers in order, seconds by what they went to
 Inbox = queue.SimpleQueue[tuple[int, int, Report | None]]  # (worker, its start, its report; None: it is gone)
-
-
 GUARD = (
     "a new process imports the program that started it, so a script evaluates below "
     '`if __name__ == "__main__":`'
@@ -110,7 +108,8 @@ class _Worker:
             if code is None or code < 0:  # killed by a signal
                 raise MorphVlaError(self.died()) from error
             raise MorphVlaError(
-                f"a simulation worker ended before it began (exit code {code}); its error is above; {GUARD}"
+                f"a simulation worker ended before it was ready (exit code {code}); its error is above; "
+                f"{GUARD}"
             ) from error
         if problem is not None:
             raise problem
@@ -128,7 +127,7 @@ class _Worker:
         self.process.join(timeout=5)
         return (
             f"a simulation worker died (exit code {self.process.exitcode}); "
-            "a machine out of memory does that: try fewer parallel environments"
+            "this happens when memory runs out: try fewer parallel environments"
         )
 
     def close(self) -> None:
@@ -141,7 +140,7 @@ class _Worker:
         self.pipe.close()
 
 
-class WorkerPool:
+class WorkerPool(Pool):
     """`slots` worlds spread over worker processes; slot s lives in worker s % workers.
 
     Raises MorphVlaError when a worker cannot start. `spent` counts seconds of the workers.
@@ -166,15 +165,13 @@ class WorkerPool:
             self.close()
             raise
 
-    def usable(self, slot: int) -> bool:
-        """Whether the slot's worker lives, or can live again."""
-        return self._worker(slot).alive
-
     def _worker(self, slot: int) -> _Worker:
         return self.workers[slot % len(self.workers)]
 
+    def usable(self, slot: int) -> bool:
+        return self._worker(slot).alive  # or can live again
+
     def send(self, messages: Mapping[int, Message]) -> None:
-        """Send each slot its message; `receive` has the answers."""
         batches: dict[int, list[int]] = {}
         for slot, message in messages.items():
             worker = self._worker(slot)
@@ -191,7 +188,6 @@ class WorkerPool:
                 worker.pipe.send([(slot // len(self.workers), messages[slot]) for slot in slots])
 
     def receive(self, slots: Collection[int]) -> dict[int, Answer | Lost]:
-        """Wait for the answers of these slots, each of which was sent a message."""
         while not all(slot in self._answers for slot in slots):
             number, start, report = self._inbox.get()
             worker = self.workers[number]
@@ -221,12 +217,5 @@ class WorkerPool:
                 worker.alive = False
 
     def close(self) -> None:
-        """Stop the workers."""
         for worker in self.workers:
             worker.close()
-
-    def __enter__(self) -> "WorkerPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -11,11 +11,11 @@ from morph_vla.doctor import require_gl
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation import rollout
-from morph_vla.evaluation.fit import Trained, doubts, mismatches
+from morph_vla.evaluation import fit, journal, rollout
 from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files.plain import as_typed
+from morph_vla.findings import Finding, errors
 from morph_vla.results import comparison, sequential
 from morph_vla.results.merging import combine
 from morph_vla.results.record import FILE_NAME, Record, write
@@ -43,29 +43,33 @@ def evaluate(
     `settings` are the fields of `Settings`: episodes, parallel, open_loop, videos, engine, ... With `folder`
     the record, its journal and its videos are written there, an interrupted evaluation goes on where it
     stopped, and a finished one is read back; several tasks have a record each in the folder of their name,
-    and one of all. `name` is the policy's in the record. With the record `against`, a task stops once it is
-    decided which of the two is better. `overrides` are those that the suite was loaded with, for the record.
-    `progress` is told how each task stands, first of all with 0 episodes done.
+    and one of all; what one of them left in `folder` itself is moved there and goes on. `name` is the
+    policy's in the record. With the record `against`, a task stops once it is decided which of the two is
+    better. `overrides` are those that the suite was loaded with, for the record. `progress` is told how each
+    task stands, first of all with 0 episodes done.
     Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
     """
     tasks = [suite] if isinstance(suite, Suite) else list(suite)
-    run = _Run(
-        policy, Settings(**settings), None if folder is None else Path(folder),
-        _about(policy, name), against, overrides, progress,
-    )  # fmt: skip
+    describe = getattr(policy, "describe", None)
+    about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
+    about = {**about, "name": name or about["name"]}
+    place = None if folder is None else Path(folder)
+    run = _Run(policy, Settings(**settings), about, against, overrides, progress)
     engines.check(run.settings.engine)
     if engines.split(run.settings.engine)[0] == "mujoco":
         require_gl()
     for task in tasks:
-        problems = mismatches(policy, task) if isinstance(policy, Trained) else []
-        if problems:
-            where = run.about["checkpoint"] or run.about["name"]
-            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {'; '.join(problems)}")
+        if problems := errors(run.findings(task)):
+            sentences = "; ".join(map(fit.sentence, problems))
+            where = about["checkpoint"] or about["name"]
+            raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
     if len(tasks) == 1:
-        return run.task(tasks[0], run.folder)
-    parts = [run.task(task, run.folder and run.folder / task.task_key) for task in tasks]
-    whole = combine(parts, run.command(tasks[0].name, tasks[0], run.folder))
-    run.keep(whole, run.folder)
+        return run.task(tasks[0], place)
+    if place is not None:
+        journal.make_room(place, [task.task_key for task in tasks])
+    parts = [run.task(task, place and place / task.task_key) for task in tasks]
+    whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
+    run.keep(whole, place)
     return whole
 
 
@@ -83,18 +87,21 @@ class _Run:
 
     policy: Policy
     settings: Settings
-    folder: Path | None
     about: dict[str, Any]
     against: Record | None
     overrides: Sequence[str]
     progress: Progress | None
+
+    def findings(self, task: Suite) -> Sequence[Finding]:
+        """What of a task the policy was not trained with, where it says what it was trained with."""
+        return fit.check(self.policy, task) if isinstance(self.policy, fit.Trained) else ()
 
     def task(self, task: Suite, folder: Path | None) -> Record:
         """The record of one task, kept in `folder`."""
         first, progress = self.settings.first, self.progress
         facts = rollout.suite_facts(task, ())
         stop = sequential.stopper(self.against, facts, task.task_key, first) if self.against else None
-        notes = doubts(self.policy, task) if isinstance(self.policy, Trained) else []
+        notes = [fit.sentence(finding) for finding in self.findings(task)]
         for note in notes:
             LOG.warning("%s", note)
         if progress:
@@ -119,21 +126,14 @@ class _Run:
         checkpoint = self.about.get("checkpoint")
         if not checkpoint or folder is None:
             return ""
-        asked, default = self.settings, Settings()
-        rows = str(asked.episodes or task.episodes)
-        if asked.first:
-            rows = f"{asked.first}:{asked.first + int(rows)}"
+        settings, default = self.settings, Settings()
+        rows = str(settings.episodes or task.episodes)
+        if settings.first:
+            rows = f"{settings.first}:{settings.first + int(rows)}"
         sampler = Sampler(**self.about.get("sampler") or {})
         words = [checkpoint, *self.overrides, *sampler.options(), "--suite", suite, "--episodes", rows]
-        if asked.open_loop != default.open_loop:
-            words += ["--open-loop", str(asked.open_loop)]
-        if asked.engine != default.engine:
-            words += ["--engine", asked.engine]
+        if settings.open_loop != default.open_loop:
+            words += ["--open-loop", str(settings.open_loop)]
+        if settings.engine != default.engine:
+            words += ["--engine", settings.engine]
         return shlex.join(["morph-vla", "eval", *words, "-o", as_typed(folder)])
-
-
-def _about(policy: Policy, name: str) -> dict[str, Any]:
-    """What the record says of the policy: what it says of itself, or its type."""
-    describe = getattr(policy, "describe", None)
-    about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
-    return {**about, "name": name or about["name"]}

@@ -62,7 +62,7 @@ class Flights:
     def notes(self) -> list[str]:
         """A sentence for each way in which workers died, with the episodes that were begun anew."""
         return [
-            f"{reason}; begun anew in another worker: episodes {', '.join(map(str, sorted(numbers)))}"
+            f"{reason}; restarted in another worker: episodes {', '.join(map(str, sorted(numbers)))}"
             for reason, numbers in self._anew.items()
         ]
 
@@ -135,7 +135,7 @@ class Flights:
         if not any(self._pool.usable(slot) for slot in range(self._pool.slots)) and self._queue:
             raise MorphVlaError(
                 f"every simulation worker died twice; {len(self._queue)} episodes are left, finished ones "
-                "are kept, and the same command goes on; a machine out of memory does that: try fewer "
+                "are kept, and the same command goes on; this happens when memory runs out: try fewer "
                 "parallel environments"
             )
         messages: dict[int, Message] = {}
@@ -178,7 +178,7 @@ class Flights:
         if reading is not None and error is None:
             clause = criterion.failed_clause(progress, reading, suite.success)
         return Trial(
-            task=getattr(suite, "task_name", "") or suite.name,
+            task=suite.task_key,
             episode=number,
             success=success,
             time_s=seconds if success else None,

@@ -1,12 +1,14 @@
 """The journal of an evaluation: finished trials as they end, and what can be read of them meanwhile.
 
 `trials.jsonl` begins with a line that says of which evaluation it is (`record` in it holds what the record
-will say of suite, policy and engine), then has a line a finished trial, in the order in which they ended.
+will say of suite, policy and engine), then has a line for each finished trial, in the order in which they
+ended.
 """
 
 import contextlib
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from morph_vla.results.record import Json, Record
 from morph_vla.results.trial import Trial
 from morph_vla.results.values import mapping
 
+LOG = logging.getLogger(__name__)
 FILE_NAME = "trials.jsonl"
 EARLIER = "earlier-"  # and a number: folders in which other evaluations are kept
 
@@ -26,11 +29,10 @@ class Journal:
     """Finished trials in a JSON-lines file, so that an interrupted evaluation goes on where it stopped.
 
     Another evaluation in the folder is moved into `earlier-1` in it (or the next number that is free), with
-    its record and videos, and `say` is told so in a sentence that names what differs. A last line cut short
-    is dropped.
+    its record and videos and a warning that names what differs. A last line that is cut short is dropped.
     """
 
-    def __init__(self, folder: Path | None, begun: Record, say: Callable[[str], None]):
+    def __init__(self, folder: Path | None, begun: Record):
         """`begun` is the evaluation's record before its first trial."""
         self._folder = folder
         self.trials: dict[int, Trial] = {}
@@ -43,8 +45,9 @@ class Journal:
             elif held.unfinished:
                 self.trials = {trial.episode: trial for trial in held.trials}
         if other is not None:
-            aside = _set_aside(folder)
-            say(f"{folder} held another evaluation ({_words(other, begun)}); it is kept in {aside}")
+            differences = identity.listed(identity.differences(other, begun), "there", "here")
+            differences = differences or f"schema {other.schema}, which says less of the suite than this one"
+            _set_aside(folder, f"another evaluation ({differences})")
         first = {"evaluation": evaluation, "record": begun.facts()}
         kept = [first, *(trial.to_json(folder) for trial in self.trials.values())]
         write_text(folder / FILE_NAME, "".join(json.dumps(line) + "\n" for line in kept))
@@ -59,8 +62,8 @@ class Journal:
 def read(folder: Path) -> Record | None:
     """The trials of `folder` so far, as an unfinished record; None when there is no journal in it.
 
-    An evaluation of several tasks keeps a journal a task, in a folder each: they are read as one. The last
-    line of an evaluation that is being written may be cut short, and is left out.
+    An evaluation of several tasks keeps a journal for each, in a folder of its own: they are read as one. The
+    last line of an evaluation that is being written may be cut short, and is left out.
     """
     if (folder / FILE_NAME).is_file():
         return _read(folder)
@@ -74,10 +77,26 @@ def read(folder: Path) -> Record | None:
 
 def newer(folder: Path) -> bool:
     """Whether the journal of `folder` has been written to since its record was."""
-    journal, record = folder / FILE_NAME, folder / "record.json"
-    if not record.is_file():
+    journal, path = folder / FILE_NAME, folder / record.FILE_NAME
+    if not path.is_file():
         return True
-    return journal.is_file() and journal.stat().st_mtime > record.stat().st_mtime
+    return journal.is_file() and journal.stat().st_mtime > path.stat().st_mtime
+
+
+def make_room(folder: Path, tasks: Collection[str]) -> None:
+    """Make room in `folder` for the record of several `tasks`, each of which has a folder of its own in it.
+
+    One task's evaluation in `folder` itself moves into that task's folder, where it goes on; anything else,
+    such as a record of other tasks, moves into `earlier-1`.
+    """
+    held = [task for evaluation in _held(folder) for task in evaluation.suite.tasks]
+    if not (folder / FILE_NAME).exists() and set(held) <= set(tasks):
+        return
+    if held and held[0] in tasks and not (folder / held[0]).exists():
+        LOG.info("%s held the evaluation of task '%s'; it goes on in %s", folder, held[0], folder / held[0])
+        _move(folder, folder / held[0])
+    else:
+        _set_aside(folder, f"an evaluation of {', '.join(dict.fromkeys(held)) or 'another task'}")
 
 
 def _held(folder: Path) -> list[Record]:
@@ -90,23 +109,19 @@ def _held(folder: Path) -> list[Record]:
     return held
 
 
-def _words(there: Record, here: Record) -> str:
-    """In what another evaluation differs."""
-    differences = identity.differences(there, here)
-    if differences:
-        return identity.listed(differences, "there", "here")
-    return f"schema {there.schema}, which does not hold the whole suite"
-
-
-def _set_aside(folder: Path) -> Path:
-    """Move what an evaluation left in `folder` into a new folder in it, and return that."""
+def _set_aside(folder: Path, evaluation: str) -> None:
+    """Move what an evaluation left in `folder` into a new folder in it, and warn of it."""
     numbers = (number for number in range(1, 1_000_000) if not (folder / f"{EARLIER}{number}").exists())
     target = folder / f"{EARLIER}{next(numbers)}"
+    LOG.warning("%s held %s; it is kept in %s", folder, evaluation, target)
+    _move(folder, target)
+
+
+def _move(folder: Path, target: Path) -> None:
     target.mkdir()
     for name in (FILE_NAME, record.FILE_NAME, "videos"):
         if (folder / name).exists():
             (folder / name).rename(target / name)
-    return target
 
 
 def _read(folder: Path) -> Record:

@@ -7,8 +7,8 @@ an episode's initial state, and where its policy takes random numbers from, depe
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.metadata
-import logging
 import os
 import platform
 import time
@@ -27,7 +27,6 @@ from morph_vla.files.plain import to_plain
 from morph_vla.results import identity
 from morph_vla.results.record import (
     FILE_NAME,
-    PolicyCard,
     Record,
     Stopped,
     SuiteFacts,
@@ -38,10 +37,8 @@ from morph_vla.results.record import (
     read,
 )
 from morph_vla.results.trial import Trial
-from morph_vla.suites.resolved import resolved
-from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states
+from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states, resolved
 
-LOG = logging.getLogger(__name__)
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 OPEN_LOOP_SECONDS = 8 / 15
 PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
@@ -67,23 +64,22 @@ def evaluate(
     policy: Policy,
     settings: Settings = Settings(),
     *,
-    about: PolicyCard | Mapping[str, object] | None = None,
+    about: Mapping[str, object] | None = None,
     folder: Path | None = None,
     command: str = "",
     notes: Sequence[str] = (),
     progress: Callable[[int, int, int], None] | None = None,
     stop: Stop | None = None,
     overrides: Sequence[str] = (),
-    say: Callable[[str], None] = LOG.warning,
 ) -> Record:
     """Run `policy` on the suite's table of initial states and return the record.
 
     `about` describes the policy in the record (default: its class's name). With `folder`, finished episodes
     are kept there as they end, and videos are written to its `videos/`; an interrupted evaluation of the
     same policy and suite goes on, also with more rows. Another evaluation there, by the whole suite, policy,
-    engine or actions per answer, is moved into `earlier-1` in it, and `say` is told so. `overrides` are those
-    that the suite was loaded with, for the record. `notes` are sentences for the record, to which it adds
-    what went wrong without costing an episode. `progress` is called with (episodes done, episodes in all,
+    engine or actions per answer, is moved into `earlier-1` in it, with a warning. `overrides` are those that
+    the suite was loaded with, for the record. `notes` are sentences for the record, to which it adds what
+    went wrong without costing an episode. `progress` is called with (episodes done, episodes in all,
     successes). `stop` is asked after every episode: with a reason, no further one is begun, those that were
     begun are finished and counted, and the record says so under `stopped`.
     """
@@ -93,10 +89,11 @@ def evaluate(
     rows = range(settings.first, settings.first + count)
     table = initial_states(suite, max(rows.stop, suite.episodes), joints)
     open_loop = settings.open_loop or open_loop_at(suite.control_rate)
-    settings = dataclasses.replace(settings, open_loop=open_loop)
     begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
-    begun = dataclasses.replace(begun, overrides=tuple(overrides), command=command, folder=folder or Path())
-    journal = Journal(folder, begun, say)
+    begun = dataclasses.replace(
+        begun, open_loop=open_loop, overrides=tuple(overrides), command=command, folder=folder or Path()
+    )
+    journal = Journal(folder, begun)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
     reason = stop(list(trials.values())) if stop and trials else None
@@ -106,7 +103,7 @@ def evaluate(
     if waiting:
         slots = min(settings.parallel, len(waiting))
         with (
-            engines.pool(suite, slots, _workers(settings), settings.engine) as pool,
+            engines.pool(suite, slots, settings.workers or default_workers(), settings.engine) as pool,
             Asker(policy, joints, settings.answer_seconds) as asker,
         ):
             groups = 1 if pool.waves else settings.groups
@@ -125,25 +122,18 @@ def evaluate(
     if not waiting and (earlier := finished(folder)) and earlier.trials == ordered:
         return earlier  # with its own time and duration, not those of looking it up
     return dataclasses.replace(
-        begun,
-        stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
-        trials=ordered,
-        wall_s=round(time.monotonic() - began, 2),
-        timing=timing,
-        notes=tuple(all_notes),
+        begun, stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
+        trials=ordered, wall_s=round(time.monotonic() - began, 2), timing=timing, notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    )
+    )  # fmt: skip
 
 
-def _begun(
-    suite: SuiteFacts, about: PolicyCard | Mapping[str, object], settings: Settings, rows: range
-) -> Record:
+def _begun(suite: SuiteFacts, about: Mapping[str, object], settings: Settings, rows: range) -> Record:
     """The record before the first episode."""
     return Record(
         suite=suite,
-        policy=about if isinstance(about, PolicyCard) else policy_from_json(about),
+        policy=policy_from_json(about),
         engine=engine_from_json(engines.facts(settings.engine)),
-        open_loop=settings.open_loop,
         rows=(rows.start, rows.stop),
         parallel=settings.parallel,
         versions=versions(),
@@ -151,16 +141,12 @@ def _begun(
 
 
 def open_loop_at(control_rate: float) -> int:
-    """Actions executed per answer where nobody says: those of 8/15 s, whatever the control rate [Hz].
+    """Actions executed per answer by default: those of 8/15 s, whatever the control rate [Hz].
 
     openpi's client of DROID executes 8 at 15 Hz. What counts is the time: a small policy that was asked every
     8 actions at 30 Hz wavered above the block, and grasped it when asked every 16 (docs/several_robots.md).
     """
     return max(1, round(OPEN_LOOP_SECONDS * control_rate))
-
-
-def _workers(settings: Settings) -> int:
-    return settings.workers or default_workers()
 
 
 def default_workers() -> int:
@@ -171,7 +157,6 @@ def default_workers() -> int:
 def _check(settings: Settings) -> None:
     """Raises MorphVlaError where nothing can be measured: in this process, or under these settings."""
     workers.check_main()
-    engines.check(settings.engine)
     for name in ("episodes", "parallel", "open_loop", "groups"):
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -213,6 +198,7 @@ def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
         version=suite.version,
         seed=suite.seed,
         robot=suite.robot,
+        urdf_sha256=hashlib.sha256(robots.load(suite.robot).urdf_path.read_bytes()).hexdigest(),
         control_rate=suite.control_rate,
         variation=to_plain(suite.variation),
         tasks={suite.task_key: task},

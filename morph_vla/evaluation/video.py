@@ -1,6 +1,5 @@
 """Videos that browsers play, and still pictures of them."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,14 +54,6 @@ class VideoWriter:
         if self._open is not None:
             self._open[0].close()
             self._unfinished.unlink(missing_ok=True)
-
-
-def write_video(path: Path, frames: Sequence[Frame], rate: float) -> None:
-    """Write RGB frames [h w 3] as an H.264 MP4 that browsers play."""
-    writer = VideoWriter(path, rate)
-    for frame in frames:
-        writer.add(frame)
-    writer.finish()
 
 
 def write_picture(path: Path, frame: Frame) -> None:

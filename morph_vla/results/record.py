@@ -70,6 +70,8 @@ class SuiteFacts:
     version: int | None = None
     seed: int | None = None
     robot: str | None = None
+    urdf_sha256: str | None = None
+    """Of the robot's URDF; None in records that were written before it was kept."""
     control_rate: Real | None = None
     variation: Json | None = None
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)

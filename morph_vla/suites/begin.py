@@ -4,10 +4,10 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
-class Begin:
-    """Where recorded demonstrations begin, as shares of them; evaluations begin at rest.
+class BeginShares:
+    """Shares of the recorded demonstrations by how they begin (`demonstrations.beginnings`).
 
-    See `demonstrations.preludes`.
+    Evaluations begin at rest.
     """
 
     rest: float = 1.0
@@ -27,22 +27,21 @@ class Begin:
     """Share of near, target and anywhere with the gripper closed."""
 
     @property
-    def shares(self) -> dict[str, float]:
+    def kinds(self) -> dict[str, float]:
         """Kind -> share, in the order of the keys; they add up to 1."""
-        kinds = [field.name for field in dataclasses.fields(self) if field.name != "shut"]
-        total = sum(getattr(self, kind) for kind in kinds)
-        return {kind: getattr(self, kind) / total for kind in kinds}
+        shares = {key: share for key, share in vars(self).items() if key != "shut"}
+        total = sum(shares.values())
+        return {kind: share / total for kind, share in shares.items()}
 
     def problems(self) -> list[str]:
         """What is wrong with the shares, one sentence each."""
-        given = dataclasses.asdict(self)
         problems = [
-            f"expert.begin.{key}: must be a share of at least 0, not {value:g}"
-            for key, value in given.items()
-            if not 0 <= value < float("inf")
+            f"expert.begin.{key}: must be a share of at least 0, not {share:g}"
+            for key, share in vars(self).items()
+            if not 0 <= share < float("inf")
         ]
         if self.shut > 1:
             problems.append(f"expert.begin.shut: must be at most 1, not {self.shut:g}")
-        if not problems and not sum(value for key, value in given.items() if key != "shut"):
+        if not problems and not any(share for key, share in vars(self).items() if key != "shut"):
             problems.append("expert.begin: every share is 0; give rest one, or another kind")
         return problems

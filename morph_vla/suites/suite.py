@@ -10,16 +10,16 @@ every engine, every order and every number of parallel environments meets the sa
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.files import dropin, typed_yaml
-from morph_vla.suites.begin import Begin
+from morph_vla.files.plain import to_plain
+from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.variation import CameraShift, Light, Variation, draw_cameras, draw_light
 
 Vector3 = tuple[float, float, float]
@@ -142,7 +142,7 @@ class ExpertSpec:
     retreat: float = 0.08  # [m] above it afterwards
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
     grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
-    begin: Begin = dataclasses.field(default_factory=Begin)
+    begin: BeginShares = dataclasses.field(default_factory=BeginShares)
     share: float = 1.0  # of a recording's attempts, relative to the suite's other tasks
 
     @property
@@ -270,81 +270,73 @@ def load_file(
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
     read = typed_yaml.read(path, SuiteFile, overrides, (TASKS, task) if task else None)
-    problems = _problems(read)
-    if problems:
-        where = f"{path}: {TASKS}.{task}" if task else str(path)
-        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
+    where = f"{path}: {TASKS}.{task}" if task else str(path)
+    if problems := [f"{where}: {problem}" for problem in _problems(read)]:
+        raise ConfigError("\n".join(problems))
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
-    fields["objects"] = {**read.objects, **_asked_for(read)}
+    fields["objects"] = {**read.objects, **_on_the_table(read)}
     return Suite(**fields, name=path.stem, path=path, task_name=task)
 
 
-def _problems(suite: SuiteFile) -> list[str]:
-    problems = []
+def _problems(suite: SuiteFile) -> Iterator[str]:
+    """What is wrong with a suite's values, one sentence each."""
     ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
     if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
-        problems.append(
-            f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
-        )
+        yield f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
     for key, name in (("object", suite.success.object), ("target", suite.success.target)):
         if name not in suite.objects:
-            problems.append(f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}")
-    known = {**suite.objects, **suite.distractors}
+            yield f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}"
+    known, success, expert = {**suite.objects, **suite.distractors}, suite.success, suite.expert
     for name in suite.placement:
         if name not in known:
-            problems.append(f"placement.{name}: no object is called '{name}'{nearest(name, known)}")
-    for name in (*suite.objects, *_asked_for(suite)):
+            yield f"placement.{name}: no object is called '{name}'{nearest(name, known)}"
+    for name in (*suite.objects, *_on_the_table(suite)):
         if name not in suite.placement:
-            problems.append(f"placement: object '{name}' has no placement")
-    problems += _variation_problems(suite)
+            yield f"placement: object '{name}' has no placement"
+    yield from _variation_problems(suite)
     for name, place in suite.placement.items():
         for axis in ("x", "y", "yaw"):
             low, high = getattr(place, axis)
             if low > high:
-                problems.append(f"placement.{name}.{axis}: lower end {low} is above upper end {high}")
-    if any(low >= high for low, high in zip(suite.success.low, suite.success.high, strict=True)):
-        box = suite.success
-        problems.append(f"success: low {box.low} must be below high {box.high} on every axis")
+                yield f"placement.{name}.{axis}: lower end {low} is above upper end {high}"
+    if any(low >= high for low, high in zip(success.low, success.high, strict=True)):
+        yield f"success: low {success.low} must be below high {success.high} on every axis"
     for key in ("episodes", "episode_seconds", "control_rate"):
         if getattr(suite, key) <= 0:
-            problems.append(f"{key}: must be above 0, not {getattr(suite, key)}")
-    if suite.success.dwell_seconds >= suite.episode_seconds:
-        problems.append("success.dwell_seconds: must be shorter than episode_seconds")
-    if not 0 <= suite.expert.opened < suite.expert.closed <= 1:
-        ends = f"{suite.expert.opened} and {suite.expert.closed}"
-        problems.append(
-            f"expert: opened and closed: shares of the gripper's range, 0 <= opened < closed <= 1, not {ends}"
-        )
-    if not suite.expert.share > 0:
-        problems.append(f"expert.share: must be above 0, not {suite.expert.share:g}")
-    problems += suite.expert.begin.problems()
+            yield f"{key}: must be above 0, not {getattr(suite, key)}"
+    if success.dwell_seconds >= suite.episode_seconds:
+        yield "success.dwell_seconds: must be shorter than episode_seconds"
+    if not 0 <= expert.opened < expert.closed <= 1:
+        shares = "shares of the gripper's range, 0 <= opened < closed <= 1"
+        yield f"expert: opened and closed: {shares}, not {expert.opened} and {expert.closed}"
+    if not expert.share > 0:
+        yield f"expert.share: must be above 0, not {expert.share:g}"
+    yield from expert.begin.problems()
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
-            problems.append(f"objects.{name}: mass and sizes must be above 0")
+            yield f"objects.{name}: mass and sizes must be above 0"
     if not suite.cameras:
-        problems.append("cameras: a suite needs at least one")
-    return problems
+        yield "cameras: a suite needs at least one"
 
 
-def _asked_for(suite: SuiteFile) -> dict[str, ObjectSpec]:
+def _on_the_table(suite: SuiteFile) -> dict[str, ObjectSpec]:
     """The distractors that lie on the table: the first so many."""
     return dict(list(suite.distractors.items())[: max(0, suite.variation.distractors)])
 
 
-def _variation_problems(suite: SuiteFile) -> list[str]:
-    asked, known = suite.variation, suite.distractors
-    problems = [
-        f"variation.{field.name}: must be at least 0, not {getattr(asked, field.name)}"
-        for field in dataclasses.fields(asked)
-        if getattr(asked, field.name) < 0
-    ]
-    if asked.distractors > len(known):
+def _variation_problems(suite: SuiteFile) -> Iterator[str]:
+    variation, known = suite.variation, suite.distractors
+    for key, value in vars(variation).items():
+        if value < 0:
+            yield f"variation.{key}: must be at least 0, not {value}"
+    if variation.distractors > len(known):
         listed = f"{len(known)} ({', '.join(known)})" if known else "none"
-        problems.append(f"variation.distractors: {asked.distractors} asked for, the suite has {listed}")
-    if asked.light >= 1:
-        problems.append(f"variation.light: must be below 1, where a light may go out, not {asked.light:g}")
-    problems += [f"distractors.{name}: an object has that name" for name in known if name in suite.objects]
-    return problems
+        yield f"variation.distractors: {variation.distractors} asked for, the suite has {listed}"
+    if variation.light >= 1:
+        yield f"variation.light: must be below 1, where a light may go out, not {variation.light:g}"
+    for name in known:
+        if name in suite.objects:
+            yield f"distractors.{name}: an object has that name"
 
 
 def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:
@@ -419,8 +411,18 @@ def _spread(points: Sequence[Sequence[float]]) -> float:
     return min(gaps, default=float("inf"))
 
 
-def target_box(
-    success: Success, target_position: Float[np.ndarray, "3"]
-) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Corners [m] of the box the object's centre must stay in, around the target where it is now."""
-    return target_position + np.asarray(success.low), target_position + np.asarray(success.high)
+def resolved(suite: Suite) -> dict[str, object]:
+    """Everything of a task that an episode can depend on, as plain values.
+
+    Left out are where its file lies, how many rows are evaluated, how the scripted expert moves (but for its
+    tool, which says whose gripper counts) and distractors that are not on the table.
+    """
+    plain = to_plain(suite)
+    for key in ("path", "episodes"):
+        plain.pop(key)
+    if not suite.start:
+        plain.pop("start")  # records of suites without it keep their digest
+    placed = {name: place for name, place in plain["placement"].items() if name in suite.objects}
+    beside = [name for name in suite.distractors if name in suite.objects]
+    tool = {"tool": suite.expert.tool}
+    return {**plain, "expert": tool, "distractors": beside, "placement": placed}

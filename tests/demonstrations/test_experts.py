@@ -1,4 +1,4 @@
-"""The scripted expert: its stations, its walk, its disturbance, and that it does the task."""
+"""The scripted expert: its way, its walk, its disturbance, and that it does the task."""
 
 import dataclasses
 import importlib.util
@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from morph_vla import robots
 from morph_vla.engines import success as criterion
 from morph_vla.errors import MorphVlaError
-from morph_vla.suites.suite import initial_state, load
+from morph_vla.suites.suite import ExpertSpec, initial_state, load
 
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp")):
     pytest.skip("the scripted expert needs the extra 'sim'", allow_module_level=True)
 
 from morph_vla.demonstrations.experts import (
-    GRASP_STEPS,
     PickAndPlace,
     Plan,
     Waypoint,
@@ -57,17 +56,18 @@ def begin(engine: MujocoEngine, number: int) -> None:
     engine.reset({0: state})
 
 
-# ------------------------------------------------------------------------------------- stations and the walk
+# ------------------------------------------------------------------------------------- way and the walk
 
 PLACE = st.tuples(st.floats(0.3, 0.6), st.floats(-0.3, 0.3), st.floats(0.0, 0.1)).map(np.array)
 YAW = st.floats(-7.0, 7.0)
+SPEC = ExpertSpec("pick_and_place", "hand", hover=0.13, release_height=0.11, speed=0.2)
 
 
 @given(thing=PLACE, yaw=YAW, target=PLACE)
-def test_the_stations_lead_over_the_object_to_the_target_and_away(thing, yaw, target):
-    stations = waypoints(thing, yaw, target, hover=0.13, release_height=0.11)
-    positions = np.array([station.position for station in stations])
-    assert [station.gripper for station in stations] == [0, 0, 0, 1, 1, 1, 1, 0, 0]
+def test_the_way_lead_over_the_object_to_the_target_and_away(thing, yaw, target):
+    way = waypoints(thing, yaw, target, SPEC, 15.0)
+    positions = np.array([waypoint.position for waypoint in way])
+    assert [waypoint.gripper for waypoint in way] == [0, 0, 0, 1, 1, 1, 1, 0, 0]
     assert positions[:5, :2] == pytest.approx(np.tile(thing[:2], (5, 1)))
     assert positions[5:, :2] == pytest.approx(np.tile(target[:2], (4, 1)))
     assert positions[0, 2] == pytest.approx(thing[2] + 0.13)
@@ -75,9 +75,9 @@ def test_the_stations_lead_over_the_object_to_the_target_and_away(thing, yaw, ta
     assert positions[6:8, 2] == pytest.approx(target[2] + 0.11)
     assert positions[8, 2] > positions[7, 2]
     # Fingers close and open standing still, and nothing disturbs them there.
-    for station in (stations[3], stations[7]):
-        assert station.hold == GRASP_STEPS
-        assert not station.free
+    for waypoint in (way[3], way[7]):
+        assert waypoint.hold == 6  # 0.4 s
+        assert not waypoint.free
 
 
 @given(yaw=YAW, quarters=st.integers(-3, 3))
@@ -85,7 +85,7 @@ def test_the_gripper_turns_by_an_eighth_at_most_as_a_box_does(yaw, quarters):
     here, there = np.array([0.5, -0.1, 0.02]), np.array([0.5, 0.1, 0.0])
 
     def turn(of: float) -> float:
-        return waypoints(here, of, there, hover=0.1, release_height=0.1)[0].yaw
+        return waypoints(here, of, there, SPEC, 15.0)[0].yaw_rad
 
     assert -math.pi / 4 - 1e-9 <= turn(yaw) <= math.pi / 4 + 1e-9
     # The same modulo a quarter turn as the object itself, however often that has turned.
@@ -101,8 +101,8 @@ def test_the_gripper_turns_by_an_eighth_at_most_as_a_box_does(yaw, quarters):
 def test_a_walk_never_jumps(points, speed, rate):
     """A half-cosine is at most pi/2 times as fast as its mean, on every segment."""
     start, start_yaw = np.array([0.4, 0.0, 0.3]), 0.1
-    stations = [Waypoint(position, yaw, 0.0, hold=2) for position, yaw in points]
-    poses = walk(start, start_yaw, stations, speed, rate)
+    way = [Waypoint(position, yaw, 0.0, hold=2) for position, yaw in points]
+    poses = walk(start, start_yaw, way, speed, rate)
     positions = np.array([start, *(pose[0] for pose in poses)])
     yaws = np.array([start_yaw, *(pose[1] for pose in poses)])
     peak = math.pi / 2 * (1 + 1e-9)
@@ -112,10 +112,10 @@ def test_a_walk_never_jumps(points, speed, rate):
     assert poses[-1][1] == points[-1][1]
 
 
-def test_a_walk_reaches_every_station_and_holds_there():
+def test_a_walk_reaches_every_waypoint_and_holds_there():
     up = np.array([0.0, 0.0, 0.1])
-    stations = [Waypoint(up, 0.0, 0.0, free=True), Waypoint(up, 0.0, 1.0, hold=3), Waypoint(2 * up, 0.0, 1.0)]
-    poses = walk(np.zeros(3), 0.0, stations, 0.1, 5.0)
+    way = [Waypoint(up, 0.0, 0.0, free=True), Waypoint(up, 0.0, 1.0, hold=3), Waypoint(2 * up, 0.0, 1.0)]
+    poses = walk(np.zeros(3), 0.0, way, 0.1, 5.0)
     assert len(poses) == 5 + 3 + 5
     assert [gripper for _, _, gripper, _ in poses] == [0.0] * 5 + [1.0] * 8
     assert [free for *_, free in poses] == [True] * 5 + [False] * 8

@@ -233,14 +233,14 @@ def test_a_foreign_folder_is_not_touched(suite, tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "cat.jpg").write_text("cat")
-    sentence = f"{photos} is not empty and no recording of ours; give another folder or remove it"
+    sentence = f"{photos} is not empty and holds no recording; give another folder or empty it"
     for folder in (photos, photos / "cat.jpg"):
         with pytest.raises(MorphVlaError, match=re.escape(sentence.replace(str(photos), str(folder)))):
             recording.record(suite, folder, ATTEMPTS)
     (tmp_path / "demos.parts").mkdir()
     (tmp_path / "demos.parts" / "mine.txt").write_text("mine")
     with pytest.raises(
-        MorphVlaError, match=r"demos\.parts is not ours, and a recording keeps its parts there"
+        MorphVlaError, match=r"demos\.parts holds something else, and a recording keeps its parts there"
     ):
         recording.record(suite, tmp_path / "demos", ATTEMPTS)
     assert (photos / "cat.jpg").read_text() == "cat"
@@ -330,7 +330,7 @@ def test_statistics_of_pixels_are_lerobots(frames, pixels, spread, seed):
     rng = np.random.default_rng(seed)
     low = int(rng.integers(0, 257 - spread))
     batches = [rng.integers(low, low + spread, (pixels, 3)).astype(np.uint8) for _ in range(frames)]
-    theirs, ours = RunningQuantileStats(), lerobot_writer.PixelStatistics()
+    theirs, ours = RunningQuantileStats(), lerobot_writer.PixelStatistics(RunningQuantileStats())
     for batch in batches:
         theirs.update(batch)
         ours.update(batch)
@@ -354,7 +354,7 @@ def test_quantiles_are_within_a_level_of_lerobots():
     from lerobot.datasets.compute_stats import RunningQuantileStats
 
     rng = np.random.default_rng(7)
-    theirs, ours = RunningQuantileStats(), lerobot_writer.PixelStatistics()
+    theirs, ours = RunningQuantileStats(), lerobot_writer.PixelStatistics(RunningQuantileStats())
     for _ in range(11):
         batch = np.clip(rng.normal([60, 120, 200], [30, 50, 20], (4999, 3)), 0, 255).astype(np.uint8)
         theirs.update(batch)
@@ -365,8 +365,10 @@ def test_quantiles_are_within_a_level_of_lerobots():
 
 
 def test_statistics_of_nothing_are_refused_as_lerobot_does():
+    from lerobot.datasets.compute_stats import RunningQuantileStats
+
     with pytest.raises(ValueError, match="Cannot compute statistics for less than 2 vectors"):
-        lerobot_writer.PixelStatistics().get_statistics()
+        lerobot_writer.PixelStatistics(RunningQuantileStats()).get_statistics()
 
 
 def test_lean_gives_back_what_it_replaced():

@@ -60,9 +60,9 @@ def test_what_an_engine_gets_wrong_is_said():
 
     text = "\n".join(contract.problems(lambda count: Wrong(robots.load("panda"), suite, count)))
     assert "after reset 'panda_joint1' is 0.6" in text
-    assert "'panda_joint1' was told to move by 0.100 and moved by " in text
+    assert "'panda_joint1' was commanded to move by 0.100 and moved by " in text
     assert "camera 'wrist' is " in text
-    assert "a world sees what another one is told: " in text
+    assert "a world sees another one's actions: " in text
     assert "resetting a world changes another one: " in text
     assert "a world differs with the number of worlds beside it: " in text
 

@@ -185,17 +185,17 @@ def third_engine(monkeypatch) -> type:
         inside: tuple[int, ...] | list[int] = [NEVER] * 3
         diverges: tuple[int, ...] | list[int] = ()
 
-    def check(options):
+    def facts(options):
         if set(options) - {"speed"}:
             raise MorphVlaError("engine third has the option speed alone")
+        return {"name": "third", **options}
 
     def worlds(suite, count, options):
-        check(options)
+        facts(options)
         return Scripted(suite, Script.inside[:count], Script.diverges[:count])
 
     door = ModuleType("third_engine_door")
-    vars(door).update(LOCKSTEP=True, check=check, worlds=worlds)
-    vars(door)["facts"] = lambda options: {"name": "third", **options}
+    vars(door).update(LOCKSTEP=True, facts=facts, worlds=worlds)
     monkeypatch.setitem(sys.modules, door.__name__, door)
     monkeypatch.setitem(engines.ENGINES, "third", door.__name__)
     return Script

@@ -23,7 +23,8 @@ from morph_vla.suites.suite import Camera, InitialState, ObjectSpec, Placement, 
 if importlib.util.find_spec("mujoco") is None:  # not importorskip: mujoco reads MUJOCO_GL when it is imported
     pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)
 
-from morph_vla.engines.mujoco.engine import EGL_REMEDY, MujocoEngine, build_spec, look_at
+from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.engines.mujoco.scene import EGL_REMEDY, build_spec, look_at
 from morph_vla.suites.shapes import resting_height
 
 SMALL = [
@@ -387,7 +388,7 @@ def refuse(self, name, *rest, **named):
 ctypes.CDLL.__init__ = refuse
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
-from morph_vla.engines.mujoco.engine import look_at
+from morph_vla.engines.mujoco.scene import look_at
 try:
     look_at((1.0, 0.0, 1.0), (0.0, 0.0, 0.0))
 except MorphVlaError as error:

@@ -22,8 +22,7 @@ from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
 from morph_vla.engines.pool import Begin, Execute, LocalPool
 from morph_vla.robots.geometry import matrix_of
-from morph_vla.suites import bodies
-from morph_vla.suites.shapes import parts
+from morph_vla.suites.shapes import composed, parts, principal
 from morph_vla.suites.suite import ObjectSpec
 
 SIZES = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
@@ -76,7 +75,10 @@ def test_worlds_that_are_told_together_answer_as_each_would_alone(suite, trio):
 def test_a_pool_in_this_process_refuses_what_it_cannot_do(suite, trio):
     pool = LocalPool(trio)
     state = initial_states(suite, 1, 8)[0]
-    with pytest.raises(MorphVlaError, match=r"^worlds that step together begin together: some were to begin"):
+    with pytest.raises(
+        MorphVlaError,
+        match=r"^worlds that step together begin their episodes together, and some",
+    ):
         pool.send({0: Begin(state), 1: Execute(np.zeros((2, 8)))})
     with pytest.raises(MorphVlaError, match=r"not of \[2, 5\] actions: lower --open-loop to 2$"):
         pool.send({0: Execute(np.zeros((5, 8))), 1: Execute(np.zeros((2, 8)))})
@@ -99,7 +101,7 @@ def test_the_expert_does_the_same_in_many_worlds_at_once():
         ("mujocco", r"^no engine is called 'mujocco'; did you mean 'mujoco'\?; there are mujoco, isaaclab$"),
         (
             "isaaclab,cuda",
-            r"^engine isaaclab: 'cuda' is no option; options read KEY=VALUE, as device=cuda:0$",
+            r"^engine isaaclab: an option is KEY=VALUE, such as device=cuda:0, not 'cuda'$",
         ),
         ("isaaclab,devise=cpu", r"^engine isaaclab has no option 'devise'; did you mean 'device'\?"),
         ("isaaclab,physics=phisx", r"physics is 'phisx'; did you mean 'physx'\?; it can be newton or physx$"),
@@ -142,8 +144,8 @@ def test_mass_centre_and_inertia_are_those_mujoco_finds(suite, thing):
     other = dataclasses.replace(suite, objects={**suite.objects, "cube": thing})
     model = build_spec(robots.load("panda"), other).compile()
     body = model.body("cube")
-    mass, centre, matrix = bodies.composed(parts(thing))
-    moments, turn = bodies.principal(matrix)
+    mass, centre, matrix = composed(parts(thing))
+    moments, turn = principal(matrix)
     assert mass == pytest.approx(body.mass[0])
     assert centre == pytest.approx(body.ipos, abs=1e-9)
     assert sorted(moments) == pytest.approx(sorted(body.inertia), rel=1e-6)

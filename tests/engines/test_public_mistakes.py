@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
+from bowl import DWELL, RATE, SUCCESS, TARGET
 
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Observation
@@ -21,20 +22,7 @@ from morph_vla.evaluation import rollout
 from morph_vla.evaluation.rollout import Settings
 from morph_vla.results import statistics
 from morph_vla.results.trial import Trial
-from morph_vla.suites.suite import InitialState, Success, initial_state, initial_states
-
-RATE = 11.0  # [Hz]
-DWELL = 5  # control steps
-SUCCESS = Success(
-    object="cube",
-    target="bowl",
-    low=(-0.06, -0.05, 0.0),
-    high=(0.06, 0.05, 0.07),
-    dwell_seconds=DWELL / RATE,
-    max_speed=0.02,
-    max_spin=0.3,
-)
-TARGET = np.array([0.5, 0.125, 0.25])
+from morph_vla.suites.suite import InitialState, initial_state, initial_states
 
 
 def reading(x: float, z: float, *, speed: float = 0.0, touching: bool = False) -> Reading:

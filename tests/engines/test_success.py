@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from bowl import DWELL, RATE, SUCCESS, TARGET
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,21 +25,6 @@ from morph_vla.engines.success import (
     times,
     update,
 )
-from morph_vla.suites.suite import Success
-
-RATE = 11.0  # [Hz]
-DWELL = 5  # control steps
-SUCCESS = Success(
-    object="cube",
-    target="bowl",
-    low=(-0.06, -0.05, 0.0),
-    high=(0.06, 0.05, 0.07),
-    dwell_seconds=DWELL / RATE,
-    max_speed=0.02,
-    max_spin=0.3,
-    min_opening=0.6,
-)
-TARGET = np.array([0.5, 0.125, 0.25])
 
 
 def reading(
@@ -142,7 +128,7 @@ def test_success_once_is_kept():
     progress = run([*[GOOD] * DWELL, OUT, MOVING, HELD])
     assert progress.success_step == DWELL
     assert progress.steps == DWELL + 3
-    assert progress.dwell_steps == 0
+    assert progress.running[3] == 0
     assert failed_clause(progress, HELD, SUCCESS) is None
 
 
@@ -227,9 +213,9 @@ def test_an_untouched_object_that_rises_is_not_lifted():
 
 
 def test_what_ever_held_is_kept():
-    assert run([]).ever == frozenset()
-    assert run([CARRIED, MOVING]).ever == {"inside", "released"}
-    assert run([CARRIED, MOVING, TABLE]).ever == {"inside", "released", "at_rest"}
+    assert run([]).longest == (0, 0, 0, 0)
+    assert run([CARRIED, MOVING]).longest == (1, 0, 1, 0)  # inside, at rest, released, all three
+    assert run([CARRIED, MOVING, TABLE]).longest == (1, 1, 2, 0)
 
 
 # -------------------------------------------------------------------------------------- dropped and pushed in

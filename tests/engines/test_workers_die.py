@@ -58,8 +58,8 @@ def test_the_episodes_of_a_dead_worker_are_begun_anew(tiny_suite, unharmed):
     anew = [trial["episode"] for trial in record["trials"] if trial["begun_anew"]]
     assert anew in ([0, 3], [1, 2])  # slots 0, 3 begin first; slot s lives in worker s % 2
     assert record["notes"] == [
-        "a simulation worker died (exit code -9); a machine out of memory does that: try fewer parallel "
-        f"environments; begun anew in another worker: episodes {anew[0]}, {anew[1]}"
+        "a simulation worker died (exit code -9); this happens when memory runs out: try fewer parallel "
+        f"environments; restarted in another worker: episodes {anew[0]}, {anew[1]}"
     ]
     assert unharmed["notes"] == []
 
@@ -84,7 +84,7 @@ def test_no_worker_left_ends_it_in_one_sentence(tiny_suite):
     with pytest.raises(
         MorphVlaError,
         match=r"^every simulation worker died twice; 2 episodes are left, finished ones are kept, and the "
-        r"same command goes on; a machine out of memory does that: try fewer parallel environments$",
+        r"same command goes on; this happens when memory runs out: try fewer parallel environments$",
     ):
         run(tiny_suite, Killer(1, 2), parallel=1, workers=1, episodes=3)
 
@@ -110,8 +110,8 @@ def test_a_script_without_the_guard_is_told_of_it(tmp_path):
         timeout=300,
     )
     assert done.stdout == (
-        "a simulation worker ended before it began (exit code 1); its error is above; a new process imports "
-        'the program that started it, so a script evaluates below `if __name__ == "__main__":`\n'
+        "a simulation worker ended before it was ready (exit code 1); its error is above; a new process "
+        'imports the program that started it, so a script evaluates below `if __name__ == "__main__":`\n'
     )
 
 
@@ -134,6 +134,6 @@ def test_a_worker_that_is_killed_before_it_began_is_not_told_of_the_guard(monkey
     start = workers._Worker.start
     monkeypatch.setattr(workers._Worker, "start", killed)
     with pytest.raises(
-        MorphVlaError, match=r"^a simulation worker died \(exit code -9\); a machine out of mem"
+        MorphVlaError, match=r"^a simulation worker died \(exit code -9\); this happens when mem"
     ):
         workers.WorkerPool(tiny_suite, 1, 1)

@@ -1,4 +1,4 @@
-"""Only the suite's own object counts: another one in the target is none of the criterion's affair."""
+"""Only the suite's own object counts: another one in the target is ignored."""
 
 import dataclasses
 

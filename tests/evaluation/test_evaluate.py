@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,9 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import evaluate as module
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.evaluate import check_against, evaluate
+from morph_vla.evaluation.journal import Journal
 from morph_vla.evaluation.sampler import Sampler
-from morph_vla.results.record import Record, policy_from_json
+from morph_vla.results.record import Record, policy_from_json, read
 from morph_vla.results.trial import Trial
 from morph_vla.suites import suite
 
@@ -91,6 +93,16 @@ def test_several_tasks_are_a_record_each_and_one_of_all(played, folder, caplog):
     with caplog.at_level(logging.INFO, "morph_vla"):
         assert again() == whole
     assert [line for line in caplog.messages if line == "already there: out/record.json"]
+
+
+def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
+    tasks = suite.load_tasks("droid_panda")
+    alone = evaluate(Described(), tasks[1], folder="out", episodes=2)
+    Journal(Path("out"), alone).add(alone.trials[0])  # which the rollout that is replaced here would write
+    whole = evaluate(Described(), tasks, folder="out", episodes=2)
+    assert list(read(Path("out")).suite.tasks) == list(whole.suite.tasks) == [task.task_key for task in tasks]
+    assert read(Path("out") / tasks[1].task_key).trials == alone.trials
+    assert sorted(path.name for path in Path("out").iterdir()) == sorted([*whole.suite.tasks, "record.json"])
 
 
 def test_without_a_folder_nothing_is_written(played, folder):

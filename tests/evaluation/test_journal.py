@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from morph_vla.evaluation.journal import Journal, read
+from morph_vla.evaluation.journal import Journal, make_room, read
 from morph_vla.results import identity
 from morph_vla.results.record import Record, record_from_json, write
 from morph_vla.results.trial import Trial
@@ -14,13 +14,13 @@ from morph_vla.results.trial import Trial
 CUBE = {"dwell_seconds": 0.5, "max_speed": 0.02}
 
 
-def facts(schema: int = 3, **success) -> Record:
+def facts(schema: int = 3, urdf: str | None = None, **success) -> Record:
     own = {"success": {**CUBE, **success}}
     task = {"task": "put it there", **({"resolved": own} if schema > 2 else {})}
     return record_from_json({
         "schema": schema,
         "kind": "evaluation",
-        "suite": {"name": "cubes", "version": 1, "seed": 3, "tasks": {"cube": task}},
+        "suite": {"name": "cubes", "version": 1, "seed": 3, "urdf_sha256": urdf, "tasks": {"cube": task}},
         "policy": {"name": "trained", "sha256": "ab"},
         "engine": {"name": "mujoco", "version": "3"},
         "open_loop": 8,
@@ -29,14 +29,9 @@ def facts(schema: int = 3, **success) -> Record:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture
 def held(tmp_path: Path) -> Path:
     """A folder with a finished evaluation of two episodes, its record and a video."""
-    journal = Journal(tmp_path, facts(), lambda words: pytest.fail(words))
+    journal = Journal(tmp_path, facts())
     for episode in (0, 1):
         journal.add(Trial(episode=episode, success=True))
     trials = tuple(Trial(episode=episode, success=True) for episode in (0, 1))
@@ -46,15 +41,15 @@ def held(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_same_evaluation_goes_on_without_a_word(held, said):
-    assert Journal(held, facts(), said.append).trials.keys() == {0, 1}
-    assert said == []
+def test_the_same_evaluation_goes_on_without_a_word(held, caplog):
+    assert Journal(held, facts()).trials.keys() == {0, 1}
+    assert caplog.messages == []
     assert (held / "record.json").is_file()
 
 
-def test_another_criterion_is_another_evaluation_and_both_are_kept(held, said):
-    assert Journal(held, facts(dwell_seconds=0.05), said.append).trials == {}
-    assert said == [
+def test_another_criterion_is_another_evaluation_and_both_are_kept(held, caplog):
+    assert Journal(held, facts(dwell_seconds=0.05)).trials == {}
+    assert caplog.messages == [
         f"{held} held another evaluation (success.dwell_seconds: 0.5 there, 0.05 here); it is kept in "
         f"{held / 'earlier-1'}"
     ]
@@ -66,46 +61,85 @@ def test_another_criterion_is_another_evaluation_and_both_are_kept(held, said):
     assert len(json.loads((held / "earlier-1/record.json").read_text())["trials"]) == 2
 
 
-def test_each_other_evaluation_has_a_folder_of_its_own(held, said):
-    Journal(held, facts(dwell_seconds=0.05), said.append).add(Trial(episode=7, success=False))
-    Journal(held, facts(), said.append)
-    assert len(said) == 2
-    assert "success.dwell_seconds: 0.05 there, 0.5 here" in said[1]
+def test_each_other_evaluation_has_a_folder_of_its_own(held, caplog):
+    Journal(held, facts(dwell_seconds=0.05)).add(Trial(episode=7, success=False))
+    Journal(held, facts())
+    assert len(caplog.messages) == 2
+    assert "success.dwell_seconds: 0.05 there, 0.5 here" in caplog.messages[1]
     second = read(held / "earlier-2")
     assert second is not None
     assert [(trial.episode, trial.success) for trial in second.trials] == [(7, False)]
     assert sorted(path.name for path in held.iterdir()) == ["earlier-1", "earlier-2", "trials.jsonl"]
 
 
-def test_a_journal_of_schema_2_does_not_say_its_criterion(tmp_path, said):
+def test_a_journal_of_schema_2_does_not_say_its_criterion(tmp_path, caplog):
     old = facts(schema=2)
     lines = [
         {"evaluation": identity.of_evaluation(old), "record": old.facts()},
         {"episode": 0, "success": True},
     ]
     (tmp_path / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert Journal(tmp_path, facts(), said.append).trials == {}
-    assert said == [
-        f"{tmp_path} held another evaluation (schema 2, which does not hold the whole suite); it is kept in "
-        f"{tmp_path / 'earlier-1'}"
+    assert Journal(tmp_path, facts()).trials == {}
+    assert caplog.messages == [
+        f"{tmp_path} held another evaluation (schema 2, which says less of the suite than this one); it is "
+        f"kept in {tmp_path / 'earlier-1'}"
     ]
 
 
-def test_a_record_without_its_journal_is_kept_too(held, said):
+def test_a_record_without_its_journal_is_kept_too(held, caplog):
     (held / "trials.jsonl").unlink()
-    Journal(held, facts(max_speed=9.0), said.append)
-    assert "(success.max_speed: 0.02 there, 9.0 here)" in said[0]
+    Journal(held, facts(max_speed=9.0))
+    assert "(success.max_speed: 0.02 there, 9.0 here)" in caplog.messages[0]
     assert (held / "earlier-1/record.json").is_file()
 
 
-def test_where_nothing_had_ended_nothing_is_kept(tmp_path, said):
-    Journal(tmp_path, facts(), said.append)
-    Journal(tmp_path, facts(dwell_seconds=0.05), said.append)
-    assert said == []
+def test_where_nothing_had_ended_nothing_is_kept(tmp_path, caplog):
+    Journal(tmp_path, facts())
+    Journal(tmp_path, facts(dwell_seconds=0.05))
+    assert caplog.messages == []
     assert [path.name for path in tmp_path.iterdir()] == ["trials.jsonl"]
 
 
-def test_earlier_evaluations_are_no_tasks_of_this_one(held, said):
-    Journal(held, facts(dwell_seconds=0.05), said.append)
+def test_earlier_evaluations_are_no_tasks_of_this_one(held, caplog):
+    Journal(held, facts(dwell_seconds=0.05))
     (held / "trials.jsonl").unlink()
     assert read(held) is None
+
+
+def test_a_changed_urdf_is_another_evaluation_and_so_is_one_that_does_not_say(tmp_path, caplog):
+    for urdf in (None, "a1", "b2"):
+        journal = Journal(tmp_path, facts(urdf=urdf))
+        assert journal.trials == {}
+        journal.add(Trial(episode=0, success=True))
+    assert Journal(tmp_path, facts(urdf="b2")).trials.keys() == {0}
+    silent, changed = caplog.messages
+    assert "another evaluation (schema 3, which says less of the suite than this one)" in silent
+    assert "another evaluation (urdf_sha256: a1 there, b2 here)" in changed
+    assert identity.differences(facts(), facts(urdf="b2")) == []  # but the two can be compared
+
+
+# -------------------------------------------------------------------------------- one task, then all of them
+
+
+def test_one_tasks_evaluation_makes_room_for_several_and_goes_on(held, caplog):
+    make_room(held, ["cube", "can"])
+    assert caplog.messages == []
+    assert [path.name for path in held.iterdir()] == ["cube"]
+    assert (held / "cube/videos/000.mp4").is_file()
+    assert Journal(held / "cube", facts()).trials.keys() == {0, 1}
+    write(facts(), held / "record.json")
+    make_room(held, ["cube", "can"])  # the record of these tasks themselves stays
+    assert (held / "record.json").is_file()
+
+
+@pytest.mark.parametrize(("tasks", "there"), [(["can", "mug"], ()), (["cube", "can"], ("cube",))])
+def test_what_is_no_task_of_several_is_kept_beside_them(held, caplog, tasks, there):
+    for name in there:
+        (held / name).mkdir()
+    make_room(held, tasks)
+    assert caplog.messages == [f"{held} held an evaluation of cube; it is kept in {held / 'earlier-1'}"]
+    assert sorted(path.name for path in held.iterdir()) == [*there, "earlier-1"]
+    write(facts(), held / "record.json")
+    (held / "trials.jsonl").write_text("")  # of which nothing can be read
+    make_room(held, ["can", "mug"])
+    assert sorted(path.name for path in (held / "earlier-2").iterdir()) == ["record.json", "trials.jsonl"]

@@ -1,6 +1,7 @@
 """Rollouts: every episode of the table is started, counted and judged, whatever runs beside it."""
 
 import dataclasses
+import hashlib
 import json
 import threading
 
@@ -8,15 +9,16 @@ import numpy as np
 import pytest
 from policies import Wave
 
+from morph_vla import robots
 from morph_vla.engines.engine import actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.rollout import Settings
-from morph_vla.evaluation.video import write_video
+from morph_vla.evaluation.video import VideoWriter
 from morph_vla.files.plain import to_plain
 from morph_vla.results import identity, statistics
 from morph_vla.results.record import record_from_json
-from morph_vla.suites.resolved import resolved
+from morph_vla.suites.suite import resolved
 
 JOINTS = 8
 
@@ -80,6 +82,8 @@ def test_the_record_says_what_was_run(tiny_suite, alone):
     own = alone["suite"]["tasks"]["cube_in_bowl"]
     assert own["resolved"] == resolved(tiny_suite)
     assert own["resolved_sha256"] == identity.digest(own["resolved"])
+    urdf = robots.load("panda").urdf_path.read_bytes()
+    assert alone["suite"]["urdf_sha256"] == hashlib.sha256(urdf).hexdigest()
     assert alone["overrides"] == []
     assert set(alone["suite"]["variation"].values()) == {0}
     assert alone["engine"]["name"] == "mujoco"
@@ -111,7 +115,7 @@ def test_an_error_is_that_episodes_own_and_counted(tiny_suite):
     assert record["summary"]["errors"] == 2
 
 
-def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path):
+def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path, caplog):
     class Stop(Exception):
         pass
 
@@ -134,11 +138,11 @@ def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path):
     assert bare == alone["trials"]
     assert (tmp_path / record["trials"][0]["video"]).stat().st_size > 500
 
-    another, said = Wave(), []
+    another = Wave()
     other = {**about, "step": 2}
-    evaluate(tiny_suite, another, settings, about=other, folder=tmp_path, say=said.append)
+    evaluate(tiny_suite, another, settings, about=other, folder=tmp_path)
     assert {episode for episode, _ in another.asked} == {0, 1, 2}
-    assert said == [
+    assert caplog.messages == [
         f"{tmp_path} held another evaluation (policy.step: 1 there, 2 here); it is kept in "
         f"{tmp_path / 'earlier-1'}"
     ]
@@ -190,7 +194,10 @@ def test_a_video_plays_back_frame_by_frame(tmp_path):
     import av
 
     frames = [np.full((25, 31, 3), value, np.uint8) for value in (0, 80, 160, 240)]
-    write_video(tmp_path / "clip.mp4", frames, 15.0)
+    writer = VideoWriter(tmp_path / "clip.mp4", 15.0)
+    for frame in frames:
+        writer.add(frame)
+    writer.finish()
     with av.open(str(tmp_path / "clip.mp4")) as container:
         shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
     assert [frame.shape for frame in shown] == [(24, 30, 3)] * 4

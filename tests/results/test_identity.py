@@ -10,7 +10,7 @@ from morph_vla.results import identity
 from morph_vla.results.identity import Difference
 from morph_vla.results.record import Record, record_from_json
 from morph_vla.suites import suite
-from morph_vla.suites.resolved import resolved
+from morph_vla.suites.suite import resolved
 
 TASK = "droid_panda:cube_in_bowl"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.fit import mismatches
+from morph_vla.evaluation import fit
 from morph_vla.pi05 import tokenizer
 from morph_vla.serving.attention import between_joints, episode_attention
 from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
@@ -156,13 +156,13 @@ def test_a_state_of_another_width_is_refused(policy):
 
 
 def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
-    assert mismatches(policy, tiny_suite) == []
+    assert fit.check(policy, tiny_suite) == ()
     cameras = {"wrist": tiny_suite.cameras["wrist"]}
     other = dataclasses.replace(tiny_suite, robot="so101", control_rate=30.0, cameras=cameras)
-    found = "; ".join(mismatches(policy, other))
+    found = "; ".join(map(fit.sentence, fit.check(policy, other)))
     assert "the suite has 'so101', the policy drives 'panda'" in found
     assert "the suite runs at 30 Hz, the policy was trained at 15 Hz" in found
-    assert "the policy needs 'exterior', the suite has wrist" in found
+    assert "the suite has wrist, the policy needs 'exterior'" in found
 
 
 def test_attention_is_recorded_each_time_the_policy_is_asked_and_obeys_the_mask(policy, tiny_suite):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morph_vla import robots
+from morph_vla.engines.success import target_box
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.suites.suite import (
     Placement,
@@ -16,7 +17,6 @@ from morph_vla.suites.suite import (
     initial_states,
     load,
     load_tasks,
-    target_box,
 )
 
 NAME = "droid_panda:cube_in_bowl"

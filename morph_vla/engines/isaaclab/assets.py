@@ -23,8 +23,7 @@ from morph_vla.errors import require
 from morph_vla.files.cache import cache_folder
 from morph_vla.robots import Robot
 from morph_vla.robots.geometry import product
-from morph_vla.suites import bodies
-from morph_vla.suites.shapes import Part, parts
+from morph_vla.suites.shapes import Part, composed, parts, principal
 from morph_vla.suites.suite import ObjectSpec, Vector3
 
 Stage = Any  # of USD, which is imported when it is first used
@@ -33,6 +32,12 @@ EXTRA = "isaaclab"
 BOXES = 4  # that stand for a cylinder
 LAYOUT = 4  # raised when what is written into the cache changes
 TORSIONAL, ROLLING = 0.02, 0.001  # [m] friction of a contact about its normal and of rolling, as in `scene`
+
+
+def _folder(name: str, content: str, cache: Path | None) -> Path:
+    """Where the files made of `content` are kept."""
+    digest = hashlib.sha256(f"{LAYOUT}\n{content}".encode()).hexdigest()[:16]
+    return (cache or cache_folder() / "usd") / f"{name}-{digest}"
 
 
 @contextlib.contextmanager
@@ -65,8 +70,7 @@ def robot_usd(robot: Robot, cache: Path | None = None) -> Path:
     """The USD file of a robot, converted when it is not in the cache yet."""
     converter = require("urdf_usd_converter", EXTRA)
     text = frozen_urdf(robot)
-    key = hashlib.sha256(f"{LAYOUT}\n{text}".encode()).hexdigest()[:16]
-    folder = (cache or cache_folder() / "usd") / f"{robot.name}-{key}"
+    folder = _folder(robot.name, text, cache)
     if not folder.is_dir():
         with _filling(folder) as unfinished, quiet():
             urdf = unfinished / f"{robot.name}.urdf"
@@ -125,10 +129,7 @@ def linear(color: Vector3) -> Vector3:
 
 def object_usd(thing: ObjectSpec, cache: Path | None = None) -> Path:
     """The USD file of an object: one rigid body with a collider per primitive."""
-    key = hashlib.sha256(
-        f"{LAYOUT}\n{json.dumps(dataclasses.asdict(thing), sort_keys=True)}".encode()
-    ).hexdigest()
-    folder = (cache or cache_folder() / "usd") / f"{thing.shape}-{key[:16]}"
+    folder = _folder(thing.shape, json.dumps(dataclasses.asdict(thing), sort_keys=True), cache)
     if not folder.is_dir():
         with _filling(folder) as unfinished:
             _write_object(unfinished / "object.usda", thing)
@@ -145,8 +146,8 @@ def _write_object(path: Path, thing: ObjectSpec) -> None:
     root = UsdGeom.Xform.Define(stage, "/object").GetPrim()
     stage.SetDefaultPrim(root)
     UsdPhysics.RigidBodyAPI.Apply(root)
-    mass, centre, matrix = bodies.composed(made)
-    moments, axes = bodies.principal(matrix)
+    mass, centre, matrix = composed(made)
+    moments, axes = principal(matrix)
     properties = UsdPhysics.MassAPI.Apply(root)
     properties.CreateMassAttr(mass)
     properties.CreateCenterOfMassAttr(Gf.Vec3f(*map(float, centre)))
@@ -174,20 +175,11 @@ def boxed(made: Sequence[Part]) -> list[Part]:
         radius, height, _ = part.size
         half = math.pi / (2 * BOXES)  # the angle that half a side of the polygon is seen under
         reach = radius * math.sqrt(math.pi / (2 * BOXES * math.tan(half)))
-        size = (2 * reach, 2 * reach * math.tan(half), height)
+        size, mass = (2 * reach, 2 * reach * math.tan(half), height), part.mass / BOXES
         for number in range(BOXES):
             turn = math.pi * number / BOXES
             turned = product(part.quaternion, (math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)))
-            boxes.append(
-                dataclasses.replace(
-                    part,
-                    kind="box",
-                    size=size,
-                    mass=part.mass / BOXES,
-                    quaternion=turned,
-                    name=f"{part.name}/{number}",
-                )
-            )
+            boxes.append(Part(f"{part.name}/{number}", "box", size, mass, part.position, turned))
     return boxes
 
 
@@ -206,27 +198,21 @@ def _material(stage: Stage, thing: ObjectSpec) -> Prim:
 
 
 def _collider(stage: Stage, path: str, part: Part, thing: ObjectSpec) -> Prim:
-    """One primitive, seen and felt."""
-    UsdPhysics, Gf = (require(f"pxr.{name}", EXTRA) for name in ("UsdPhysics", "Gf"))
-    shape = _primitive(stage, path, part)
-    shape.AddTranslateOp().Set(Gf.Vec3d(*part.position))
-    shape.AddOrientOp().Set(Gf.Quatf(*part.quaternion))
-    shape.AddScaleOp().Set(Gf.Vec3f(*(part.size if part.kind == "box" else (1.0, 1.0, 1.0))))
-    shape.CreateDisplayColorAttr([Gf.Vec3f(*linear(thing.color))])
-    UsdPhysics.CollisionAPI.Apply(shape.GetPrim())
-    return shape.GetPrim()
-
-
-def _primitive(stage: Stage, path: str, part: Part) -> Prim:
-    """A box (of size 1: its scale makes it), a sphere, or a capsule along z."""
-    UsdGeom = require("pxr.UsdGeom", EXTRA)
+    """One primitive, seen and felt: a box (of size 1: its scale makes it), a sphere, or a capsule along z."""
+    UsdGeom, UsdPhysics, Gf = (require(f"pxr.{name}", EXTRA) for name in ("UsdGeom", "UsdPhysics", "Gf"))
+    scale = (1.0, 1.0, 1.0)
     if part.kind == "box":
-        shape = UsdGeom.Cube.Define(stage, path)
+        shape, scale = UsdGeom.Cube.Define(stage, path), part.size
         shape.CreateSizeAttr(1.0)
-        return shape
-    shape = getattr(UsdGeom, part.kind.capitalize()).Define(stage, path)
-    shape.CreateRadiusAttr(part.size[0])
+    else:
+        shape = getattr(UsdGeom, part.kind.capitalize()).Define(stage, path)
+        shape.CreateRadiusAttr(part.size[0])
     if part.kind == "capsule":
         shape.CreateHeightAttr(part.size[1])
         shape.CreateAxisAttr("Z")
-    return shape
+    shape.AddTranslateOp().Set(Gf.Vec3d(*part.position))
+    shape.AddOrientOp().Set(Gf.Quatf(*part.quaternion))
+    shape.AddScaleOp().Set(Gf.Vec3f(*scale))
+    shape.CreateDisplayColorAttr([Gf.Vec3f(*linear(thing.color))])
+    UsdPhysics.CollisionAPI.Apply(shape.GetPrim())
+    return shape.GetPrim()

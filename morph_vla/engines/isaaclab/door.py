@@ -1,8 +1,8 @@
 """The engine `isaaclab`: all worlds side by side, on a GPU or a CPU. Options: physics, renderer, device."""
 
-import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from morph_vla import robots
 from morph_vla.engines.engine import Worlds
@@ -11,11 +11,6 @@ from morph_vla.errors import MissingExtraError, MorphVlaError, nearest
 from morph_vla.suites.suite import Suite
 
 LOCKSTEP = True
-
-
-def check(options: Mapping[str, str]) -> None:
-    """Raise MorphVlaError for an unknown option or value, and where Isaac Lab is not installed."""
-    _options(options)
 
 
 def _options(given: Mapping[str, str]) -> Options:
@@ -36,7 +31,7 @@ def _options(given: Mapping[str, str]) -> Options:
 
 
 def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
-    """`count` worlds; raises as `check` does."""
+    """`count` worlds."""
     chosen = _options(options)
     from morph_vla.engines.isaaclab.engine import IsaacLabEngine
 
@@ -44,14 +39,7 @@ def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
 
 
 def facts(options: Mapping[str, str]) -> dict[str, str]:
-    """Name, versions of Isaac Lab and what it computes with, and the options."""
-    chosen = _options(options)
-    versions = {name: importlib.metadata.version(name) for name in ("newton", "mujoco-warp", "warp-lang")}
-    return {
-        "name": "isaaclab",
-        "version": importlib.metadata.version("isaaclab"),
-        "device": chosen.device,
-        "physics": chosen.physics,
-        "renderer": chosen.renderer,
-        **versions,
-    }
+    """Versions of Isaac Lab and of what it computes with, and the options."""
+    chosen = vars(_options(options))
+    packages = {name: version(name) for name in ("newton", "mujoco-warp", "warp-lang")}
+    return {"name": "isaaclab", "version": version("isaaclab"), **chosen, **packages}

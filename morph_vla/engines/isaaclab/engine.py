@@ -2,7 +2,7 @@
 
 The worlds step together, and one frame of a camera is rendered for all of them: what is asked of one world is
 read from what was measured for all. Quaternions are (x, y, z, w) in Isaac Lab and (w, x, y, z) here. What the
-scene is made of: `isaaclab_scene`. Run on a CPU with Newton; with PhysX and RTX the same calls are made, and
+scene is made of: `isaaclab.scene`. Run on a CPU with Newton; with PhysX and RTX the same calls are made, and
 nobody has run them here.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from morph_vla.engines import hands
-from morph_vla.engines.engine import Frame, Observation, Sight, observation
+from morph_vla.engines.engine import Frame, Sight, measured_state, observation
 from morph_vla.engines.isaaclab import assets
 from morph_vla.engines.isaaclab import scene as scenes
 from morph_vla.engines.success import Reading
@@ -54,13 +54,14 @@ class IsaacLabEngine:
     """`count` worlds of one suite; see `engine.Worlds` for the contract. One at a time in a process."""
 
     lockstep = True
+    state, observe = measured_state, observation
 
     def __init__(self, robot: Robot, suite: Suite, count: int, options: scenes.Options):
         options.check()
         self.robot, self.suite, self.count, self.options = robot, suite, count, options
         self.limb = hands.limb(robot, suite.expert.tool)
         self._fingers = hands.fingers(robot)
-        self._links = sorted(set().union(*self._fingers))
+        self._links = scenes.finger_links(robot)
         with assets.quiet():
             self._build()
         self._targets = np.tile(self._joint_values(robot.rest), (count, 1))
@@ -95,8 +96,6 @@ class IsaacLabEngine:
             manager.set_decimation(self.suite.physics_steps)
         return 1 if manager.handles_decimation() else self.suite.physics_steps
 
-    # ------------------------------------------------------------------------------------------ what is told
-
     def _joint_values(self, native: Float[np.ndarray, "j"]) -> Float[np.ndarray, "d"]:
         """Action joints [rad | m] as Isaac Lab's joints, within their limits."""
         limited = np.clip(native, self.robot.lower, self.robot.upper)
@@ -110,7 +109,6 @@ class IsaacLabEngine:
         return self._scene.env_origins.new_tensor(np.asarray(values, dtype=np.float32))
 
     def place(self, states: Mapping[int, InitialState]) -> None:
-        """Put worlds into initial states, at rest; no physics runs, the others are not touched."""
         if not states:
             return
         ids = list(states)
@@ -151,15 +149,10 @@ class IsaacLabEngine:
         self._forget()
 
     def reset(self, states: Mapping[int, InitialState]) -> None:
-        """Put worlds into initial states and let them settle; the others stand where they were told to."""
         self.place(states)
         self._advance(round(self.suite.settle_seconds * self.suite.control_rate))
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
-        """One control step of all worlds, those named towards their action (dataset units).
-
-        A world whose physics diverged gives the error in place of a reading.
-        """
         for index, action in actions.items():
             native = self.robot.to_native(np.asarray(action, dtype=np.float64))
             self._targets[index] = self._joint_values(native)
@@ -169,11 +162,9 @@ class IsaacLabEngine:
 
     def _checked(self, index: int) -> Reading | MorphVlaError:
         rates = self._now().rates[index]
-        if not np.isfinite(rates).all() or np.abs(rates).max() > DIVERGED:
-            return MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
-        return self.reading(index)
-
-    # ------------------------------------------------------------------------------------------ what is seen
+        if np.isfinite(rates).all() and np.abs(rates).max() <= DIVERGED:
+            return self.reading(index)
+        return MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
 
     def _forget(self) -> None:
         """What was measured and rendered is no longer true."""
@@ -204,42 +195,33 @@ class IsaacLabEngine:
         return self._measured
 
     def native(self, index: int) -> Float[np.ndarray, "j"]:
-        """Measured joint values of world `index` [rad | m]."""
         joints = self._now().joints[index]
         return np.asarray([joints[self._order[name]] for name in self.robot.names], dtype=np.float64)
 
-    def state(self, index: int) -> Float[np.ndarray, "j"]:
-        """Measured joint values, action order, dataset units."""
-        return np.asarray(self.robot.to_dataset(self.native(index)), dtype=np.float32)
-
     def reading(self, index: int) -> Reading:
-        """What the success criterion needs, now."""
         now = self._now()
         touched = {link for link, hit in zip(self._links, now.touched[index], strict=True) if hit}
-        chosen = self.limb & hands.grippers(self.robot)
+        closing = self.limb & hands.grippers(self.robot)
         return Reading(
             object_position=now.centre[index].astype(np.float64),
             target_position=now.poses[self.suite.success.target][index, :3].astype(np.float64),
             speed=float(now.speed[index]),
             spin=float(now.spin[index]),
-            opening=hands.opening(self.robot, self.native(index), chosen),
+            opening=hands.opening(self.robot, self.native(index), closing),
             touching=any(touched & fingers for fingers in self._fingers),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
         )
 
     def sight(self, index: int) -> Sight:
-        """What a scripted expert sees of world `index`."""
         position, orientation = self.pose(index, self.suite.success.object)
         reading = self.reading(index)
         return Sight(self.native(index), reading.opening, position, orientation, reading.target_position)
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
-        """Position [m] and orientation (w, x, y, z) of an object in world `index`."""
         pose = self._now().poses[name][index].astype(np.float64)
         return pose[:3], np.roll(pose[3:], 1)
 
     def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
-        """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
         data = self._scene[f"camera_{scenes.prim_name(name)}"].data
         x, y, z, w = (float(v) for v in _array(data.quat_w_opengl)[index])
         return (_array(data.pos_w) - self._origins)[index].astype(np.float64), matrix_of((w, x, y, z))
@@ -248,18 +230,13 @@ class IsaacLabEngine:
         """None: films show the suite's cameras."""
 
     def render(self, index: int, camera: str) -> Frame:
-        """The frame of one camera, RGB; the other worlds' are made with it."""
         if camera not in self._frames:
             output = self._scene[f"camera_{scenes.prim_name(camera)}"].data.output["rgb"]
             self._frames[camera] = exposed(_array(output)[..., :3], EXPOSURE[self.options.renderer])
         return self._frames[camera][index].copy()
 
-    def observe(self, index: int) -> Observation:
-        """The observation of world `index`; see `engine`."""
-        return observation(self, index)
-
     def close(self) -> None:
-        """Give the simulation back; another engine can be made after that."""
+        # Another engine can be made after that.
         with assets.quiet():
             del self._scene, self._body, self._things
             self._context.clear_instance()

@@ -24,7 +24,7 @@ EXTRA = assets.EXTRA
 ROBOT = "{ENV_REGEX_NS}/Robot"
 SOLREF = (0.02, 1.0)  # MuJoCo's contacts: time constant [s] and damping ratio
 SUBSTEPS = 2  # of a physics step of the suite's; with one, fingers lost a cube in 1 of 12 lifts
-CONSTRAINTS, CONTACTS = 800, 200  # per world; a world that wants more is an error, see `isaaclab`
+CONSTRAINTS, CONTACTS = 800, 200  # per world; more is an error
 PHYSICS, RENDERERS = ("newton", "physx"), ("newton", "rtx")
 SPACING = 5.0  # [m] between worlds that share one space
 APERTURE = 20.955  # [mm] any will do: the field of view is what the focal length makes of it
@@ -44,6 +44,7 @@ class Options:
 
     def check(self) -> None:
         """Raise MorphVlaError for an unknown choice, or where the program it needs is not installed."""
+        needing = []
         for key, choices in (("physics", PHYSICS), ("renderer", RENDERERS)):
             value = getattr(self, key)
             if value not in choices:
@@ -51,16 +52,11 @@ class Options:
                     f"engine isaaclab: {key} is '{value}'{nearest(value, choices)}; "
                     f"it can be {' or '.join(choices)}"
                 )
-        wanted = [
-            key
-            for key, value in (("physics", self.physics), ("renderer", self.renderer))
-            if value != "newton"
-        ]
-        if wanted and importlib.util.find_spec("isaacsim") is None:
-            named = " and ".join(f"{key}={getattr(self, key)}" for key in wanted)
+            needing += [] if value == "newton" else [f"{key}={value}"]
+        if needing and importlib.util.find_spec("isaacsim") is None:
             raise MorphVlaError(
-                f"engine isaaclab: {named} needs Isaac Sim, which is not installed here; install it "
-                "beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
+                f"engine isaaclab: {' and '.join(needing)} needs Isaac Sim, which is not installed; install "
+                "it beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
             )
 
 
@@ -88,18 +84,15 @@ def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Config:
 def _robot_props(options: Options) -> dict[str, object]:
     if options.physics == "newton":
         newton = require("isaaclab_newton.sim.schemas", EXTRA)
-        return {
-            "rigid_props": {"/.*": [newton.MujocoRigidBodyCfg(gravcomp=1.0)]},
-            "articulation_props": {"/.*": [newton.NewtonArticulationCfg(self_collision_enabled=False)]},
-            "collision_props": _contact_model(4),
-            "physics_material": _friction(),
-        }
-    physx = require("isaaclab_physx.sim.schemas", EXTRA)
-    return {
-        "rigid_props": {"/.*": [physx.PhysxRigidBodyCfg(disable_gravity=True)]},
-        "articulation_props": {"/.*": [physx.PhysxArticulationCfg(enabled_self_collisions=False)]},
-        "physics_material": _friction(),
-    }
+        body = newton.MujocoRigidBodyCfg(gravcomp=1.0)
+        joints = newton.NewtonArticulationCfg(self_collision_enabled=False)
+        contacts = {"collision_props": _contact_model(4)}
+    else:
+        physx, contacts = require("isaaclab_physx.sim.schemas", EXTRA), {}
+        body = physx.PhysxRigidBodyCfg(disable_gravity=True)
+        joints = physx.PhysxArticulationCfg(enabled_self_collisions=False)
+    props = {"rigid_props": {"/.*": [body]}, "articulation_props": {"/.*": [joints]}}
+    return {**props, **contacts, "physics_material": _friction()}
 
 
 def _contact_model(dimensions: int) -> dict[str, list[Config]]:
@@ -167,9 +160,13 @@ def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Option
     parent = f"{ROBOT}/{links[camera.link]}" if camera.link is not None else "{ENV_REGEX_NS}"
     w, x, y, z = look_at(camera.position, camera.look_at)
     across = APERTURE * camera.height / camera.width  # pixels are square
+    if options.renderer == "newton":
+        renderer = require("isaaclab_newton.renderers", EXTRA).NewtonWarpRendererCfg()
+    else:
+        renderer = require("isaaclab_physx.renderers", EXTRA).IsaacRtxRendererCfg()
     return sensors.CameraCfg(
         prim_path=f"{parent}/camera_{prim_name(name)}", width=camera.width, height=camera.height,
-        data_types=["rgb"], renderer_cfg=renderer_cfg(options),
+        data_types=["rgb"], renderer_cfg=renderer,
         # Without it a camera on a link silently stays where it began.
         update_latest_camera_pose=True,
         spawn=sim.PinholeCameraCfg(
@@ -180,31 +177,11 @@ def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Option
     )  # fmt: skip
 
 
-def renderer_cfg(options: Options) -> Config:
-    """Newton's ray tracer, or RTX."""
-    if options.renderer == "newton":
-        return require("isaaclab_newton.renderers", EXTRA).NewtonWarpRendererCfg()
-    return require("isaaclab_physx.renderers", EXTRA).IsaacRtxRendererCfg()
-
-
-def contact_cfg(suite: Suite, fingers: list[str]) -> Config:
-    """What the object touches among the robot's bodies `fingers` (prim paths below the robot)."""
-    sensors = require("isaaclab.sensors", EXTRA)
-    return sensors.ContactSensorCfg(
-        prim_path="{ENV_REGEX_NS}/" + prim_name(suite.success.object),
-        filter_prim_paths_expr=[f"{ROBOT}/{path}" for path in fingers],
-    )
-
-
 def simulation_cfg(suite: Suite, options: Options) -> Config:
     """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
     sim = require("isaaclab.sim", EXTRA)
-    return sim.SimulationCfg(
-        dt=1.0 / suite.physics_rate,
-        device=options.device,
-        save_logs_to_file=False,
-        physics=_physics_cfg(options),
-    )
+    dt, physics = 1.0 / suite.physics_rate, _physics_cfg(options)
+    return sim.SimulationCfg(dt=dt, device=options.device, save_logs_to_file=False, physics=physics)
 
 
 def _physics_cfg(options: Options) -> Config:
@@ -224,10 +201,10 @@ def _physics_cfg(options: Options) -> Config:
 
 def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Config:
     """Everything in the scene, in the order in which it is spawned: bodies before what stands on them."""
-    asked = [key for key in ("light", "camera_position", "camera_angle") if getattr(suite.variation, key)]
-    if asked:
+    varied = [key for key in ("light", "camera_position", "camera_angle") if getattr(suite.variation, key)]
+    if varied:
         raise MorphVlaError(
-            f"{suite.path}: engine isaaclab does not vary variation.{' and variation.'.join(asked)}; "
+            f"{suite.path}: engine isaaclab does not vary variation.{' and variation.'.join(varied)}; "
             "set it to 0, or use engine mujoco"
         )
     scene = require("isaaclab.scene", EXTRA)
@@ -239,8 +216,14 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
     config.robot = robot_cfg(robot, suite, options)
     for name in suite.objects:
         setattr(config, prim_name(name), object_cfg(suite, name, options))
-    config.light = light_cfg()
-    config.touch = contact_cfg(suite, [links[name] for name in finger_links(robot)])
+    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
+    dome = sim.DomeLightCfg(intensity=2000.0, color=(0.9, 0.9, 0.9))  # for the light of MuJoCo's scene
+    config.light = lab.AssetBaseCfg(prim_path="/World/Light", spawn=dome)
+    # What the object touches among the robot's fingers.
+    config.touch = require("isaaclab.sensors", EXTRA).ContactSensorCfg(
+        prim_path="{ENV_REGEX_NS}/" + prim_name(suite.success.object),
+        filter_prim_paths_expr=[f"{ROBOT}/{links[name]}" for name in finger_links(robot)],
+    )
     for name, camera in suite.cameras.items():
         setattr(config, f"camera_{prim_name(name)}", camera_cfg(camera, links, name, options))
     return config
@@ -249,11 +232,3 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
 def finger_links(robot: Robot) -> list[str]:
     """The links that close on an object, in the order in which contacts are reported."""
     return sorted(set().union(*hands.fingers(robot)))
-
-
-def light_cfg() -> Config:
-    """`scene`'s light from above."""
-    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
-    return lab.AssetBaseCfg(
-        prim_path="/World/Light", spawn=sim.DomeLightCfg(intensity=2000.0, color=(0.9, 0.9, 0.9))
-    )

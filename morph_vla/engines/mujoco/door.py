@@ -1,4 +1,4 @@
-"""The engine `mujoco`: MuJoCo on processor cores, each world on its own."""
+"""The engine `mujoco`: MuJoCo on processor cores, each world on its own. It has no options."""
 
 import importlib.metadata
 from collections.abc import Mapping
@@ -11,21 +11,16 @@ from morph_vla.suites.suite import Suite
 LOCKSTEP = False
 
 
-def check(options: Mapping[str, str]) -> None:
-    """Raise MorphVlaError where any option is given: there are none."""
+def facts(options: Mapping[str, str]) -> dict[str, str]:
+    """Name and version."""
     if options:
         raise MorphVlaError(f"engine mujoco has no options, not {', '.join(options)}")
+    return {"name": "mujoco", "version": importlib.metadata.version("mujoco")}
 
 
 def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
-    """`count` worlds; raises as `check` does."""
+    """`count` worlds."""
     from morph_vla.engines.mujoco.engine import MujocoEngine
 
-    check(options)
+    facts(options)
     return MujocoEngine(robots.load(suite.robot), suite, count)
-
-
-def facts(options: Mapping[str, str]) -> dict[str, str]:
-    """Name and version."""
-    check(options)
-    return {"name": "mujoco", "version": importlib.metadata.version("mujoco")}

@@ -4,32 +4,28 @@ Frames come through EGL without shadows. One `MjModel` and one renderer serve al
 world has its own `MjData`. How a scene is built: `scene`.
 """
 
-import atexit
 import math
-import weakref
 from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines import hands
-from morph_vla.engines.engine import Frame, Observation, Sight, observation
-from morph_vla.engines.mujoco.looks import Looks
-from morph_vla.engines.mujoco.scene import EGL_REMEDY, MjData, Renderer, build_spec, look_at, mujoco
-from morph_vla.engines.mujoco.scene_view import SceneView
+from morph_vla.engines.engine import Frame, Sight, measured_state, observation
+from morph_vla.engines.mujoco.rendering import Looks, SceneView, open_renderer
+from morph_vla.engines.mujoco.scene import MjData, Renderer, build_spec, mujoco
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
 from morph_vla.suites.shapes import resting_height
 from morph_vla.suites.suite import InitialState, Suite
 
-__all__ = ["EGL_REMEDY", "MujocoEngine", "build_spec", "look_at"]
-
 
 class MujocoEngine:
     """`count` MuJoCo worlds of one suite; see `engine.Worlds` for the contract."""
 
     lockstep = False
+    state, observe = measured_state, observation
 
     def __init__(self, robot: Robot, suite: Suite, count: int = 1):
         mj = mujoco()
@@ -45,9 +41,8 @@ class MujocoEngine:
             if multiplier == 1.0 and offset == 0.0:
                 leaders.setdefault(action, address)
         self.state_addresses = [leaders[j] for j in range(len(robot.joints))]
-        self._object, self._target = (
-            self.model.body(name).id for name in (suite.success.object, suite.success.target)
-        )
+        self._object = self.model.body(suite.success.object).id
+        self._target = self.model.body(suite.success.target).id
         self.limb = hands.limb(robot, suite.expert.tool)
         self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
         self._renderers: dict[tuple[int, int], Renderer] = {}
@@ -56,7 +51,6 @@ class MujocoEngine:
         self._states: list[InitialState | None] = [None] * count
 
     def place(self, states: Mapping[int, InitialState]) -> None:
-        """Put worlds into initial states."""
         for index, state in states.items():
             data, self._states[index] = self._data[index], state
             self._mj.mj_resetData(self.model, data)
@@ -68,14 +62,12 @@ class MujocoEngine:
             self._mj.mj_forward(self.model, data)
 
     def reset(self, states: Mapping[int, InitialState]) -> None:
-        """Put worlds into initial states and let them settle."""
         self.place(states)
         for index in states:
             for _ in range(round(self.suite.settle_seconds * self.suite.physics_rate)):
                 self._mj.mj_step(self.model, self._data[index])
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Reading | MorphVlaError]:
-        """One control step of worlds towards their actions (dataset units), which are held meanwhile."""
         return {index: self._step(index, action) for index, action in actions.items()}
 
     def _step(self, index: int, action: Float[np.ndarray, "j"]) -> Reading | MorphVlaError:
@@ -96,7 +88,6 @@ class MujocoEngine:
                 data.qpos[address] = value
 
     def native(self, index: int) -> Float[np.ndarray, "j"]:
-        """Measured joint values of world `index` [rad | m]."""
         return self._data[index].qpos[self.state_addresses].copy()
 
     def posture(self, native: Float[np.ndarray, "j"]) -> Float[np.ndarray, "q"]:
@@ -106,16 +97,11 @@ class MujocoEngine:
             coordinates[address] = multiplier * native[action] + offset
         return coordinates
 
-    def state(self, index: int) -> Float[np.ndarray, "j"]:
-        """Measured joint values, action order, dataset units."""
-        return np.asarray(self.robot.to_dataset(self.native(index)), dtype=np.float32)
-
     def data(self, index: int) -> MjData:
         """The `mujoco.MjData` of world `index`, for experts and tests."""
         return self._data[index]
 
     def reading(self, index: int) -> Reading:
-        """What the success criterion needs, now."""
         data = self._data[index]
         touched = self._touching(data)
         twist = data.cvel[self._object]  # rotational part first; linear part about the subtree's centre
@@ -131,7 +117,6 @@ class MujocoEngine:
         )
 
     def sight(self, index: int) -> Sight:
-        """What a scripted expert sees of world `index`."""
         held, target = (self._data[index].body(i) for i in (self._object, self._target))
         opening = self.reading(index).opening
         return Sight(self.native(index), opening, held.xpos.copy(), held.xquat.copy(), target.xpos.copy())
@@ -142,54 +127,29 @@ class MujocoEngine:
         return {int(v) for v in bodies[(bodies == self._object).any(axis=1)].flatten()} - {self._object}
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
-        """Position [m] and orientation (w, x, y, z) of an object in world `index`."""
         body = self._data[index].body(name)
         return body.xpos.copy(), body.xquat.copy()
 
     def camera_pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
-        """Position [m] and axes of a camera in world `index`; it looks along -z, with y up."""
         camera = self._data[index].camera(name)
         return camera.xpos.copy(), camera.xmat.reshape(3, 3).copy()
 
     def render(self, index: int, camera: str) -> Frame:
-        """The frame of one camera, RGB."""
         spec = self.suite.cameras[camera]
         size = (spec.height, spec.width)
         if size not in self._renderers:
-            try:
-                self._renderers[size] = self._mj.Renderer(self.model, *size)
-            except (self._mj.FatalError, RuntimeError, AttributeError, ImportError, OSError) as error:
-                raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
-            self._renderers[size].scene.flags[self._mj.mjtRndFlag.mjRND_SHADOW] = 0
-            # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
-            atexit.register(_close, weakref.ref(self._renderers[size]))
+            self._renderers[size] = open_renderer(self.model, *size)
         renderer = self._renderers[size]
         self._looks.put_on(self._data[index], self._states[index])
         renderer.update_scene(self._data[index], camera)
         return renderer.render().copy()
 
     def scene_view(self, index: int) -> Frame:
-        """World `index` as its film shows it, RGB; no policy sees this."""
         if self._scene_view is None:
             self._scene_view = SceneView(self.robot, self.suite)
         return self._scene_view.of(self._data[index].qpos)
 
-    def observe(self, index: int) -> Observation:
-        """The observation of world `index`; see `engine`."""
-        return observation(self, index)
-
     def close(self) -> None:
-        """Give the renderers back."""
-        for renderer in self._renderers.values():
-            renderer.close()
-        self._renderers.clear()
-        if self._scene_view is not None:
-            self._scene_view.close()
-            self._scene_view = None
-
-
-def _close(renderer: weakref.ref) -> None:
-    """Close a renderer that is still there when the interpreter ends."""
-    alive = renderer()
-    if alive is not None:
-        alive.close()
+        for view in filter(None, (*self._renderers.values(), self._scene_view)):
+            view.close()
+        self._renderers, self._scene_view = {}, None

@@ -60,7 +60,7 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     # (3.5 ms a 96 x 96 frame with the default 28 x 16, 1 ms with 12 x 6).
     spec.visual.quality.numslices, spec.visual.quality.numstacks = 12, 6
     spec.visual.quality.offsamples = 0
-    for camera in suite.cameras.values():  # MuJoCo's off-screen buffer is 640 x 480 where nothing is said
+    for camera in suite.cameras.values():  # MuJoCo's off-screen buffer is 640 x 480 by default
         spec.visual.global_.offwidth = max(spec.visual.global_.offwidth, camera.width)
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
     _prepare_robot(mj, spec, robot, suite)
@@ -166,9 +166,13 @@ def look_at(eye: tuple[float, ...], target: tuple[float, ...]) -> list[float]:
     up = np.array([0.0, 0.0, 1.0]) if abs(back[2]) < 0.999 else np.array([1.0, 0.0, 0.0])
     right = np.cross(up, back)
     right = right / np.linalg.norm(right)
-    matrix = np.stack([right, np.cross(back, right), back], axis=1)
+    return _quaternion(right, np.cross(back, right), back)
+
+
+def _quaternion(*columns: np.ndarray) -> list[float]:
+    """The rotation (w, x, y, z) whose matrix has these columns, as MuJoCo computes it."""
     quaternion = np.zeros(4)
-    mujoco().mju_mat2Quat(quaternion, matrix.flatten())
+    mujoco().mju_mat2Quat(quaternion, np.stack(columns, axis=1).flatten())
     return [float(v) for v in quaternion]
 
 
@@ -198,7 +202,4 @@ def tool_axes(expert: ExpertSpec, path: str) -> list[float]:
             "right angle"
         )
     z, y = approach / np.linalg.norm(approach), grip / np.linalg.norm(grip)
-    matrix = np.stack([np.cross(y, z), y, z], axis=1)
-    quaternion = np.zeros(4)
-    mujoco().mju_mat2Quat(quaternion, matrix.flatten())
-    return [float(v) for v in quaternion]
+    return _quaternion(np.cross(y, z), y, z)

@@ -1,4 +1,4 @@
-"""Where demonstrations begin: shares are met, preludes bring the robot there, experts go on from there."""
+"""Where demonstrations begin: shares are met, lead-ins bring the robot there, experts go on from there."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph_vla import robots
-from morph_vla.demonstrations import preludes as begins
+from morph_vla.demonstrations import beginnings
 from morph_vla.demonstrations.attempts import DEMONSTRATION, attempts
 from morph_vla.demonstrations.experts import PickAndPlace
 from morph_vla.demonstrations.recording import demonstrate
@@ -16,11 +16,11 @@ from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import ConfigError
 from morph_vla.suites import suite
-from morph_vla.suites.begin import Begin
+from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.suite import initial_state
 
 KINDS = ("rest", "near", "target", "anywhere", "miss", "slip", "carry")
-ONLY = {kind: Begin(**{"rest": 0.0, kind: 1.0}) for kind in KINDS}
+ONLY = {kind: BeginShares(**{"rest": 0.0, kind: 1.0}) for kind in KINDS}
 
 
 def engine_of(kind: str) -> MujocoEngine:
@@ -31,32 +31,31 @@ def engine_of(kind: str) -> MujocoEngine:
 
 
 def brought(kind: str, number: int) -> MujocoEngine:
-    """A world after the prelude of a demonstration."""
+    """A world after the lead-in of a demonstration."""
     engine = engine_of(kind)
     engine.reset({0: initial_state(engine.suite, number, 8, stream=DEMONSTRATION)})
-    drawn = begins.generator(engine.suite, number)
-    for action in begins.prelude(PickAndPlace(engine), engine.sight(0), kind, drawn):
+    for action in beginnings.lead_in(PickAndPlace(engine), engine.sight(0), kind, number):
         step_one(engine, 0, action)
     return engine
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=7, max_size=7), st.integers(0, 10_000))
 def test_any_run_of_numbers_meets_the_shares(shares, first):
-    begin = Begin(*shares)
-    drawn = [begins.kind_of(begin, number) for number in range(first, first + 211)]
-    for kind, share in begin.shares.items():
+    begin = BeginShares(*shares)
+    drawn = [beginnings.kind_of(begin, number) for number in range(first, first + 211)]
+    for kind, share in begin.kinds.items():
         assert abs(drawn.count(kind) - 211 * share) < 5
 
 
 def test_a_kind_without_a_share_never_comes():
-    begin = Begin(rest=0.7, near=0.3)
-    assert {begins.kind_of(begin, number) for number in range(503)} == {"rest", "near"}
-    assert {begins.kind_of(Begin(), number) for number in range(503)} == {"rest"}
+    begin = BeginShares(rest=0.7, near=0.3)
+    assert {beginnings.kind_of(begin, number) for number in range(503)} == {"rest", "near"}
+    assert {beginnings.kind_of(BeginShares(), number) for number in range(503)} == {"rest"}
 
 
 @pytest.mark.gl
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_expert_goes_on_from_where_the_prelude_ends(kind):
+def test_the_expert_goes_on_from_where_the_lead_in_ends(kind):
     engine = engine_of(kind)
     shown = [demonstrate(engine, number) for number in range(5)]
     assert sum(one.failed_clause is None for one in shown) >= 3  # a cube that rolled out of reach is dropped
@@ -156,4 +155,4 @@ def test_shares_that_cannot_be_are_named(override, sentence):
 
 
 def test_the_tally_reads_as_a_sentence():
-    assert begins.tally({"rest": [201, 202], "near": [88, 90]}) == "rest 201 of 202, near 88 of 90"
+    assert beginnings.tally({"rest": [201, 202], "near": [88, 90]}) == "rest 201 of 202, near 88 of 90"
