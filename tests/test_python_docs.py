@@ -16,6 +16,7 @@ def page(root) -> str:
     return (root / "docs/python.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_its_blocks_run_one_after_the_other(page, folder, tiny_dataset, capsys):
     """In one namespace, as in a notebook. The demonstrations are there already, which recording finds."""

@@ -36,6 +36,7 @@ def test_bench_prints_ratios(run, monkeypatch):
     assert row.startswith("nothing ")
 
 
+@pytest.mark.slow
 def test_bench_robots_prints_times_and_exponents(run, monkeypatch):
     monkeypatch.setattr(bench_robots, "SIZES", (125, 250))
     answer = json.loads(run("bench robots --repeats 1 --json")[1])

@@ -54,6 +54,7 @@ def test_every_loader_is_measured_in_one_run(example, capsys):
     assert [found[key] for key in ("batch", "horizon", "image_size", "workers")] == [5, 7, 17, 1]
 
 
+@pytest.mark.slow
 def test_both_sides_give_the_same_samples(example, tmp_path):
     from morph_vla.data import frames, lerobot, transforms
 

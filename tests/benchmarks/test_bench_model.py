@@ -39,6 +39,7 @@ def test_every_comparison_is_measured(capsys):
     assert (found["batch"], found["dtype"], found["repeats"]) == (2, "float32", 1)
 
 
+@pytest.mark.slow
 def test_the_table_is_printed(capsys, monkeypatch):
     row = bench_model.Row("sampling, mix", 3.0, "bare host", 2.0, 1.5)
     monkeypatch.setattr(bench_model, "comparisons", lambda *_: iter([row]))
@@ -66,6 +67,7 @@ def test_the_middle_size_takes_a_second_and_not_a_minute():
     assert 20e6 < count(shapes) < 60e6
 
 
+@pytest.mark.slow
 def test_the_two_losses_that_are_timed_are_equal():
     params = init_params(SMALL, jax.random.key(0))
     observation, actions, _ = example(SMALL, 2)

@@ -106,6 +106,7 @@ def test_the_round_trip_is_exact(values: list[float]):
     np.testing.assert_allclose(there, given_values, rtol=1e-14, atol=1e-14)
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(["panda", "so101", "g1_dex1"]))
 def test_float32_values_come_back_bit_for_bit(data, name: str):
     robot = robots.load(name)

@@ -64,6 +64,7 @@ def test_every_guess_is_valid_once_its_mark_is_taken_away(tmp_path: Path):
     assert [joint.unit for joint in robot.joints] == ["deg", "deg", "0 open, 1 closed"]
 
 
+@pytest.mark.slow
 def test_every_public_robot_gets_a_template_that_changes_nothing(shared: Path, tmp_path: Path):
     seen = 0
     for path in sorted((shared / "urdf_zoo").glob("*.urdf")):

@@ -186,6 +186,7 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*.urdf")):
 """
 
 
+@pytest.mark.slow
 def test_hostile_files_end_in_words_and_soon(tmp_path: Path):
     """In a process without this one's type checks, which take many times longer than the reading."""
     words = {}

@@ -48,6 +48,7 @@ def zoo(shared: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_good_file_loads_with_the_published_counts(zoo: Path):
     published = {
         name: tuple(map(int, counts)) for name, *counts in ROW.findall((zoo / "SOURCES.md").read_text())
