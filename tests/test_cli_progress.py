@@ -193,7 +193,7 @@ def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, ask
     study = json.loads((folder / "x/record.json").read_text())
     assert study["command"] == (
         "morph-vla demo training.seed=3 --suite droid_panda:cube_in_bowl --attempts 750 --episodes 7 "
-        "--untrained-episodes 7"
+        "--untrained-episodes 5"
     )
     assert study["recording"] == {"episodes": 3, "seconds": 0.0}
     assert study["pictures"] == {"joint_graph": "joint_graph.png", "attention": "attention.json"}

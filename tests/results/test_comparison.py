@@ -123,6 +123,7 @@ def test_tangos_bounds_solve_the_score_equation(counts):
             assert paired_score(only_a, only_b, pairs, bound) == pytest.approx(score, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_tango_covers_as_it_promises_by_enumeration_of_every_outcome():
     pairs = 37
     outcomes = [(a, b) for a in range(pairs + 1) for b in range(pairs + 1 - a)]

@@ -89,6 +89,7 @@ def test_the_evidence_is_a_fair_game_where_the_rates_are_equal():
         assert (to_a + to_b) / 2 == pytest.approx(now)
 
 
+@pytest.mark.slow
 def test_the_bounds_hold_at_every_look_together():
     rng, difference, missed, runs = np.random.default_rng(5), 0.1, 0, 61
     for _ in range(runs):

@@ -308,6 +308,7 @@ def test_an_approach_along_the_grip_is_refused(engine):
 # ------------------------------------------------------------------------------------------------ recordings
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 @pytest.mark.filterwarnings("ignore:::(lerobot|torch|torchcodec|torchvision|datasets)")
 def test_a_recording_is_read_by_the_robots_own_keys(engine, tmp_path):

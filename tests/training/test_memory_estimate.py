@@ -40,6 +40,7 @@ def recipe(kind: Any = "expert", batch=8, weights="", model=SMALL, **keys):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "remat"), [("expert", True), ("full", False)])
 def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
     chosen = recipe(kind, model=dataclasses.replace(SMALL, remat=remat))
