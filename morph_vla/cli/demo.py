@@ -35,7 +35,7 @@ EXAMPLES = """
 SUITE, RECIPE = "droid_panda", "panda_demo"
 UNTRAINED_EPISODES = 5  # few, for an untrained policy uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
-VIDEOS, UNTRAINED_VIDEOS = 6, 2  # films of each task
+VIDEOS, UNTRAINED_VIDEOS = 6, 1  # films of each task
 STAGES = ("robot", "record", "train", "evaluate", "attention", "report")
 
 
@@ -218,6 +218,7 @@ def _evaluate(folder: Path, tasks: "Sequence[Suite]", rows: tuple[int, int]) -> 
     from morph_vla.cli.progress import Bars
     from morph_vla.evaluation.evaluate import evaluate
     from morph_vla.evaluation.rollout import finished
+    from morph_vla.serving import policy
 
     records, there = [], True
     for name, which, count, videos in (
@@ -228,7 +229,7 @@ def _evaluate(folder: Path, tasks: "Sequence[Suite]", rows: tuple[int, int]) -> 
         with Bars(f"evaluating {name}", "episode") as bars:
             record = evaluate(
                 _policy(folder, which), tasks, folder=place, name=name, episodes=count, videos=videos,
-                progress=bars.evaluated,
+                progress=bars.evaluated, groups=2 if count > policy.EVALUATION_BATCH else 1,
             )  # fmt: skip
         there &= record == earlier
         records.append(record)
