@@ -20,6 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from morph_vla.errors import MorphVlaError
@@ -214,7 +215,7 @@ def example(
 def init_params(config: Pi05Config, key: Array) -> Params:
     """Fresh parameters, a nested dictionary with openpi's names (and `morphology`), float32."""
     config.check()
-    return _init(config, key) if isinstance(key, jax.core.Tracer) else _initializer(config)(key)
+    return _init(config, key) if isinstance(key, Tracer) else _initializer(config)(key)
 
 
 def _init(config: Pi05Config, key: Array) -> Params:
