@@ -6,6 +6,8 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -20,6 +22,9 @@ CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# JAX 0.5.3 reads programs back wrongly on a CPU: jax.random.beta then gives one number for all.
+if find_spec("jax") and version("jax").startswith("0.5."):
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 # Compiling is most of the time, and no test's model is large enough to win back what optimizing costs.
 QUICK = "--xla_backend_optimization_level=0"
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}".strip()
