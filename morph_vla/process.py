@@ -7,6 +7,8 @@ import ctypes
 import logging
 import os
 import platform
+from importlib.metadata import version
+from importlib.util import find_spec
 
 from morph_vla.files.cache import cache_folder
 
@@ -39,5 +41,10 @@ def keep_freed_memory() -> bool:
 
 
 def keep_compiled() -> None:
-    """Let JAX keep what took more than a second to compile, in `cache_folder()/xla`; child processes too."""
+    """Let JAX keep what took more than a second to compile, in `cache_folder()/xla`; child processes too.
+
+    Not JAX 0.5: on a CPU it read a kept `jax.random.beta` back as a program that gives one number for all.
+    """
+    if find_spec("jax") and version("jax").startswith("0.5."):
+        return
     os.environ.setdefault(COMPILED, str(cache_folder() / "xla"))

@@ -69,3 +69,12 @@ def test_one_folder_keeps_everything(monkeypatch, tmp_path):
     monkeypatch.delenv("MORPH_VLA_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert process.cache_folder() == tmp_path / "morph_vla"
+
+
+@pytest.mark.parametrize(("release", "kept"), [("0.5.3", False), ("0.6.0", True), ("0.11.1", True)])
+def test_jax_05_keeps_no_compiled_programs(monkeypatch, release, kept):
+    monkeypatch.delenv(process.COMPILED, raising=False)
+    monkeypatch.setattr(process, "version", lambda _: release)
+    process.keep_compiled()
+    assert (process.COMPILED in process.os.environ) == kept
+    monkeypatch.delenv(process.COMPILED, raising=False)
