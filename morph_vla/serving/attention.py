@@ -14,6 +14,7 @@ from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Worlds
 from morph_vla.engines.episode import play
 from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.files.writing import write_text
 from morph_vla.morphology import bias
 from morph_vla.pi05 import Pi05, sample_actions
@@ -23,24 +24,25 @@ from morph_vla.suites.suite import InitialState, Suite, initial_state
 
 
 def episode_attention(
-    policy: CheckpointPolicy, worlds: Worlds, state: InitialState, open_loop: int = 8
+    policy: CheckpointPolicy, worlds: Worlds, state: InitialState, open_loop: int | None = None
 ) -> dict[str, Any]:
     """Per layer, the mean weight [j j] of joint i (row) attending to joint j, halfway through denoising.
 
     At each time the policy is asked in one episode under `steps`; their mean under `layers`. Averaged over
     heads and a joint's tokens, summed over those it sees; rows do not add to one, because joints attend to
     images, prompt and actions too. The episode begins in `state`, in world 0; `open_loop` actions of each
-    answer are executed; `episode` says which it was and how it ended. Raises MorphVlaError for a policy
-    without kinematic tokens, and where the physics diverges.
+    answer are executed (as many as an evaluation executes if not given); `episode` says which it was and how
+    it ended. Raises MorphVlaError for a policy without kinematic tokens, and where the physics diverges.
     """
     config, morphology = policy.config, policy.config.morphology
     if morphology is None or morphology.control == "tokens":
         raise MorphVlaError(f"{policy.folder}: this policy has no kinematic tokens, so joints do not attend")
     suite, observations = worlds.suite, []
+    executed = open_loop or open_loop_at(suite.control_rate)
 
     def answer(observation: dict[str, Any]) -> Float[np.ndarray, "h j"]:
         observations.append(observation)
-        return policy.infer(observation)["actions"][:open_loop]
+        return policy.infer(observation)["actions"][:executed]
 
     status = play(worlds, state, answer)
     if status.error is not None:

@@ -165,6 +165,17 @@ def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
     assert "the suite has wrist, the policy needs 'exterior'" in found
 
 
+def test_attention_executes_as_many_actions_of_an_answer_as_an_evaluation_does(policy, tiny_suite):
+    from morph_vla.engines.mujoco.engine import MujocoEngine
+    from morph_vla.suites.suite import initial_state
+
+    suite = dataclasses.replace(tiny_suite, control_rate=30.0)
+    engine = MujocoEngine(policy.robot, suite)
+    attention = episode_attention(policy, engine, initial_state(suite, 3, 8))
+    engine.close()
+    assert [step["step"] for step in attention["steps"]][:2] == [0, 16]
+
+
 def test_attention_is_recorded_each_time_the_policy_is_asked_and_obeys_the_mask(policy, tiny_suite):
     from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.suites.suite import initial_state
