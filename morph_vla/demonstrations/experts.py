@@ -2,7 +2,7 @@
 
 `pick_and_place`: over the object, down, close, up, over the target, open, away. The path of the tool is a
 list of straight segments walked at constant speed; differential inverse kinematics (`mink`) turns each pose
-into joint targets. Only the limb that carries the tool moves; the rest of the robot stays at rest.
+into joint targets. Only the limb that carries the tool moves; the rest of the robot stays where it begins.
 Labels are the clean plan; what is executed while moving freely carries a smooth disturbance, so that the
 demonstrations show how to come back to the path (Laskey et al. 2017, DART).
 """
@@ -125,6 +125,7 @@ class PickAndPlace:
         self._posture = mink.PostureTask(model, cost=1e-2 if spec.free_spin else 1e-3)
         self._limits = [mink.ConfigurationLimit(model)]
         closing = hands.grippers(self.robot)
+        self._start = hands.start(self.robot, self.suite)
         self._arm, self._gripper = (
             np.flatnonzero(engine.limb & which).tolist() for which in (~closing, closing)
         )
@@ -231,7 +232,7 @@ class PickAndPlace:
             error = self._task.compute_error(self._configuration)
             if np.abs(error[:3]).max() < 1e-3 and np.abs(error[3:]).max() < 1e-2:
                 break
-        native = np.asarray(self.robot.rest, dtype=np.float64).copy()
+        native = self._start.copy()
         for action in self._arm:
             native[action] = self._configuration.q[self.engine.state_addresses[action]]
         row = np.asarray(self.robot.to_dataset(native), dtype=np.float64)

@@ -1,7 +1,7 @@
 """Episodes: the one loop of "act, measure, judge, stop", over the worlds of any engine.
 
-An episode ends at success, when its time is up, or where its physics diverged. One that has ended takes no
-further step: later actions are ignored.
+An episode ends at success, when its time is up, when its object is lost, or where its physics diverged. One
+that has ended takes no further step: later actions are ignored.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class Status:
     reading: criterion.Reading
     """The last that was measured."""
     progress: criterion.Progress
-    ended: Literal["success", "time", "error"] | None = None
+    ended: Literal["success", "time", "lost", "error"] | None = None
     """How it ended; None while it goes on."""
     error: str | None = None
     """What went wrong, a sentence."""
@@ -41,7 +41,7 @@ class Episodes:
         """Begin an episode in each of these worlds, which stand as they were reset or brought."""
         for index in indices:
             reading = self.worlds.reading(index)
-            self.status[index] = Status(reading, criterion.begin(reading))
+            self.status[index] = Status(reading, criterion.begin(reading, self.worlds.suite.table.height))
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Status]:
         """One control step of the episodes that still go on, each towards its action; how these now stand."""
@@ -58,6 +58,8 @@ class Episodes:
         progress = criterion.update(before.progress, measured, suite.success, suite.control_rate)
         if progress.success_step is not None:
             return Status(measured, progress, "success")
+        if progress.lost:
+            return Status(measured, progress, "lost")
         return Status(measured, progress, "time" if progress.steps >= suite.max_steps else None)
 
 

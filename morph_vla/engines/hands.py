@@ -39,11 +39,11 @@ def limb(robot: Robot, tool: str) -> Bool[np.ndarray, "j"]:
     return arm | (hands & closing)
 
 
-def first_posture(robot: Robot, suite: Suite, state: InitialState) -> Float[np.ndarray, "j"]:
-    """Where an episode begins [rad | m]: the robot's rest pose with the suite's `start`, plus `state.arm`.
+def start(robot: Robot, suite: Suite) -> Float[np.ndarray, "j"]:
+    """Where the joints begin [rad | m] but for an episode's own offset: at rest, or where `suite.start` says.
 
-    `state.arm` moves the limb that does the task, without its grippers. Raises MorphVlaError where `start`
-    names a joint that no action drives, or a value outside its limits.
+    Raises MorphVlaError where `suite.start` names a joint that no action drives, or a value outside its
+    limits.
     """
     posture = np.asarray(robot.rest, dtype=np.float64).copy()
     for name, value in suite.start.items():
@@ -57,8 +57,16 @@ def first_posture(robot: Robot, suite: Suite, state: InitialState) -> Float[np.n
                 f"{suite.path}: start.{name}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"
             )
         posture[index] = value
+    return posture
+
+
+def first_posture(robot: Robot, suite: Suite, state: InitialState) -> Float[np.ndarray, "j"]:
+    """Where an episode begins [rad | m]: at `start`, plus `state.arm`; raises as `start` does.
+
+    `state.arm` moves the limb that does the task, without its grippers.
+    """
     moves = limb(robot, suite.expert.tool) & ~grippers(robot)
-    return posture + np.where(moves, np.asarray(state.arm), 0.0)
+    return start(robot, suite) + np.where(moves, np.asarray(state.arm), 0.0)
 
 
 def fingers(robot: Robot) -> list[frozenset[str]]:

@@ -1,9 +1,11 @@
 """Success: the object's centre inside the target's box, at rest, released, for the dwell time.
 
-The criterion is the paper's (Appendix C.3): an axis-aligned box, a minimum dwell time, approximately
-stationary; ours adds that the gripper is open and clear of the object. It is stated over *consecutive*
-control steps: leaving the box, moving or touching starts the dwell anew. Pure functions over readings, so
-that tests can move objects by script and any engine can use them.
+The criterion is the paper's (Appendix C.3): a box around the target, a minimum dwell time, approximately
+stationary; ours adds that the gripper is open and that no link of the robot touches the object. The box moves
+and turns with the target. A suite may ask for more of the target: that it stands `upright`, and that it is
+still `in_place`. All of it is stated over *consecutive* control steps: leaving the box, moving or touching
+starts the dwell anew. Pure functions over readings, so that tests can move objects by script and any engine
+can use them.
 
 An episode with a dwell of 5 steps: picked up, carried, let go above the box; a jolt in step 12 starts the
 dwell anew (`high`: more than LIFTED above where the object first lay):
@@ -18,101 +20,160 @@ dwell anew (`high`: more than LIFTED above where the object first lay):
     noted             touched                                      |
                             lifted                                 success
 
+An object more than BELOW under the table's top is `lost`: the episode ends there.
+
 What is noted besides, of the object that the suite names and of no other:
 
-touched    the gripper touched it.
-lifted     the gripper touched it while its centre was more than LIFTED above where it first lay.
-dropped    it had been lifted, and then was out of the gripper and out of the box for LOST seconds without a
-           break: it lies, rolls or flies elsewhere. One let go above the box falls in sooner: LOST seconds
-           of free fall are 1.2 m. It stays noted when the object is picked up again; what is let go in the
-           last LOST seconds of an episode is not decided and not noted.
+touched    a link of the robot touched it, a finger or any other.
+lifted     the robot touched it while its centre was more than LIFTED above where it first lay.
+knocked    before both fingers of a gripper first held it, it was moved along the table by more than KNOCKED:
+           pushed or knocked away, by whichever link.
+dropped    it had been lifted, and then was out of the robot's reach and out of the box for AWAY seconds
+           without a break: it lies, rolls or flies elsewhere. One let go above the box falls in sooner: AWAY
+           seconds of free fall are 1.2 m. It stays noted when the object is picked up again; what is let go
+           in the last AWAY seconds of an episode is not decided and not noted.
 pushed_in  in the box at the end, or succeeded, without ever having been lifted: pushed or flung in, or
            the target was slid under it. The criterion is fulfilled all the same; this says how.
+dragged    at the end the target is more than DRAGGED from where it first stood.
 """
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.robots.geometry import Quaternion, matrix_of
 from morph_vla.suites.suite import Success
 
-CLAUSES = ("reached", "grasped", "lifted", "inside", "at_rest", "released", "dwell")
+CLAUSES = (
+    "lost",
+    "reached",
+    "knocked",
+    "grasped",
+    "lifted",
+    "inside",
+    "upright",
+    "in_place",
+    "at_rest",
+    "released",
+    "dwell",
+)
+ALL = "all"  # the name of all momentary clauses together
 LIFTED = 0.03  # [m] above where the object first lay: clear of the table, below any carry
-LOST = 0.5  # [s] out of the gripper and out of the box after which a lifted object was dropped
+KNOCKED = 0.05  # [m] along the table: more than fingers that close on an object move it
+DRAGGED = 0.05  # [m] of the target, in any direction
+BELOW = 0.1  # [m] under the table's top, where nothing brings an object back from
+AWAY = 0.5  # [s] out of the robot's reach and out of the box after which a lifted object was dropped
+
+Point = tuple[float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
     """What an engine measures after one control step. Positions in the base frame."""
 
-    object_position: Float[np.ndarray, "3"]  # [m]
-    target_position: Float[np.ndarray, "3"]  # [m]
-    speed: float  # [m/s] of the object's centre
-    spin: float  # [rad/s]
-    opening: float  # gripper: 0 closed .. 1 open
-    touching: bool  # the gripper touches the object
-    grasping: bool  # both fingers touch it
+    object_position: Float[np.ndarray, "3"]
+    """[m] of the object's centre of mass."""
+    target_position: Float[np.ndarray, "3"]
+    """[m] of the target's origin."""
+    target_quaternion: Quaternion
+    """(w, x, y, z)."""
+    speed: float
+    """[m/s] of the object."""
+    spin: float
+    """[rad/s] of the object."""
+    opening: float
+    """Of the gripper: 0 closed .. 1 open."""
+    touching: bool
+    """Whether any link of the robot touches the object."""
+    grasping: bool
+    """Whether both fingers of a gripper touch it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What has happened so far in an episode; times are seconds of the longest unbroken stretch."""
+    """What has happened so far in an episode, from where object and target first lay [m]."""
 
-    start_height: float
+    object_start: Point = (0.0, 0.0, 0.0)
+    target_start: Point = (0.0, 0.0, 0.0)
+    table_height: float = 0.0
+    """[m]"""
     steps: int = 0
     reached: bool = False
     grasped: bool = False
     lifted: bool = False
+    knocked: bool = False
     dropped: bool = False
-    lost_steps: int = 0  # since it was lifted, running: out of the gripper and out of the box
-    longest: tuple[int, int, int, int] = (0, 0, 0, 0)  # inside, at_rest, released, all three [steps]
-    running: tuple[int, int, int, int] = (0, 0, 0, 0)
+    lost: bool = False
+    away_steps: int = 0
+    """Since it was lifted, without a break until now: out of the robot's reach and out of the box."""
+    longest: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Momentary clause, or ALL -> the most consecutive control steps for which it held."""
+    running: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """The same, of the stretch that has not ended."""
     success_step: int | None = None
 
 
-def target_box(
-    success: Success, target_position: Float[np.ndarray, "3"]
-) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Corners [m] of the box the object's centre must stay in, around the target where it is now."""
-    return target_position + np.asarray(success.low), target_position + np.asarray(success.high)
+def clauses(progress: Progress, reading: Reading, success: Success) -> dict[str, bool]:
+    """Which of the momentary clauses that the suite asks for hold now, in the order of CLAUSES."""
+    base_from_target = matrix_of(reading.target_quaternion)
+    place = base_from_target.T @ (reading.object_position - reading.target_position)
+    held = {"inside": bool(np.all(place >= success.low) and np.all(place <= success.high))}
+    if success.min_upright is not None:
+        held["upright"] = bool(base_from_target[2, 2] >= success.min_upright)
+    if success.max_moved is not None:
+        held["in_place"] = moved(progress, reading) <= success.max_moved
+    held["at_rest"] = reading.speed <= success.max_speed and reading.spin <= success.max_spin
+    held["released"] = reading.opening >= success.min_opening and not reading.touching
+    return held
 
 
-def clauses(reading: Reading, success: Success) -> dict[str, bool]:
-    """Which of the three momentary clauses hold now: inside, at_rest, released."""
-    low, high = target_box(success, reading.target_position)
-    inside = bool(np.all(reading.object_position >= low) and np.all(reading.object_position <= high))
-    at_rest = reading.speed <= success.max_speed and reading.spin <= success.max_spin
-    released = reading.opening >= success.min_opening and not reading.touching
-    return {"inside": inside, "at_rest": at_rest, "released": released}
+def moved(progress: Progress, reading: Reading) -> float:
+    """How far the target is from where it first stood [m]."""
+    return float(np.linalg.norm(reading.target_position - progress.target_start))
 
 
-def begin(reading: Reading) -> Progress:
-    """The progress of an episode that has not taken a step."""
-    return Progress(start_height=float(reading.object_position[2]))
+def dragged(progress: Progress, reading: Reading) -> bool:
+    """Whether the target is no longer where it first stood."""
+    return moved(progress, reading) > DRAGGED
+
+
+def begin(reading: Reading, table_height: float) -> Progress:
+    """The progress of an episode that has not taken a step, at a table whose top is at this height [m]."""
+    return Progress(_point(reading.object_position), _point(reading.target_position), table_height)
+
+
+def _point(position: Float[np.ndarray, "3"]) -> Point:
+    x, y, z = (float(value) for value in position)
+    return x, y, z
 
 
 def update(progress: Progress, reading: Reading, success: Success, control_rate: float) -> Progress:
     """Progress after one more control step; `success_step` is set once and stays."""
-    now = clauses(reading, success)
-    held = (*now.values(), all(now.values()))
-    running = tuple(n + 1 if holds else 0 for n, holds in zip(progress.running, held, strict=True))
+    now = clauses(progress, reading, success)
+    held = {**now, ALL: all(now.values())}
+    running = {name: progress.running.get(name, 0) + 1 if holds else 0 for name, holds in held.items()}
     steps, done = progress.steps + 1, progress.success_step
-    if done is None and running[3] >= dwell_steps(success, control_rate):
+    if done is None and running[ALL] >= dwell_steps(success, control_rate):
         done = steps
-    high = float(reading.object_position[2]) > progress.start_height + LIFTED
-    lost = progress.lost_steps + 1 if progress.lifted and not (reading.touching or now["inside"]) else 0
+    way = reading.object_position - progress.object_start
+    away = progress.away_steps + 1 if progress.lifted and not (reading.touching or now["inside"]) else 0
+    grasped = progress.grasped or reading.grasping
+    height = float(reading.object_position[2]) - progress.table_height
     return dataclasses.replace(
         progress,
         steps=steps,
         reached=progress.reached or reading.touching,
-        grasped=progress.grasped or reading.grasping,
-        lifted=progress.lifted or (reading.touching and high),
-        dropped=progress.dropped or lost >= lost_steps(control_rate),
-        lost_steps=lost,
+        grasped=grasped,
+        lifted=progress.lifted or (reading.touching and bool(way[2] > LIFTED)),
+        knocked=progress.knocked or (not grasped and math.hypot(*way[:2]) > KNOCKED),
+        dropped=progress.dropped or away >= away_steps(control_rate),
+        lost=progress.lost or height < -BELOW,
+        away_steps=away,
         running=running,
-        longest=tuple(map(max, progress.longest, running)),
+        longest={name: max(progress.longest.get(name, 0), count) for name, count in running.items()},
         success_step=done,
     )
 
@@ -122,14 +183,14 @@ def dwell_steps(success: Success, control_rate: float) -> int:
     return max(1, round(success.dwell_seconds * control_rate))
 
 
-def lost_steps(control_rate: float) -> int:
-    """Consecutive control steps out of gripper and box after which a lifted object was dropped."""
-    return max(1, math.ceil(LOST * control_rate))
+def away_steps(control_rate: float) -> int:
+    """Consecutive control steps out of reach and box after which a lifted object was dropped."""
+    return max(1, math.ceil(AWAY * control_rate))
 
 
 def pushed_in(progress: Progress, reading: Reading, success: Success) -> bool:
     """Whether the object is in the box (or the task was done) though it was never lifted."""
-    there = progress.success_step is not None or clauses(reading, success)["inside"]
+    there = progress.success_step is not None or clauses(progress, reading, success)["inside"]
     return there and not progress.lifted
 
 
@@ -137,23 +198,22 @@ def failed_clause(progress: Progress, reading: Reading, success: Success) -> str
     """The first clause, in the order of CLAUSES, that keeps the episode from success; None if it succeeded.
 
     Reaching, grasping and lifting are named only where the object did not end up inside: an object that was
-    pushed in has fulfilled the criterion's first clause by other means.
+    pushed in has fulfilled the criterion's first clause by other means. One that was never grasped failed at
+    `knocked` if it was knocked away.
     """
     if progress.success_step is not None:
         return None
-    now = clauses(reading, success)
+    now, before = clauses(progress, reading, success), {"lost": not progress.lost}
     if not now["inside"]:
-        for name in ("reached", "grasped", "lifted"):
-            if not getattr(progress, name):
-                return name
-        return "inside"
-    for name in ("at_rest", "released"):
-        if not now[name]:
-            return name
-    return "dwell"
+        before |= {
+            "reached": progress.reached,
+            "knocked": progress.grasped or not progress.knocked,
+            "grasped": progress.grasped,
+            "lifted": progress.lifted,
+        }
+    return next((name for name, holds in {**before, **now}.items() if not holds), "dwell")
 
 
 def times(progress: Progress, control_rate: float) -> dict[str, float]:
     """Longest unbroken stretch [s] of each clause and of all together, as the record names them."""
-    names = ("inside_s", "at_rest_s", "released_s", "all_s")
-    return {name: steps / control_rate for name, steps in zip(names, progress.longest, strict=True)}
+    return {f"{name}_s": steps / control_rate for name, steps in progress.longest.items()}

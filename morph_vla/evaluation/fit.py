@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from morph_vla import robots
+from morph_vla.engines import hands
 from morph_vla.errors import nearest
 from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
@@ -43,9 +44,9 @@ def check(policy: Trained, suite: Suite) -> tuple[Finding, ...]:
     """What of a suite the policy was not trained with, errors first; empty when the two fit."""
     differences: list[Difference] = []
     if suite.robot == policy.robot_name:
-        robot = robots.load(suite.robot)
-        for rule in (_joints, _statistics, _start, _urdf):
-            differences += rule(policy.trained, robot)
+        trained, robot = policy.trained, robots.load(suite.robot)
+        differences += [*_joints(trained, robot), *_statistics(trained, robot)]
+        differences += [*_start(trained, robot, suite), *_urdf(trained, robot)]
     else:
         has, drives = f"robot: the suite has '{suite.robot}'", f"the policy drives '{policy.robot_name}'"
         differences.append(("robot", "", has, drives, ""))
@@ -96,13 +97,13 @@ def _statistics(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:
             yield "statistics", name, has, f"the policy's statistics of {name} {problem}", ""
 
 
-def _start(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:
+def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Difference]:
     """The pose in which episodes begin, against the range of states that the policy was trained on."""
     kept = trained.get("state_stats") or {}
     low, high = (np.asarray(kept.get(key, ()), np.float64) for key in ("q01", "q99"))
     if not len(low) == len(high) == len(robot.joints):
         return
-    start = robot.to_dataset(np.asarray(robot.rest, np.float64))
+    start = robot.to_dataset(hands.start(robot, suite))
     outside = np.flatnonzero(np.abs((start - low) / (high - low + 1e-6) * 2 - 1) > BEYOND)
     if outside.size:
         begins = ", ".join(f"{robot.names[j]} {start[j]:.4g}" for j in outside)

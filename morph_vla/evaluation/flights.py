@@ -22,6 +22,7 @@ from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.video import VideoWriter, write_picture
 from morph_vla.results import films
 from morph_vla.results.trial import Trial
+from morph_vla.results.values import Real
 from morph_vla.suites.suite import InitialState, Suite
 
 
@@ -170,7 +171,7 @@ class Flights:
     def _trial(self, episode: Episode, error: str | None) -> Trial:
         """One row of the record."""
         suite, number, answer = self._suite, episode.state.episode, episode.answer
-        progress = answer.status.progress if answer else criterion.Progress(0.0)
+        progress = answer.status.progress if answer else criterion.Progress()
         reading = answer.status.reading if answer else None
         seconds = progress.success_step / suite.control_rate if progress.success_step else None
         success = error is None and seconds is not None
@@ -182,18 +183,21 @@ class Flights:
             episode=number,
             success=success,
             time_s=seconds if success else None,
-            ended="error" if error else "success" if success else "time",
+            ended="error" if error else "success" if success else "lost" if progress.lost else "time",
             error=error,
             steps=progress.steps,
             failed_clause=clause,
             clauses=criterion.times(progress, suite.control_rate),
             touched=progress.reached,
             lifted=progress.lifted,
+            knocked=progress.knocked,
             dropped=progress.dropped,
             pushed_in=reading is not None and criterion.pushed_in(progress, reading, suite.success),
+            dragged=None if reading is None else criterion.dragged(progress, reading),
             begun_anew=episode.begun_anew,
             initial={name: list(pose) for name, pose in episode.state.poses.items()},
             final_object=[round(float(v), 4) for v in reading.object_position] if reading else None,
+            final_target=_pose(reading) if reading else None,
             video=self._video(episode),
         )
 
@@ -216,3 +220,8 @@ class Flights:
         # How it ended, which is the moment of success where there was one.
         write_picture(films.poster_of(film.path), film.last)
         return film.path
+
+
+def _pose(reading: criterion.Reading) -> list[Real]:
+    """The target's: position [m], quaternion (w, x, y, z)."""
+    return [round(float(v), 4) for v in (*reading.target_position, *reading.target_quaternion)]

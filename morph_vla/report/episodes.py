@@ -15,10 +15,14 @@ SHOWN = 6  # videos of the last evaluation that stand open, half as many of the 
 OVERHEAD = 700  # bytes of markup around a video
 
 FAILED_AT = {
+    "lost": "the object fell off the table",
     "reached": "never touched the object",
+    "knocked": "knocked it away, did not grasp it",
     "grasped": "touched it, did not grasp it",
     "lifted": "grasped it, did not lift it",
     "inside": "not inside the target",
+    "upright": "inside, the target not upright",
+    "in_place": "inside, the target dragged away",
     "at_rest": "inside, not at rest",
     "released": "inside, not released",
     "dwell": "not for the dwell time",

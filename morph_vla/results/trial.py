@@ -12,6 +12,7 @@ ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
+LATER = ("knocked", "dragged", "final_target")  # what trials of schemas 1 and 2 lack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Trial:
     time_s: Real | None = None
     """When it succeeded, seconds from its start."""
     ended: str = "time"
-    """`success`, `time` (the episode's time was up) or `error`."""
+    """`success`, `time` (the episode's time was up), `lost` (the object fell off the table) or `error`."""
     error: str | None = None
     """What broke, in a sentence."""
     steps: int | None = None
@@ -37,14 +38,18 @@ class Trial:
     """Seconds for which each clause held."""
     touched: bool | None = None
     lifted: bool | None = None
+    knocked: bool | None = None
     dropped: bool | None = None
     pushed_in: bool | None = None
+    dragged: bool | None = None
     begun_anew: bool | None = None
     """Whether its first simulation worker died."""
     initial: Mapping[str, list[Real]] | None = None
     """Object -> its initial pose, position first [m], in the robot's base frame."""
     final_object: list[Real] | None = None
     """Where the object ended [m]."""
+    final_target: list[Real] | None = None
+    """Where the target ended: position [m], quaternion (w, x, y, z)."""
     video: Path | None = None
 
     @property
@@ -65,6 +70,9 @@ class Trial:
     def to_json(self, folder: Path) -> dict[str, object]:
         """Plain values, the video by a path relative to `folder`."""
         plain: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in LATER:
+            if plain[name] is None:
+                del plain[name]
         return {**plain, "video": None if self.video is None else name_in(folder, self.video)}
 
 

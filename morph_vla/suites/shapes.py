@@ -57,6 +57,11 @@ def parts(thing: ObjectSpec) -> tuple[Part, ...]:
             return _dish(*thing.size, mass=thing.mass)
 
 
+def rolls(thing: ObjectSpec) -> bool:
+    """Whether an object has rolling friction, without which it would roll on until it fell off the table."""
+    return thing.shape in ("sphere", "cylinder", "banana")
+
+
 def resting_height(thing: ObjectSpec) -> float:
     """Height of an object's origin above what it stands on [m]; a hair more, so that nothing overlaps."""
     match thing.shape:

@@ -42,7 +42,7 @@ class ObjectSpec:
     mass: float  # [kg]
     color: Vector3 = (0.5, 0.5, 0.5)
     friction: float = 1.0
-    rolling_friction: float = 0.001  # [m] of a sphere
+    rolling_friction: float = 0.001  # [m] of what rolls: sphere, cylinder, banana
     wall: float = 0.005  # [m] of an open box
 
 
@@ -67,16 +67,20 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Success:
-    """The box-dwell-rest criterion (paper, Appendix C.3) with the gripper open and clear."""
+    """The box-dwell-rest criterion (paper, Appendix C.3), released by every link; see `engines.success`."""
 
     object: str
     target: str
-    low: Vector3  # [m] relative to the target's position, axes of the base frame
+    low: Vector3  # [m] in the target's frame
     high: Vector3
     dwell_seconds: float
     max_speed: float  # [m/s]
     max_spin: float  # [rad/s]
     min_opening: float = 0.6  # share of the gripper's range
+    min_upright: float | None = None
+    """The least cosine between the target's up axis and the vertical; None: it may lie as it likes."""
+    max_moved: float | None = None
+    """[m] The most that the target may be from where it first stood; None: it may be anywhere."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,6 +305,10 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
                 yield f"placement.{name}.{axis}: lower end {low} is above upper end {high}"
     if any(low >= high for low, high in zip(success.low, success.high, strict=True)):
         yield f"success: low {success.low} must be below high {success.high} on every axis"
+    if success.min_upright is not None and not -1 <= success.min_upright <= 1:
+        yield f"success.min_upright: must be a cosine, -1 to 1, not {success.min_upright:g}"
+    if success.max_moved is not None and not success.max_moved > 0:
+        yield f"success.max_moved: must be above 0, not {success.max_moved:g}"
     for key in ("episodes", "episode_seconds", "control_rate"):
         if getattr(suite, key) <= 0:
             yield f"{key}: must be above 0, not {getattr(suite, key)}"

@@ -184,6 +184,14 @@ def test_a_start_outside_the_trained_range_is_a_doubt(policy, tiny_suite):
     assert said == "start: episodes begin at panda_joint2 -0.6283, the policy was trained on 3 to 4"
 
 
+def test_a_start_is_the_suites_own(policy, tiny_suite):
+    """The suite's `start` is where episodes begin, not the robot's rest."""
+    bent = dataclasses.replace(tiny_suite, start={"panda_joint2": -0.5})
+    policy.trained["state_stats"]["q01"][1], policy.trained["state_stats"]["q99"][1] = -0.55, -0.45
+    assert mismatches(policy, bent) == doubts(policy, bent) == []
+    assert only(doubts(policy, tiny_suite)).startswith("start: episodes begin at panda_joint2 -0.6283, ")
+
+
 def test_a_urdf_that_changed_without_its_joints_is_a_doubt(policy, tiny_suite):
     policy.trained["urdf_sha256"] = "12" * 32
     assert "the URDF of 'panda' has changed since training (sha256 " in only(doubts(policy, tiny_suite))

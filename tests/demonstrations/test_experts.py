@@ -270,3 +270,17 @@ def test_the_same_numbers_give_the_same_disturbance(plan):
     one, two = (disturb(plan, np.random.default_rng([20261, 3]), 0.1, ARM) for _ in range(2))
     assert np.array_equal(one, two)
     assert not np.array_equal(one, disturb(plan, np.random.default_rng([20261, 4]), 0.1, ARM))
+
+
+def test_what_does_not_carry_the_tool_stays_where_the_suite_lets_it_begin():
+    """G1's left arm, bent by the suite's `start`: a plan that held it at rest would swing it there first."""
+    suite = load("g1_dex1_red_block")
+    suite = dataclasses.replace(suite, start={**suite.start, "left_elbow_joint": 0.53})
+    engine = MujocoEngine(robots.load(suite.robot), suite)
+    begin(engine, 3)
+    elbow = engine.robot.names.index("left_elbow_joint")
+    assert engine.robot.rest[elbow] != 0.53
+    assert not engine.limb[elbow]
+    actions = PickAndPlace(engine).plan(0).actions
+    assert engine.robot.to_native(actions)[:, elbow] == pytest.approx(np.full(len(actions), 0.53))
+    engine.close()

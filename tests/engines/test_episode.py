@@ -11,6 +11,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from bowl import UPRIGHT
 from policies import Wave
 
 from morph_vla import robots
@@ -30,14 +31,17 @@ NEVER = 10**9
 
 
 class Scripted:
-    """World i's object is in the target from step `inside[i]` on; its physics diverges at `diverges[i]`."""
+    """World i's object is in the target from step `inside[i]` on, and off the table from `falls[i]` on; its
+    physics diverges at `diverges[i]`.
+    """
 
     lockstep = True
 
-    def __init__(self, suite: Suite, inside=(), diverges=()):
-        self.suite, self.robot, self.count = suite, robots.load(suite.robot), max(len(inside), len(diverges))
+    def __init__(self, suite: Suite, inside=(), diverges=(), falls=()):
+        self.suite, self.robot = suite, robots.load(suite.robot)
+        self.count = max(len(inside), len(diverges), len(falls))
         self.limb = np.ones(len(self.robot.joints), dtype=bool)
-        self.inside, self.diverges = inside, diverges
+        self.inside, self.diverges, self.falls = inside, diverges, falls
         self.steps = [0] * self.count
         self.told: list[dict[int, np.ndarray]] = []
 
@@ -58,7 +62,9 @@ class Scripted:
     def reading(self, index: int) -> Reading:
         there = bool(self.inside) and self.steps[index] >= self.inside[index]
         offset = np.array([0.0, 0.0, 0.02]) if there else np.array([0.3, 0.0, 0.02])
-        return Reading(TARGET + offset, TARGET, 0.0, 0.0, 1.0, False, False)
+        if self.falls and self.steps[index] >= self.falls[index]:
+            offset = np.array([1.2, 0.0, -0.11])
+        return Reading(TARGET + offset, TARGET, UPRIGHT, 0.0, 0.0, 1.0, False, False)
 
     def native(self, index: int) -> np.ndarray:
         return np.full(len(self.robot.joints), 0.1 * self.steps[index])
@@ -119,6 +125,24 @@ def test_an_episode_ends_when_its_time_is_up(tiny_suite):
     assert [status.ended for status in episodes.status.values()] == ["time", "time"]
     assert worlds.steps == [tiny_suite.max_steps] * 2
     assert len(worlds.told) == tiny_suite.max_steps  # with nobody left, no world moves
+
+
+def test_an_episode_whose_object_fell_off_the_table_ends_at_once(tiny_suite):
+    worlds = Scripted(tiny_suite, falls=[4, NEVER])
+    episodes = begun(worlds)
+    hold(episodes, tiny_suite.max_steps)
+    assert [status.ended for status in episodes.status.values()] == ["lost", "time"]
+    assert worlds.steps == [4, tiny_suite.max_steps]
+
+
+def test_a_lost_object_is_a_failure_of_its_own_in_a_trial(tiny_suite, third_engine):
+    third_engine.falls = [NEVER, 5]
+    record = evaluate(tiny_suite, Wave(), Settings(2, parallel=2, videos=0, engine="third"))
+    whole, lost = record.trials
+    assert (lost.ended, lost.failed_clause, lost.outcome, lost.steps) == ("lost", "lost", "failure", 5)
+    assert (whole.ended, whole.failed_clause) == ("time", "reached")
+    assert (lost.knocked, lost.dropped, lost.dragged) == (True, False, False)
+    assert lost.final_target == [*TARGET, *UPRIGHT]
 
 
 def test_success_in_the_last_step_is_success(tiny_suite):
@@ -184,6 +208,7 @@ def third_engine(monkeypatch) -> type:
     class Script:
         inside: tuple[int, ...] | list[int] = [NEVER] * 3
         diverges: tuple[int, ...] | list[int] = ()
+        falls: tuple[int, ...] | list[int] = ()
 
     def facts(options):
         if set(options) - {"speed"}:
@@ -192,7 +217,7 @@ def third_engine(monkeypatch) -> type:
 
     def worlds(suite, count, options):
         facts(options)
-        return Scripted(suite, Script.inside[:count], Script.diverges[:count])
+        return Scripted(suite, Script.inside[:count], Script.diverges[:count], Script.falls[:count])
 
     door = ModuleType("third_engine_door")
     vars(door).update(LOCKSTEP=True, facts=facts, worlds=worlds)

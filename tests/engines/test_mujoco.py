@@ -141,6 +141,8 @@ def test_an_arm_begins_where_the_suite_says(panda, suite):
 def test_a_start_that_the_robot_cannot_take_is_said(panda, suite, start, words):
     wrong = dataclasses.replace(suite, start=start)
     with pytest.raises(MorphVlaError, match=words):
+        hands.start(panda, wrong)
+    with pytest.raises(MorphVlaError, match=words):
         hands.first_posture(panda, wrong, initial_state(wrong, 0, 8))
 
 
@@ -289,6 +291,26 @@ def test_fingers_that_touch_are_told_apart(trio):
     assert reading.touching
     assert reading.grasping
     assert 0.2 < reading.opening < 0.8
+
+
+@pytest.mark.parametrize("link", ["panda_link5", "panda_link7", "panda_hand"])
+def test_any_link_that_touches_the_object_counts_and_only_fingers_grasp(trio, link):
+    """The cube in the middle of a link: whichever of its shapes it meets, the robot has not let go."""
+    trio.reset({0: state_of(trio, 2)})
+    data = trio.data(0)
+    shapes = np.flatnonzero(trio.model.geom_bodyid == trio.model.body(link).id)
+    data.joint("cube/free").qpos[:3] = data.geom_xpos[shapes[0]]
+    trio._mj.mj_forward(trio.model, data)
+    reading = trio.reading(0)
+    assert (reading.touching, reading.grasping) == (True, False)
+
+
+def test_the_targets_orientation_is_read(trio):
+    trio.reset({0: state_of(trio, 2)})
+    turn = [math.cos(0.35), 0.0, math.sin(0.35), 0.0]
+    trio.data(0).joint("bowl/free").qpos[3:] = turn
+    trio._mj.mj_forward(trio.model, trio.data(0))
+    assert trio.reading(0).target_quaternion == pytest.approx(turn)
 
 
 # ----------------------------------------------------------------------------------------------- the cameras

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
-from bowl import DWELL, RATE, SUCCESS, TARGET
+from bowl import DWELL, SUCCESS, TABLE, TABLE_HEIGHT, reading, run
 
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Observation
 from morph_vla.engines.episode import Status
 from morph_vla.engines.pool import Answer, Begin
-from morph_vla.engines.success import Progress, Reading, begin, clauses, update
+from morph_vla.engines.success import Progress, Reading, begin, clauses
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.rollout import Settings
@@ -24,27 +24,20 @@ from morph_vla.results import statistics
 from morph_vla.results.trial import Trial
 from morph_vla.suites.suite import InitialState, initial_state, initial_states
 
+IN = reading()
+BELOW = reading((0.0, 0.0, -0.3))  # fell off the table, under the target
+PASSING = reading(speed=0.5)
 
-def reading(x: float, z: float, *, speed: float = 0.0, touching: bool = False) -> Reading:
-    return Reading(TARGET + np.array([x, 0.0, z]), TARGET, speed, 0.0, 1.0, touching, touching)
-
-
-IN, TABLE = reading(0.0, 0.03), reading(0.3, 0.02)
-BELOW = reading(0.0, -0.3)  # fell off the table, under the target
-PASSING = reading(0.0, 0.03, speed=0.5)
-
+START = begin(TABLE, TABLE_HEIGHT)
 Verdict = Callable[[Sequence[Reading]], bool]
 
 
 def ours(readings: Iterable[Reading]) -> bool:
-    progress = begin(TABLE)
-    for one in readings:
-        progress = update(progress, one, SUCCESS, RATE)
-    return progress.success_step is not None
+    return run(readings).success_step is not None
 
 
 def held(readings: Sequence[Reading]) -> list[bool]:
-    return [all(clauses(one, SUCCESS).values()) for one in readings]
+    return [all(clauses(START, one, SUCCESS).values()) for one in readings]
 
 
 def dwelt(good: Sequence[bool]) -> bool:
@@ -58,7 +51,7 @@ def fires_on_leaving(readings: Sequence[Reading]) -> bool:
 
 def without_a_lower_bound(readings: Sequence[Reading]) -> bool:
     bottomless = dataclasses.replace(SUCCESS, low=(*SUCCESS.low[:2], -np.inf))
-    return dwelt([all(clauses(one, bottomless).values()) for one in readings])
+    return dwelt([all(clauses(START, one, bottomless).values()) for one in readings])
 
 
 def at_any_single_step(readings: Sequence[Reading]) -> bool:
@@ -70,7 +63,7 @@ def at_the_last_step(readings: Sequence[Reading]) -> bool:
 
 
 def by_place_alone(readings: Sequence[Reading]) -> bool:
-    return dwelt([clauses(one, SUCCESS)["inside"] for one in readings])
+    return dwelt([clauses(START, one, SUCCESS)["inside"] for one in readings])
 
 
 def in_all(readings: Sequence[Reading]) -> bool:
@@ -87,7 +80,7 @@ def in_all(readings: Sequence[Reading]) -> bool:
         (at_the_last_step, [TABLE, PASSING, IN], False),
         (at_the_last_step, [*[IN] * DWELL, TABLE], True),
         (by_place_alone, [PASSING] * DWELL, False),
-        (by_place_alone, [reading(0.0, 0.03, touching=True)] * DWELL, False),
+        (by_place_alone, [reading(touching=True)] * DWELL, False),
         (in_all, [IN, TABLE] * DWELL, False),
     ],
 )
@@ -161,7 +154,7 @@ class ScriptedPool:
                 self._episode[slot][1] += len(message.actions)
             number, steps = self._episode[slot]
             short, over = number % 4 < 2, steps >= 2 + 3 * (number % 4)
-            progress = Progress(0.0, steps=steps, success_step=steps if over and short else None)
+            progress = Progress(steps=steps, success_step=steps if over and short else None)
             if over:
                 self.finished.append((number, short))
             ended = ("success" if short else "time") if over else None

@@ -104,6 +104,31 @@ def test_a_ball_that_was_pushed_comes_to_rest(scene):
     assert 0.001 < ball.qpos[0] - PLACES["ball"][0] < 0.1
 
 
+@pytest.mark.parametrize(
+    ("thing", "turn"),
+    [
+        (ObjectSpec("cylinder", (0.023, 0.09, 0.0), 0.12), [0.5, 0.5, 0.5, 0.5]),
+        (ObjectSpec("banana", (0.16, 0.034, 0.0), 0.12), [1.0, 0.0, 0.0, 0.0]),
+    ],
+    ids=["can", "banana"],
+)
+def test_what_rolls_on_the_table_comes_to_rest_on_it(thing, turn):
+    """A can on its side and a straight banana, knocked at 0.3 m/s."""
+    suite = load("droid_panda:cube_in_bowl")
+    objects, place = {**suite.objects, "roller": thing}, Placement((0.4, 0.4), (-0.5, -0.5))
+    placement = {**suite.placement, "roller": place}
+    suite = dataclasses.replace(suite, objects=objects, placement=placement)
+    engine = MujocoEngine(robots.load("panda"), suite)
+    engine.reset({0: state_of(engine)})
+    free = engine.data(0).joint("roller/free")
+    free.qpos[3:], free.qvel[:] = turn, [0.0, -0.3, 0.0, 0.0, 0.0, 0.0]
+    hold = engine.state(0).astype(np.float64)
+    for _ in range(60):
+        step_one(engine, 0, hold)
+    assert np.abs(free.qvel).max() < 5e-3
+    assert free.qpos[1] < -0.51
+
+
 @pytest.mark.parametrize("height", [-0.13, 0.07])
 def test_a_table_stands_at_its_height(height):
     engine = MujocoEngine(robots.load("panda"), furnished(table=Table(height=height)))

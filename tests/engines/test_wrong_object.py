@@ -43,7 +43,7 @@ def outcome(engine: MujocoEngine, inside: str, outside: str) -> tuple[criterion.
 def test_the_wrong_object_in_the_target_is_no_success(engine):
     progress, clause = outcome(engine, inside="decoy", outside="cube")
     assert progress.success_step is None
-    assert progress.longest[0] == 0  # not inside for a single step
+    assert progress.longest["inside"] == 0  # not inside for a single step
     assert clause == "reached"
 
 

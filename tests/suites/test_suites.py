@@ -106,7 +106,7 @@ def test_a_plan_moves_the_limb_alone_within_its_limits(engine):
     assert np.all(native <= robot.upper + 1e-6)
     arm = engine.limb & ~np.array([joint.is_gripper for joint in robot.joints])
     assert np.abs(np.diff(native[:, arm], axis=0)).max() * engine.suite.control_rate < 3.6  # [rad/s] no jump
-    assert native[0, arm] == pytest.approx(engine.native(0)[arm], abs=0.05)
+    assert native[0, arm] == pytest.approx(engine.native(0)[arm], abs=0.1)
     executed = robot.to_native(disturbed(plan, engine, 5))
     assert np.array_equal(executed[:, ~arm], native[:, ~arm])
     assert 0.005 < np.abs(executed - native)[:, arm].max() < 0.15
@@ -168,7 +168,9 @@ def test_a_resting_object_is_at_rest_by_a_margin(engine, record_property):
     inside = readings[-1].object_position - readings[-1].target_position
     assert np.all(np.asarray(success.low) + 0.004 < inside)
     assert np.all(inside < np.asarray(success.high) - 0.004)
-    assert criterion.clauses(readings[-1], success)["inside"]
+    held = criterion.clauses(criterion.begin(readings[0], engine.suite.table.height), readings[-1], success)
+    assert held["inside"]
+    assert held["upright"]
 
 
 def lie(
@@ -214,8 +216,8 @@ def test_an_object_beside_the_target_is_outside(engine, direction):
     reach = 0.05 + max(*success.high[:2], *(-v for v in success.low[:2]))
     offset = (reach * direction[0], reach * direction[1], 0.04)
     progress, clause = lie(engine, offset, gripper=0.0)
-    assert clause in ("reached", "grasped")  # it may lie against the resting arm, but was never lifted
-    assert progress.longest[0] == 0  # never inside
+    assert clause in ("reached", "knocked", "grasped", "lost")  # the resting arm may stand there
+    assert progress.longest["inside"] == 0
 
 
 def test_the_arms_first_pose_is_the_limbs_alone(engine):

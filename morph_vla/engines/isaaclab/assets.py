@@ -23,7 +23,7 @@ from morph_vla.errors import require
 from morph_vla.files.cache import cache_folder
 from morph_vla.robots import Robot
 from morph_vla.robots.geometry import product
-from morph_vla.suites.shapes import Part, composed, parts, principal
+from morph_vla.suites.shapes import Part, composed, parts, principal, rolls
 from morph_vla.suites.suite import ObjectSpec, Vector3
 
 Stage = Any  # of USD, which is imported when it is first used
@@ -191,7 +191,7 @@ def _material(stage: Stage, thing: ObjectSpec) -> Prim:
     api.CreateStaticFrictionAttr(thing.friction)
     api.CreateDynamicFrictionAttr(thing.friction)
     api.CreateRestitutionAttr(0.0)
-    rolling = thing.rolling_friction if thing.shape == "sphere" else ROLLING
+    rolling = thing.rolling_friction if rolls(thing) else ROLLING
     for name, value in (("torsionalFriction", TORSIONAL), ("rollingFriction", rolling)):
         material.GetPrim().CreateAttribute(f"newton:{name}", Sdf.ValueTypeNames.Float).Set(value)
     return material

@@ -45,7 +45,7 @@ class Measured:
     spin: Float[np.ndarray, "n"]
     """[rad/s] of the suite's object."""
     touched: Bool[np.ndarray, "n f"]
-    """Which links that close on an object touch it."""
+    """Which of the robot's links touch the suite's object."""
     rates: Float[np.ndarray, "n r"]
     """[m/s | rad/s] of every object and joint."""
 
@@ -61,7 +61,7 @@ class IsaacLabEngine:
         self.robot, self.suite, self.count, self.options = robot, suite, count, options
         self.limb = hands.limb(robot, suite.expert.tool)
         self._fingers = hands.fingers(robot)
-        self._links = scenes.finger_links(robot)
+        self._links = scenes.solid_links(robot)
         with assets.quiet():
             self._build()
         self._targets = np.tile(self._joint_values(robot.rest), (count, 1))
@@ -202,13 +202,15 @@ class IsaacLabEngine:
         now = self._now()
         touched = {link for link, hit in zip(self._links, now.touched[index], strict=True) if hit}
         closing = self.limb & hands.grippers(self.robot)
+        target, (w, x, y, z) = self.pose(index, self.suite.success.target)
         return Reading(
             object_position=now.centre[index].astype(np.float64),
-            target_position=now.poses[self.suite.success.target][index, :3].astype(np.float64),
+            target_position=target,
+            target_quaternion=(float(w), float(x), float(y), float(z)),
             speed=float(now.speed[index]),
             spin=float(now.spin[index]),
             opening=hands.opening(self.robot, self.native(index), closing),
-            touching=any(touched & fingers for fingers in self._fingers),
+            touching=bool(touched),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
         )
 

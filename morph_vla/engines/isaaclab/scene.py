@@ -10,11 +10,11 @@ import importlib.util
 import math
 from typing import Any
 
-from morph_vla.engines import hands
 from morph_vla.engines.isaaclab import assets
 from morph_vla.engines.mujoco.scene import look_at
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot
+from morph_vla.suites.shapes import rolls
 from morph_vla.suites.suite import Camera, Suite
 
 # Isaac Lab and torch, which describe neither, are imported when they are first used.
@@ -117,8 +117,7 @@ def object_cfg(suite: Suite, name: str, options: Options) -> Config:
     thing = suite.objects[name]
     more = {}
     if options.physics == "newton":
-        # Rolling friction, without which a ball that was let go of never comes to rest.
-        more["collision_props"] = _contact_model(6 if thing.shape == "sphere" else 4)
+        more["collision_props"] = _contact_model(6 if rolls(thing) else 4)
     return lab.RigidObjectCfg(
         prim_path="{ENV_REGEX_NS}/" + prim_name(name),
         spawn=sim.UsdFileCfg(
@@ -219,16 +218,16 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
     sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
     dome = sim.DomeLightCfg(intensity=2000.0, color=(0.9, 0.9, 0.9))  # for the light of MuJoCo's scene
     config.light = lab.AssetBaseCfg(prim_path="/World/Light", spawn=dome)
-    # What the object touches among the robot's fingers.
+    # What the object touches among the robot's links.
     config.touch = require("isaaclab.sensors", EXTRA).ContactSensorCfg(
         prim_path="{ENV_REGEX_NS}/" + prim_name(suite.success.object),
-        filter_prim_paths_expr=[f"{ROBOT}/{links[name]}" for name in finger_links(robot)],
+        filter_prim_paths_expr=[f"{ROBOT}/{links[name]}" for name in solid_links(robot)],
     )
     for name, camera in suite.cameras.items():
         setattr(config, f"camera_{prim_name(name)}", camera_cfg(camera, links, name, options))
     return config
 
 
-def finger_links(robot: Robot) -> list[str]:
-    """The links that close on an object, in the order in which contacts are reported."""
-    return sorted(set().union(*hands.fingers(robot)))
+def solid_links(robot: Robot) -> list[str]:
+    """The robot's links that something can touch, in the order in which contacts are reported."""
+    return sorted(link.name for link in robot.urdf.links if link.collisions)

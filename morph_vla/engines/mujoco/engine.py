@@ -44,6 +44,8 @@ class MujocoEngine:
         self._object = self.model.body(suite.success.object).id
         self._target = self.model.body(suite.success.target).id
         self.limb = hands.limb(robot, suite.expert.tool)
+        others = {"world", *suite.objects}
+        self._links = {i for i in range(self.model.nbody) if self.model.body(i).name not in others}
         self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
         self._renderers: dict[tuple[int, int], Renderer] = {}
         self._looks = Looks(mj, self.model)
@@ -105,14 +107,16 @@ class MujocoEngine:
         data = self._data[index]
         touched = self._touching(data)
         twist = data.cvel[self._object]  # rotational part first; linear part about the subtree's centre
+        w, x, y, z = (float(value) for value in data.xquat[self._target])
         address = self.model.joint(f"{self.suite.success.object}/free").dofadr[0]
         return Reading(
             object_position=data.xipos[self._object].copy(),
             target_position=data.xpos[self._target].copy(),
+            target_quaternion=(w, x, y, z),
             speed=float(np.linalg.norm(data.qvel[address : address + 3])),
             spin=float(np.linalg.norm(twist[:3])),
             opening=hands.opening(self.robot, self.native(index), self.limb & hands.grippers(self.robot)),
-            touching=any(touched & fingers for fingers in self._fingers),
+            touching=bool(touched & self._links),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
         )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot
-from morph_vla.suites.shapes import Part, parts
+from morph_vla.suites.shapes import Part, parts, rolls
 from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
 # MuJoCo ships no types, and is imported when it is first used.
@@ -124,15 +124,14 @@ def _add_object(mj: ModuleType, spec: MjSpec, name: str, thing: ObjectSpec) -> N
         "sphere": mj.mjtGeom.mjGEOM_SPHERE,
         "capsule": mj.mjtGeom.mjGEOM_CAPSULE,
     }
-    # Rolling friction (condim 6), without which a ball that was let go of never comes to rest.
-    rolls = thing.shape == "sphere"
+    turning = {"condim": 4, "friction": [thing.friction, 0.02, 0.001]}
+    if rolls(thing):
+        turning = {"condim": 6, "friction": [thing.friction, 0.02, thing.rolling_friction]}
     for part in parts(thing):
         body.add_geom(
             name=f"{name}/{part.name}" if part.name else name,
             type=kinds[part.kind], size=_half(part), pos=list(part.position), quat=list(part.quaternion),
-            mass=part.mass, rgba=[*thing.color, 1.0], contype=2, conaffinity=3,
-            condim=6 if rolls else 4,
-            friction=[thing.friction, 0.02, thing.rolling_friction if rolls else 0.001],
+            mass=part.mass, rgba=[*thing.color, 1.0], contype=2, conaffinity=3, **turning,
         )  # fmt: skip
 
 
