@@ -9,6 +9,7 @@ actions, so that every engine executes it.
 | --- | --- |
 | `rest` | none |
 | `near` | the tool goes beside and above the object |
+| `low` | the tool goes beside the object, at its height: there a policy ends up whose grasp has missed |
 | `target` | the tool goes over the target |
 | `anywhere` | the tool goes anywhere over the table where objects are placed |
 | `miss` | the fingers close beside the object, and may rise with nothing in them |
@@ -16,18 +17,20 @@ actions, so that every engine executes it.
 | `carry` | the object is grasped, lifted, and carried beside the target or anywhere over the table |
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.demonstrations.experts import PickAndPlace, Waypoint
+from morph_vla.demonstrations.experts import LEAST_CARRY, PickAndPlace, Waypoint
 from morph_vla.engines.engine import Sight
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.suite import Suite
 
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+LOW_BESIDE = (0.25, 1.2)  # how far beside the object the tool is, in shares of `expert.hover`
 MISSED_BY = (0.12, 0.3)  # how far beside the object a grasp is missed, in shares of `expert.hover`
 CARRY_BESIDE = 0.5  # share of `carry` that begins beside the target
 DROP_SECONDS = 0.4  # [s] for a lost object to fall and come to rest
@@ -57,7 +60,11 @@ def lead_in(expert: PickAndPlace, seen: Sight, kind: str, number: int) -> Float[
     gripper = float(rng.uniform() < spec.begin.shut)
     place = _place(expert.suite, seen, kind, rng)
     yaw_rad = 0.0 if spec.free_spin else float(rng.uniform(-0.3, 0.3))
-    return expert.follow(seen, [Waypoint(place, yaw_rad, gripper, hold=2, seconds=spec.turn_seconds)]).actions
+    there = Waypoint(place, yaw_rad, gripper, hold=2, seconds=spec.turn_seconds)
+    if kind != "low":
+        return expert.follow(seen, [there]).actions
+    above = dataclasses.replace(there, position=place + np.array([0.0, 0.0, spec.hover]), hold=0)
+    return expert.follow(seen, [above, dataclasses.replace(there, seconds=0.0)]).actions
 
 
 def recorded_waypoints(expert: PickAndPlace, seen: Sight, kind: str) -> list[Waypoint]:
@@ -72,6 +79,12 @@ def _place(suite: Suite, seen: Sight, kind: str, rng: np.random.Generator) -> Fl
     spec, hover = suite.expert, suite.expert.hover
     if kind == "near":
         return seen.object_position + hover * rng.uniform([-0.4, -0.4, 0.35], [0.4, 0.4, 1.15])
+    if kind == "low":
+        away, angle_rad = hover * float(rng.uniform(*LOW_BESIDE)), float(rng.uniform(0.0, 2 * math.pi))
+        height = spec.clearance + hover * float(rng.uniform(0.0, 0.25))
+        return seen.object_position + np.array(
+            [away * math.cos(angle_rad), away * math.sin(angle_rad), height]
+        )
     if kind == "target":
         above = hover * rng.uniform([-0.4, -0.4, 0.0], [0.4, 0.4, 0.6])
         return seen.target_position + np.array([0.0, 0.0, spec.release_height + spec.carry]) + above
@@ -114,13 +127,18 @@ def _slip(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> list[W
 
 
 def _carry(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> list[Waypoint]:
-    """The object is grasped and lifted; half of the time it is then beside the target, else anywhere."""
-    hover, (low, high) = expert.suite.expert.hover, _corners(expert.suite)
+    """The object is grasped and lifted; then it is beside the target, nearer ones lower, or anywhere."""
+    spec, (low, high) = expert.suite.expert, _corners(expert.suite)
     way, (lifted, over, *_) = _grasp(expert.waypoints(seen))
     beside = rng.uniform() < CARRY_BESIDE
-    offset = hover * rng.uniform(-0.6, 0.6, 2)
-    place = over.position[:2] + offset if beside else rng.uniform(low, high)
-    height = over.position[2] + hover * float(rng.uniform(0.0, 0.4))
+    near = float(rng.uniform())
+    if beside:
+        place = over.position[:2] + near * spec.hover * rng.uniform(-0.6, 0.6, 2)
+    else:
+        place = rng.uniform(low, high)
+    height = over.position[2] + spec.hover * float(rng.uniform(0.0, 0.4))
+    if beside and near < 0.5:  # not yet over the target, and on the way down already
+        height = over.position[2] - (1 - LEAST_CARRY) * spec.carry * float(rng.uniform())
     return [*way, lifted, Waypoint(np.array([*place, height]), 0.0, 1.0)]
 
 

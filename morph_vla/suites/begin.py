@@ -13,6 +13,8 @@ class BeginShares:
     rest: float = 1.0
     near: float = 0.0
     """With the tool beside and above the object."""
+    low: float = 0.0
+    """With the tool beside the object, at its height."""
     target: float = 0.0
     """With the tool over the target."""
     anywhere: float = 0.0
@@ -24,7 +26,7 @@ class BeginShares:
     carry: float = 0.0
     """With the object in the hand, off the way to the target."""
     shut: float = 0.35
-    """Share of near, target and anywhere with the gripper closed."""
+    """Share of near, low, target and anywhere with the gripper closed."""
 
     @property
     def kinds(self) -> dict[str, float]:

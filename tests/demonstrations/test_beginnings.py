@@ -19,7 +19,7 @@ from morph_vla.suites import suite
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.suite import initial_state
 
-KINDS = ("rest", "near", "target", "anywhere", "miss", "slip", "carry")
+KINDS = ("rest", "near", "low", "target", "anywhere", "miss", "slip", "carry")
 ONLY = {kind: BeginShares(**{"rest": 0.0, kind: 1.0}) for kind in KINDS}
 
 
@@ -39,7 +39,7 @@ def brought(kind: str, number: int) -> MujocoEngine:
     return engine
 
 
-@given(st.lists(st.floats(0.01, 1), min_size=7, max_size=7), st.integers(0, 10_000))
+@given(st.lists(st.floats(0.01, 1), min_size=8, max_size=8), st.integers(0, 10_000))
 def test_any_run_of_numbers_meets_the_shares(shares, first):
     begin = BeginShares(*shares)
     drawn = [beginnings.kind_of(begin, number) for number in range(first, first + 211)]
@@ -77,6 +77,18 @@ def test_near_ends_beside_and_above_the_object(number):
     offset = PickAndPlace(engine).tool(engine.sight(0)) - engine.sight(0).object_position
     assert np.abs(offset[:2]).max() < 0.07
     assert 0.03 < offset[2] < 0.18
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_low_ends_at_the_objects_height_beside_it_and_the_expert_rises_first(number):
+    engine = brought("low", number)
+    expert, seen = PickAndPlace(engine), engine.sight(0)
+    offset = expert.tool(seen) - seen.object_position
+    assert 0.02 < np.hypot(*offset[:2]) < 0.18
+    assert offset[2] < 0.05
+    first = beginnings.recorded_waypoints(expert, seen, "low")[0].position
+    assert first[2] > expert.tool(seen)[2] + 0.005
+    np.testing.assert_allclose(first[:2], expert.tool(seen)[:2], atol=1e-6)
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -126,6 +138,21 @@ def test_carry_ends_with_the_object_in_the_hand_high_over_the_table():
         assert seen.object_position[2] > seen.target_position[2] + 0.12
         beside += np.abs((tool - seen.target_position)[:2]).max() < 0.09
     assert 1 <= beside < 7
+
+
+def test_from_a_carry_beside_the_target_the_expert_goes_over_it_at_the_height_it_has():
+    lower = 0
+    for number in range(11):
+        engine = brought("carry", number)
+        expert, seen = PickAndPlace(engine), engine.sight(0)
+        over, down, *_ = beginnings.recorded_waypoints(expert, seen, "carry")
+        np.testing.assert_allclose(over.position[:2], seen.target_position[:2], atol=1e-6)
+        spec, release = engine.suite.expert, down.position[2]
+        assert release + spec.carry / 2 <= over.position[2] + 1e-9 <= release + spec.carry + 2e-9
+        if expert.tool(seen)[2] < release + spec.carry:
+            lower += 1
+            assert over.position[2] == pytest.approx(max(expert.tool(seen)[2], release + spec.carry / 2))
+    assert 1 <= lower < 9
 
 
 def test_shut_closes_the_gripper_in_its_share():
