@@ -98,14 +98,15 @@ def square(matrix: object) -> list[list[Real]] | None:
 def _labels(records: Sequence[Record]) -> list[str]:
     """A name for each evaluation; two of the same name are told apart by step, engine, or number.
 
-    A policy that is called like its step is named after its run.
+    A policy that is called like its step is named after its run, or where that says no more, as that step.
     """
     policies = [record.policy for record in records]
     engines = [record.engine.label if record.engine else "" for record in records]
-    labels = [
-        curves.run_of(record).rpartition("/")[2] if policy.label == str(policy.step) else policy.label
-        for record, policy in zip(records, policies, strict=True)
-    ]
+    labels = [policy.label for policy in policies]
+    for place, (record, policy) in enumerate(zip(records, policies, strict=True)):
+        if policy.label == str(policy.step):
+            run = curves.run_of(record).rpartition("/")[2]
+            labels[place] = f"step {run}" if run == policy.label else run
     steps = [None if policy.step is None else f"step {policy.step}" for policy in policies]
     for additions in (steps, engines if len(set(engines)) > 1 else [None] * len(records)):
         labels = [
