@@ -155,14 +155,15 @@ def runs(evaluations: Sequence[Evaluation]) -> Pairs:
 
 def asked(evaluations: Sequence[Evaluation]) -> Pairs:
     """How the policies were asked, and on what else their numbers depend; what is equal for all once."""
-    labels: dict[tuple[str, str], list[str]] = {}
+    labels: dict[str, dict[str, list[str]]] = {}  # name -> what is said -> of whom
     for evaluation in evaluations:
         for name, words in _conditions(evaluation.record):
             if words:
-                labels.setdefault((name, words), []).append(evaluation.label)
+                labels.setdefault(name, {}).setdefault(words, []).append(evaluation.label)
     return [
         (name if len(of) == len(evaluations) else f"{name}, {', '.join(of)}", words)
-        for (name, words), of in labels.items()
+        for name, several in labels.items()
+        for words, of in several.items()
     ]
 
 
