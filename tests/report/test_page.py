@@ -21,6 +21,7 @@ from report_records import (
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
+from morph_vla.report import reading
 from morph_vla.report.words import bracket, percent, points
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Study, from_json, record_from_json
@@ -193,6 +194,19 @@ def test_several_evaluations_are_each_compared_with_the_first(tmp_path: Path):
     assert "Policy “mix, step 7” succeeds in 5 of 5 trials" in page.words
     assert "mix, step 3 minus host" in page.words
     assert "mix, step 7 minus host" in page.words
+
+
+def test_policies_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
+    def labels(*folders: str, name: str = "1300") -> list[str]:
+        plain = evaluation("sf", name)
+        plain["policy"] = {"name": name, "step": 1300, "checkpoint": "1300"}
+        records = [record_from_json(plain, tmp_path / folder) for folder in folders]
+        return [shown.label for shown in reading.evaluations(records)]
+
+    assert labels("a/eval") == ["step 1300"]
+    assert labels("a/eval", "b/eval") == ["step 1300, a", "step 1300, b"]
+    assert labels("runs", "runs/b", name="mix") == ["mix, step 1300", "mix, step 1300, b"]
+    assert labels("a", "a") == ["step 1300 (1)", "step 1300 (2)"]
 
 
 def test_several_tasks_have_rates_grids_and_a_map_each(tmp_path: Path):
