@@ -120,7 +120,8 @@ def noted(trial: Trial) -> list[str]:
     """What a trial says of its course besides how it ended: `dropped`, `pushed in`, and whatever is new."""
     notes = []
     for name, value in vars(trial).items():
-        if name not in SAID and isinstance(value, int | float) and short(value) != "0":
+        new = name not in SAID and name != trial.failed_clause
+        if new and isinstance(value, int | float) and short(value) != "0":
             notes.append(plain(name) if value is True else f"{plain(name)} {short(value)}")
     return notes
 

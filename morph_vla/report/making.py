@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from math import acos, degrees
 from pathlib import Path
 
 from morph_vla.report.reading import Evaluation, data_uri, in_its_folder, media_type
@@ -14,6 +15,8 @@ Pairs = list[tuple[str, str | None]]
 DIGITS = 12  # of a digest: enough to see that two differ
 PICTURE_BYTES = 3_000_000  # a larger picture would push the videos out of the page
 CLAUSES = {
+    "min_upright": "the target tilted by at most {:.0f}°",
+    "max_moved": "the target moved by at most {:g} m",
     "max_speed": "slower than {:g} m/s",
     "max_spin": "turning less than {:g} rad/s",
     "min_opening": "the gripper open by {:.0%} or more and clear of it",
@@ -84,6 +87,8 @@ def criterion(facts: SuiteFacts) -> tuple[str, Table] | None:
 def _clauses(success: Json) -> list[str]:
     """A task's criterion apart from its box: the clauses that have words, then all others by their names."""
     values = {key: number(success.get(key)) for key in CLAUSES}
+    if (cosine := values["min_upright"]) is not None and abs(cosine) <= 1:
+        values["min_upright"] = degrees(acos(cosine))
     known = [CLAUSES[key].format(value) for key, value in values.items() if value is not None]
     others = {key: value for key, value in success.items() if key not in (*CLAUSES, *BOX)}
     named = [

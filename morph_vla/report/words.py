@@ -6,13 +6,14 @@ from typing import NamedTuple
 from morph_vla.results.values import Real, number
 
 FAILED_AT = {
+    "lost": "lost it over the table's edge",
     "reached": "never touched the object",
     "knocked": "knocked it away, did not grasp it",
     "grasped": "touched it, did not grasp it",
     "lifted": "grasped it, did not lift it",
-    "lost": "lost it off the table",
     "inside": "not inside the target",
-    "upright": "tipped the target over",
+    "upright": "inside, the target not upright",
+    "in_place": "inside, the target dragged away",
     "at_rest": "inside, not at rest",
     "released": "inside, not released",
     "dwell": "not for the dwell time",

@@ -197,13 +197,15 @@ def test_the_criterion_and_how_the_policy_was_asked_are_on_the_page(tmp_path: Pa
 def test_clauses_that_this_page_does_not_know_are_named(tmp_path: Path):
     record = of_tasks("host", 3, can="sff")
     box = {"object": "can", "target": "mug", "low": [-0.1, -0.1, 0], "high": [0.1, 0.1, 0.1]}
-    criterion = {**box, "max_speed": 0.02, "upright": True, "max_tilt": 0.5, "anyhow": False, "max_drag": 0}
+    criterion = {**box, "max_speed": 0.02, "min_upright": 0.9, "max_moved": None}
+    criterion |= {"in_order": True, "anyhow": False, "max_bumps": 0}
     record["suite"]["tasks"]["can"]["resolved"] = {"success": criterion}
     record["trials"][1]["failed_clause"] = "upright"
     record["trials"][2]["failed_clause"] = "wobbled_off"
     words = " ".join(written(tmp_path, record).words.split())
-    assert "box around the target, slower than 0.02 m/s, upright, max tilt 0.5, max drag 0. task" in words
-    assert "Of the 2 that failed: 1 tipped the target over; 1 wobbled off." in words
+    clauses = "the target tilted by at most 26°, slower than 0.02 m/s, in order, max bumps 0. task target"
+    assert f"inside the box around the target, {clauses}" in words
+    assert "Of the 2 that failed: 1 inside, the target not upright; 1 wobbled off." in words
     assert "failed: wobbled off 1" in words
 
 
