@@ -17,7 +17,6 @@ from morph_vla.results.curves import Panel
 from morph_vla.results.intervals import wilson
 from morph_vla.results.record import Json
 from morph_vla.results.statistics import Rates
-from morph_vla.results.trial import OUTCOMES, Trial
 from morph_vla.results.values import Real, listing, mapping, number
 
 WIDTH = 460.0  # of a chart
@@ -192,7 +191,7 @@ def learning_curve(panel: Panel) -> Markup:
     """Success against training steps, a line and a 95% Wilson band a run (`results/curves.py`)."""
     steps = [point.step for run in panel.runs for point in run.points]
     x, y = Axis(min(steps), max(steps), 42.0, WIDTH - 8), Axis(0.0, 1.0, 250.0, 10.0)
-    parts = _frame(x, y, count, "{:.0%}".format, "training steps")
+    parts = frame(x, y, count, "{:.0%}".format, "training steps")
     for place, run in enumerate(panel.runs):
         color, series = f"c{place % 6}", run.points
         edge = [(p.step, p.high) for p in series] + [(p.step, p.low) for p in reversed(series)]
@@ -201,7 +200,7 @@ def learning_curve(panel: Panel) -> Markup:
         for p in series:
             says = f"{run.run}, step {p.step}: {percent(p.rate)} {bracket(p.low, p.high)}"
             parts.append(line(x(p.step), y(p.low), x(p.step), y(p.high), "hair"))
-            parts.append(_dot(x(p.step), y(p.rate), 4.0, f"point {color}", el("title", says)))
+            parts.append(dot(x(p.step), y(p.rate), 4.0, f"point {color}", el("title", says)))
     last = ", ".join(f"{run.run} {percent(run.points[-1].rate)}" for run in panel.runs)
     title = f"Success rate on {panel.suite} against training steps; at each run's last step: {last}"
     return svg(title, 292, *parts)
@@ -220,7 +219,7 @@ def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
     tasks = [task for evaluation in evaluations for task in evaluation.suite.tasks.values()]
     end = max([task.episode_seconds or 0.0 for task in tasks] + [times[-1] for times in series if times])
     x, y = Axis(0.0, end, 42.0, WIDTH - 8), Axis(0.0, 1.0, 230.0, 10.0)
-    parts, says = _frame(x, y, "{:g}".format, "{:.0%}".format, "seconds"), []
+    parts, says = frame(x, y, "{:g}".format, "{:.0%}".format, "seconds"), []
     for place, (evaluation, times) in enumerate(zip(evaluations, series, strict=True)):
         trials, color = len(evaluation.trials), time_color(place, len(series))
         corners = [(0.0, 0)]  # flat to each success, up there, flat to the end
@@ -257,13 +256,13 @@ def training_curve(training: Json) -> Markup | None:
     steps, height = [step for step, _ in loss + held + rate], 300.0 if rate else 262.0
     x = Axis(min(steps), max(steps), 52.0, WIDTH - 6)
     y = Axis(min(values) / 1.1, max(values) * 1.1, 230.0, 10.0, log=True)
-    parts = _frame(x, y, count, _compact, gap=height - 250)
+    parts = frame(x, y, count, _compact, gap=height - 250)
     if len(loss) > 20:
         parts.append(_path(loss, x, y, "raw"))
     parts.append(_path(_smooth(loss), x, y, "curve"))
     if len(held) > 1:
         parts.append(_path(held, x, y, "held"))
-    parts += [_dot(x(step), y(value), 3.0, "held-dot") for step, value in _thin(held, 40)]
+    parts += [dot(x(step), y(value), 3.0, "held-dot") for step, value in _thin(held, 40)]
     if rate:
         top = max(value for _, value in rate) or 1.0
         parts.append(_path(rate, x, Axis(0.0, top, 280.0, 246.0), "rate"))
@@ -274,7 +273,7 @@ def training_curve(training: Json) -> Markup | None:
     return svg(f"{words[0]},{''.join(words[1:])}", height, *parts)
 
 
-def _frame(x: Axis, y: Axis, x_words: Words, y_words: Words, name: str = "", gap: Real = 0) -> list[Markup]:
+def frame(x: Axis, y: Axis, x_words: Words, y_words: Words, name: str = "", gap: Real = 0) -> list[Markup]:
     """The grid, the labels of both axes, those of x by `gap` below the bottom, and the name of x."""
     feet, left = y.start + gap, min(x.start, x.end)
     parts = [line(x.start, y.start, x.end, y.start, "axis")]
@@ -292,7 +291,8 @@ def _path(series: Points, x: Axis, y: Axis, class_: str, kind: str = "polyline")
     return el(kind, points=coordinates, class_=class_)
 
 
-def _dot(x: Real, y: Real, radius: Real, class_: str, *children: Markup) -> Markup:
+def dot(x: Real, y: Real, radius: Real, class_: str, *children: Markup) -> Markup:
+    """A disc; its class fills or rings it."""
     return el("circle", *children, cx=x, cy=y, r=radius, class_=class_)
 
 
@@ -325,60 +325,7 @@ def _smooth(series: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(series[i][0], sum(y for _, y in window) / len(window)) for i, window in enumerate(windows)]
 
 
-# --- maps
-
-
-def start_maps(evaluation: Evaluation, task: str, everyone: Sequence[Evaluation]) -> list[Markup]:
-    """For each object its initial (x, y) [m] in the robot's base frame, marked by how the episode ended.
-
-    All maps of a task share one scale, which spans the initial states of `everyone`.
-    """
-    objects = [_places(other.tasks.get(task, [])) for other in everyone]
-    places = [xy for of_one in objects for marks in of_one.values() for xy, _ in marks]
-    if not places:
-        return []
-    corners = [(min(values), max(values)) for values in zip(*places, strict=True)]
-    margin = 0.06 * max(0.05, *(high - low for low, high in corners))
-    (x_low, x_high), (y_low, y_high) = ((low - margin, high + margin) for low, high in corners)
-    scale = min((WIDTH - 50) / (y_high - y_low), 300 / (x_high - x_low))  # user units per metre
-    # Seen from behind the robot: x runs up, y to the left.
-    across = Axis(y_low, y_high, 44 + scale * (y_high - y_low), 44.0)
-    up = Axis(x_low, x_high, 24 + scale * (x_high - x_low), 24.0)
-    return [_start_map(name, where, across, up) for name, where in _places(evaluation.tasks[task]).items()]
-
-
-def _places(trials: Sequence[Trial]) -> dict[str, list[tuple[tuple[Real, Real], str]]]:
-    """Object -> ((x, y), outcome) of each trial that says where the object began."""
-    objects: dict[str, list[tuple[tuple[Real, Real], str]]] = {}
-    for trial in trials:
-        for name, pose in (trial.initial or {}).items():
-            if len(pose) >= 2:
-                objects.setdefault(name, []).append(((pose[0], pose[1]), trial.outcome))
-    return objects
-
-
-def _start_map(name: str, places: list[tuple[tuple[Real, Real], str]], across: Axis, up: Axis) -> Markup:
-    parts = _frame(across, up, _signed, _signed)
-    # Failures lie on top: they are what one looks for among many successes.
-    for (x, y), outcome in sorted(places, key=lambda place: OUTCOMES.index(place[1])):
-        parts.append(_mark(across(y), up(x), outcome))
-    counts = ", ".join(f"{sum(outcome == kind for _, outcome in places)} {kind}" for kind in OUTCOMES)
-    parts.append(text(across.end, 15, name, class_="label"))
-    parts.append(text(across.start, 15, "x up, y to the left [m]", "end"))
-    return svg(f"Initial x and y of {name} in metres: {counts}", up.start + 22, *parts)
-
-
-def _signed(value: Real) -> str:
-    return short(value).replace("-", "−")
-
-
-def _mark(x: Real, y: Real, outcome: str) -> Markup:
-    """A filled dot, a cross or a ring, so that the outcome can be told without colours."""
-    if outcome != "failure":
-        return _dot(x, y, 3.2, f"m-{outcome}")
-    near, far = (short(x - 3.2), short(y - 3.2)), (short(x + 3.2), short(y + 3.2))
-    path = f"M{near[0]} {near[1]}L{far[0]} {far[1]}M{near[0]} {far[1]}L{far[0]} {near[1]}"
-    return el("path", d=path, class_="m-failure")
+# --- the joint graph
 
 
 def joint_graph(robot: Json) -> Markup | None:
@@ -397,6 +344,6 @@ def joint_graph(robot: Json) -> Markup | None:
         reach = 12 / hypot(away_x, away_y)
         anchor = "middle" if abs(away_x) < 0.2 else "start" if away_x > 0 else "end"
         name = str(mapping(joint).get("name"))
-        parts.append(_dot(x, y, 5.0, "dot"))
+        parts.append(dot(x, y, 5.0, "dot"))
         parts.append(text(x + reach * away_x, y + reach * away_y + 4, name, anchor))
     return svg(f"Joint graph: {many} joints, {len(edges)} edges", 300, *parts)

@@ -1,32 +1,22 @@
 """The episodes of a page: what each says, and which of their videos the page holds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from morph_vla.report.reading import Evaluation, data_uri, encoded_size, in_its_folder, media_type
-from morph_vla.report.words import duration
+from morph_vla.report.words import duration, failed_at, in_order, plain, short
 from morph_vla.results.films import poster_of
 from morph_vla.results.statistics import Rates
 from morph_vla.results.trial import OUTCOMES, Trial
 
 SHOWN = 6  # videos of the last evaluation that stand open, half as many of the others; a cell opens the rest
 OVERHEAD = 700  # bytes of markup around a video
-
-FAILED_AT = {
-    "lost": "the object fell off the table",
-    "reached": "never touched the object",
-    "knocked": "knocked it away, did not grasp it",
-    "grasped": "touched it, did not grasp it",
-    "lifted": "grasped it, did not lift it",
-    "inside": "not inside the target",
-    "upright": "inside, the target not upright",
-    "in_place": "inside, the target dragged away",
-    "at_rest": "inside, not at rest",
-    "released": "inside, not released",
-    "dwell": "not for the dwell time",
-}
+# Fields of a trial that the page shows by themselves, or that its clause says already; the others are noted.
+SAID = {"task", "episode", "success", "time_s", "ended", "error", "steps", "failed_clause", "clauses"}
+SAID |= {"touched", "lifted", "initial", "final_object", "video"}
 
 Key = tuple[int, str, int]  # the evaluation's place, the task, the episode
 
@@ -55,13 +45,14 @@ class Episode:
 
     @property
     def words(self) -> str:
-        """How it ended, in words."""
-        start, seconds = f"Episode {self.trial.episode}", self.trial.time_s
-        if self.trial.success:
-            return f"{start}: success" + (f" after {duration(seconds)}" if seconds is not None else "")
-        if self.trial.outcome == "error":
-            return f"{start}: error, {self.trial.error or 'no message'}"
-        return f"{start}: failed, {failed_at(self.trial.failed_clause)}"
+        """How it ended, in words, and what was noted of it."""
+        trial, notes = self.trial, noted(self.trial)
+        end = "failed" + (f", {failed_at(trial.failed_clause)}" if trial.failed_clause else "")
+        if trial.success:
+            end = "success" + (f" after {duration(trial.time_s)}" if trial.time_s is not None else "")
+        elif trial.outcome == "error":
+            end = f"error, {trial.error or 'no message'}"
+        return f"Episode {trial.episode}: {end}" + "".join(f"; {note}" for note in notes)
 
     @property
     def is_video(self) -> bool:
@@ -125,32 +116,40 @@ def choose_clips(evaluations: Sequence[Evaluation], budget: int) -> Clips:
     return Clips(files, frozenset(shown), left_out, missing)
 
 
+def noted(trial: Trial) -> list[str]:
+    """What a trial says of its course besides how it ended: `dropped`, `pushed in`, and whatever is new."""
+    notes = []
+    for name, value in vars(trial).items():
+        new = name not in SAID and name != trial.failed_clause
+        if new and isinstance(value, int | float) and short(value) != "0":
+            notes.append(plain(name) if value is True else f"{plain(name)} {short(value)}")
+    return notes
+
+
 def on_top(episodes: Episodes) -> dict[str, Episode]:
-    """The first success and the first failure of the last evaluation whose video is on the page, by words."""
+    """A success and a failure of the last evaluation whose videos are on the page, by words.
+
+    The failure is one of the commonest clause that was filmed, the success of the same task where one was.
+    """
     last = next((tasks for tasks in reversed(episodes) if tasks), {})
-    chosen: dict[str, Episode] = {}
-    for outcome, words in (("success", "It succeeds"), ("failure", "It fails")):
-        of_all = [(task, episode) for task, of_task in last.items() for episode in of_task]
-        filmed = [(t, episode) for t, episode in of_all if episode.path and episode.trial.outcome == outcome]
-        for task, episode in filmed[:1]:
-            chosen[f"{words} ({task}). " if len(last) > 1 else f"{words}. "] = episode
-    return chosen
-
-
-def failed_at(clause: str | None) -> str:
-    """The clause of the success criterion at which an episode stopped, in words."""
-    return FAILED_AT.get(clause or "", clause or "clause not recorded")
-
-
-def in_order(clauses: Sequence[str]) -> list[str]:
-    """Clauses in the criterion's order, those that it does not know last."""
-    return [clause for clause in FAILED_AT if clause in clauses] + sorted(set(clauses) - FAILED_AT.keys())
+    everyone = [(task, episode) for task, of_task in last.items() for episode in of_task]
+    clauses = Counter(episode.trial.failed_clause for _, episode in everyone)
+    filmed = [(task, episode) for task, episode in everyone if episode.path]
+    failures = [pair for pair in filmed if pair[1].trial.outcome == "failure"]
+    failure = max(failures, key=lambda pair: clauses[pair[1].trial.failed_clause], default=None)
+    successes = [pair for pair in filmed if pair[1].trial.success]
+    beside = [pair for pair in successes if failure and pair[0] == failure[0]]
+    success = next(iter(beside or successes), None)
+    pairs = (("It succeeds", success), ("It fails", failure))
+    return {
+        f"{words} ({pair[0]}). " if len(last) > 1 else f"{words}. ": pair[1] for words, pair in pairs if pair
+    }
 
 
 def why(rates: Rates) -> str | None:
     """`Of the 5 that failed: 3 touched it, did not grasp it; 2 ...`; None where none failed."""
     clauses, missed = rates.failed_clauses, rates.trials - rates.successes
-    if not missed:
+    if not missed or (clauses.keys() == {"unknown"} and not rates.errors):
         return None
     known = sorted(in_order([*clauses]), key=lambda clause: -clauses[clause])
     parts = [f"{clauses[clause]} {failed_at(clause)}" for clause in known]

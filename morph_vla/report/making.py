@@ -1,23 +1,28 @@
 """How it was made: training, robot, suite, what counts as a success, machine, versions."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import acos, degrees
 from pathlib import Path
 
 from morph_vla.report.reading import Evaluation, data_uri, in_its_folder, media_type
-from morph_vla.report.words import Table, count, duration, value_words
-from morph_vla.results.record import Json, Sampler, Study, SuiteFacts, Target
+from morph_vla.report.words import Table, count, duration, plain, value_words
+from morph_vla.results.record import Json, Record, Sampler, Study, SuiteFacts, Target
 from morph_vla.results.trial import inside
 from morph_vla.results.values import Real, mapping, number, numbers
 
 Pairs = list[tuple[str, str | None]]
+DIGITS = 12  # of a digest: enough to see that two differ
 PICTURE_BYTES = 3_000_000  # a larger picture would push the videos out of the page
 CLAUSES = {
+    "min_upright": "the target tilted by at most {:.0f}°",
+    "max_moved": "the target moved by at most {:g} m",
     "max_speed": "slower than {:g} m/s",
     "max_spin": "turning less than {:g} rad/s",
     "min_opening": "the gripper open by {:.0%} or more and clear of it",
     "dwell_seconds": "all of it for {:g} s without a break",
 }
+BOX = ("object", "target", "low", "high")  # what the table of boxes says
 
 
 def training(facts: Json) -> Pairs:
@@ -64,20 +69,54 @@ def suites(evaluations: Sequence[Evaluation]) -> list[SuiteFacts]:
 
 
 def criterion(facts: SuiteFacts) -> tuple[str, Table] | None:
-    """The rest and the time that a success needs, and each task's box; None where the record says none."""
-    rows, shared = [], {}
+    """What a success needs, and each task's box; None where the record says none."""
+    rows, shared = [], []
     for name, task in facts.tasks.items():
         success, target = mapping((task.resolved or {}).get("success")), task.target or Target()
-        values = {key: number(success.get(key)) for key in CLAUSES}
-        shared |= {CLAUSES[key].format(value): key for key, value in values.items() if value is not None}
+        shared += _clauses(success)
         box = _box(target.low or numbers(success.get("low")), target.high or numbers(success.get("high")))
         if box:
-            seconds = "–" if task.episode_seconds is None else f"{task.episode_seconds:g} s"
-            rows.append((name, target.name or "target", box, seconds))
+            rows.append((name, target.name or "target", box))
     words = "The object's centre is inside the box around the target"
-    words += f", {', '.join(shared)}." if shared else ", at rest and released for a while."
-    table = Table("Success criterion", ("task", "target", "box [cm]: x, y, z", "episode"), rows)
-    return (words, table) if rows else None
+    words += f", {', '.join(dict.fromkeys(shared))}." if shared else ", at rest and released for a while."
+    return (
+        (words, Table("Success criterion", ("task", "target", "box [cm]: x, y, z"), rows)) if rows else None
+    )
+
+
+def _clauses(success: Json) -> list[str]:
+    """A task's criterion apart from its box: the clauses that have words, then all others by their names."""
+    values = {key: number(success.get(key)) for key in CLAUSES}
+    if (cosine := values["min_upright"]) is not None and abs(cosine) <= 1:
+        values["min_upright"] = degrees(acos(cosine))
+    known = [CLAUSES[key].format(value) for key, value in values.items() if value is not None]
+    others = {key: value for key, value in success.items() if key not in (*CLAUSES, *BOX)}
+    named = [
+        plain(key) if value is True else f"{plain(key)} {value_words(value)}"
+        for key, value in others.items()
+        if value is not None and value is not False
+    ]
+    return known + named
+
+
+def tasks(facts: SuiteFacts) -> Table | None:
+    """What the policy is told in each task, how long an episode is, and which initial states there are.
+
+    A column that no task says anything in is left out; None where no column is left.
+    """
+    rows = [
+        (
+            name,
+            task.task,
+            None if task.episode_seconds is None else f"{task.episode_seconds:g} s",
+            (task.initial_states_sha256 or "")[:DIGITS],
+        )
+        for name, task in facts.tasks.items()
+    ]
+    head = ("task", "text", "episode", "initial states")
+    said = [column for column in range(1, len(head)) if any(row[column] for row in rows)]
+    cells = [(row[0], *(row[column] or "–" for column in said)) for row in rows]
+    return Table("Tasks", (head[0], *(head[column] for column in said)), cells) if said else None
 
 
 def _box(low: Sequence[Real] | None, high: Sequence[Real] | None) -> str | None:
@@ -96,6 +135,10 @@ def fact(name: str, value: object) -> str | None:
     finite = number(value)
     if finite is not None and (name == "seconds" or name.endswith("_seconds")):
         return duration(finite) if finite or name != "seconds" else None
+    if isinstance(value, str) and name.endswith("sha256"):
+        return value[:DIGITS]
+    if value and isinstance(value, Mapping) and not any(value.values()):
+        return "none"  # such as a variation of which every part is 0
     whole = isinstance(value, int) and not isinstance(value, bool) and name not in ("seed", "version")
     return None if value is None else count(value) if whole else value_words(value)
 
@@ -116,21 +159,31 @@ def runs(evaluations: Sequence[Evaluation]) -> Pairs:
 
 
 def asked(evaluations: Sequence[Evaluation]) -> Pairs:
-    """How the policies were asked: actions of an answer, the sampler, what was changed; equal ones once."""
-    labels: dict[tuple[str, str], list[str]] = {}
-    for label, record in ((evaluation.label, evaluation.record) for evaluation in evaluations):
-        sampler = record.policy.sampler or Sampler()
-        noise = "" if sampler.noise is None else f", noise times {sampler.noise:g}"
-        for name, words in (
-            ("actions executed per answer", None if record.open_loop is None else str(record.open_loop)),
-            ("sampler", None if sampler.steps is None else f"{sampler.steps} steps{noise}"),
-            ("changes to the suite", " ".join(record.overrides or ())),
-        ):
+    """How the policies were asked, and on what else their numbers depend; what is equal for all once."""
+    labels: dict[str, dict[str, list[str]]] = {}  # name -> what is said -> of whom
+    for evaluation in evaluations:
+        for name, words in _conditions(evaluation.record):
             if words:
-                labels.setdefault((name, words), []).append(label)
+                labels.setdefault(name, {}).setdefault(words, []).append(evaluation.label)
     return [
         (name if len(of) == len(evaluations) else f"{name}, {', '.join(of)}", words)
-        for (name, words), of in labels.items()
+        for name, several in labels.items()
+        for words, of in several.items()
+    ]
+
+
+def _conditions(record: Record) -> Pairs:
+    policy, sampler = record.policy, record.policy.sampler or Sampler()
+    noise = "" if sampler.noise is None else f", noise times {sampler.noise:g}"
+    engine = record.engine.others if record.engine else {}
+    return [
+        ("rows of the table", f"{record.rows[0]}..{record.rows[1] - 1}" if record.rows else None),
+        ("actions executed per answer", None if record.open_loop is None else str(record.open_loop)),
+        ("observations per batch", None if policy.batch is None else str(policy.batch)),
+        ("sampler", None if sampler.steps is None else f"{sampler.steps} steps{noise}"),
+        *((f"policy: {plain(name)}", value_words(value)) for name, value in policy.others.items()),
+        *((f"engine: {plain(name)}", value_words(value)) for name, value in engine.items()),
+        ("changes to the suite", " ".join(record.overrides or ())),
     ]
 
 

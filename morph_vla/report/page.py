@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_bytes
-from morph_vla.report import attention, charts, episodes, making, rates, words
+from morph_vla.report import attention, charts, episodes, making, maps, rates, words
 from morph_vla.report.episodes import Clips
 from morph_vla.report.reading import Evaluation, evaluations
 from morph_vla.results import curves
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 FILE_NAME = "report.html"
-MAX_BYTES = 12_000_000
+MAX_BYTES = 10_000_000
 
 
 def write(folder: Path, record: Record | Study | Sequence[Record], path: Path | None = None) -> Path:
     """Write `folder`/report.html about an evaluation, several, or a demo, whole or not at all; its path.
 
     Each evaluation is compared with the first of its suite. A file that is not there is left out. `path` is
-    another place for the page. The page stays under MAX_BYTES (12 MB): it counts the videos that do not fit.
+    another place for the page. The page stays under MAX_BYTES (10 MB): it counts the videos that do not fit.
     Raises MorphVlaError, one sentence, when nothing was measured, and for a file outside its record's folder.
     """
     records = (record,) if isinstance(record, Record) else record
@@ -54,7 +54,6 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
         "the attention between joints": attended,
         "episode videos": any(trial.video for evaluation in shown for trial in evaluation.trials),
     }
-    optional = parts if study.kind == "demo" else ["episode videos"]
     page = _template().render(
         study=study,
         evaluations=shown,
@@ -70,7 +69,7 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
         joints=joints,
         attention=attended,
         clips=clips,
-        absent=[name for name in optional if not parts[name]],
+        absent=[name for name in parts if not parts[name]] if study.kind == "demo" else [],
     )
     # A lone surrogate, which JSON can carry and UTF-8 cannot, becomes a question mark.
     return page.encode("utf-8", "replace")
@@ -98,6 +97,6 @@ def _template() -> "Template":
         finalize=lambda value: "" if value is None else value,
     )
     environment.globals |= {"charts": charts, "making": making, "rates": rates, "why": episodes.why}
-    environment.globals |= {"failed_at": episodes.failed_at}
+    environment.globals |= {"maps": maps, "failed_at": words.failed_at}
     environment.filters |= {"count": words.count, "mapping": mapping, "number": number}
     return environment.get_template("page.html.jinja")

@@ -1,12 +1,13 @@
 """What was measured: the sentences at the top of the page, the tables of rates, and the differences."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
 from morph_vla.report.charts import difference_bars
-from morph_vla.report.episodes import failed_at, in_order
+from morph_vla.report.episodes import SAID
 from morph_vla.report.reading import Evaluation
-from morph_vla.report.words import Table, bracket, percent, points
+from morph_vla.report.words import Table, bracket, failed_at, in_order, percent, plain, points
 from morph_vla.results.comparison import Comparison, RateDifference, compare
 from morph_vla.results.statistics import Average, Rates
 
@@ -78,7 +79,12 @@ def rate(rates: Rates | Average | None) -> str:
 def every_number(evaluations: Sequence[Evaluation]) -> Table:
     """One column for each evaluation, or for many of them one row each."""
     clauses = clauses_of(evaluations)
-    columns = [(evaluation.label, _numbers(evaluation.summary, clauses)) for evaluation in evaluations]
+    facts = list(dict.fromkeys(fact for evaluation in evaluations for fact in _true(evaluation)))
+    columns = []
+    for evaluation in evaluations:
+        counts = Counter(_true(evaluation))
+        noted = {f"noted: {plain(fact)}": counts[fact] for fact in facts}
+        columns.append((evaluation.label, _numbers(evaluation.summary, clauses) | noted))
     names, rows = ("", *columns[0][1]), [(label, *numbers.values()) for label, numbers in columns]
     if len(evaluations) > COLUMNS:
         return Table("Results", names, rows)
@@ -86,9 +92,16 @@ def every_number(evaluations: Sequence[Evaluation]) -> Table:
     return Table("Results", head, rows)
 
 
+def _true(evaluation: Evaluation) -> list[str]:
+    """The facts that were noted of its trials, one name a trial and fact."""
+    everything = [item for trial in evaluation.trials for item in vars(trial).items()]
+    return [name for name, value in everything if value is True and name not in SAID]
+
+
 def clauses_of(evaluations: Sequence[Evaluation]) -> list[str]:
-    """The clauses at which any trial failed, in the criterion's order."""
-    return in_order([clause for evaluation in evaluations for clause in evaluation.summary.failed_clauses])
+    """The clauses at which any trial failed, in the criterion's order; empty where no record says one."""
+    clauses = in_order([clause for evaluation in evaluations for clause in evaluation.summary.failed_clauses])
+    return [] if clauses == ["unknown"] else clauses
 
 
 def differences(evaluations: Sequence[Evaluation]) -> list[tuple[object, str, Table | None]]:

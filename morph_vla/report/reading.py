@@ -4,6 +4,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import commonpath
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
@@ -96,23 +97,32 @@ def square(matrix: object) -> list[list[Real]] | None:
 
 
 def _labels(records: Sequence[Record]) -> list[str]:
-    """A name for each evaluation; two of the same name are told apart by step, engine, or number.
+    """A name for each evaluation; two of the same name are told apart by step, engine, folder, or number.
 
-    A policy that is called like its step is named after its run.
+    A policy that is called like its step is named after its run, or where that says no more, as that step.
     """
     policies = [record.policy for record in records]
     engines = [record.engine.label if record.engine else "" for record in records]
-    labels = [
-        curves.run_of(record).rpartition("/")[2] if policy.label == str(policy.step) else policy.label
-        for record, policy in zip(records, policies, strict=True)
-    ]
+    labels = [policy.label for policy in policies]
     steps = [None if policy.step is None else f"step {policy.step}" for policy in policies]
-    for additions in (steps, engines if len(set(engines)) > 1 else [None] * len(records)):
+    for place, (record, policy) in enumerate(zip(records, policies, strict=True)):
+        if policy.label == str(policy.step):
+            run = curves.run_of(record).rpartition("/")[2]
+            labels[place] = f"step {run}" if run == policy.label else run
+    nothing = [None] * len(records)
+    for additions in (steps, engines if len(set(engines)) > 1 else nothing, _folders(records)):
         labels = [
-            f"{label}, {addition}" if labels.count(label) > 1 and addition else label
+            f"{label}, {addition}" if labels.count(label) > 1 and addition and addition != label else label
             for label, addition in zip(labels, additions, strict=True)
         ]
     return [
         f"{label} ({labels[: place + 1].count(label)})" if labels.count(label) > 1 else label
         for place, label in enumerate(labels)
     ]
+
+
+def _folders(records: Sequence[Record]) -> list[str | None]:
+    """The first part of each record's folder in which they differ; None for one that has all others in it."""
+    folders = [record.folder.absolute() for record in records]
+    above = Path(commonpath(folders))
+    return [next(iter(folder.relative_to(above).parts), None) for folder in folders]

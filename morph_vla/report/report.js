@@ -1,9 +1,32 @@
+// A chosen episode says how it ended, stands out on its task's map, and plays its video.
 document.addEventListener("click", function (event) {
   var cell = event.target.closest("[data-says]");
   if (!cell) return;
   document.getElementById(cell.dataset.line).textContent = cell.dataset.says;
+  var trip = document.querySelector('.trip[data-trip="' + cell.dataset.trip + '"]');
+  if (trip) {
+    trip.parentElement.querySelectorAll(".chosen").forEach(function (other) { other.classList.remove("chosen"); });
+    trip.classList.add("chosen");
+    trip.parentElement.appendChild(trip);
+  }
   var clip = cell.hash ? document.querySelector(cell.hash + " video") : null;
   if (clip) { clip.currentTime = 0; clip.play().catch(function () {}); }
+});
+
+// The episodes of a task are one stop of the Tab key; arrow keys go from one to the next.
+document.querySelectorAll(".cells").forEach(function (box) {
+  var cells = Array.from(box.children);
+  cells.forEach(function (cell, place) { cell.tabIndex = place ? -1 : 0; });
+  box.addEventListener("keydown", function (event) {
+    var columns = getComputedStyle(box).gridTemplateColumns.split(" ").length, at = cells.indexOf(event.target);
+    var step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+    var next = step && cells[at + step];
+    if (!next) return;
+    event.preventDefault();
+    cells[at].tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
 });
 
 // A video plays bare; its controls come with the pointer, the keyboard or a touch.
@@ -23,8 +46,9 @@ document.querySelectorAll(".clip video[controls]").forEach(function (video) {
 document.querySelectorAll("video[data-of]").forEach(function (video) {
   var other = document.querySelector("#" + video.dataset.of + " video");
   if (!other) return;
+  video.preload = "auto";
   video.src = other.src;
-  video.poster = other.poster;
+  video.currentTime = 0.01;  // shows the first frame, where the slider stands
   video.closest("figure").classList.add("ready");
 });
 

@@ -5,6 +5,21 @@ from typing import NamedTuple
 
 from morph_vla.results.values import Real, number
 
+FAILED_AT = {
+    "lost": "lost it over the table's edge",
+    "reached": "never touched the object",
+    "knocked": "knocked it away, did not grasp it",
+    "grasped": "touched it, did not grasp it",
+    "lifted": "grasped it, did not lift it",
+    "inside": "not inside the target",
+    "upright": "inside, the target not upright",
+    "in_place": "inside, the target dragged away",
+    "at_rest": "inside, not at rest",
+    "released": "inside, not released",
+    "dwell": "not for the dwell time",
+    "unknown": "clause not recorded",
+}  # in the criterion's order
+
 
 class Table(NamedTuple):
     """A table whose first column heads its rows."""
@@ -60,3 +75,18 @@ def value_words(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plain(name: str) -> str:
+    """A name of a record as words."""
+    return name.replace("_", " ")
+
+
+def failed_at(clause: str | None) -> str:
+    """The clause of the success criterion at which an episode stopped, in words; one of another, its name."""
+    return FAILED_AT.get(clause or "unknown", plain(clause or ""))
+
+
+def in_order(clauses: Sequence[str]) -> list[str]:
+    """Clauses in the criterion's order, those that it does not know last."""
+    return [clause for clause in FAILED_AT if clause in clauses] + sorted(set(clauses) - FAILED_AT.keys())

@@ -42,6 +42,14 @@ ASK = """<pre id="answer"></pre><script>
     var cell = page.querySelector("a.cell, button.cell");
     cell.click();
     answer.worded = page.getElementById(cell.dataset.line).textContent === cell.dataset.says;
+    var chosen = page.querySelectorAll(".trip.chosen");
+    answer.joined = chosen.length === 1 && chosen[0].dataset.trip === cell.dataset.trip &&
+      frame.contentWindow.getComputedStyle(chosen[0].querySelector(".joined")).visibility === "visible";
+    var cells = Array.from(cell.parentElement.children);
+    cell.focus();
+    var right = { key: "ArrowRight", bubbles: true };
+    cell.dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", right));
+    answer.stepped = page.activeElement === cells[1] && cells[0].tabIndex === -1 && cells[1].tabIndex === 0;
     answer.charts = Array.from(page.querySelectorAll("svg[role=img]")).filter(function (one) {
       return one.closest("details:not([open])") === null && one.getBoundingClientRect().width < 40;
     }).length;
@@ -79,6 +87,8 @@ def check(answers: list[dict]) -> None:
         assert answer["errors"] == []
         assert answer["wide"] <= answer["screen"]  # no scrolling sideways
         assert answer["worded"] is True
+        assert answer["joined"] is True  # the chosen episode's objects, on the map
+        assert answer["stepped"] is True  # an arrow key
         assert answer["charts"] == 0
 
 

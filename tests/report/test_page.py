@@ -21,6 +21,7 @@ from report_records import (
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
+from morph_vla.report import reading
 from morph_vla.report.words import bracket, percent, points
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Study, from_json, record_from_json
@@ -99,7 +100,7 @@ def test_a_demo_is_one_closed_page_with_every_part(tmp_path: Path):
         "How this was made",
     ]
     titles = [attributes["aria-label"] or "" for attributes in page.all("svg") if "aria-label" in attributes]
-    expected = {"Success rate": 1, "Training: loss": 1, "Attention in layer": 3, "Initial x and y": 4}
+    expected = {"Success rate": 1, "Training: loss": 1, "Attention in layer": 3, "Where cube and bowl": 2}
     assert {begins: sum(title.startswith(begins) for title in titles) for begins in expected} == expected
     assert [image["alt"] for image in page.all("img")] == ["Joint graph of panda"]
     for words in (
@@ -195,7 +196,20 @@ def test_several_evaluations_are_each_compared_with_the_first(tmp_path: Path):
     assert "mix, step 7 minus host" in page.words
 
 
-def test_several_tasks_have_rates_grids_and_maps_each(tmp_path: Path):
+def test_policies_of_one_name_are_told_apart_by_their_folders(tmp_path: Path):
+    def labels(*folders: str, name: str = "1300") -> list[str]:
+        plain = evaluation("sf", name)
+        plain["policy"] = {"name": name, "step": 1300, "checkpoint": "1300"}
+        records = [record_from_json(plain, tmp_path / folder) for folder in folders]
+        return [shown.label for shown in reading.evaluations(records)]
+
+    assert labels("a/eval") == ["step 1300"]
+    assert labels("a/eval", "b/eval") == ["step 1300, a", "step 1300, b"]
+    assert labels("runs", "runs/b", name="mix") == ["mix, step 1300", "mix, step 1300, b"]
+    assert labels("a", "a") == ["step 1300 (1)", "step 1300 (2)"]
+
+
+def test_several_tasks_have_rates_grids_and_a_map_each(tmp_path: Path):
     page = written(tmp_path, of_tasks("host", 300, can="sfsfs", cube="fesfsff"))
     assert_closed(page)
     assert "Tasks: “put the can there”, “put the cube there”." in page.words
@@ -205,7 +219,7 @@ def test_several_tasks_have_rates_grids_and_maps_each(tmp_path: Path):
     cells = page.all("button", "cell")
     assert [cell["data-line"] for cell in cells] == ["says-0-0"] * 5 + ["says-0-1"] * 7
     titles = [attributes.get("aria-label") or "" for attributes in page.all("svg")]
-    assert sum(title.startswith("Initial x and y of cube") for title in titles) == 2
+    assert sum(title.startswith("Where cube and bowl began") for title in titles) == 2
     assert any(title.startswith("Success rate of can with") for title in titles)
     assert any("How the trials ended. " in title and "inside 2" in title for title in titles)
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
@@ -402,8 +416,8 @@ def test_videos_stop_at_the_size_of_the_page(tmp_path: Path):
     page = written(tmp_path, record)
     size = (tmp_path / "report.html").stat().st_size
     assert report.MAX_BYTES - 1_400_000 < size < report.MAX_BYTES
-    assert "This page holds 8 episode videos. 15 more did not fit" in page.words
-    assert (len(page.all("a", "cell")), len(page.all("button", "cell"))) == (8, 15)
+    assert "This page holds 7 episode videos. 16 more did not fit" in page.words
+    assert (len(page.all("a", "cell")), len(page.all("button", "cell"))) == (7, 16)
 
 
 def test_frame_strips_are_shown_as_pictures(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from test_page import assert_closed, written
 from morph_vla.report import charts, episodes, making, rates
 from morph_vla.report.episodes import Clips
 from morph_vla.results.record import suite_from_json
+from morph_vla.results.trial import Trial
 
 
 def test_a_success_and_a_failure_play_beside_the_number_and_nowhere_else(tmp_path: Path):
@@ -59,6 +61,49 @@ def test_videos_on_top_are_of_the_last_evaluation_and_of_each_outcome(tmp_path: 
     few = {key: path for key in everything if key != (1, "", 0) and key[2] < 3}
     assert chosen(few) == {"It succeeds. ": "clip-1-1"}
     assert chosen({}) == {}
+
+
+def test_the_failure_on_top_is_of_the_commonest_clause_and_the_success_of_its_task():
+    evaluations = shown(of_tasks("host", 1, can="sfsff", cube="sffff"))  # grasped 3, inside 4
+    path = Path("x.mp4")
+
+    def chosen(*keys: tuple[str, int]) -> dict[str, str]:
+        listed = episodes.listed(evaluations, Clips({(0, *key): path for key in keys}))
+        return {words: episode.words for words, episode in episodes.on_top(listed).items()}
+
+    assert chosen(("can", 0), ("can", 4), ("cube", 0), ("cube", 3)) == {
+        "It succeeds (cube). ": "Episode 0: success after 3.1 s",
+        "It fails (cube). ": "Episode 3: failed, not inside the target",
+    }
+    assert list(chosen(("can", 0), ("cube", 3))) == ["It succeeds (can). ", "It fails (cube). "]
+
+
+def test_what_was_noted_of_a_trial_is_said_by_its_name(tmp_path: Path):
+    record = evaluation("sff")
+    record["trials"][0] |= {"pushed_in": True, "dropped": False, "touched": True}
+    record["trials"][1] |= {"dropped": True, "begun_anew": True}
+    page = written(tmp_path, record)
+    assert [cell["data-says"] for cell in page.all("button", "cell")] == [
+        "Episode 0: success after 3.1 s; pushed in",
+        "Episode 1: failed, not inside the target; dropped; begun anew",
+        "Episode 2: failed, touched it, did not grasp it",
+    ]
+    cells = dict(re.findall(r'<th scope="row">(noted: .*?)</th><td>(.*?)</td>', page.source))
+    assert cells == {"noted: pushed in": "1", "noted: dropped": "1", "noted: begun anew": "1"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaterTrial(Trial):
+    target_dragged: float | None = None
+
+
+def test_a_fact_that_this_page_does_not_know_is_named():
+    trial = LaterTrial(episode=3, success=False, target_dragged=0.07, failed_clause="wobbled_off")
+    assert episodes.noted(trial) == ["target dragged 0.07"]
+    assert episodes.noted(replace(trial, target_dragged=0.001)) == []
+    assert episodes.Episode(trial, "a", None, False).words == (
+        "Episode 3: failed, wobbled off; target dragged 0.07"
+    )
 
 
 def test_a_poster_beside_a_video_is_in_the_page(tmp_path: Path):
@@ -147,6 +192,45 @@ def test_the_criterion_and_how_the_policy_was_asked_are_on_the_page(tmp_path: Pa
         "changes to the suite objects.can.mass=0.3",
     ):
         assert wanted in words
+
+
+def test_clauses_that_this_page_does_not_know_are_named(tmp_path: Path):
+    record = of_tasks("host", 3, can="sff")
+    box = {"object": "can", "target": "mug", "low": [-0.1, -0.1, 0], "high": [0.1, 0.1, 0.1]}
+    criterion = {**box, "max_speed": 0.02, "min_upright": 0.9, "max_moved": None}
+    criterion |= {"in_order": True, "anyhow": False, "max_bumps": 0}
+    record["suite"]["tasks"]["can"]["resolved"] = {"success": criterion}
+    record["trials"][1]["failed_clause"] = "upright"
+    record["trials"][2]["failed_clause"] = "wobbled_off"
+    words = " ".join(written(tmp_path, record).words.split())
+    clauses = "the target tilted by at most 26°, slower than 0.02 m/s, in order, max bumps 0. task target"
+    assert f"inside the box around the target, {clauses}" in words
+    assert "Of the 2 that failed: 1 inside, the target not upright; 1 wobbled off." in words
+    assert "failed: wobbled off 1" in words
+
+
+def test_a_record_without_clauses_places_robot_and_criterion_is_a_shorter_page(tmp_path: Path):
+    trials = [{"task": "push", "episode": i, "success": i % 2 == 0, "steps": 7} for i in range(5)]
+    record = {"schema": 3, "kind": "evaluation", "trials": trials, "policy": {"name": "theirs"}}
+    record["engine"] = {"name": "gymnasium", "version": "1.2", "backend": "egl"}
+    record["suite"] = {"name": "gym", "tasks": {"push": {"task": "push it.", "episode_seconds": 8}}}
+    page = written(tmp_path, record)
+    assert_closed(page)
+    headings = re.findall(r"<h[23]>(.*?)</h[23]>", page.source)
+    assert headings == [
+        "Success",
+        "Policy “theirs”, episode by episode",
+        "How this was made",
+        "Suite",
+        "Evaluation",
+    ]
+    words = " ".join(page.words.split())
+    assert "Task: “push it”." in words
+    assert "engine: backend egl" in words
+    assert "task text episode push push it. 8 s" in words
+    assert "Episode 1: failed" in [cell["data-says"] for cell in page.all("button", "cell")]
+    for absent in ("not recorded", "Not in this record", "None", "that failed"):
+        assert absent not in words
 
 
 @pytest.mark.parametrize("task", [{}, {"target": 3}, {"target": {"low": [0, 0], "high": [1, 1]}}, None])
