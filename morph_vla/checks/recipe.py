@@ -19,7 +19,7 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import lerobot, mixture, phases, presets, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
-from morph_vla.findings import Finding, in_order
+from morph_vla.findings import Finding, in_order, tally
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
@@ -39,6 +39,16 @@ class Checked:
     fps: float = 0.0
     recorded_on: str = ""
 
+    def __str__(self) -> str:
+        """What there is, on one line."""
+        head = f"{self.key}: {self.dataset}: "
+        if not self.version:
+            return f"{head}not read; robot {self.robot}"
+        episodes = f"{self.episodes} episodes ({self.held_out} held out)"
+        recorded = f", recorded on '{self.recorded_on}'" if self.recorded_on else ""
+        size = f"{episodes}, {self.frames} frames at {self.fps:g} Hz{recorded}"
+        return f"{head}LeRobot {self.version}, {size}; robot {self.robot}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -50,6 +60,11 @@ class Report:
     def count(self, severity: str) -> int:
         """How many problems are of this severity."""
         return sum(finding.severity == severity for finding in self.problems)
+
+    def __str__(self) -> str:
+        """A line for each dataset, then every problem."""
+        problems = ("", *self.problems) if self.problems else ()
+        return "\n".join([*map(str, (*self.datasets, *problems)), f"\n{tally(self.problems)}"])
 
 
 def check(recipe: Recipe) -> Report:

@@ -175,7 +175,7 @@ def test_the_plugins_leaves_are_new_and_begin_as_the_model_initialises_them(open
     )
     assert {row.leaf for row in report.new} == set(flat({"morphology": found["morphology"]}))
     assert f"{len(report.new)} new" in report.summary()
-    assert f"  new     {report.new[0].leaf} {report.new[0].shape} float32" in report.table()
+    assert f"  new     {report.new[0].leaf} {report.new[0].shape} float32" in str(report)
 
 
 def test_half_a_plugin_is_refused_unless_it_is_allowed(tmp_path, plugin, drawn):
