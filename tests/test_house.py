@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ import morph_vla
 from morph_vla.cli import COMMANDS
 
 PACKAGE = Path(morph_vla.__file__).parent
+PYTHON_PAGE = PACKAGE.parent / "docs" / "python.md"
 # From the ground up; a room may import those on lower floors.
 FLOOR = {
     "files": 0,
@@ -84,6 +86,31 @@ DOORS = {
     "jinja2": {"report/page.py"},
     "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
 }
+# What other rooms, and users of the library, may import of a room beside the room itself.
+PUBLIC = {
+    "checks": "episode recipe",
+    "cli": "",
+    "data": "actions frames layout lerobot mixture phases pictures pool presets stats transforms values "
+    "versions",
+    "demo": "job words",
+    "demonstrations": "check recording",
+    "engines": "by_name engine episode hands mujoco.engine mujoco.scene pool success workers",
+    "evaluation": "evaluate journal rollout sampler",
+    "files": "cache dropin plain typed_yaml writing",
+    "hosts": "",
+    "morphology": "arrays bias config tokens",
+    "pi05": "augmentation config counts gemma model observation paligemma parts tokenizer",
+    "recipes": "fitting held recipe",
+    "report": "numbers",
+    "results": "comparison curves films identity intervals merging record sequential several statistics trial "
+    "values",
+    "robots": "adding choose draw examine geometry kinematics records robot side",
+    "serving": "attention policy trials",
+    "suites": "begin shapes suite variation",
+    "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
+    "trackers",
+    "weights": "convert inspect load remote",
+}
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
 
@@ -116,13 +143,20 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path, *, anywhere: bool = True) -> Iterator[str]:
-    """The modules a file imports, `require("...")` and `import_module("...")` of a fixed name included."""
-    tree = parsed(path)
+    """The modules a file imports."""
+    try:
+        yield from imported(parsed(path), anywhere=anywhere)
+    except AssertionError as error:
+        raise AssertionError(f"{name_of(path)}:{error}") from error
+
+
+def imported(tree: ast.Module, *, anywhere: bool = True) -> Iterator[str]:
+    """The modules that are imported, `require("...")` and `import_module("...")` of a fixed name included."""
     for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name_of(path)}:{node.lineno}: imports are absolute"
+            assert node.level == 0, f"{node.lineno}: imports are absolute"
             base = node.module or ""
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -162,6 +196,41 @@ def upward(path: Path) -> Iterator[str]:
 
 def test_nothing_imports_upward():
     no_offences(offence for path in files() for offence in upward(path))
+
+
+def of_another_room(module: str, own: str | None) -> str | None:
+    """The module of another room that an import means, as `weights.load`; None within a room."""
+    room = room_of(module)
+    if room is None or room == own:
+        return None
+    names = module.split(".")[1:]
+    while len(names) > 1 and not PACKAGE.joinpath(*names).with_suffix(".py").is_file():
+        names.pop()
+    return ".".join(names)
+
+
+def used_of_rooms() -> dict[str, set[str]]:
+    """module of a room -> who uses it: files of other rooms, and the page about Python."""
+    used: dict[str, set[str]] = {}
+    code = ast.parse("\n".join(re.findall(r"```python\n(.*?)```", PYTHON_PAGE.read_text(), re.DOTALL)))
+    named = re.findall(r"`(morph_vla\.[\w.]+)", PYTHON_PAGE.read_text())
+    users = {name_of(path): (imports(path), room_of(module_of(path))) for path in files()}
+    for user, (modules, own) in {**users, "docs/python.md": ([*named, *imported(code)], None)}.items():
+        for module in modules:
+            if other := of_another_room(module, own):
+                used.setdefault(other, set()).add(user)
+    return used
+
+
+def test_rooms_use_only_what_is_public_of_each_other():
+    public = {f"{room}.{name}" for room, names in PUBLIC.items() for name in names.split()}
+    used = used_of_rooms()
+    no_offences(
+        f"{', '.join(sorted(users))}: {module} is not in PUBLIC"
+        for module, users in sorted(used.items())
+        if "." in module and module not in public
+    )
+    no_offences(f"{module} is in PUBLIC and nobody uses it" for module in sorted(public - used.keys()))
 
 
 def test_engines_stay_behind_their_door():
