@@ -102,8 +102,8 @@ PUBLIC = {
     "pi05": "augmentation config counts gemma model observation paligemma parts tokenizer",
     "recipes": "fitting held recipe",
     "report": "numbers",
-    "results": "comparison curves films identity intervals merging record sequential several statistics trial "
-    "values",
+    "results": "comparison curves films identity intervals merging record sequential several statistics "
+    "trial values",
     "robots": "adding choose draw examine geometry kinematics records robot side",
     "serving": "attention policy trials",
     "suites": "begin shapes suite variation",

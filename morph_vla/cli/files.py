@@ -58,7 +58,8 @@ def configure(
 
 def show_list(kind: str, arguments: argparse.Namespace) -> None:
     """Name, first line of the comment at the top, path."""
-    rows = [Row(name, head(path), path) for name, path in dropin.available(kind, arguments.folders).items()]
+    files = dropin.available(kind, arguments.folders)
+    rows = [Row(name, dropin.about(path), path) for name, path in files.items()]
     header = (kind.removesuffix("s"), "about", "file")
     render(rows, arguments.json, text="\n".join(table(header, rows)))
 
@@ -85,10 +86,3 @@ def _text(kind: str, arguments: argparse.Namespace, loaded: Any) -> Iterator[str
     yield dropin.find(kind, base, arguments.folders).read_text(encoding="utf-8").rstrip("\n")
     if resolved := getattr(loaded, "resolved", dict)():  # what a recipe's presets fill in
         yield f"\n# with its presets filled in:\n{as_yaml(resolved)}"
-
-
-def head(path: Path) -> str:
-    """The first line of the comment a file begins with, or nothing."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        first = file.readline().strip()
-    return first.lstrip("# ") if first.startswith("#") else ""

@@ -63,7 +63,7 @@ def sample(recipe, rng):
 
 @pytest.mark.parametrize("name", ["pi05_morph_droid", "pi05_morph_g1", "pi05_morph_so101"])
 def test_a_sample_becomes_an_observation_and_its_actions_come_back(openpi, made, name):
-    recipe = next(recipe for recipe in recipes.RECIPES if recipe.name == name)
+    recipe = recipes.load(name)
     train, data = made(name)
     row, state, actions = sample(recipe, np.random.default_rng(3))
     groups = (data.repack_transforms, data.data_transforms, data.model_transforms)
