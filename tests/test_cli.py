@@ -116,11 +116,11 @@ def test_the_module_is_the_command():
 
 
 def test_doctor_prints_one_line_each_and_fails_only_for_what_is_needed(run, monkeypatch):
-    found = (
+    result = (
         doctor.Check("Python", "3.12.1"),
         doctor.Check("extra 'isaaclab'", "not installed: isaaclab", "pip install it", needed=False),
     )
-    monkeypatch.setattr(doctor, "checks", lambda: found)
+    monkeypatch.setattr(doctor, "checks", lambda: result)
     status, out, _ = run("doctor")
     assert status == 0
     assert out.splitlines() == [

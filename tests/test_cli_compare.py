@@ -84,14 +84,14 @@ def whole_evaluation(folder, name: str, successes: int, trials: int, *overrides:
 
     facts = rollout.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ()).to_json()
     policy = {"name": name, "step": 5, "sampler": {"steps": 10, "noise": 1.0}}
-    found = {
+    result = {
         **an_evaluation(successes, trials),
         "schema": 3,
         "suite": facts,
         "policy": policy,
         "open_loop": 8,
     }
-    (folder / name).write_text(json.dumps({**found, **changes}))
+    (folder / name).write_text(json.dumps({**result, **changes}))
 
 
 def test_compare_refuses_another_criterion_and_names_other_conditions(run, folder):

@@ -118,9 +118,9 @@ MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 100
 
 
 def files() -> list[Path]:
-    found = sorted(path for path in PACKAGE.rglob("*.py") if "shipped" not in path.parts)
-    assert len(found) > 100  # a rule that is held against nothing holds
-    return found
+    result = sorted(path for path in PACKAGE.rglob("*.py") if "shipped" not in path.parts)
+    assert len(result) > 100  # a rule that is held against nothing holds
+    return result
 
 
 @cache
@@ -167,7 +167,7 @@ def imported(tree: ast.Module, *, anywhere: bool = True) -> Iterator[str]:
 
 def no_offences(offences: Iterable[str]) -> None:
     """Holds where no file breaks the rule; else names every one that does."""
-    assert not (found := list(offences)), "\n".join(["", *found])
+    assert not (result := list(offences)), "\n".join(["", *result])
 
 
 def room_of(module: str) -> str | None:
