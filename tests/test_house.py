@@ -299,6 +299,36 @@ def test_files_and_functions_can_be_read():
     no_offences(offence for path in files() for offence in too_long(path))
 
 
+HOOKS = {"setup"}  # called by flax alone
+
+
+def functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """Functions of a module or a class, and of the public classes in it; none that is nested."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef):
+            yield item
+        elif isinstance(item, ast.ClassDef) and not item.name.startswith("_"):
+            yield from functions(item)
+
+
+def test_a_public_function_says_what_it_is_for():
+    """A method that its room's protocol documents is documented."""
+    documented: dict[str, set[str]] = {}
+    silent = []
+    for path in files():
+        room = path.relative_to(PACKAGE).parts[0]
+        for function in functions(parsed(path)):
+            if ast.get_docstring(function):
+                documented.setdefault(room, set(HOOKS)).add(function.name)
+            elif not function.name.startswith("_"):
+                silent.append((path, room, function))
+    no_offences(
+        f"{name_of(path)}:{function.lineno}: {function.name} has no docstring"
+        for path, room, function in silent
+        if function.name not in documented.get(room, HOOKS)
+    )
+
+
 LARGEST_SHARE = 0.12  # of the package's lines, in one room
 SIMULATION = ("suites", "engines", "demonstrations", "evaluation", "results", "report")
 MOST_ANY = 40  # mentions of `Any` in those: libraries without types

@@ -23,6 +23,7 @@ from morph_vla.findings import Finding, in_order, tally
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
+from morph_vla.wording import count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +57,6 @@ class Report:
 
     datasets: tuple[Checked, ...]
     problems: tuple[Finding, ...]
-
-    def count(self, severity: str) -> int:
-        """How many problems are of this severity."""
-        return sum(finding.severity == severity for finding in self.problems)
 
     def __str__(self) -> str:
         """A line for each dataset, then every problem."""
@@ -135,7 +132,7 @@ def _keys(asked: Dataset, robot: Robot | None) -> tuple[tuple[str, ...], tuple[s
 
 
 def _held_out(share: float, episodes: int, held_out: int, key: str) -> Iterator[Finding]:
-    found = f"{key}: {share:g} of {datasets.count(episodes, 'episode')} is {held_out}"
+    found = f"{key}: {share:g} of {count(episodes, 'episode')} is {held_out}"
     if episodes and held_out == episodes:
         yield problem("nothing-left", "data.held_out", found, subject=(key,))
     elif episodes and not held_out and share > 0:

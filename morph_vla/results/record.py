@@ -132,6 +132,7 @@ class EngineFacts:
         return f"{self.name} {self.version or ''}".strip()
 
     def to_json(self) -> dict[str, object]:
+        """Plain values, the engine's own facts among the others."""
         return {**_known(self, "others"), **self.others}
 
 
