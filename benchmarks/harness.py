@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.cli.common import add_json
-from morph_vla.cli.render import print_json, table
+from morph_vla.cli.render import print_json
 from morph_vla.errors import ConfigError, nearest
+from morph_vla.wording import table
 
 Work = Callable[[], Any]
 

@@ -10,10 +10,11 @@ from typing import Any
 import jax
 
 from benchmarks.harness import Work, measure
-from morph_vla.cli.render import print_json, table
+from morph_vla.cli.render import print_json
 from morph_vla.morphology.config import MorphologyConfig
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, init_params, loss, sample_actions
 from morph_vla.pi05.model import Pi05, example
+from morph_vla.wording import table
 
 Pair = tuple[str, Work, str, Work]  # a name, ours, the reference's name, the reference
 HOST = Pi05Config(

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.harness import add_common
-from morph_vla.cli.render import print_json, table
+from morph_vla.cli.render import print_json
 from morph_vla.robots import graph
 from morph_vla.robots.descriptors import descriptors
 from morph_vla.robots.judgement import judge
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.robot import action_order
 from morph_vla.robots.urdf import parse
+from morph_vla.wording import table
 
 EXAMPLES = """
   morph-vla bench robots

@@ -61,7 +61,8 @@ _HOME = {
 }
 _ROOMS = (
     "files", "robots", "morphology", "pi05", "weights", "data", "recipes", "training", "suites", "engines",
-    "demonstrations", "evaluation", "results", "report", "serving", "checks", "hosts",
+    "demonstrations", "evaluation", "results", "report", "serving", "checks", "demo",
+    "hosts",
 )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from morph_vla.wording import count
+
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """`error`: it cannot be used; `warning`: something was assumed, look at it; `note`: good to know."""
@@ -117,3 +119,8 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     """How many there are of each severity: `errors`, `warnings` and `notes`."""
     number = Counter(finding.severity for finding in findings)
     return {f"{severity}s": number[severity] for severity in SEVERITIES}
+
+
+def tally(findings: Iterable[Finding]) -> str:
+    """`1 error, 0 warnings, 2 notes`."""
+    return ", ".join(count(number, nouns[:-1]) for nouns, number in counts(findings).items())

@@ -33,11 +33,11 @@ def test_the_table_of_the_full_size(run):
 
 def test_the_papers_counts_of_the_bare_host(run):
     _, out, _ = run("recipes show panda_demo 'model={}' training.kind=expert --json")
-    found = json.loads(out)
-    assert found["training"]["kind"] == "expert"
-    assert found["counts"]["kinds"]["expert"] == {"trainable": 430_098_464, "frozen": 2_923_335_408}
-    assert found["counts"]["kinds"]["full"] == {"trainable": 3_353_433_872, "frozen": 0}
-    alone = {row["variant"]: row for row in found["counts"]["variants"]}["host alone"]
+    answer = json.loads(out)
+    assert answer["training"]["kind"] == "expert"
+    assert answer["counts"]["kinds"]["expert"] == {"trainable": 430_098_464, "frozen": 2_923_335_408}
+    assert answer["counts"]["kinds"]["full"] == {"trainable": 3_353_433_872, "frozen": 0}
+    alone = {row["variant"]: row for row in answer["counts"]["variants"]}["host alone"]
     assert (alone["new_parameters"], alone["training_step_over_host"]) == (0, 0)
 
 

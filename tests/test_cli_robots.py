@@ -1,4 +1,4 @@
-"""`morph-vla robots add`, and what `show` says of robots with more joints than a model takes."""
+"""`morph-vla robots list`, `show`, `draw` and `add`."""
 
 import json
 from pathlib import Path
@@ -47,11 +47,11 @@ def test_add_never_replaces(run, folder, arm):
     arm.write_text(ARM.replace('upper="1"', 'upper="2"'))
     status, _, err = run(f"robots add {arm}")
     assert status == 2
-    assert "my_arm.urdf exists and is another file; choose another name with --name" in err
+    assert "my_arm.urdf exists and is another file; give the robot another name" in err
     assert run(f"robots add {arm} --name other")[0] == 0
     assert robots.load("other").upper[0] == 2
     status, _, err = run(f"robots add {arm} --name ../elsewhere")
-    assert (status, err) == (2, "error: --name ../elsewhere: expected a name, not a path\n")
+    assert (status, err) == (2, "error: the robot's name is '../elsewhere'; expected a name, not a path\n")
 
 
 def test_add_stops_at_errors_and_copies_nothing(run, folder, arm):
@@ -68,9 +68,9 @@ def test_add_brings_the_side_file_or_writes_the_chosen_joints(run, folder, arm):
     run(f"robots add {arm}")
     assert robots.load("my_arm").control_rate == 13
     status, out, _ = run(f"robots add {arm} --name only_jaw --joints 'jaw*' --json")
-    said = json.loads(out)
-    assert (status, said["joints"]) == (0, ["jaw_joint"])
-    assert [Path(path).name for path in said["written"]] == ["only_jaw.urdf", "only_jaw.yaml"]
+    added = json.loads(out)
+    assert (status, added["joints"]) == (0, ["jaw_joint"])
+    assert [Path(path).name for path in added["written"]] == ["only_jaw.urdf", "only_jaw.yaml"]
     assert robots.load("only_jaw").names == ("jaw_joint",)
 
 
@@ -133,3 +133,44 @@ def test_show_holds_the_papers_row(run):
         [0, 1, 0, 0, 1, -2.9671, 2.9671, 6.90776, 1, 1, 0.1, 10.30895], abs=1e-4
     )
     assert shown["side"]["control_rate"] == 15
+
+
+def test_robots_list(run, folder):
+    status, out, _ = run("robots list --json")
+    listed = {row["name"]: row for row in json.loads(out)}
+    assert status == 0
+    assert listed["panda"]["joints"] == 8
+    assert Path(listed["panda"]["path"]).parts[-2:] == ("urdf_descriptors", "panda.urdf")
+    assert "panda" in run("robots list")[1]
+
+
+def test_a_robot_that_cannot_be_read_is_listed_with_its_reason(run, folder):
+    (folder / "broken.urdf").write_text("<robot name='broken'>")
+    status, out, _ = run("robots list --json --folder .")
+    listed = {row["name"]: row for row in json.loads(out)}
+    assert status == 1
+    assert listed["broken"]["joints"] is None
+    assert listed["broken"]["problem"]
+    assert listed["panda"]["problem"] is None
+    status, out, _ = run("robots list --folder .")
+    assert "broken" in out
+    assert listed["broken"]["problem"] in out
+
+
+def test_robots_show(run, folder):
+    status, out, _ = run("robots show panda")
+    assert status == 0
+    assert out.startswith("panda: 8 action joints, 15 Hz, from ")
+    lines = out.splitlines()
+    assert lines[2].startswith("#  joint                type                axis ")
+    assert lines[3].split()[:3] == ["0", "panda_joint1", "revolute"]
+    shown = json.loads(run("robots show panda --json")[1])
+    assert [joint["name"] for joint in shown["joints"]][-1] == "panda_finger_joint1"
+    assert len(shown["adjacency"]) == len(shown["descriptors"]) == len(shown["rest"]) == 8
+
+
+def test_robots_draw(run, folder):
+    pytest.importorskip("matplotlib")
+    status, out, err = run("robots draw panda")
+    assert (status, out, err) == (0, "panda_joint_graph.png\n", "")
+    assert (folder / "panda_joint_graph.png").read_bytes().startswith(b"\x89PNG")

@@ -40,8 +40,8 @@ def commands(text: str) -> list[list[str]]:
     """The words after `morph-vla` of every command in the page's shell blocks."""
     shell = "".join(blocks(text, "sh") + blocks(text, "")).replace("\\\n", " ")
     lines = [line.strip() for line in shell.splitlines()]
-    found = [re.search(r"(^|/|srun |')morph-vla (.*)", line) for line in lines]
-    tails = [(match[2].rstrip("'") if match[1] == "'" else match[2]) for match in found if match]
+    result = [re.search(r"(^|/|srun |')morph-vla (.*)", line) for line in lines]
+    tails = [(match[2].rstrip("'") if match[1] == "'" else match[2]) for match in result if match]
     return [shlex.split(tail, comments=True) for tail in tails]
 
 

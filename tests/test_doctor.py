@@ -12,7 +12,7 @@ from morph_vla.errors import MorphVlaError
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="EGL is looked for on Linux only")
 
 
-def said(text: str, status: int = 0):
+def answering(text: str, status: int = 0):
     """subprocess.run that answers with `text`."""
     return lambda *_, **__: SimpleNamespace(stdout=text, stderr="", returncode=status)
 
@@ -58,7 +58,7 @@ def test_without_the_library_the_packages_to_install_are_named(monkeypatch):
 
     monkeypatch.setattr(doctor.ctypes, "CDLL", absent)
     assert doctor.open_egl() == "no libEGL.so.1"
-    monkeypatch.setattr(doctor.subprocess, "run", said("no libEGL.so.1\n"))
+    monkeypatch.setattr(doctor.subprocess, "run", answering("no libEGL.so.1\n"))
     with pytest.raises(MorphVlaError) as caught:
         doctor.require_gl()
     assert str(caught.value) == (
@@ -68,14 +68,14 @@ def test_without_the_library_the_packages_to_install_are_named(monkeypatch):
 
 @linux_only
 def test_a_display_that_opens_is_enough(monkeypatch):
-    monkeypatch.setattr(doctor.subprocess, "run", said("a driver's chatter\nEGL 1.5, Mesa Project\n"))
+    monkeypatch.setattr(doctor.subprocess, "run", answering("a driver's chatter\nEGL 1.5, Mesa Project\n"))
     assert doctor.egl() == doctor.Check("EGL", "EGL 1.5, Mesa Project")
     doctor.require_gl()
 
 
 @linux_only
 def test_a_driver_that_crashes_or_hangs_is_no_display(monkeypatch):
-    monkeypatch.setattr(doctor.subprocess, "run", said("", status=-11))
+    monkeypatch.setattr(doctor.subprocess, "run", answering("", status=-11))
     assert doctor.egl().found == "opening a display ended with status -11"
 
     def hangs(*_, **__):
@@ -111,7 +111,7 @@ def test_what_is_here_is_tried_for_real():
 )
 def test_a_gpu_that_jax_cannot_use_is_said(monkeypatch, listing, plugin, found, remedy):
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
-    monkeypatch.setattr(doctor.subprocess, "run", said(listing))
+    monkeypatch.setattr(doctor.subprocess, "run", answering(listing))
     monkeypatch.setattr(doctor, "_installed", lambda name: "1.0" if name == plugin else None)
     assert doctor._gpu() == doctor.Check("GPU", found, remedy, needed=False)
 

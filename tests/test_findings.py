@@ -65,7 +65,7 @@ def test_they_come_by_file_and_line_the_gravest_first_and_each_once():
 
 def gist(findings) -> list[tuple]:
     """What is left of findings without their words."""
-    return [(found["code"], found["severity"], found["where"], found["subject"]) for found in findings]
+    return [(result["code"], result["severity"], result["where"], result["subject"]) for result in findings]
 
 
 JOINT = "<joint name='{0}' type='{1}'><parent link='a'/><child link='{0}'/>{2}</joint>\n"
@@ -100,13 +100,13 @@ def test_robots_check_does_the_same_in_other_words(reword, capsys, tmp_path, tex
     def check() -> tuple:
         status = cli.main(["robots", "check", str(path), "--json"])
         plain = json.loads(capsys.readouterr().out)
-        found = plain.pop("findings")
+        result = plain.pop("findings")
         try:
             robots.load(path)
             refusal = None
         except Exception as error:  # its words are others; its kind and its lines are not
             refusal = type(error), len(str(error).splitlines())
-        return status, plain, gist(found), refusal, [f["found"] for f in found]
+        return status, plain, gist(result), refusal, [f["found"] for f in result]
 
     *before, sentences = check()
     reword()

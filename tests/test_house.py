@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import morph_vla
+from morph_vla.cli import COMMANDS
 
 PACKAGE = Path(morph_vla.__file__).parent
+PYTHON_PAGE = PACKAGE.parent / "docs" / "python.md"
 # From the ground up; a room may import those on lower floors.
 FLOOR = {
     "files": 0,
@@ -33,7 +36,8 @@ FLOOR = {
     "training": 6,
     "serving": 7,
     "checks": 7,
-    "cli": 8,
+    "demo": 8,
+    "cli": 9,
 }
 ROOMS = tuple(FLOOR)
 # Rooms that stand on fewer than all below them: an evaluation runs where only a remote policy has the model.
@@ -82,16 +86,41 @@ DOORS = {
     "jinja2": {"report/page.py"},
     "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
 }
+# What other rooms, and users of the library, may import of a room beside the room itself.
+PUBLIC = {
+    "checks": "episode recipe",
+    "cli": "",
+    "data": "actions frames layout lerobot mixture phases pictures pool presets stats transforms values "
+    "versions",
+    "demo": "job words",
+    "demonstrations": "check recording",
+    "engines": "by_name engine episode hands mujoco.engine mujoco.scene pool success workers",
+    "evaluation": "evaluate journal rollout sampler",
+    "files": "cache dropin plain typed_yaml writing",
+    "hosts": "",
+    "morphology": "arrays bias config tokens",
+    "pi05": "augmentation config counts gemma model observation paligemma parts tokenizer",
+    "recipes": "fitting held recipe",
+    "report": "numbers",
+    "results": "comparison curves films identity intervals merging record sequential several statistics "
+    "trial values",
+    "robots": "adding choose draw examine geometry kinematics records robot side",
+    "serving": "attention policy trials",
+    "suites": "begin shapes suite variation",
+    "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
+    "trackers",
+    "weights": "convert inspect load remote",
+}
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
 
-MAX_LINES, MAX_FUNCTION = 450, 70
+MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 100
 
 
 def files() -> list[Path]:
-    found = sorted(path for path in PACKAGE.rglob("*.py") if "shipped" not in path.parts)
-    assert len(found) > 100  # a rule that is held against nothing holds
-    return found
+    result = sorted(path for path in PACKAGE.rglob("*.py") if "shipped" not in path.parts)
+    assert len(result) > 100  # a rule that is held against nothing holds
+    return result
 
 
 @cache
@@ -114,13 +143,20 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path, *, anywhere: bool = True) -> Iterator[str]:
-    """The modules a file imports, `require("...")` and `import_module("...")` of a fixed name included."""
-    tree = parsed(path)
+    """The modules a file imports."""
+    try:
+        yield from imported(parsed(path), anywhere=anywhere)
+    except AssertionError as error:
+        raise AssertionError(f"{name_of(path)}:{error}") from error
+
+
+def imported(tree: ast.Module, *, anywhere: bool = True) -> Iterator[str]:
+    """The modules that are imported, `require("...")` and `import_module("...")` of a fixed name included."""
     for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name_of(path)}:{node.lineno}: imports are absolute"
+            assert node.level == 0, f"{node.lineno}: imports are absolute"
             base = node.module or ""
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -131,7 +167,7 @@ def imports(path: Path, *, anywhere: bool = True) -> Iterator[str]:
 
 def no_offences(offences: Iterable[str]) -> None:
     """Holds where no file breaks the rule; else names every one that does."""
-    assert not (found := list(offences)), "\n".join(["", *found])
+    assert not (result := list(offences)), "\n".join(["", *result])
 
 
 def room_of(module: str) -> str | None:
@@ -160,6 +196,41 @@ def upward(path: Path) -> Iterator[str]:
 
 def test_nothing_imports_upward():
     no_offences(offence for path in files() for offence in upward(path))
+
+
+def of_another_room(module: str, own: str | None) -> str | None:
+    """The module of another room that an import means, as `weights.load`; None within a room."""
+    room = room_of(module)
+    if room is None or room == own:
+        return None
+    names = module.split(".")[1:]
+    while len(names) > 1 and not PACKAGE.joinpath(*names).with_suffix(".py").is_file():
+        names.pop()
+    return ".".join(names)
+
+
+def used_of_rooms() -> dict[str, set[str]]:
+    """module of a room -> who uses it: files of other rooms, and the page about Python."""
+    used: dict[str, set[str]] = {}
+    code = ast.parse("\n".join(re.findall(r"```python\n(.*?)```", PYTHON_PAGE.read_text(), re.DOTALL)))
+    named = re.findall(r"`(morph_vla\.[\w.]+)", PYTHON_PAGE.read_text())
+    users = {name_of(path): (imports(path), room_of(module_of(path))) for path in files()}
+    for user, (modules, own) in {**users, "docs/python.md": ([*named, *imported(code)], None)}.items():
+        for module in modules:
+            if other := of_another_room(module, own):
+                used.setdefault(other, set()).add(user)
+    return used
+
+
+def test_rooms_use_only_what_is_public_of_each_other():
+    public = {f"{room}.{name}" for room, names in PUBLIC.items() for name in names.split()}
+    used = used_of_rooms()
+    no_offences(
+        f"{', '.join(sorted(users))}: {module} is not in PUBLIC"
+        for module, users in sorted(used.items())
+        if "." in module and module not in public
+    )
+    no_offences(f"{module} is in PUBLIC and nobody uses it" for module in sorted(public - used.keys()))
 
 
 def test_engines_stay_behind_their_door():
@@ -217,8 +288,45 @@ def too_long(path: Path) -> Iterator[str]:
                 yield f"{name_of(path)}:{node.lineno}: {node.name} has {length} lines"
 
 
+def test_a_command_parses_calls_and_renders():
+    modules = [module for _, module in COMMANDS.values()]
+    lengths = {path: source(path).count("\n") for path in files() if module_of(path) in modules}
+    assert len(lengths) == len(modules)
+    no_offences(f"{name_of(path)} has {n} lines" for path, n in lengths.items() if n >= MAX_COMMAND)
+
+
 def test_files_and_functions_can_be_read():
     no_offences(offence for path in files() for offence in too_long(path))
+
+
+HOOKS = {"setup"}  # called by flax alone
+
+
+def functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """Functions of a module or a class, and of the public classes in it; none that is nested."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef):
+            yield item
+        elif isinstance(item, ast.ClassDef) and not item.name.startswith("_"):
+            yield from functions(item)
+
+
+def test_a_public_function_says_what_it_is_for():
+    """A method that its room's protocol documents is documented."""
+    documented: dict[str, set[str]] = {}
+    silent = []
+    for path in files():
+        room = path.relative_to(PACKAGE).parts[0]
+        for function in functions(parsed(path)):
+            if ast.get_docstring(function):
+                documented.setdefault(room, set(HOOKS)).add(function.name)
+            elif not function.name.startswith("_"):
+                silent.append((path, room, function))
+    no_offences(
+        f"{name_of(path)}:{function.lineno}: {function.name} has no docstring"
+        for path, room, function in silent
+        if function.name not in documented.get(room, HOOKS)
+    )
 
 
 LARGEST_SHARE = 0.12  # of the package's lines, in one room

@@ -51,10 +51,10 @@ def test_every_finding_is_printed_and_an_error_is_status_1(run, tmp_path):
     )
     assert "; the side file cannot be used\n" in out
     assert out.splitlines()[-1].endswith("2 errors, 0 warnings, 1 note")
-    found = json.loads(run("arm.urdf --json")[1])
-    assert (found["errors"], found["usable"], found["episode"]) == (2, False, None)
-    assert {finding["severity"] for finding in found["findings"]} == {"error", "note"}
-    places = [(finding["where"]["file"], finding["where"]["line"]) for finding in found["findings"]]
+    answer = json.loads(run("arm.urdf --json")[1])
+    assert (answer["errors"], answer["usable"], answer["episode"]) == (2, False, None)
+    assert {finding["severity"] for finding in answer["findings"]} == {"error", "note"}
+    places = [(finding["where"]["file"], finding["where"]["line"]) for finding in answer["findings"]]
     assert places == [("arm.urdf", 3), ("arm.urdf", 4), ("arm.yaml", 1)]
 
 
@@ -69,8 +69,8 @@ def test_every_finding_is_printed_and_an_error_is_status_1(run, tmp_path):
 )
 def test_rubbish_ends_in_words(run, tmp_path, name, content, status, words):
     (tmp_path / name).write_bytes(content)
-    found, out, err = run(name)
-    assert (found, err) == (status, "")
+    result, out, err = run(name)
+    assert (result, err) == (status, "")
     assert words in out
 
 
@@ -161,11 +161,11 @@ def test_an_episode_is_played_and_drawn(run, write_dataset, tmp_path, version):
 def test_the_json_holds_what_the_table_shows(run, write_dataset):
     on_so101(write_dataset)
     status, out, _ = run("so101 --episode recorded:1 --json")
-    found = json.loads(out)["episode"]
-    rows = found["features"]["action"]["joints"]
+    answer = json.loads(out)["episode"]
+    rows = answer["features"]["action"]["joints"]
     body = robots.load("so101")
     assert status == 0
-    assert (found["version"], found["frames"], found["errors"]) == ("v3.0", 61, 0)
+    assert (answer["version"], answer["frames"], answer["errors"]) == ("v3.0", 61, 0)
     assert [row["joint"] for row in rows] == list(body.names)
     assert [row["limits"] for row in rows] == [[joint.lower, joint.upper] for joint in body.joints]
     values = recording(body)
@@ -174,7 +174,7 @@ def test_the_json_holds_what_the_table_shows(run, write_dataset):
         native = body.to_native(values)[:, j]
         np.testing.assert_allclose(row["native"], [native.min(), native.max()])
         assert row["share"] == pytest.approx(0.48, abs=0.01)
-    (path,) = found["features"]["action"]["paths"]
+    (path,) = answer["features"]["action"]["paths"]
     end = body.forward_kinematics(body.to_native(values)[-1])["gripper_frame_link"][:3, 3]
     np.testing.assert_allclose(path["end"], end, atol=1e-6)
 
@@ -215,12 +215,12 @@ def test_features_under_the_side_files_keys_are_joined(run, write_dataset, tmp_p
     parts = {"hand": values[:, 5:], "arm": values[:, :5]}
     write_dataset("v2.1", [parts], names={"hand": names[5:], "arm": names[:5]})
     status, out, _ = run("mine.urdf --episode recorded --json")
-    found = json.loads(out)["episode"]
-    assert (status, list(found["features"])) == (0, ["action", "observation.state"])
-    assert [row["name"] for row in found["features"]["action"]["joints"]] == names
+    answer = json.loads(out)["episode"]
+    assert (status, list(answer["features"])) == (0, ["action", "observation.state"])
+    assert [row["name"] for row in answer["features"]["action"]["joints"]] == names
     write_dataset("v2.1", [parts], names={"hand": None, "arm": names[:5]})
-    found = json.loads(run("mine.urdf --episode recorded --json")[1])["episode"]
-    assert [row["name"] for row in found["features"]["action"]["joints"]] == [None] * 6
+    answer = json.loads(run("mine.urdf --episode recorded --json")[1])["episode"]
+    assert [row["name"] for row in answer["features"]["action"]["joints"]] == [None] * 6
 
 
 def test_a_robot_with_errors_plays_nothing(run, write_dataset, tmp_path):

@@ -14,6 +14,7 @@ from morph_vla.data import layout as layouts
 from morph_vla.data.layout import Entry, Layout, Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding
+from morph_vla.wording import count
 
 GAP = 0.5  # of a frame's time: steps between time stamps that are further off than this are gaps
 
@@ -190,11 +191,6 @@ def _tasks(dataset: Layout, rows: Rows) -> Iterator[Finding]:
         if not dataset.tasks.get(index, "-").strip():
             first = int(rows.episode[np.flatnonzero(rows.task == index)[0]])
             yield problem("empty-task", where, f"task {index} is empty", first, subject=(str(index),))
-
-
-def count(number: int, noun: str) -> str:
-    """`1 episode`, `2 episodes`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _some(indices: Sequence[int]) -> str:

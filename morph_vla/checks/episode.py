@@ -1,6 +1,7 @@
 """One episode of a dataset played on a robot: every joint's range, every path, every finding, a picture."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from morph_vla.checks.playback import Played, Trace
 from morph_vla.checks.playback_rules import mostly
 from morph_vla.data import values
 from morph_vla.errors import MissingExtraError
-from morph_vla.findings import Finding
+from morph_vla.findings import Finding, tally
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import Features
+from morph_vla.wording import count, table
 
+MOST_PATHS = 8  # in words
 REMARKS = {
     "not-finite": "not finite",
     "names-in-another-order": "order",
@@ -56,6 +59,17 @@ class JointRow:
     """Of a gripper: how far it is open most of the time, 0..1"""
     remarks: tuple[str, ...]
 
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table: joint, value, dataset, unit, native, limits, used, remarks."""
+        remarks = [*self.remarks]
+        if self.mostly_open is not None:
+            remarks.append(f"mostly {self.mostly_open:.0%} open")
+        value = str(self.column) if self.name is None else f"{self.column} {self.name}"
+        used = "" if math.isnan(self.share) else f"{self.share:.0%}"
+        pairs = (self.dataset, self.native, self.limits)
+        dataset, native, limits = (" .. ".join(f"{end:.4g}" for end in pair) for pair in pairs)
+        return self.joint, value, dataset, self.unit, native, limits, used, ", ".join(remarks)
+
 
 @dataclass(frozen=True)
 class LinkPath:
@@ -97,6 +111,10 @@ class PlayedEpisode:
     picture: Path | None
     no_picture: str | None
     """Why there is none; None also where no feature could be played"""
+
+    def __str__(self) -> str:
+        """A table and the paths of each feature, then every finding, then the picture."""
+        return "\n".join(_lines(self))
 
 
 def play_episode(
@@ -144,6 +162,29 @@ def play_episode(
         picture=drawn,
         no_picture=why_not,
     )
+
+
+def _lines(episode: PlayedEpisode) -> Iterator[str]:
+    recorded = f", recorded on '{episode.robot_type}'" if episode.robot_type else ""
+    size = f"{count(episode.frames, 'frame')} at {episode.fps:g} Hz"
+    yield f"episode {episode.index} of {episode.dataset}: LeRobot {episode.version}, {size}{recorded}"
+    header = ("joint", "value", "dataset", "unit", "native", "limits", "used", "remarks")
+    for feature, content in episode.features.items():
+        yield f"\n{feature}"
+        yield from table(header, [row.cells() for row in content.joints])
+        for path in content.paths[:MOST_PATHS]:
+            box = " x ".join(f"{side:.2f}" for side in path.extent)
+            length = f"{path.length:.2f} m long in a box of {box} m"
+            yield f"path of {path.link}: {length}, at most {path.fastest:.2f} m/s"
+        if len(content.paths) > MOST_PATHS:
+            yield f"and {len(content.paths) - MOST_PATHS} more paths"
+    yield from ("", *map(str, episode.findings), *([""] if episode.findings else []))
+    yield "native values and limits in rad (revolute) or m (prismatic); paths in the frame of the root link"
+    yield tally(episode.findings)
+    if episode.picture:
+        yield str(episode.picture)
+    elif episode.no_picture:
+        yield f"no picture: {episode.no_picture}"
 
 
 def _read(robot: Robot, folder: Path, index: int, asked: Sequence[str]) -> values.Episode:

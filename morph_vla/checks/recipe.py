@@ -19,10 +19,11 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import lerobot, mixture, phases, presets, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
-from morph_vla.findings import Finding, in_order
+from morph_vla.findings import Finding, in_order, tally
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
+from morph_vla.wording import count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,16 @@ class Checked:
     fps: float = 0.0
     recorded_on: str = ""
 
+    def __str__(self) -> str:
+        """What there is, on one line."""
+        head = f"{self.key}: {self.dataset}: "
+        if not self.version:
+            return f"{head}not read; robot {self.robot}"
+        episodes = f"{self.episodes} episodes ({self.held_out} held out)"
+        recorded = f", recorded on '{self.recorded_on}'" if self.recorded_on else ""
+        size = f"{episodes}, {self.frames} frames at {self.fps:g} Hz{recorded}"
+        return f"{head}LeRobot {self.version}, {size}; robot {self.robot}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -47,9 +58,10 @@ class Report:
     datasets: tuple[Checked, ...]
     problems: tuple[Finding, ...]
 
-    def count(self, severity: str) -> int:
-        """How many problems are of this severity."""
-        return sum(finding.severity == severity for finding in self.problems)
+    def __str__(self) -> str:
+        """A line for each dataset, then every problem."""
+        problems = ("", *self.problems) if self.problems else ()
+        return "\n".join([*map(str, (*self.datasets, *problems)), f"\n{tally(self.problems)}"])
 
 
 def check(recipe: Recipe) -> Report:
@@ -120,7 +132,7 @@ def _keys(asked: Dataset, robot: Robot | None) -> tuple[tuple[str, ...], tuple[s
 
 
 def _held_out(share: float, episodes: int, held_out: int, key: str) -> Iterator[Finding]:
-    found = f"{key}: {share:g} of {datasets.count(episodes, 'episode')} is {held_out}"
+    found = f"{key}: {share:g} of {count(episodes, 'episode')} is {held_out}"
     if episodes and held_out == episodes:
         yield problem("nothing-left", "data.held_out", found, subject=(key,))
     elif episodes and not held_out and share > 0:

@@ -66,6 +66,12 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
     add(parser, "--folder", about, "FOLDER", action="append", default=[], dest="folders")
 
 
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """`--folder` and `--json`."""
+    add_folders(parser)
+    add_json(parser)
+
+
 def add_output(parser: argparse.ArgumentParser, about: str, default: Path | None = None) -> None:
     """`-o`: the folder that a command writes; required without a default."""
     add(parser, "-o --output", about, "FOLDER", type=Path, default=default, required=default is None)
@@ -96,6 +102,19 @@ def add_number(
 
     shown = "" if default is None else f" (default {default:g})"
     add(parser, option, f"{about}{shown}", metavar, type=number, default=default)
+
+
+def rows(text: str) -> tuple[int, int]:
+    """`--episodes` as (first row, how many): `100` is rows 0 to 99, `150:300` rows 150 to 299."""
+    numbers = text.split(":")
+    if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+        raise MorphVlaError(f"--episodes expects a number or A:B, for example 150:300, not '{text}'")
+    first, end = (0, int(text)) if len(numbers) == 1 else map(int, numbers)
+    if end > first:
+        return first, end - first
+    if len(numbers) == 1:
+        raise MorphVlaError(f"--episodes must be at least 1, not {end}")
+    raise MorphVlaError(f"--episodes {text} is empty: A:B begins with A and ends before B")
 
 
 def add_verbs(

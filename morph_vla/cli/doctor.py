@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each thing looked at; status 1 when the demo cannot run."""
     checks = doctor.checks()
-    render(checks, arguments.json, lines, "ok")
+    render(checks, arguments.json, "ok", text="\n".join(lines(checks)))
     return 0 if all(check.ok for check in checks) else 1
 
 

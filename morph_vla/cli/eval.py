@@ -1,21 +1,11 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli import compare, words
-from morph_vla.cli.common import (
-    add,
-    add_engine,
-    add_folders,
-    add_json,
-    add_number,
-    add_output,
-    add_overrides,
-)
+from morph_vla.cli.common import add, add_common, add_engine, add_number, add_output, add_overrides, rows
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
@@ -43,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--suite", "a suite's name or file", "SUITE", required=True)
     add_output(parser, "where the record goes")
     about = "the first N initial states, or those from A to B - 1 (default: as many as the suite says)"
-    add(parser, "--episodes", about, "N | A:B", type=_rows, default=(0, None))
+    add(parser, "--episodes", about, "N | A:B", type=rows, default=(0, None))
     add_number(parser, "--parallel", Settings.parallel, "environments at once", least=1)
     add_number(parser, "--workers", Settings.workers, "processes (default: cores - 1)")
     add_engine(parser)
@@ -59,8 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "end a task once it is decided which of the two is better, or that neither is by 10 points"
     about = f"with --against: {about}; the chance of a wrong decision is at most 5%%"
     add(parser, "--stop-when-decided", about)
-    add_folders(parser)
-    add_json(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 
@@ -94,39 +83,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:
-    """The result of an evaluation, and beside it `against`; if stopped early, its decision, no interval."""
-    path, stopped = arguments.output / "record.json", record.stopped
+    """The result of an evaluation, and beside it `against`; of one stopped early, what goes on with it."""
+    from morph_vla.results.several import side_by_side
 
-    def lines(_: object) -> Iterator[str]:
-        if stopped:
-            yield f"{record.policy.label}: {words.stopped(stopped)}"
-            yield (
-                f"{record.summary.successes} of {record.summary.trials} succeeded so far; after an early "
-                "stop the decision counts, not the rate; the same command without --stop-when-decided runs "
-                "the rest"
-            )
-        else:
-            yield from words.evaluation(record)
-        yield str(path)
-        if against and not stopped:
-            from morph_vla.results.several import side_by_side
-
-            yield ""
-            names = [str(arguments.against), str(arguments.output)]
-            yield from compare.lines(side_by_side(names, [against, record]))
-
-    more = {"stopped": stopped} if stopped else {}
-    render(record.summary, arguments.json, lines, record=path, **more)
-
-
-def _rows(text: str) -> tuple[int, int]:
-    """(first row, how many): `100` is rows 0 to 99, `150:300` rows 150 to 299."""
-    numbers = text.split(":")
-    if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
-        raise MorphVlaError(f"--episodes expects a number or A:B, for example 150:300, not '{text}'")
-    first, end = (0, int(text)) if len(numbers) == 1 else map(int, numbers)
-    if end > first:
-        return first, end - first
-    if len(numbers) == 1:
-        raise MorphVlaError(f"--episodes must be at least 1, not {end}")
-    raise MorphVlaError(f"--episodes {text} is empty: A:B begins with A and ends before B")
+    path, more = arguments.output / "record.json", {"stopped": record.stopped} if record.stopped else {}
+    text = f"{record}\n{path}"
+    if record.stopped:
+        text += "\nthe same command without --stop-when-decided runs the rest"
+    elif against:
+        names = [str(arguments.against), str(arguments.output)]
+        text += f"\n\n{side_by_side(names, [against, record])}"
+    render(record.summary, arguments.json, text=text, record=path, **more)

@@ -2,21 +2,22 @@
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.common import add, add_folders, add_json, add_overrides, add_verbs
-from morph_vla.cli.render import render, table
+from morph_vla.cli.common import add, add_common, add_overrides, add_verbs
+from morph_vla.cli.render import render
 from morph_vla.files import dropin
 from morph_vla.files.plain import to_plain
+from morph_vla.wording import table
 
 Load = Callable[[str, list[str], list[str]], Any]
 """(name, overrides, folders) -> the recipe or suite, checked"""
-Count = Callable[[Any], tuple[Any, Iterable[str]]]
-"""What is counted of a recipe, and the same as lines"""
+Count = Callable[[Any], object]
+"""What is counted of a recipe; its words are comments"""
 Verbs = Mapping[str, tuple[str, Callable[[argparse.Namespace], Any]]]
 
 
@@ -48,8 +49,7 @@ def configure(
     listing = (f"list every {noun} found, with the first line of its comment", partial(show_list, kind))
     verbs = add_verbs(parser, {"list": listing, **more, **(alone or {})})
     for name, verb in verbs.items():
-        add_folders(verb)
-        add_json(verb)
+        add_common(verb)
         if name in more:
             add(verb, "name", f"a {noun}'s name, or the path to its file", noun.upper())
             add_overrides(verb, f"{noun}, for example seed=7")
@@ -58,18 +58,18 @@ def configure(
 
 def show_list(kind: str, arguments: argparse.Namespace) -> None:
     """Name, first line of the comment at the top, path."""
-    rows = [Row(name, head(path), path) for name, path in dropin.available(kind, arguments.folders).items()]
+    files = dropin.available(kind, arguments.folders)
+    rows = [Row(name, dropin.about(path), path) for name, path in files.items()]
     header = (kind.removesuffix("s"), "about", "file")
-    render(rows, arguments.json, partial(table, header))
+    render(rows, arguments.json, text="\n".join(table(header, rows)))
 
 
 def show(kind: str, load: Load, count: Count | None, arguments: argparse.Namespace) -> None:
     """The file as it is written, once it has passed its checks; with overrides, the values they lead to."""
     loaded = load(arguments.name, arguments.overrides, arguments.folders)
-    counted, lines = count(loaded) if count else (None, ())
-    more = {"counts": counted} if count else {}
-    text = partial(_text, kind, arguments)
-    render(loaded, arguments.json, lambda loaded: (*text(loaded), *lines), **more)
+    more = {"counts": count(loaded)} if count else {}
+    lines = [*_text(kind, arguments, loaded), *(f"\n{counted}" for counted in more.values())]
+    render(loaded, arguments.json, text="\n".join(lines), **more)
 
 
 def _text(kind: str, arguments: argparse.Namespace, loaded: Any) -> Iterator[str]:
@@ -86,10 +86,3 @@ def _text(kind: str, arguments: argparse.Namespace, loaded: Any) -> Iterator[str
     yield dropin.find(kind, base, arguments.folders).read_text(encoding="utf-8").rstrip("\n")
     if resolved := getattr(loaded, "resolved", dict)():  # what a recipe's presets fill in
         yield f"\n# with its presets filled in:\n{as_yaml(resolved)}"
-
-
-def head(path: Path) -> str:
-    """The first line of the comment a file begins with, or nothing."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        first = file.readline().strip()
-    return first.lstrip("# ") if first.startswith("#") else ""

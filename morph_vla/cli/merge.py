@@ -2,10 +2,8 @@
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
-from morph_vla.cli import words
 from morph_vla.cli.common import add, add_json, add_output
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
@@ -40,14 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     whole = dataclasses.replace(merged, command=command)
     record.write(whole, target)
     missing, unknown = merging.missing(whole), comparison.unknown(parts)
-
-    def lines(_: object) -> Iterator[str]:
-        yield from words.evaluation(whole)
-        if missing:
-            yield missing
-        if unknown:
-            yield f"note: {unknown}"
-        yield f"{target}, from {len(parts)} parts, with {copied} videos"
-
+    done = f"{target}, from {len(parts)} parts, with {copied} videos"
+    lines = [str(whole), missing, unknown and f"note: {unknown}", done]
     more = {"record": target, "videos": copied, "missing": missing, "unknown": unknown}
-    render(whole.summary, arguments.json, lines, **more)
+    render(whole.summary, arguments.json, text="\n".join(filter(None, lines)), **more)

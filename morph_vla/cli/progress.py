@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from morph_vla.wording import span
+
 if TYPE_CHECKING:
     from morph_vla.training.progress import Report
 
@@ -132,10 +134,14 @@ class Bars:
         if done:  # before the first that ends now, an earlier run may have done some
             self._bar.at(done, successes=str(successes))
 
+    def recorded(self, done: int, total: int) -> None:
+        """Attempts at a demonstration that have ended, of how many."""
+        self._bar = self._bar or self._stack.enter_context(Bar(self._label, total, self._unit))
+        self._bar.at(done)
+
     def trained(self, report: "Report") -> None:
         """A training step, with its losses and its pace."""
-        if self._bar is None:
-            self._bar = self._stack.enter_context(Bar(self._label, report.steps, self._unit))
+        self._bar = self._bar or self._stack.enter_context(Bar(self._label, report.steps, self._unit))
         loss, lr, pace = f"{report.loss:.4f}", f"{report.lr:.1e}", f"{report.samples_per_s:.3g}"
         facts = {"loss": loss, "lr": lr, "samples/s": pace}
         if report.waiting >= 0.01:
@@ -151,12 +157,3 @@ class Bars:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-
-def span(seconds: float | int) -> str:
-    """Seconds as a person says them: `4 s`, `12 min 30 s`, `1 h 05 min`."""
-    whole = round(seconds)
-    minutes, hours = whole // 60, whole // 3600
-    if whole < 60:
-        return f"{whole} s"
-    return f"{minutes} min {whole % 60:02d} s" if whole < 3600 else f"{hours} h {minutes % 60:02d} min"

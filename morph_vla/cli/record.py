@@ -1,14 +1,10 @@
 """`morph-vla record SUITE`."""
 
 import argparse
-from typing import TYPE_CHECKING
 
-from morph_vla.cli.common import add, add_folders, add_json, add_number, add_output, add_overrides
+from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides
 from morph_vla.cli.progress import Bar
 from morph_vla.cli.render import render
-
-if TYPE_CHECKING:
-    from morph_vla.demonstrations.recording import Recording
 
 EXAMPLES = """
   morph-vla record droid_panda -o runs/droid --attempts 300
@@ -24,8 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "the folder of the dataset")
     add_number(parser, "--attempts", 100, "demonstrations to try; only successful ones are kept")
     add_number(parser, "--workers", None, "processes (default: one per core)")
-    add_folders(parser)
-    add_json(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 
@@ -40,14 +35,4 @@ def run(arguments: argparse.Namespace) -> None:
     output, attempts = arguments.output, arguments.attempts
     with Bar("recording", attempts, "episode") as bar:
         made = recording.record(tasks, output, attempts, workers=arguments.workers, progress=bar.at)
-    render(made, arguments.json, lambda made: (sentence(made), str(output)), "dropped", dataset=output)
-
-
-def sentence(made: "Recording") -> str:
-    """What was kept and what was dropped, in words."""
-    from morph_vla.demonstrations.beginnings import tally
-
-    why = ", ".join(f"{count} {clause}" for clause, count in sorted(made.failed_clauses.items()))
-    dropped = f"{made.dropped} dropped" + (f" (failed: {why})" if why else "")
-    kept = f"kept {made.episodes} of {made.attempted} demonstrations ({made.frames} frames), {dropped}"
-    return kept if set(made.kinds) <= {"rest"} else f"{kept}; by how they begin: {tally(made.kinds)}"
+    render(made, arguments.json, "dropped", text=f"{made}\n{output}", dataset=output)

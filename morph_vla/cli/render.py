@@ -1,25 +1,22 @@
-"""The one way a command answers: dataclasses as JSON, or lines of words and tables."""
+"""The one way a command answers: as JSON, or in the words that a result has for itself, `str(answer)`."""
 
-import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from morph_vla.files.plain import to_plain
 
 
-def render(
-    answer: Any, as_json: bool, lines: Callable[[Any], Iterable[str]], *properties: str, **more: object
-) -> None:
-    """Print an answer as JSON, or as the lines that `lines(answer)` makes of it.
+def render(answer: Any, as_json: bool, *properties: str, text: object = None, **more: object) -> None:
+    """Print an answer as JSON, or as `text`, which is `str(answer)` where it is not given.
 
     JSON has a dataclass's fields, the `properties` named and the values `more`; of a list, each item has.
     """
     if as_json:
         print_json(answer, *properties, **more)
     else:
-        print("\n".join(lines(answer)))
+        print(answer if text is None else text)
 
 
 def print_json(answer: Any, *properties: str, **more: object) -> None:
@@ -41,37 +38,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list) else value
-
-
-def table(
-    header: Sequence[str], rows: Iterable[Any], *, before: str = "", right: Iterable[int] = ()
-) -> list[str]:
-    """Lines of aligned columns: numbers, and the columns `right`, to the right, words to the left.
-
-    A row is a sequence of cells, or a dataclass whose first fields they are. Every line begins with `before`.
-    """
-    values = [_cells(row)[: len(header)] for row in rows]
-    cells = [list(header), *([_cell(value) for value in row] for row in values)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    numbers = {
-        column
-        for column in range(len(header))
-        if values and all(isinstance(row[column], int | float) for row in values)
-    } | set(right)
-    lines = []
-    for row in cells:
-        aligned = (f"{c:{'>' if i in numbers else '<'}{widths[i]}}" for i, c in enumerate(row))
-        lines.append((before + "  ".join(aligned)).rstrip())
-    return lines
-
-
-def _cells(row: Any) -> Sequence[object]:
-    if dataclasses.is_dataclass(row):
-        return [getattr(row, field.name) for field in dataclasses.fields(row)]
-    return row
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

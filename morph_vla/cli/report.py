@@ -32,4 +32,4 @@ def run(arguments: argparse.Namespace) -> None:
     evaluations = [evaluation for part in several for evaluation in part]
     path = arguments.output or loaded[0].folder / report.FILE_NAME
     report.write(path.parent, loaded[0] if len(loaded) == 1 else evaluations, path)
-    render(numbers(evaluations), arguments.json, lambda _: [str(path)], report=path)
+    render(numbers(evaluations), arguments.json, text=path, report=path)

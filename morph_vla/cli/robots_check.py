@@ -1,21 +1,11 @@
 """`morph-vla robots check FILE [--episode DATASET[:INDEX]]`."""
 
 import argparse
-import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from morph_vla.cli import words
 from morph_vla.cli.common import add, add_json
-from morph_vla.cli.render import render, table
+from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
-
-if TYPE_CHECKING:
-    from morph_vla.checks.episode import JointRow, PlayedEpisode
-    from morph_vla.robots.examine import Examination
-
-MOST_PATHS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
         **examination.counts,
         "episode": episode and {**vars(episode), **counts(episode.findings)},
     }
-
-    def lines(_: object) -> Iterator[str]:
-        yield from lines_of_robot(examination)
-        if episode:
-            yield from lines_of_episode(episode)
-        elif arguments.episode:
-            yield "\nthe episode was not played: the robot has errors"
-
-    render(plain, arguments.json, lines)
+    text = str(examination)
+    if arguments.episode:
+        text += f"\n\n{episode or 'the episode was not played: the robot has errors'}"
+    render(plain, arguments.json, text=text)
     return 1 if not examination.usable or (episode and errors(episode.findings)) else 0
 
 
@@ -92,58 +77,3 @@ def split(text: str) -> tuple[Path, int]:
     if Path(folder).expanduser().is_dir():
         raise MorphVlaError(f"--episode {text}: the index is '{index}'; expected a number from 0")
     return whole, 0
-
-
-def lines_of_robot(examination: "Examination") -> Iterator[str]:
-    """Every finding, and one line about the file."""
-    yield from map(str, examination.findings)
-    if examination.findings:
-        yield ""
-    if examination.advice:
-        yield f"{examination.advice}\n"
-    side = f"side file {examination.side_path.name}" if examination.side_path else "no side file"
-    urdf, action = examination.urdf, words.count(len(examination.action), "action joint")
-    joints = (
-        f"{words.count(len(urdf.joints), 'joint')}, {len(urdf.actuated)} movable, {len(urdf.mimicking)} mimic"
-    )
-    yield f"{examination.path}, {side}: {joints}, {action}; {words.counts(examination.counts)}"
-
-
-def lines_of_episode(episode: "PlayedEpisode") -> Iterator[str]:
-    """A table and the paths of each feature, then every finding, then the picture."""
-    from morph_vla.findings import counts
-
-    recorded = f", recorded on '{episode.robot_type}'" if episode.robot_type else ""
-    size = f"{words.count(episode.frames, 'frame')} at {episode.fps:g} Hz"
-    yield f"\nepisode {episode.index} of {episode.dataset}: LeRobot {episode.version}, {size}{recorded}"
-    header = ("joint", "value", "dataset", "unit", "native", "limits", "used", "remarks")
-    for feature, content in episode.features.items():
-        yield f"\n{feature}"
-        yield from table(header, map(_cells, content.joints))
-        for path in content.paths[:MOST_PATHS]:
-            box = " x ".join(f"{side:.2f}" for side in path.extent)
-            length = f"{path.length:.2f} m long in a box of {box} m"
-            yield f"path of {path.link}: {length}, at most {path.fastest:.2f} m/s"
-        if len(content.paths) > MOST_PATHS:
-            yield f"and {len(content.paths) - MOST_PATHS} more paths (--json has them)"
-    yield ""
-    yield from map(str, episode.findings)
-    if episode.findings:
-        yield ""
-    yield "native values and limits in rad (revolute) or m (prismatic); paths in the frame of the root link"
-    yield words.counts(counts(episode.findings))
-    if episode.picture:
-        yield str(episode.picture)
-    elif episode.no_picture:
-        yield f"no picture: {episode.no_picture}"
-
-
-def _cells(row: "JointRow") -> tuple[str, ...]:
-    remarks = [*row.remarks]
-    if row.mostly_open is not None:
-        remarks.append(f"mostly {row.mostly_open:.0%} open")
-    value = str(row.column) if row.name is None else f"{row.column} {row.name}"
-    used = "" if math.isnan(row.share) else f"{row.share:.0%}"
-    ends = (" .. ".join(f"{end:.4g}" for end in pair) for pair in (row.dataset, row.native, row.limits))
-    dataset, native, limits = ends
-    return row.joint, value, dataset, row.unit, native, limits, used, ", ".join(remarks)

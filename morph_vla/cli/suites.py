@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from morph_vla.cli import files, words
+from morph_vla.cli import files
 from morph_vla.cli.common import add_engine, add_number
-from morph_vla.cli.render import render
+from morph_vla.cli.render import print_json
+from morph_vla.results.statistics import percent
 
 if TYPE_CHECKING:
     from morph_vla.demonstrations.check import Check
@@ -55,10 +56,10 @@ def run_check(arguments: argparse.Namespace) -> int:
             )  # fmt: skip
         checks.append(done)
         if not arguments.json:
-            render(done, False, lines)
+            print("\n".join(lines(done)))
     if arguments.json:
         plain = [as_dict(done) for done in checks]
-        render(plain[0] if len(plain) == 1 else plain, True, lines)
+        print_json(plain[0] if len(plain) == 1 else plain)
     return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in checks) else 1
 
 
@@ -82,7 +83,7 @@ def lines(done: "Check") -> Iterator[str]:
     """The rate in words, a line for each clause that failed, and each error once."""
     trials, bounds = len(done.outcomes), done.interval
     text = f"{done.suite}: the expert succeeded in {done.successes} of {trials} initial states, "
-    text += words.rate(done.successes / trials, bounds.low, bounds.high)
+    text += percent(done.successes / trials, bounds.low, bounds.high)
     yield text if done.seconds is None else f"{text}, median {done.seconds:.1f} s to success"
     for clause, numbers in done.failed.items():
         more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""

@@ -1,22 +1,16 @@
 """`morph-vla train RECIPE`."""
 
 import argparse
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli import words
-from morph_vla.cli.common import add, add_folders, add_json, add_number, add_output, add_overrides
+from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.recipes.recipe import Recipe
-    from morph_vla.results.record import Record
-    from morph_vla.training.trackers import Tracker
 
 EXAMPLES = """
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first
@@ -42,69 +36,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--coordinator", about, "HOST:PORT")
     add_number(parser, "--processes", None, "how many processes train together")
     add_number(parser, "--process", None, "which of them this is, from 0", "I")
-    add_folders(parser)
-    add_json(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Fine-tune by a recipe; a folder with an unfinished run of it goes on from its newest checkpoint."""
     process.prepare()
-    join(arguments)
+    _join(arguments)
     recipe = _recipe(arguments)
     from morph_vla.serving import trials
-    from morph_vla.training import folder
+    from morph_vla.training import folder, trackers
 
+    output = arguments.output
     if arguments.overwrite:
-        folder.remove(arguments.output)
-    say: Callable[..., None] = (lambda *_: None) if arguments.json else print
+        folder.remove(output)
 
-    def on_record(suite: str, record: "Record") -> None:
-        say(f"{suite}, " + "\n".join(words.evaluation(record)))
+    def on_record(suite: str, record: object) -> None:
+        if not arguments.json:
+            print(f"{suite}, {record}")
 
-    with Bars("evaluating", "episode") as tried, Bars("training", "step") as steps, ExitStack() as stack:
+    with (
+        Bars("evaluating", "episode") as tried,
+        Bars("training", "step") as steps,
+        trackers.opened(output, recipe, arguments.tensorboard, arguments.wandb) as opened,
+    ):
         run = trials.train(
-            recipe,
-            arguments.output,
-            _trackers(arguments, recipe, stack),
-            folders=arguments.folders,
-            on_record=on_record,
-            progress=tried.evaluated,
-            on_report=steps.trained,
-        )
-
-    def lines(_: object) -> Iterator[str]:
-        if run.stopped:
-            yield f"stopped by SIGTERM at step {run.checkpoint.name}; the same command goes on"
-        yield str(run.checkpoint)
-
-    facts = {"checkpoint": run.checkpoint, "stopped": run.stopped}
-    render({**facts, "parameters": run.parameters, "parts": run.parts}, arguments.json, lines)
+            recipe, output, opened, folders=arguments.folders, on_record=on_record,
+            progress=tried.evaluated, on_report=steps.trained,
+        )  # fmt: skip
+    early = f"stopped by SIGTERM at step {run.checkpoint.name}; the same command goes on\n"
+    facts = {name: getattr(run, name) for name in ("checkpoint", "stopped", "parameters", "parts")}
+    render(facts, arguments.json, text=f"{early if run.stopped else ''}{run.checkpoint}")
 
 
-def join(arguments: argparse.Namespace) -> None:
-    """Make this one of several processes that train together, where the command line says so.
-
-    Raises MorphVlaError when it says only a part of it.
-    """
+def _join(arguments: argparse.Namespace) -> None:
+    """Make this one of several processes that train together, where the command line says so."""
     given = {name: getattr(arguments, name) for name in ("coordinator", "processes", "process")}
     missing = [f"--{name}" for name, value in given.items() if value is None]
-    if len(missing) == 3 and not arguments.distributed:
-        return
     if 0 < len(missing) < 3:
         together = "--coordinator, --processes and --process go together"
         raise MorphVlaError(f"{together}; {', '.join(missing)} missing")
-    import jax
+    if not missing or arguments.distributed:
+        from morph_vla.training import sharding
 
-    try:
-        jax.distributed.initialize(*given.values())
-    except (ValueError, RuntimeError) as error:
-        raise MorphVlaError(
-            f"the processes cannot find each other ({error}); --distributed asks SLURM, Open MPI, Kubernetes "
-            "or a TPU pod; elsewhere give --coordinator, --processes and --process"
-        ) from error
-    if jax.process_index():  # what is done is said once, by the first
-        logging.getLogger("morph_vla").setLevel(logging.WARNING)
+        sharding.join(*given.values())
 
 
 def _recipe(arguments: argparse.Namespace) -> "Recipe":
@@ -119,18 +95,3 @@ def _recipe(arguments: argparse.Namespace) -> "Recipe":
     if run is None:
         raise MorphVlaError("name a recipe, or continue a run: --resume -o FOLDER")
     return run
-
-
-def _trackers(arguments: argparse.Namespace, recipe: "Recipe", stack: ExitStack) -> "list[Tracker]":
-    """TensorBoard and Weights & Biases where they were asked for, closed with `stack`."""
-    from morph_vla.files.plain import to_plain
-    from morph_vla.training import sharding, trackers
-
-    folder, chosen = arguments.output, []
-    if arguments.tensorboard and sharding.is_first():
-        chosen.append(trackers.TensorBoard(folder))
-    if arguments.wandb and sharding.is_first():
-        chosen.append(trackers.Wandb(folder, arguments.wandb, to_plain(recipe)))
-    for tracker in chosen:
-        stack.callback(tracker.close)
-    return chosen

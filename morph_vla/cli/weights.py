@@ -1,12 +1,11 @@
 """`morph-vla weights inspect | convert`."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.common import add, add_folders, add_json, add_number, add_verbs
-from morph_vla.cli.render import render, table
+from morph_vla.cli.common import add, add_common, add_number, add_verbs
+from morph_vla.cli.render import render
 
 EXAMPLES = """
   morph-vla weights inspect pi05-base
@@ -30,8 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add(verb, "--config", "a recipe whose model the checkpoint should fit", "RECIPE")
         about = "for our own checkpoints: the averaged parameters (default) or those of the last step"
         verb.add_argument("--kind", choices=("averaged", "params"), default="averaged", help=about)
-        add_folders(verb)
-        add_json(verb)
+        add_common(verb)
     add(verbs["inspect"], "--hash", "read all values, and print their SHA-256")
     convert, formats = verbs["convert"], ("openpi", "lerobot", "morph_vla")
     add(convert, "target", "the folder to write; it must not exist", "TARGET", type=Path)
@@ -55,27 +53,13 @@ def run_inspect(arguments: argparse.Namespace) -> int:
     digest = ""
     if arguments.hash:
         digest = weights.digest(weights.load(arguments.source, dtype="stored", kind=arguments.kind)[0])
-
-    def lines(_: object) -> Iterator[str]:
-        size = f"{inspected.parameters:,} values, {inspected.nbytes / 1e6:,.1f} MB"
-        yield f"{inspected.path}: {inspected.format}, {size}"
-        rows = [
-            (p.name, p.entries, f"{p.parameters:,}", f"{p.nbytes / 1e6:,.1f}", ", ".join(p.types))
-            for p in inspected.parts
-        ]
-        yield from table(["part", "arrays", "values", "MB", "type"], rows)
-        if inspected.config is not None:
-            yield f"sizes: {_sizes(inspected.config)}"
-            yield f"fits: {', '.join(fits) or 'no recipe'}"
-        if digest:
-            yield f"sha256: {digest}"
-        misfits = [problem.found for problem in inspected.problems]
-        titles = {"new": inspected.new, "unused": inspected.unused, "does not fit": misfits}
-        for title, entries in titles.items():
-            yield from (f"{title}: {entry}" for entry in entries)
-
+    text = str(inspected)
+    if inspected.config is not None:
+        text += f"\nfits: {', '.join(fits) or 'no recipe'}"
+    if digest:
+        text += f"\nsha256: {digest}"
     more = {"fits": fits, **({"sha256": digest} if digest else {})}
-    render(inspected, arguments.json, lines, "parameters", "nbytes", **more)
+    render(inspected, arguments.json, "parameters", "nbytes", text=text, **more)
     return int(bool(inspected.problems))
 
 
@@ -89,7 +73,7 @@ def run_convert(arguments: argparse.Namespace) -> None:
         keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
     )  # fmt: skip
     facts = {"target": target, "to": to, "sha256": digest, "leaves": len(report.rows)}
-    render(facts, arguments.json, lambda _: (report.table(), f"{target}: {to}, sha256 {digest}"))
+    render(facts, arguments.json, text=f"{report}\n{target}: {to}, sha256 {digest}")
 
 
 def _model(arguments: argparse.Namespace) -> Any:
@@ -99,10 +83,3 @@ def _model(arguments: argparse.Namespace) -> Any:
     from morph_vla.recipes import recipe
 
     return recipe.load(arguments.config, (), arguments.folders).model
-
-
-def _sizes(config: Any) -> str:
-    transformer = f"{config.depth} layers, {config.heads} heads of {config.head_dim}"
-    widths = f"widths {config.prefix.width} and {config.expert.width}"
-    rest = f"images {config.image_size}, actions {config.action_dim}, vocabulary {config.vocab}"
-    return f"{transformer}, {widths}, {rest}"

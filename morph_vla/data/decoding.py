@@ -111,6 +111,7 @@ class Film:
             yield from packet.decode()
 
     def close(self) -> None:
+        """Close the file and forget where decoding stood."""
         self._pictures = iter(())
         self.container.close()
 
@@ -146,6 +147,7 @@ class Films:
         return self._open[path]
 
     def close(self) -> None:
+        """Close every video and table that is open."""
         self.tables.close()
         while self._open:
             self._open.popitem()[1].close()

@@ -151,6 +151,7 @@ class Table:
         self._first = self._group = -1  # row of the part's first, and its row group
 
     def close(self) -> None:
+        """Close the file."""
         self.let_go()
         self.file.close()
 
@@ -201,6 +202,7 @@ class Tables:
         return self._open[key]
 
     def close(self) -> None:
+        """Close every table that is open."""
         while self._open:
             self._open.popitem()[1].close()
 

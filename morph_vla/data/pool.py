@@ -179,6 +179,7 @@ class Here:
         self.size, self._films = size, decoding.Films()
 
     def submit(self, request: dict[str, Any], receive: Receive | None = None) -> "Future[dict[str, Any]]":
+        """As `Pool.submit`, done when it returns."""
         future: Future[dict[str, Any]] = Future()
         pictures = np.empty((UNIT, self.size, self.size, 3), np.uint8)
         answer = decoding.answer(request, self._films, pictures, self.size)
@@ -188,4 +189,5 @@ class Here:
         return future
 
     def close(self) -> None:
+        """Close what is open."""
         self._films.close()

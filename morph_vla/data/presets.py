@@ -38,6 +38,16 @@ class Preset:
     recorded: Recorded = "targets"  # "steps": action = the change in one step / `step`, the gripper a target
     step: float = 1.0  # [rad] that a recorded step of 1 stands for
 
+    def __str__(self) -> str:
+        """What it is about, then a line for each key that it fills in."""
+        lines = [self.about]
+        for key, value in list(vars(self).items())[1:]:
+            if value not in ((), ""):
+                values = value if isinstance(value, tuple) else (value,)
+                items = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, Mapping) else values
+                lines.append(f"  {key:<9} {', '.join(map(str, items))}")
+        return "\n".join(lines)
+
 
 _DROID = {"base_0_rgb": "exterior_image_1_left", "left_wrist_0_rgb": "wrist_image_left"}
 _DEX1 = {"base_0_rgb": "cam_left_high"} | {

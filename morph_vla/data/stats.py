@@ -2,10 +2,12 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
+
+from morph_vla.wording import table
 
 LOG = logging.getLogger(__name__)
 MIN_SPAN = 1e-2  # a dimension whose q99 - q01 is smaller is widened: at 1e-6 a loss of 40,000 was reported
@@ -62,6 +64,16 @@ def widened(stats: Stats, names: tuple[str, ...] = ()) -> Stats:
         words = "hardly moves: its range is" if len(named) == 1 else "hardly move: their ranges are"
         LOG.warning("%s %s widened to %g", ", ".join(named), words, MIN_SPAN)
     return dataclasses.replace(stats, q01=tuple(low), q99=tuple(high))
+
+
+def rows_of(features: Iterable[tuple[str, Stats, Sequence[str]]]) -> list[str]:
+    """A table with a row for each value; names are left out where there is not one for each."""
+    rows = []
+    for feature, stats, names in features:
+        named = names if len(names) == len(stats.mean) else [""] * len(stats.mean)
+        numbers = zip(named, stats.q01, stats.q99, stats.mean, stats.std, strict=True)
+        rows += [(feature, value, *row) for value, row in enumerate(numbers)]
+    return table(["feature", "value", "name", "q01", "q99", "mean", "std"], rows)
 
 
 def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> Stats:

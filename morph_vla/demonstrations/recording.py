@@ -57,6 +57,15 @@ class Recording:
         """Attempts that did not succeed and were not kept."""
         return self.attempted - self.episodes
 
+    def __str__(self) -> str:
+        """What was kept, and what was dropped and why."""
+        why = ", ".join(f"{count} {clause}" for clause, count in sorted(self.failed_clauses.items()))
+        dropped = f"{self.dropped} dropped" + (f" (failed: {why})" if why else "")
+        kept = f"kept {self.episodes} of {self.attempted} demonstrations ({self.frames} frames), {dropped}"
+        if set(self.kinds) <= {"rest"}:
+            return kept
+        return f"{kept}; by how they begin: {beginnings.tally(self.kinds)}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Demonstration:

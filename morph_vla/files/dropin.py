@@ -59,6 +59,13 @@ def available(kind: str, folders: Sequence[Path | str] = ()) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
+def about(path: Path) -> str:
+    """The first line of the comment a file begins with, or nothing."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first = file.readline().strip()
+    return first.lstrip("# ") if first.startswith("#") else ""
+
+
 def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
     """The file of a registered `name`, or `name` itself when it is the path to a file.
 

@@ -1,11 +1,12 @@
 """The paper's variants held against a recipe: which of them its model can have."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from morph_vla.errors import ConfigError
 from morph_vla.recipes import ablations, recipe
+from morph_vla.wording import table
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,16 @@ def variants(name: str = "", table: int = 0, folders: Sequence[str | Path] = ())
                 refused = str(error)
             held.append(Held(**vars(variant), refused=refused))
     return held
+
+
+def listed(held: Sequence[Held]) -> Iterator[str]:
+    """The paper's success rate and notes by variant, then why some are refused."""
+    rows = []
+    for variant in held:
+        notes = {"same as": variant.same_as, "begins from": variant.warm_start}
+        notes["refused"] = "see below" if variant.refused else ""
+        note = ", ".join(f"{word} {value}" for word, value in notes.items() if value)
+        rate, robot = f"{variant.success} +- {variant.half_width}", variant.measured_on.partition(",")[0]
+        rows.append((variant.name, rate, robot, note))
+    yield from table(("variant", "paper [%]", "on", ""), rows, right=(1,))
+    yield from (f"{variant.name}: refused: {variant.refused}" for variant in held if variant.refused)

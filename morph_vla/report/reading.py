@@ -28,10 +28,12 @@ class Evaluation:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
+        """Those of the record."""
         return self.record.trials
 
     @property
     def summary(self) -> Summary:
+        """Computed anew from the trials."""
         return self.record.summary
 
     @cached_property
@@ -41,6 +43,7 @@ class Evaluation:
 
     @property
     def suite(self) -> SuiteFacts:
+        """What was asked."""
         return self.record.suite
 
     @property

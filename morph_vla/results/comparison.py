@@ -85,6 +85,16 @@ class Comparison(RateDifference):
     """Where one was stopped early, how many episodes both have: all numbers speak of those."""
     tasks: dict[str, RateDifference]
 
+    def __str__(self) -> str:
+        """`trained - untrained: +74.0 points [+61.2, +83.9] (95%, Tango 1998, paired)`, or why not."""
+        bounds = self.measured
+        if bounds is None or self.difference is None:
+            return f"not compared: {self.reason}"
+        around = f"[{100 * bounds.low:+.1f}, {100 * bounds.high:+.1f}]"
+        kind = f"({self.confidence:.0%}, {bounds.interval})"
+        text = f"{self.b} - {self.a}: {100 * self.difference:+.1f} points {around} {kind}"
+        return text if self.paired else f"{text}; {self.reason}"
+
 
 def compare(record_a: Record, record_b: Record, confidence: float = 0.95) -> Comparison:
     """How much better b is than a, over all trials and for each task.

@@ -132,6 +132,7 @@ class EngineFacts:
         return f"{self.name} {self.version or ''}".strip()
 
     def to_json(self) -> dict[str, object]:
+        """Plain values, the engine's own facts among the others."""
         return {**_known(self, "others"), **self.others}
 
 
@@ -142,6 +143,10 @@ class Stopped:
     episodes: int
     of: int
     reason: str | None = None
+
+    def __str__(self) -> str:
+        """`stopped after 20 of 50 episodes: decided: ...`."""
+        return f"stopped after {self.episodes} of {self.of} episodes: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +189,16 @@ class Record:
     def summary(self) -> Summary:
         """What the trials say."""
         return summarise(self.trials)
+
+    def __str__(self) -> str:
+        """Success rate and interval, of several tasks each; where it was stopped early, why."""
+        label, whole = self.policy.label, self.summary
+        if self.stopped:
+            so_far = f"{whole.successes} of {whole.trials} succeeded so far"
+            return f"{label}: {self.stopped}\n{so_far}; after an early stop the decision counts, not the rate"
+        tasks = whole.tasks if len(whole.tasks) > 1 else {}
+        lines = [whole.sentence(label), *(f"  {rates.sentence(task)}" for task, rates in tasks.items())]
+        return "\n".join(lines)
 
     def facts(self) -> dict[str, object]:
         """What is known of an evaluation before its first episode, as plain values."""

@@ -41,6 +41,16 @@ class Rates:
     failed_clauses: dict[str, int]
     """The clause at which the other failures stopped -> how many, most frequent first."""
 
+    def sentence(self, name: str) -> str:
+        """`trained: 76 of 100 succeeded, 76.0% [66.8, 83.3] (95% Wilson), median 4.2 s to success`."""
+        if self.rate is None or self.low is None or self.high is None:
+            return f"{name}: not measured"
+        measured = percent(self.rate, self.low, self.high)
+        text = f"{name}: {self.successes} of {self.trials} succeeded, {measured}"
+        if self.time_to_success_s:
+            text += f", median {self.time_to_success_s.median:.1f} s to success"
+        return f"{text}, {self.errors} ended in an error" if self.errors else text
+
 
 @dataclass(frozen=True)
 class Average:
@@ -61,6 +71,11 @@ class Summary(Rates):
     """Empty where no trial names its task."""
     average_of_tasks: Average | None
     """None below two tasks."""
+
+
+def percent(rate: float, low: float, high: float) -> str:
+    """`76.0% [66.8, 83.3] (95% Wilson)`."""
+    return f"{rate:.1%} [{100 * low:.1f}, {100 * high:.1f}] (95% Wilson)"
 
 
 def time_to_success(seconds: Sequence[float], confidence: float = 0.95) -> Times | None:

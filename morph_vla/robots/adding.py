@@ -1,14 +1,14 @@
 """A URDF, checked, copied into the user's own folder, with the side file that goes with it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import template
+from morph_vla.robots import choose, template
 from morph_vla.robots.examine import Examination, examine
 from morph_vla.robots.robot import Robot
 
@@ -26,6 +26,10 @@ class Added:
     """The files written; what was there already, the same, is not among them"""
     side_file: str
     """The text of the side file, written or to be filled in"""
+
+    def __str__(self) -> str:
+        """Warnings, what was written, and what to do next."""
+        return "\n".join(_lines(self))
 
 
 def add(
@@ -48,7 +52,7 @@ def add(
     folder = folder or user_folder()
     target = folder / f"{name or source.stem}.urdf"
     if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
-        raise MorphVlaError(f"--name {name}: expected a name, not a path")
+        raise MorphVlaError(f"the robot's name is '{name}'; expected a name, not a path")
     beside = source.with_suffix(".yaml")
     side = beside.read_text("utf-8") if beside.is_file() and not chosen else None
     text = side or template.side_file(robot)
@@ -56,6 +60,21 @@ def add(
     if side or write_side or chosen:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
     return Added(robot, target, tuple(path for path in written if path), text)
+
+
+def _lines(added: Added) -> Iterator[str]:
+    robot, target, side = added.robot, added.urdf, added.urdf.with_suffix(".yaml")
+    yield from (str(finding) for finding in robot.findings if finding.severity == "warning")
+    yield from (f"wrote {path}" for path in added.written)
+    if target not in added.written:
+        yield f"{target} is already there, the same"
+    if more := choose.too_many(robot.urdf, robot.names):
+        yield f"\n{more}"
+    if side not in added.written and not side.is_file():
+        yield f"\nWhat a URDF cannot say goes into {side}:\n"
+        yield added.side_file.rstrip("\n")
+    yield f"\nnext: `morph-vla robots draw {target.stem}`, and look at the picture; then"
+    yield f"      `morph-vla robots check {target.stem} --episode YOUR_DATASET`"
 
 
 def examine_new(source: Path, joints: Sequence[str] = ()) -> Examination:
@@ -86,6 +105,6 @@ def _copy(data: bytes, target: Path) -> Path | None:
     if target.is_file():
         if target.read_bytes() == data:
             return None
-        raise MorphVlaError(f"{target} exists and is another file; choose another name with --name")
+        raise MorphVlaError(f"{target} exists and is another file; give the robot another name")
     write_bytes(target, data)
     return target

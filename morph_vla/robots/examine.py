@@ -10,7 +10,7 @@ from pathlib import Path
 
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin, typed_yaml
-from morph_vla.findings import Finding, Line, counts, errors, in_order
+from morph_vla.findings import Finding, Line, counts, errors, in_order, tally
 from morph_vla.robots import choose, side
 from morph_vla.robots.judgement import judge
 from morph_vla.robots.records import Urdf
@@ -18,6 +18,7 @@ from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints
 from morph_vla.robots.rules import finding
 from morph_vla.robots.side import DRIVEN, Side
 from morph_vla.robots.urdf import read
+from morph_vla.wording import count
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,16 @@ class Examination:
         """What keeps the URDF itself from being used."""
         places = [(finding, finding.where) for finding in errors(self.findings)]
         return tuple(f for f, where in places if isinstance(where, Line) and where.file == self.urdf.file)
+
+    def __str__(self) -> str:
+        """Every finding, what to choose from where there is too much, and one line about the file."""
+        lines = [*map(str, self.findings), ""] if self.findings else []
+        if self.advice:
+            lines.append(f"{self.advice}\n")
+        side_file = f"side file {self.side_path.name}" if self.side_path else "no side file"
+        joints, action = count(len(self.urdf.joints), "joint"), count(len(self.action), "action joint")
+        size = f"{joints}, {len(self.urdf.actuated)} movable, {len(self.urdf.mimicking)} mimic, {action}"
+        return "\n".join([*lines, f"{self.path}, {side_file}: {size}; {tally(self.findings)}"])
 
     def loaded(self) -> Robot:
         """The robot.
@@ -127,6 +138,27 @@ def _action(urdf: Urdf, action: tuple[str, ...], path: Path) -> list[Finding]:
     side_file = path.with_suffix(".yaml").name
     remedy = f"choose those your dataset has, in its order, with joints: in {side_file}"
     return [finding("many-action-joints", where, (), found, expected, remedy)]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A registered robot; without `joints`, the `problem` says why."""
+
+    name: str
+    joints: int | None
+    path: Path
+    problem: str | None
+
+
+def listed(folders: Sequence[Path | str] = ()) -> list[Listed]:
+    """Every registered robot, those that cannot be read too."""
+    robots = []
+    for name, path in available(folders).items():
+        try:
+            robots.append(Listed(name, len(load(name, folders).joints), path, None))
+        except MorphVlaError as error:
+            robots.append(Listed(name, None, path, str(error)))
+    return robots
 
 
 def build(urdf: Urdf, given: Side, path: Path) -> Robot:

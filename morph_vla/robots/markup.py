@@ -28,9 +28,11 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
     def all(self, tag: str) -> Iterator["Node"]:
+        """Its children of this tag, in the file's order."""
         return (child for child in self.children if child.tag == tag)
 
     def first(self, tag: str) -> "Node | None":
+        """Its first child of this tag."""
         return next(self.all(tag), None)
 
 

@@ -8,6 +8,7 @@ radians or metres here and nowhere else:
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from jaxtyping import Bool, Float, Int
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.findings import Finding
-from morph_vla.robots import graph, kinematics
+from morph_vla.robots import choose, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.side import DRIVEN, Side, judge
+from morph_vla.wording import count, table
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,10 @@ class Robot:
         """The pose of every link in the base's frame; joints that no action drives stand at 0."""
         return kinematics.link_poses(self.urdf, self.positions(native))
 
+    def __str__(self) -> str:
+        """What a policy is told about it: joints with limits and units, the 12 features, what is unusual."""
+        return "\n".join(_lines(self))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: the joints with units and features by name, the graph, the rest pose."""
         rows = []
@@ -162,6 +168,39 @@ class Robot:
             "source": self.side.source,
             "licence": self.side.licence,
         }
+
+
+def _lines(robot: Robot) -> Iterator[str]:
+    rate = "" if robot.control_rate is None else f", {robot.control_rate:g} Hz"
+    yield f"{robot.name}: {len(robot.joints)} action joints{rate}, from {robot.urdf_path}\n"
+    header = ("#", "joint", "type", "axis", "lower", "upper", "rest", "dataset unit", "zero", "scale", "near")
+    yield from table(header, [_cells(robot, index) for index in range(len(robot.joints))])
+    yield "\nlimits, rest and zero in rad (revolute) or m (prismatic); dataset value = (value - zero) * scale"
+    yield "near: the joints on the same rigid body\n"
+    yield from table(("#", *NAMES), [(index, *row) for index, row in enumerate(robot.descriptors.tolist())])
+    followers = [
+        f"{name} = {slope:g} * {robot.names[index]} + {start:g}"
+        for name, index, slope, start in robot.drives()
+        if name not in robot.names
+    ]
+    if followers:
+        yield f"\njoints that follow others: {'; '.join(followers)}"
+    warnings = [finding for finding in robot.findings if finding.severity == "warning"]
+    if warnings:
+        number = count(len(warnings), "warning")
+        yield f"\n{number} (`morph-vla robots check` prints every finding); the first:\n  {warnings[0]}"
+    if more := choose.too_many(robot.urdf, robot.names):
+        yield f"\n{more}"
+
+
+def _cells(robot: Robot, index: int) -> tuple[object, ...]:
+    joint = robot.joints[index]
+    axis = " ".join(f"{component:g}" for component in joint.axis)
+    near = " ".join(str(j) for j, edge in enumerate(robot.adjacency[index]) if edge and j != index)
+    kind = f"{joint.type}, gripper" if joint.is_gripper else joint.type
+    lower, upper, rest = float(joint.lower), float(joint.upper), float(robot.rest[index])
+    unit = joint.unit, float(joint.zero), float(joint.scale)
+    return index, joint.name, kind, axis, lower, upper, rest, *unit, near
 
 
 def assemble(urdf: Urdf, side: Side, path: Path, findings: tuple[Finding, ...]) -> Robot:

@@ -1,6 +1,7 @@
 """What a recipe's model counts: parameters, tokens, operations and memory, also of its variants."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,9 +10,11 @@ from morph_vla.pi05 import Pi05Config, counts
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training import estimate, memory
 from morph_vla.training.kinds import partition, parts_of
+from morph_vla.wording import table
 
 EULER_STEPS = 10
 DEVICES = (1, 2, 4, 8, 16, 32, 64)
+TERA = 1e12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +47,10 @@ class Counted:
     """Parts with low-rank pairs, in words"""
     memory: dict[str, Any]
     """Bytes on one device by purpose, in all, in words, and what would save some"""
+
+    def __str__(self) -> str:
+        """Comment lines, so that what is printed below a recipe stays a recipe."""
+        return "\n".join(_lines(self))
 
 
 def count(recipe: Recipe) -> Counted:
@@ -101,6 +108,35 @@ def scaling(recipe: Recipe, machine: estimate.Machine = estimate.H200) -> list[e
         for n in DEVICES
         if training.batch % n == 0
     ]
+
+
+def _lines(counted: Counted) -> Iterator[str]:
+    about = counted.counted_for
+    keys = ("parameters", "trainable")
+    together = {"part": "together", **{key: sum(part[key] for part in counted.parts) for key in keys}}
+    rows = [(row["part"], *(f"{row[key]:,}" for key in keys)) for row in (*counted.parts, together)]
+    yield "# Counted without allocating anything:\n#"
+    header = ("parameters", "all", f"trained ({about['kind']})")
+    yield from table(header, rows, before="#   ", right=(1, 2))
+    yield from (f"#   {pairs}" for pairs in counted.pairs)
+    for kind, split in counted.kinds.items():
+        yield f"#   kind: {kind}: {split['trainable']:,} trainable, {split['frozen']:,} frozen"
+    yield from (f"#   {line}" for line in counted.memory["words"])
+    yield "#   tokens: " + ", ".join(f"{size} {name}" for name, size in counted.tokens.items()) + "\n#"
+    lines = [
+        (
+            row.variant, f"{row.new_parameters:,}", row.kinematic_tokens,
+            f"{row.training_step_flop / TERA:.4g}", f"{100 * row.training_step_over_host:+.2f}%",
+            f"{row.sampling_call_flop / TERA:.4g}", f"{100 * row.sampling_call_over_host:+.2f}%",
+        )
+        for row in counted.variants
+    ]  # fmt: skip
+    header = ("variant at this size", "new parameters", "tokens", "TFLOP/step", "", "TFLOP/call", "")
+    yield from table(header, lines, before="#   ", right=range(1, 7))
+    yield (
+        f"#   step: kind {about['kind']}, batch {about['batch']}, {about['flow_samples']} noise draws; "
+        f"call: {about['steps']} Euler steps, batch 1; matrix products only"
+    )
 
 
 def _shapes(recipe: Recipe) -> tuple[counts.Shapes, counts.Shapes]:

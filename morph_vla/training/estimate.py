@@ -12,11 +12,13 @@ lower rate is not in it, nor the time of data, of the optimizer's update and of 
 """
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
 from morph_vla.recipes.recipe import Training
 from morph_vla.training.sharding import check_batch
+from morph_vla.wording import table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,17 @@ class Estimate:
     def most(self) -> float:
         """[s] with nothing hidden."""
         return self.computing + self.sending
+
+
+def listed(estimates: Sequence[Estimate], machine: Machine = H200) -> Iterator[str]:
+    """A row for each number of devices."""
+    yield f"an estimate, nothing was run: {machine.name}, {machine.rate / 1e12:.0f} TFLOP/s each"
+    header = ["devices", "data", "fsdp", "computing ms", "sending ms", "step ms, at least", "at most"]
+    rows = []
+    for each in estimates:
+        seconds = (each.computing, each.sending, each.least, each.most)
+        rows.append((each.devices, each.data, each.fsdp, *(round(1e3 * time) for time in seconds)))
+    yield from table(header, rows)
 
 
 def step_time(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,33 @@ class Measured:
     def plain(self) -> dict[str, Any]:
         """What `data.statistics` reads back."""
         return {word: dataclasses.asdict(feature.stats) for word, feature in self.features.items()}
+
+    def __str__(self) -> str:
+        """The table, how the dataset's own statistics differ, and what hardly moves."""
+        return "\n".join(_lines(self))
+
+
+def _lines(measured: Measured) -> Iterator[str]:
+    size = f"{measured.episodes} episodes, {measured.frames} frames, {measured.fps:g} Hz"
+    yield f"{measured.root}: LeRobot {measured.version}, {size}"
+    features = measured.features.items()
+    yield from stats.rows_of((word, feature.stats, feature.names) for word, feature in features)
+    if not measured.has_own:
+        yield "the dataset has no statistics of its own (meta/stats.json)"
+    for word, feature in features if measured.has_own else ():
+        theirs = f"the dataset's own statistics of '{feature.key}'"
+        if feature.own is None:
+            yield f"{theirs} have no q01 and q99"
+            continue
+        for d in feature.apart:
+            ends = f"{feature.own.q01[d]:.4g} .. {feature.own.q99[d]:.4g}"
+            yield f"{word} '{feature.name(d)}': the dataset's own statistics say {ends}"
+        if not feature.apart:
+            yield f"{theirs} agree (no end differs by more than a quarter of the range)"
+    for word, feature in features:
+        for d in stats.narrow(feature.stats):
+            rule = f"training widens its range to {stats.MIN_SPAN:g}, or refuses it (data.degenerate)"
+            yield f"{word} '{feature.name(d)}' hardly moves: {rule}"
 
 
 def measure(source: str) -> Measured:

@@ -49,7 +49,7 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
         seed=recipe.training.seed,
         place=lambda _, leaf: jnp.asarray(leaf),
     )
-    LOG.info("%s", report.table())
+    LOG.info("%s", report)
     return params
 
 

@@ -14,6 +14,7 @@ Four devices as data 2 x fsdp 2, a batch of 8 rows, a leaf of 6 x 4:
 The compiler puts in what has to be sent; nothing in the model knows of it.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,22 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from morph_vla.errors import MorphVlaError
 
 AXES = ("data", "fsdp")
+
+
+def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Make this process number `process` of the `processes` that train together; all None asks the cluster.
+
+    Raises MorphVlaError when they cannot find each other.
+    """
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except (ValueError, RuntimeError) as error:
+        raise MorphVlaError(
+            f"the processes cannot find each other ({error}); SLURM, Open MPI, Kubernetes and TPU pods say "
+            "where they are; elsewhere give the address of process 0, their number and this one's index"
+        ) from error
+    if jax.process_index():  # the first process logs for all
+        logging.getLogger("morph_vla").setLevel(logging.WARNING)
 
 
 def make_mesh(data: int = 0, fsdp: int = 1) -> Mesh:

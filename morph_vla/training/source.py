@@ -71,7 +71,8 @@ class Source:
         self.parts = read_parts(recipe)
         self.stats = {name: robot_stats(recipe, name, self.parts) for name in self.robots}
         for name, known in self.stats.items():
-            statistics.tell(name, known, LOG.info)
+            for sentence in statistics.sentences(name, known):
+                LOG.info("%s", sentence)
         self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
         self.frames = self._frames(cache)
         self.tables = [self._table(part) for part in self.parts]

@@ -11,7 +11,7 @@ dataset's units), `widen` takes the range to MIN_SPAN about its middle, `refuse`
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +53,10 @@ class RobotStats:
     frames: int = 0
     source: str = "own"  # whose they are: `own`, or the file
     remarks: tuple[str, ...] = ()  # sentences: large differences to earlier statistics
+
+
+OfRobots = dict[str, tuple[tuple[str, ...], Kind, RobotStats]]
+"""By a robot's name: its joints, what is learnt, and its statistics"""
 
 
 def of_robot(
@@ -251,15 +255,23 @@ def different(old: Stats, new: Stats) -> list[int]:
     return np.flatnonzero(np.maximum(np.abs(low), np.abs(high)) > FAR * span).tolist()
 
 
-def tell(name: str, used: RobotStats, say: Callable[[str], None]) -> None:
+def sentences(name: str, used: RobotStats) -> Iterator[str]:
     """Whose statistics are used, and every large difference."""
     whose = f"measured on {used.frames} frames" if used.source == "own" else used.source
-    say(f"statistics of '{name}': {whose}")
-    for remark in used.remarks:
-        say(f"statistics of {remark}")
+    yield f"statistics of '{name}': {whose}"
+    yield from (f"statistics of {remark}" for remark in used.remarks)
 
 
-def plain(robots: dict[str, tuple[tuple[str, ...], Kind, RobotStats]]) -> dict[str, Any]:
+def listed(robots: OfRobots, horizon: int) -> Iterator[str]:
+    """For each robot, whose statistics they are, and the table."""
+    for name, (joints, kind, known) in robots.items():
+        yield from ("", *sentences(name, known))
+        yield f"{name}: {kind} actions, chunks of {horizon}, {known.frames} frames"
+        yield from stats.rows_of((("state", known.state, joints), ("action", known.action, joints)))
+    yield ""
+
+
+def plain(robots: OfRobots) -> dict[str, Any]:
     """What `of_file` reads back."""
     return {
         "robots": {

@@ -5,15 +5,20 @@ Both are given the same names: `loss`, `loss/panda`, `held_out/panda/loss`, `hel
 writes the steps that it repeats again.
 """
 
+import contextlib
 import dataclasses
 import json
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from morph_vla.errors import require
+from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
+from morph_vla.recipes.recipe import Recipe
 from morph_vla.training.progress import Report
+from morph_vla.training.sharding import is_first
 
 
 @runtime_checkable
@@ -27,6 +32,23 @@ class Tracker(Protocol):
     def close(self) -> None:
         """Write what is left."""
         ...
+
+
+@contextlib.contextmanager
+def opened(
+    folder: Path, recipe: Recipe, tensorboard: bool = False, wandb: str | None = None
+) -> Iterator[list[Tracker]]:
+    """TensorBoard, and Weights & Biases under the project `wandb`, where asked for and only in process 0."""
+    chosen: list[Tracker] = []
+    try:
+        if tensorboard and is_first():
+            chosen.append(TensorBoard(folder))
+        if wandb and is_first():
+            chosen.append(Wandb(folder, wandb, to_plain(recipe)))
+        yield chosen
+    finally:
+        for tracker in chosen:
+            tracker.close()
 
 
 def numbers(report: Report) -> dict[str, float]:

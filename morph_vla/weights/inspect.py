@@ -10,6 +10,7 @@ from morph_vla.weights import names, recognise
 from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.load import differences, plan_of
 from morph_vla.weights.report import problem, problems
+from morph_vla.wording import table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,24 @@ class Inspection:
         """Bytes of stored values."""
         return sum(part.nbytes for part in self.parts)
 
+    def __str__(self) -> str:
+        """The format, a row for each part, the host's sizes, and every entry that does not fit."""
+        size = f"{self.parameters:,} values, {self.nbytes / 1e6:,.1f} MB"
+        rows = [
+            (p.name, p.entries, f"{p.parameters:,}", f"{p.nbytes / 1e6:,.1f}", ", ".join(p.types))
+            for p in self.parts
+        ]
+        lines = [
+            f"{self.path}: {self.format}, {size}",
+            *table(["part", "arrays", "values", "MB", "type"], rows),
+        ]
+        if self.config is not None:
+            lines.append(f"sizes: {_sizes(self.config)}")
+        misfits = [problem.found for problem in self.problems]
+        for title, entries in {"new": self.new, "unused": self.unused, "does not fit": misfits}.items():
+            lines += [f"{title}: {entry}" for entry in entries]
+        return "\n".join(lines)
+
 
 def inspect(
     source: str | Path, config: Pi05Config | None = None, kind: recognise.Kind = "averaged"
@@ -73,6 +92,15 @@ def inspect(
     parts, unused = _parts(opened, part_of), tuple(sorted(opened.unused))
     return Inspection(
         str(source), opened.path, opened.format, parts, stored, unused, tuple(fresh), tuple(findings)
+    )
+
+
+def _sizes(config: Pi05Config) -> str:
+    transformer = f"{config.depth} layers, {config.heads} heads of {config.head_dim}"
+    widths = f"widths {config.prefix.width} and {config.expert.width}"
+    return (
+        f"{transformer}, {widths}, images {config.image_size}, actions {config.action_dim}, "
+        f"vocabulary {config.vocab}"
     )
 
 

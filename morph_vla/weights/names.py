@@ -53,6 +53,7 @@ class Piece:
 
     @property
     def entry_shape(self) -> Shape:
+        """The shape under which the file holds it: axes permuted, and joined in groups."""
         permuted = iter(self.shape[axis] for axis in self.axes)
         return tuple(math.prod(itertools.islice(permuted, group)) for group in self.groups)
 

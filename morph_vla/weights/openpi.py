@@ -51,6 +51,7 @@ class OrbaxCheckpoint(Checkpoint):
             self.entries[name] = Entry(tuple(store.shape), np.dtype(store.dtype.numpy_dtype))
 
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
+        """See `Checkpoint`; every size is in the shapes."""
         return config_of({name: entry.shape for name, entry in self.entries.items()})
 
     def block(self, name: str) -> Shape:

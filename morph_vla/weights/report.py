@@ -86,7 +86,7 @@ class Report:
             words.append(f"{len(self.unused)} stored entries unused")
         return f"{self.source} ({self.format}): {', '.join(words)}; {self.nbytes / 1e6:,.1f} MB"
 
-    def table(self) -> str:
+    def __str__(self) -> str:
         """The summary, a line per part, and every new or unused leaf by name."""
         lines = [self.summary(), f"  {'part':<15}{'loaded':>7}{'new':>5}{'parameters':>16}{'MB':>11}  type"]
         for part, loaded, new, parameters, size, kinds in self.parts():

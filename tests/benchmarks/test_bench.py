@@ -21,9 +21,9 @@ def test_bench_takes_turns_and_does_not_count_the_first(monkeypatch):
 
         return turn
 
-    found = harness.measure("ours", work("a", 3.0), "theirs", work("b", 5.0), repeats=2)
+    result = harness.measure("ours", work("a", 3.0), "theirs", work("b", 5.0), repeats=2)
     assert turns == ["a", "b"] * 3
-    assert found == harness.Ratio("ours", 3.0, "theirs", 5.0, 0.6)
+    assert result == harness.Ratio("ours", 3.0, "theirs", 5.0, 0.6)
 
 
 def test_bench_prints_ratios(run, monkeypatch):

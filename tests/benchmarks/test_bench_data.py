@@ -43,15 +43,15 @@ def test_every_loader_is_measured_in_one_run(example, capsys):
         "--json",
     ]
     assert main(["bench", "data", str(example), *words]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert [row["loader"] for row in found["rows"]] == LOADERS
-    for row in found["rows"]:
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert [row["loader"] for row in answer["rows"]] == LOADERS
+    for row in answer["rows"]:
         assert len(row["turns"]) == 3
         assert row["samples_per_s"] == sorted(row["turns"])[1]
-        assert row["ratio"] == pytest.approx(row["samples_per_s"] / found["rows"][0]["samples_per_s"])
+        assert row["ratio"] == pytest.approx(row["samples_per_s"] / answer["rows"][0]["samples_per_s"])
         assert row["processor_ms_per_sample"] >= 0
-    assert (found["episodes"], found["frames"], found["cameras"]) == (2, 26, ["front", "wrist"])
-    assert [found[key] for key in ("batch", "horizon", "image_size", "workers")] == [5, 7, 17, 1]
+    assert (answer["episodes"], answer["frames"], answer["cameras"]) == (2, 26, ["front", "wrist"])
+    assert [answer[key] for key in ("batch", "horizon", "image_size", "workers")] == [5, 7, 17, 1]
 
 
 @pytest.mark.slow

@@ -23,20 +23,20 @@ SMALL = bench_model.config_of("small")
 @pytest.mark.slow
 def test_every_comparison_is_measured(capsys):
     assert main(["bench", "model", "--size", "small", "--repeats", "1", "--only", "mix", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(row["name"], row["reference"]) for row in found["rows"]] == [
+    answer = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["reference"]) for row in answer["rows"]] == [
         ("training step, prefix once", "joint pass"),
         ("sampling, modulations once", "in each call"),
         ("training step, mix", "bare host"),
         ("sampling, mix", "bare host"),
     ]
-    for row in found["rows"]:
+    for row in answer["rows"]:
         assert row["ratio"] == pytest.approx(row["ms"] / row["reference_ms"])
         assert row["temporary_mb"] > 0
         assert row["reference_temporary_mb"] > 0
     # Less is kept for the backward pass when the prefix has none.
-    assert found["rows"][0]["temporary_mb"] < found["rows"][0]["reference_temporary_mb"]
-    assert (found["batch"], found["dtype"], found["repeats"]) == (2, "float32", 1)
+    assert answer["rows"][0]["temporary_mb"] < answer["rows"][0]["reference_temporary_mb"]
+    assert (answer["batch"], answer["dtype"], answer["repeats"]) == (2, "float32", 1)
 
 
 @pytest.mark.slow

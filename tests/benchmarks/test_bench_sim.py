@@ -16,19 +16,19 @@ SHARES = ("physics", "rendering", "pipe", "waiting")
 def test_a_row_per_number_of_environments_with_frames_and_without(capsys):
     asked = ["bench", "sim", "droid_panda:cube_in_bowl", *SMALL, "--environments", "1", "3", "--json"]
     assert main(asked) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["suite"], found["control_rate"], found["policy"]) == (
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["suite"], answer["control_rate"], answer["policy"]) == (
         "droid_panda:cube_in_bowl",
         15.0,
         "stand-in",
     )
-    assert [(row["frames"], row["environments"]) for row in found["rows"]] == [
+    assert [(row["frames"], row["environments"]) for row in answer["rows"]] == [
         (False, 1),
         (False, 3),
         (True, 1),
         (True, 3),
     ]
-    for row in found["rows"]:
+    for row in answer["rows"]:
         assert row["times_real_time"] == pytest.approx(row["steps_per_s"] / 15.0)
         assert row["ratio"] == pytest.approx(row["steps_per_s"] / row["reference_steps_per_s"])
         assert row["minutes_for_300_episodes"] == pytest.approx(300 * 30 * 15 / row["steps_per_s"] / 60)
@@ -36,7 +36,7 @@ def test_a_row_per_number_of_environments_with_frames_and_without(capsys):
         assert all(0 <= row[share] < 1 for share in (*SHARES, "policy"))
         assert row["processor_s_per_simulated_s"] > 0
         assert row["processor_s_here_per_simulated_s"] > 0
-    without, with_frames = found["rows"][1], found["rows"][3]
+    without, with_frames = answer["rows"][1], answer["rows"][3]
     assert with_frames["rendering"] > 5 * without["rendering"]
 
 

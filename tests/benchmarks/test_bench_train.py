@@ -32,9 +32,9 @@ def test_a_kind_or_a_checkout_that_is_not_there(capsys, tmp_path, monkeypatch):
     fake = {name: lambda: None for name in ("step", *bench_train.PARTS, "joint")}
     monkeypatch.setattr(bench_train, "works", lambda *_: fake)
     assert main(["bench", "train", "--kind", "full", "--openpi", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["openpi"].endswith("is no checkout of openpi: scripts/train.py is not there")
-    assert [row["kind"] for row in found["rows"]] == ["full"]
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["openpi"].endswith("is no checkout of openpi: scripts/train.py is not there")
+    assert [row["kind"] for row in answer["rows"]] == ["full"]
 
 
 @pytest.mark.slow

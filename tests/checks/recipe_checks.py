@@ -18,15 +18,15 @@ BYTES = ["tokenizer=bytes", "model.vocab=520", "data.phases={}"]
 
 def episodes(scale: float = 1.0) -> list[dict]:
     """A SO101 that swings through some 40 degrees and opens and closes its gripper."""
-    found = []
+    results = []
     for number, count in enumerate(LENGTHS):
         phase = 0.1 * np.arange(count)[:, None] + np.arange(6) + number
         state = 20 * np.sin(phase)
         state[:, 5] = 50 + 49 * np.cos(phase[:, 5])
         action = state + 0.8 * np.cos(phase)
         action[:, 5] = np.clip(action[:, 5], 0, 100)
-        found.append({"observation.state": scale * state, "action": scale * action})
-    return found
+        results.append({"observation.state": scale * state, "action": scale * action})
+    return results
 
 
 def recipe_of(root: Path | str, *overrides: str) -> config.Recipe:
@@ -35,7 +35,7 @@ def recipe_of(root: Path | str, *overrides: str) -> config.Recipe:
     return config.load("panda_demo", [*given, *BYTES, *overrides])
 
 
-def said(root: Path | str, *overrides: str, notes: bool = False) -> list[str]:
+def check_sentences(root: Path | str, *overrides: str, notes: bool = False) -> list[str]:
     report = check.check(recipe_of(root, *overrides))
     return [str(p) for p in report.problems if notes or p.severity != "note"]
 

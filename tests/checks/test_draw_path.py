@@ -19,12 +19,12 @@ def played() -> list[playback.Played]:
     body = robots.load("g1_dex1")
     t = np.linspace(0, 1, 53)[:, None]
     native = body.rest + 0.3 * np.sin(3 * t + np.arange(16)) * (np.arange(16) < 14)
-    found = []
+    results = []
     for feature in ("action", "observation.state"):
-        one, _ = playback.play(body, feature, body.to_dataset(native), (), 30.0)
-        assert one is not None
-        found.append(one)
-    return found
+        piece, _ = playback.play(body, feature, body.to_dataset(native), (), 30.0)
+        assert piece is not None
+        results.append(piece)
+    return results
 
 
 def test_two_drawings_are_the_same_bytes(played, tmp_path: Path):
@@ -61,9 +61,9 @@ def test_the_skeleton_is_the_rest_pose():
 
 def test_a_single_frame_is_a_point(tmp_path: Path):
     body = robots.load("panda")
-    one, _ = playback.play(body, "action", body.to_dataset(body.rest[None]), (), 15.0)
-    assert one is not None
-    assert draw_path.write([one], tmp_path / "point.png").stat().st_size > 1000
+    piece, _ = playback.play(body, "action", body.to_dataset(body.rest[None]), (), 15.0)
+    assert piece is not None
+    assert draw_path.write([piece], tmp_path / "point.png").stat().st_size > 1000
 
 
 def test_a_picture_that_cannot_be_written_is_a_sentence(played, tmp_path: Path):

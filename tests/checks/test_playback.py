@@ -32,16 +32,16 @@ def test_nothing_is_said_of_an_episode_that_fits(keys):
 
 def test_degrees_where_radians_are_expected():
     recorded = robot(unit="degrees").to_dataset(motion())
-    said = sentences(robot(), recorded)
-    assert "action: warning: values up to 126 on 3 of 3 turning joints ('left_shoulder_joint', " in said
-    assert "they look like degrees, which keep every joint within its limits: unit: degrees" in said
-    assert "leaves" not in said
-    assert "velocity" not in said
+    text = sentences(robot(), recorded)
+    assert "action: warning: values up to 126 on 3 of 3 turning joints ('left_shoulder_joint', " in text
+    assert "they look like degrees, which keep every joint within its limits: unit: degrees" in text
+    assert "leaves" not in text
+    assert "velocity" not in text
 
 
 def test_radians_where_degrees_are_expected():
-    said = sentences(robot(unit="degrees"), robot().to_dataset(motion()))
-    assert "warning: no turning joint leaves 2.2 either way; expected degrees; they look like radians" in said
+    text = sentences(robot(unit="degrees"), robot().to_dataset(motion()))
+    assert "warning: no turning joint leaves 2.2 either way; expected degrees; they look like radians" in text
 
 
 def percent(native: np.ndarray) -> np.ndarray:
@@ -58,31 +58,31 @@ def wide_motion() -> np.ndarray:
 
 
 def test_percent_where_degrees_are_expected():
-    said = sentences(robot(unit="degrees"), percent(wide_motion()))
-    assert "values that end at 100: 'left_shoulder_joint' ends at -100, its limit is -97.4 degrees" in said
-    assert "they look like -100..100 of each joint's range, unit: percent; read so, '" in said
+    text = sentences(robot(unit="degrees"), percent(wide_motion()))
+    assert "values that end at 100: 'left_shoulder_joint' ends at -100, its limit is -97.4 degrees" in text
+    assert "they look like -100..100 of each joint's range, unit: percent; read so, '" in text
     assert "-100..100" not in sentences(
         robot(unit="degrees"), robot(unit="degrees").to_dataset(wide_motion())
     )
 
 
 def test_percent_where_radians_are_expected():
-    said = sentences(robot(), percent(wide_motion()))
-    assert "they look like -100..100 of each joint's range, unit: percent: 'left_shoulder_joint' ends" in said
+    text = sentences(robot(), percent(wide_motion()))
+    assert "they look like -100..100 of each joint's range, unit: percent: 'left_shoulder_joint' ends" in text
 
 
 def test_degrees_or_radians_where_percent_is_expected():
-    said = sentences(robot(unit="percent"), robot(unit="degrees").to_dataset(motion()))
+    text = sentences(robot(unit="percent"), robot(unit="degrees").to_dataset(motion()))
     assert (
-        "warning: values up to 126 on 2 of 3 turning joints ('left_elbow_joint', 'left_wrist_joint')" in said
+        "warning: values up to 126 on 2 of 3 turning joints ('left_elbow_joint', 'left_wrist_joint')" in text
     )
-    assert "expected -100..100; they look like degrees, which keep every joint within its limits" in said
-    said = sentences(robot(unit="percent"), robot().to_dataset(motion()))
-    assert "no turning joint leaves 2.2 either way; expected -100..100; they look like radians" in said
+    assert "expected -100..100; they look like degrees, which keep every joint within its limits" in text
+    text = sentences(robot(unit="percent"), robot().to_dataset(motion()))
+    assert "no turning joint leaves 2.2 either way; expected -100..100; they look like radians" in text
     native = motion()
     native[:, 0] += 7
-    said = sentences(robot(unit="percent"), robot(unit="degrees").to_dataset(native))
-    assert "neither percent nor degrees keep the joints within their limits" in said
+    text = sentences(robot(unit="percent"), robot(unit="degrees").to_dataset(native))
+    assert "neither percent nor degrees keep the joints within their limits" in text
 
 
 def test_a_joint_with_a_scale_of_its_own_is_no_evidence():
@@ -94,8 +94,8 @@ def test_a_gripper_that_was_not_declared_is_named_with_the_unit():
     body = robots.load("so101")
     bare = robots.build(body.urdf, Side(), Path("so101.urdf"))
     t = np.linspace(0, 2 * math.pi, FRAMES)[:, None]
-    said = sentences(bare, 40 + 30 * np.cos(t + np.arange(len(bare.joints))))
-    assert "'gripper' is declared no gripper: say its two ends under gripper:" in said
+    text = sentences(bare, 40 + 30 * np.cos(t + np.arange(len(bare.joints))))
+    assert "'gripper' is declared no gripper: say its two ends under gripper:" in text
 
 
 # ------------------------------------------------------------------------------------------ sign and zero
@@ -108,17 +108,17 @@ def planted(body, change) -> str:
 
 
 def test_a_flipped_sign_is_proposed():
-    said = planted(robot(), lambda q: -q)
+    text = planted(robot(), lambda q: -q)
     assert (
-        "'left_elbow_joint' goes from -2.2 to -0.6001 rad, 2.4 beyond its limits; expected 0.2 to 2.9" in said
+        "'left_elbow_joint' goes from -2.2 to -0.6001 rad, 2.4 beyond its limits; expected 0.2 to 2.9" in text
     )
-    assert "mirrored it would fit: signs: {left_elbow_joint: -1}" in said
+    assert "mirrored it would fit: signs: {left_elbow_joint: -1}" in text
     assert "signs: {left_elbow_joint: 1}" in planted(robot(signs={NAMES[1]: -1}), lambda q: -q)
 
 
 def test_a_zero_elsewhere_is_proposed():
-    said = planted(robot(), lambda q: q + math.pi / 2)
-    assert "shifted by -90 degrees it would fit: zeros: {left_elbow_joint: -1.5708}" in said
+    text = planted(robot(), lambda q: q + math.pi / 2)
+    assert "shifted by -90 degrees it would fit: zeros: {left_elbow_joint: -1.5708}" in text
     assert "shifted by" in planted(robot(), lambda q: q + 1.0)
     # What the proposal says, done: nothing more is said.
     recorded = robot().to_dataset(motion())
@@ -127,8 +127,8 @@ def test_a_zero_elsewhere_is_proposed():
 
 
 def test_a_range_wider_than_the_limits_cannot_be_repaired():
-    said = planted(robot(), lambda q: 1.4 + 2 * (q - 1.4))
-    assert "it moves further than its limits allow: is this another unit or joint?" in said
+    text = planted(robot(), lambda q: 1.4 + 2 * (q - 1.4))
+    assert "it moves further than its limits allow: is this another unit or joint?" in text
 
 
 def test_a_little_beyond_the_limits_is_a_note():
@@ -152,18 +152,18 @@ def test_a_sliding_joint_in_other_units():
 
 def test_values_beyond_a_grippers_ends():
     body = robot(gripper=replace(GRIPPER, dataset_open=1.0))
-    said = sentences(body, robot().to_dataset(motion()))
+    text = sentences(body, robot().to_dataset(motion()))
     assert (
         "'left_finger_joint' has values from 0 to 100; expected 1 open, 0 closed; they look like 0..100"
-        in said
+        in text
     )
-    said = sentences(body, robot(gripper=replace(GRIPPER, dataset_open=7.0)).to_dataset(motion()))
-    assert "its two ends are others: see dataset_open and dataset_closed" in said
+    text = sentences(body, robot(gripper=replace(GRIPPER, dataset_open=7.0)).to_dataset(motion()))
+    assert "its two ends are others: see dataset_open and dataset_closed" in text
 
 
 def test_a_gripper_in_parts_of_one():
-    said = sentences(robot(), robot(gripper=replace(GRIPPER, dataset_open=1.0)).to_dataset(motion()))
-    assert "expected 100 open, 0 closed; they look like 0..1: say so" in said
+    text = sentences(robot(), robot(gripper=replace(GRIPPER, dataset_open=1.0)).to_dataset(motion()))
+    assert "expected 100 open, 0 closed; they look like 0..1: say so" in text
 
 
 def test_a_gripper_that_never_closes_is_a_note():
@@ -172,9 +172,9 @@ def test_a_gripper_that_never_closes_is_a_note():
     (remark,) = remarks(robot(), robot().to_dataset(native))
     assert (remark.severity, remark.code) == ("note", "never-closed")
     assert "it stays 25% open at the least" in remark.consequence
-    one, _ = playback.play(robot(), "action", robot().to_dataset(native), (), FPS)
-    assert one is not None
-    assert playback_rules.mostly(one, 3) == pytest.approx(0.975)
+    piece, _ = playback.play(robot(), "action", robot().to_dataset(native), (), FPS)
+    assert piece is not None
+    assert playback_rules.mostly(piece, 3) == pytest.approx(0.975)
 
 
 def grasp() -> tuple[np.ndarray, np.ndarray]:
@@ -189,14 +189,14 @@ def grasp() -> tuple[np.ndarray, np.ndarray]:
 def test_open_and_closed_are_told_by_what_the_gripper_holds():
     body = robot()
     recorded, seen = (body.to_dataset(native) for native in grasp())
-    said = [str(item) for item in remarks(body, recorded, state=seen) if item.code in HELD]
-    assert len(said) == 1
-    assert said[0].startswith("note: 'left_finger_joint' stands still and off its target in ")
-    assert "its open and closed ends are probably right" in said[0]
+    lines = [str(item) for item in remarks(body, recorded, state=seen) if item.code in HELD]
+    assert len(lines) == 1
+    assert lines[0].startswith("note: 'left_finger_joint' stands still and off its target in ")
+    assert "its open and closed ends are probably right" in lines[0]
     inverted = robot(gripper=replace(GRIPPER, dataset_open=0.0, dataset_closed=100.0))
-    (said,) = [item for item in remarks(inverted, recorded, state=seen) if item.code in HELD]
-    assert (said.severity, said.code) == ("warning", "gripper-inverted")
-    assert "it seems inverted: exchange dataset_open and dataset_closed" in said.consequence
+    (lines,) = [item for item in remarks(inverted, recorded, state=seen) if item.code in HELD]
+    assert (lines.severity, lines.code) == ("warning", "gripper-inverted")
+    assert "it seems inverted: exchange dataset_open and dataset_closed" in lines.consequence
 
 
 def test_a_gripper_that_only_lags_tells_nothing():
@@ -213,8 +213,8 @@ def test_a_joint_that_never_moves():
     native = motion()
     native[:, 2] = 0.3
     recorded = robot().to_dataset(native)
-    said = sentences(robot(), recorded, state=recorded)
-    assert said.startswith(
+    text = sentences(robot(), recorded, state=recorded)
+    assert text.startswith(
         "action, observation.state: warning: 'left_wrist_joint' never moves; expected some"
     )
     assert "no joint ever moves" in sentences(robot(), np.broadcast_to(recorded[0], recorded.shape))
@@ -224,21 +224,23 @@ def test_a_joint_that_moves_in_one_feature_only():
     moving, native = robot().to_dataset(motion()), motion()
     native[:, 2] = 0.3
     still = robot().to_dataset(native)
-    told = "warning: 'left_wrist_joint' moves in the action and never in the state; expected both or neither"
+    sentence = (
+        "warning: 'left_wrist_joint' moves in the action and never in the state; expected both or neither"
+    )
     seen = "warning: 'left_wrist_joint' moves in the state and never in the action; expected both or neither"
-    assert told in sentences(robot(), moving, state=still)
+    assert sentence in sentences(robot(), moving, state=still)
     assert seen in sentences(robot(), still, state=moving)
 
 
 def test_a_jump_faster_than_the_joint():
     native = motion()
     native[100:, 0] -= 0.5
-    said = sentences(robot(), robot().to_dataset(native))
-    assert "'left_shoulder_joint' goes 15" in said
+    text = sentences(robot(), robot().to_dataset(native))
+    assert "'left_shoulder_joint' goes 15" in text
     assert (
-        "rad/s after frame 99 (1 of 210 steps are too fast); expected at most its velocity limit, 3" in said
+        "rad/s after frame 99 (1 of 210 steps are too fast); expected at most its velocity limit, 3" in text
     )
-    assert "lost frames, another unit or another frame rate" in said
+    assert "lost frames, another unit or another frame rate" in text
     native = motion()
     native[:, 2] = np.linspace(0, 2 * math.pi, FRAMES)
     wide = robots.build(urdf(), Side(gripper=GRIPPER), Path("tiny.urdf"))
@@ -255,18 +257,18 @@ def test_an_end_effector_that_flies():
 def test_the_frame_rate():
     recorded = robot().to_dataset(motion())
     times = np.arange(FRAMES) / FPS
-    said = sentences(robot(control_rate=15.0), recorded)
-    assert said == (
+    text = sentences(robot(control_rate=15.0), recorded)
+    assert text == (
         "warning: recorded at 30 Hz; expected control_rate 15 Hz;"
         " a policy trained on it acts at another rate than the robot"
     )
-    said = sentences(robot(), recorded, timestamps=times * 2)
-    assert "warning: its time stamps are 0.06667 s apart; expected 1/30 s" in said
+    text = sentences(robot(), recorded, timestamps=times * 2)
+    assert "warning: its time stamps are 0.06667 s apart; expected 1/30 s" in text
     times[50:] += 0.5
-    said = sentences(robot(), recorded, timestamps=times)
+    text = sentences(robot(), recorded, timestamps=times)
     assert (
         "warning: 1 gaps between time stamps, the first after frame 49; expected a frame every 0.03333 s"
-        in said
+        in text
     )
 
 

@@ -34,13 +34,13 @@ def test_a_permutation_of_named_values_is_found_and_played_by_name(order):
     body = robot()
     names = [NAMES[j].removesuffix("_joint") for j in order]
     shuffled = body.to_dataset(motion())[:, list(order)]
-    one, said = playback.play(body, "action", shuffled, names, FPS)
-    assert one is not None
-    np.testing.assert_allclose(one.native, motion(), atol=1e-9)
+    piece, findings = playback.play(body, "action", shuffled, names, FPS)
+    assert piece is not None
+    np.testing.assert_allclose(piece.native, motion(), atol=1e-9)
     if list(order) == [0, 1, 2, 3]:
-        assert said == []
+        assert findings == []
         return
-    (remark,) = said
+    (remark,) = findings
     assert remark.severity == "warning"
     assert "the names are in another order than the joints: value " in remark.found
     wanted = ", ".join(NAMES[j] for j in order)
@@ -69,9 +69,9 @@ def test_a_left_arm_is_found_in_a_recording_of_two_and_is_no_right_one():
     body, recorded = robot(), robot().to_dataset(motion())
     names = [name.removesuffix("_joint") for name in NAMES]
     both = np.concatenate([np.zeros_like(recorded), recorded], axis=1)
-    one, _ = playback.play(body, "action", both, left_and_right(names), FPS)
-    assert one is not None
-    np.testing.assert_allclose(one.native, motion(), atol=1e-9)
+    piece, _ = playback.play(body, "action", both, left_and_right(names), FPS)
+    assert piece is not None
+    np.testing.assert_allclose(piece.native, motion(), atol=1e-9)
     right = [name.replace("left", "right") for name in names]
     assert "4 of 4 names are unlike the joints'" in sentences(body, recorded, names=right)
     assert sentences(body, recorded, names=[name.replace("left_", "") for name in names]) == ""
@@ -81,10 +81,10 @@ def test_a_wider_feature_is_played_by_name():
     body = robot()
     wide = np.concatenate([np.zeros((FRAMES, 1)), body.to_dataset(motion())], axis=1)
     names = ["left_hip", *(name.removesuffix("_joint") for name in NAMES)]
-    one, said = playback.play(body, "action", wide, names, FPS)
-    assert one is not None
-    np.testing.assert_allclose(one.native, motion(), atol=1e-9)
-    assert str(said[0]) == (
+    piece, findings = playback.play(body, "action", wide, names, FPS)
+    assert piece is not None
+    np.testing.assert_allclose(piece.native, motion(), atol=1e-9)
+    assert str(findings[0]) == (
         "action: warning: 5 values for 4 joints; not played: 'left_hip'; expected 4 values;"
         " found by their names; training needs a value per joint"
     )
@@ -92,21 +92,23 @@ def test_a_wider_feature_is_played_by_name():
 
 def test_widths_that_do_not_match_are_an_error_with_a_way_out():
     body = robot()
-    one, (said,) = playback.play(body, "action", motion()[:, :3], ["left_shoulder", "x", "left_wrist"], FPS)
-    assert one is None
-    assert said.severity == "error"
-    assert said.found.startswith("3 values for 4 joints ('left_shoulder_joint', ")
+    piece, (finding,) = playback.play(
+        body, "action", motion()[:, :3], ["left_shoulder", "x", "left_wrist"], FPS
+    )
+    assert piece is None
+    assert finding.severity == "error"
+    assert finding.found.startswith("3 values for 4 joints ('left_shoulder_joint', ")
     assert (
         "2 of them have a value of their name, not 'left_elbow_joint', 'left_finger_joint'"
-        in said.consequence
+        in finding.consequence
     )
-    assert "write joints: [left_shoulder_joint, left_wrist_joint] into a side file" in said.consequence
-    one, (said,) = playback.play(body, "action", np.zeros((7, 2)), ["x", "y"], FPS)
-    assert one is None
-    assert "no joint is called like one of its values ('x', 'y')" in said.consequence
-    one, (said,) = playback.play(body, "action", np.zeros((7, 2)), (), FPS)
-    assert one is None
-    assert "its values have no names; choose as many joints" in said.consequence
+    assert "write joints: [left_shoulder_joint, left_wrist_joint] into a side file" in finding.consequence
+    piece, (finding,) = playback.play(body, "action", np.zeros((7, 2)), ["x", "y"], FPS)
+    assert piece is None
+    assert "no joint is called like one of its values ('x', 'y')" in finding.consequence
+    piece, (finding,) = playback.play(body, "action", np.zeros((7, 2)), (), FPS)
+    assert piece is None
+    assert "its values have no names; choose as many joints" in finding.consequence
 
 
 def test_names_that_say_nothing_or_something_else():
@@ -117,14 +119,14 @@ def test_names_that_say_nothing_or_something_else():
             "action: note: the dataset does not say what its 4 values are; expected the joints' names; played"
             " in the robot's order"
         )
-    said = sentences(body, recorded, names=["a", "b", "c", "d"])
+    text = sentences(body, recorded, names=["a", "b", "c", "d"])
     assert (
-        "warning: 4 of 4 names are unlike the joints': value 0 'a' for joint 0 'left_shoulder_joint'" in said
+        "warning: 4 of 4 names are unlike the joints': value 0 'a' for joint 0 'left_shoulder_joint'" in text
     )
-    said = sentences(body, recorded, names=["left_elbow", "thumb", "toe", "ear"])
-    assert "names nearest to other joints than those in their place: value 0 'left_elbow' for joint 1" in said
-    said = sentences(body, recorded, names=["left_elbow"])
-    assert "warning: 1 names for 4 values; expected a name per value; the names are not used" in said
+    text = sentences(body, recorded, names=["left_elbow", "thumb", "toe", "ear"])
+    assert "names nearest to other joints than those in their place: value 0 'left_elbow' for joint 1" in text
+    text = sentences(body, recorded, names=["left_elbow"])
+    assert "warning: 1 names for 4 values; expected a name per value; the names are not used" in text
 
 
 def test_values_that_are_not_finite_are_an_error():

@@ -83,9 +83,9 @@ def test_robot_and_rate(policy, tiny_suite):
 def test_joints_in_another_order(policy, tiny_suite):
     names = policy.trained["joints"]
     policy.trained["joints"] = [names[1], names[0], *names[2:]]
-    said = only(mismatches(policy, tiny_suite))
-    assert said.startswith("joints: the suite's robot has panda_joint1, panda_joint2, ")
-    assert "the policy was trained with panda_joint2, panda_joint1, " in said
+    findings = only(mismatches(policy, tiny_suite))
+    assert findings.startswith("joints: the suite's robot has panda_joint1, panda_joint2, ")
+    assert "the policy was trained with panda_joint2, panda_joint1, " in findings
 
 
 def test_limits_and_units_joint_by_joint(policy, tiny_suite):
@@ -154,8 +154,8 @@ def sized(suite, width: int, height: int):
     ],
 )
 def test_the_size_of_frames(policy, tiny_suite, size, words):
-    found = mismatches(policy, sized(tiny_suite, *size))
-    assert (words in only(found)) if words else found == []
+    findings = mismatches(policy, sized(tiny_suite, *size))
+    assert (words in only(findings)) if words else findings == []
 
 
 def test_frames_larger_than_the_model_looks_at_need_no_more_than_that(policy, tiny_suite):
@@ -180,8 +180,8 @@ def test_a_text_that_was_not_trained_is_a_doubt(policy, tiny_suite):
 def test_a_start_outside_the_trained_range_is_a_doubt(policy, tiny_suite):
     policy.trained["state_stats"]["q01"][1] = 3.0
     policy.trained["state_stats"]["q99"][1] = 4.0
-    said = only(doubts(policy, tiny_suite))
-    assert said == "start: episodes begin at panda_joint2 -0.6283, the policy was trained on 3 to 4"
+    findings = only(doubts(policy, tiny_suite))
+    assert findings == "start: episodes begin at panda_joint2 -0.6283, the policy was trained on 3 to 4"
 
 
 def test_a_start_is_the_suites_own(policy, tiny_suite):

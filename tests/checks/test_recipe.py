@@ -9,13 +9,13 @@ from recipe_checks import (
     BYTES,
     LENGTHS,
     NAMES,
+    check_sentences,
     edit_info,
     edit_table,
     episodes,
     once,
     recipe_of,
     replaced,
-    said,
 )
 
 from morph_vla.checks import recipe as check
@@ -42,34 +42,34 @@ def test_everything_is_said_at_once_and_errors_first(write, tmp_path):
     root = write("v2.1", given)
     next(root.rglob("observation.images.front/episode_000001.mp4")).unlink()
     report = check.check(recipe_of(root, "data.robot=so100", "data.held_out=0.0", f"weights={tmp_path}"))
-    found = [str(p) for p in report.problems]
+    lines = [str(p) for p in report.problems]
     for word in (
         "not finite",
         "lack their video",
         "no robot 'so100'; did you mean 'so101'?",
         "is not a checkpoint",
     ):
-        assert sum(word in text for text in found) == 1, (word, found)
+        assert sum(word in text for text in lines) == 1, (word, lines)
     severities = [p.severity for p in report.problems]
     assert severities == sorted(severities, key=["error", "warning", "note"].index)
-    assert report.count("error") == 4
+    assert severities.count("error") == 4
 
 
 def test_no_dataset(tmp_path):
     assert once(
-        said(tmp_path / "no"),
+        check_sentences(tmp_path / "no"),
         rf"error: data\.dataset: {tmp_path}/no: no such folder \(a dataset of the Hub is called "
         r"USER/NAME\); name a LeRobot dataset's folder; `morph-vla stats USER/NAME` fetches one",
     )
-    (found,) = said("somebody/nothing")
-    assert "no copy of the Hub's dataset is on this machine" in found
+    (line,) = check_sentences("somebody/nothing")
+    assert "no copy of the Hub's dataset is on this machine" in line
 
 
 def test_a_dataset_without_the_table_of_its_episodes(write):
     root = write()
     shutil.rmtree(root / "meta/episodes")
-    (found,) = said(root)
-    assert "v3.0 without the table of its episodes (meta/episodes is missing)" in found
+    (line,) = check_sentences(root)
+    assert "v3.0 without the table of its episodes (meta/episodes is missing)" in line
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
@@ -78,34 +78,34 @@ def test_a_table_that_was_cut_or_is_missing(write, version):
     first, second = sorted((root / "data").rglob("*.parquet"))[:2]
     first.write_bytes(first.read_bytes()[:-99])
     second.unlink()
-    found = said(root)
+    lines = check_sentences(root)
     lost = r"0, 1, 2" if version == "v3.0" else "0"
     assert once(
-        found,
+        lines,
         f"error: {root}: episode 0: {first}: cannot be read as parquet: .*; restore it, or leave out "
         rf"what it holds \(episode {lost}\)",
     )
     assert once(
-        found, rf"error: {root}: episode \d: {second}: the file is missing; restore it, or leave out .*"
+        lines, rf"error: {root}: episode \d: {second}: the file is missing; restore it, or leave out .*"
     )
 
 
 def test_a_feature_that_is_not_there_and_one_of_another_width(write):
     root = write()
     assert once(
-        said(root, "data.action=[actoin]"),
+        check_sentences(root, "data.action=[actoin]"),
         rf"error: {root}: no feature 'actoin'; did you mean 'action'\?; name the dataset's keys with "
         "`state` and `action`",
     )
     features = json.loads((root / "meta/info.json").read_text())["features"]
     edit_info(root, features={**features, "action": {**features["action"], "shape": [5]}})
     assert once(
-        said(root),
+        check_sentences(root),
         rf"error: {root}: episode 0: 'action' has 6 values, and info\.json says 5; correct the shape in "
         r"meta/info\.json, or record the episode again",
     )
     assert once(
-        said(root, "data.robot=panda"),
+        check_sentences(root, "data.robot=panda"),
         rf"error: {root}: actions have 6 values, robot 'panda' has 8 joints \(panda_joint1, .*\); choose "
         "the robot that was recorded, or name its joints in a side file",
     )
@@ -113,11 +113,11 @@ def test_a_feature_that_is_not_there_and_one_of_another_width(write):
 
 def test_names_in_another_order(write):
     root = write(names=[NAMES[1], NAMES[0], *NAMES[2:]])
-    found = said(root)
-    assert found[0].startswith(
+    lines = check_sentences(root)
+    assert lines[0].startswith(
         f"error: {root}: episode 0: action, observation.state: the names are in another order"
     )
-    assert "write joints: [shoulder_lift, shoulder_pan, " in found[0]
+    assert "write joints: [shoulder_lift, shoulder_pan, " in lines[0]
 
 
 def test_episodes_without_frames_or_of_another_length(write):
@@ -126,21 +126,21 @@ def test_episodes_without_frames_or_of_another_length(write):
     lines[1]["length"] = 99
     (root / "meta/episodes.jsonl").write_text("\n".join(map(json.dumps, lines)))
     edit_table(next(root.rglob("episode_000004.parquet")), lambda table: table[:0])
-    found = said(root)
+    problems = check_sentences(root)
     assert once(
-        found, rf"error: {root}: episode 4: 1 episode without a frame \(4\); remove them from the dataset"
+        problems, rf"error: {root}: episode 4: 1 episode without a frame \(4\); remove them from the dataset"
     )
     assert once(
-        found,
+        problems,
         f"error: {root}: episode 1: the table holds 13 frames, and the meta files say 99; repair the "
         "meta files, or leave the episode out with `episodes`",
     )
     assert once(
-        said(root, "data.episodes=[0, 9]"),
+        check_sentences(root, "data.episodes=[0, 9]"),
         rf"error: {root}: there is no episode 9; leave it out of `episodes`",
     )
     assert once(
-        said(root, "data.share=0.01"),
+        check_sentences(root, "data.share=0.01"),
         rf"error: data\.share: {root}: a share of 0\.01 of \d episodes selects none; raise `share` or name "
         "`episodes`; or record more",
     )
@@ -152,21 +152,21 @@ def test_frames_and_time_stamps_that_do_not_follow(write):
     times = (np.arange(13) / 30).tolist()
     edit_table(second, lambda t: replaced(t, "timestamp", [*times[:6], times[5], *times[7:]]))
     edit_table(third, lambda t: replaced(t, "frame_index", [0, 1, 2, 4, 5, 6, 7]))
-    found = said(root)
+    lines = check_sentences(root)
     assert once(
-        found,
+        lines,
         rf"error: {root}: episode 1, frame 6: the time stamps do not increase \(0\.16\d* s, then 0\.16\d* "
         r"s\); write the time stamps anew",
     )
     assert once(
-        found,
+        lines,
         rf"error: {root}: episode 2, frame 3: frame_index is 4 where 3 is expected \(4 rows\); frames were "
         "lost or doubled: look at the recording, or leave the episode out with `episodes`",
     )
     gap = [*times[:6], *(t + 0.2 for t in times[6:])]
     edit_table(second, lambda t: replaced(t, "timestamp", gap))
     assert once(
-        said(root),
+        check_sentences(root),
         rf"warning: {root}: episode 1, frame 6: 1 gap between time stamps, the first of 0\.2333 s; a "
         r"frame is expected every 0\.03333 s: frames were lost, and a policy learns the jumps",
     )
@@ -176,14 +176,14 @@ def test_tasks_that_are_missing(write):
     root = write("v2.1")
     edit_table(next(root.rglob("episode_000002.parquet")), lambda t: replaced(t, "task_index", [3] * 7))
     (root / "meta/tasks.jsonl").write_text(json.dumps({"task_index": 0, "task": " "}))
-    found = said(root)
+    lines = check_sentences(root)
     assert once(
-        found,
+        lines,
         f"error: {root}: episode 2, frame 0: its task is 3, which the 1 task of meta do not have; add it "
         "to the tasks in meta",
     )
     assert once(
-        found,
+        lines,
         f"warning: {root}: episode 0: task 0 is empty; a policy is prompted with it: write what is to be "
         "done",
     )
@@ -221,5 +221,5 @@ def test_the_command(run, write):
 
 def test_nothing_is_written(write, tmp_path, monkeypatch):
     monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
-    said(write("v2.0"))
+    check_sentences(write("v2.0"))
     assert not (tmp_path / "cache").exists()

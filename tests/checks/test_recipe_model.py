@@ -1,25 +1,25 @@
 """Recipes held against their model: its room, the prompts, weights and tokenizer."""
 
 from recipe_checks import (
+    check_sentences,
     once,
-    said,
 )
 
 
 def test_a_prompt_that_does_not_fit(write):
     root = write()
     assert once(
-        said(root, "model.max_tokens=13"),
+        check_sentences(root, "model.max_tokens=13"),
         rf"error: {root}: episode \d, frame \d+: the prompt of task 'wave' takes 14 tokens, the model 13; "
         r"the state at its end would be cut: raise model\.max_tokens or shorten the task",
     )
 
 
 def test_more_joints_than_the_model_has_room_for(write):
-    found = said(write(), "model.action_dim=5", "model.morphology.max_joints=5")
-    assert once(found, r"error: model\.action_dim: actions have 6 values, the model 5; raise it")
+    lines = check_sentences(write(), "model.action_dim=5", "model.morphology.max_joints=5")
+    assert once(lines, r"error: model\.action_dim: actions have 6 values, the model 5; raise it")
     assert once(
-        found,
+        lines,
         r"error: model\.morphology\.max_joints: robot 'so101' has 6 joints, the model room for 5; raise it",
     )
 
@@ -27,20 +27,20 @@ def test_more_joints_than_the_model_has_room_for(write):
 def test_weights_and_tokenizer_that_are_not_there(write, tmp_path, monkeypatch):
     monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
     root = write()
-    found = said(root, f"weights={tmp_path}/no", f"tokenizer=paligemma:{tmp_path}/no.model")
+    lines = check_sentences(root, f"weights={tmp_path}/no", f"tokenizer=paligemma:{tmp_path}/no.model")
     assert once(
-        found,
+        lines,
         f"error: weights: {tmp_path}/no: there is no such file or folder .*; name a checkpoint, or leave "
         "weights empty to train anew",
     )
     assert once(
-        found, r"error: tokenizer: tokenizer: no tokenizer at .*; name its file, or 'bytes' for a small model"
+        lines, r"error: tokenizer: tokenizer: no tokenizer at .*; name its file, or 'bytes' for a small model"
     )
-    found = said(root, "weights=pi05-base", "tokenizer=paligemma", notes=True)
+    lines = check_sentences(root, "weights=pi05-base", "tokenizer=paligemma", notes=True)
     assert once(
-        found, r"note: weights: gs://openpi-assets/\S+ is not on this machine; training fetches it first"
+        lines, r"note: weights: gs://openpi-assets/\S+ is not on this machine; training fetches it first"
     )
     assert once(
-        found,
+        lines,
         r"note: tokenizer: paligemma is not on this machine; training fetches it first; the length of .*",
     )

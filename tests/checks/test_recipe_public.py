@@ -60,31 +60,31 @@ def public(shared: Path, name: str, robot: str, cameras: str, *more: str) -> lis
 @pytest.mark.parametrize("name", ["so101_record_test_v30", "so101_lift_v30", "so101_stack_v30"])
 def test_a_public_so101_set_has_all_but_its_videos(shared, name):
     assert not public(shared, name, "so101", "")
-    (found,) = public(shared, name, "so101", "base_0_rgb: front")
+    (line,) = public(shared, name, "so101", "base_0_rgb: front")
     assert (
         "episodes lack their video (videos/observation.images.front/chunk-000/file-000.mp4 is missing)"
-        in found
+        in line
     )
 
 
 def test_a_public_g1_has_two_of_its_videos(shared, g1_inspire):
-    (found,) = public(shared, "g1_inspire_v21", g1_inspire, "base_0_rgb: cam_high")
-    assert "episode 0: camera 'cam_high': 98 of 100 episodes lack their video" in found
+    (line,) = public(shared, "g1_inspire_v21", g1_inspire, "base_0_rgb: cam_high")
+    assert "episode 0: camera 'cam_high': 98 of 100 episodes lack their video" in line
     chosen = "data.episodes=[1, 2]", "data.held_out=0"
     assert not public(shared, "g1_inspire_v21", g1_inspire, "base_0_rgb: cam_high", *chosen)
 
 
 def test_public_sets_of_other_robots_are_refused(shared):
-    found = public(shared, "gr1_sim_picknplace_v20", "g1_dex1", "base_0_rgb: egoview")
+    lines = public(shared, "gr1_sim_picknplace_v20", "g1_dex1", "base_0_rgb: egoview")
     assert any(
-        "actions have 44 values, robot 'g1_dex1' has 16 joints (left_shoulder_" in text for text in found
+        "actions have 44 values, robot 'g1_dex1' has 16 joints (left_shoulder_" in text for text in lines
     )
-    assert any("camera 'egoview': 5 of 5 episodes lack their video" in text for text in found)
-    assert sum("more tasks are too long" in text for text in found) == 1
-    found = public(shared, "piper_act_v30", "so101", "", "data.actions=delta")
+    assert any("camera 'egoview': 5 of 5 episodes lack their video" in text for text in lines)
+    assert sum("more tasks are too long" in text for text in lines) == 1
+    lines = public(shared, "piper_act_v30", "so101", "", "data.actions=delta")
     assert any(
-        "differences from the state, which has 7 values where an action has 6" in text for text in found
+        "differences from the state, which has 7 values where an action has 6" in text for text in lines
     )
-    found = public(shared, "piper_act_v30", "panda", "")
-    assert len(found) == 1
-    assert any("actions have 6 values, robot 'panda' has 8 joints (panda_joint1, " in text for text in found)
+    lines = public(shared, "piper_act_v30", "panda", "")
+    assert len(lines) == 1
+    assert any("actions have 6 values, robot 'panda' has 8 joints (panda_joint1, " in text for text in lines)

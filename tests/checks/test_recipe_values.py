@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from recipe_checks import (
     BOTH,
+    check_sentences,
     episodes,
     once,
-    said,
 )
 
 
@@ -16,17 +16,17 @@ def test_values_that_are_not_finite(write):
     given[4]["action"][1, 0] = np.inf
     root = write(given=given)
     assert once(
-        said(root),
+        check_sentences(root),
         f"error: {root}: episode 3, frame 4: 'action' has 2 values not finite in 2 episodes, the first "
         r"is value 2 \('elbow_flex\.pos'\); training refuses it: repair the frames, or leave them "
         "out with `episodes`",
     )
-    assert not said(root, "data.episodes=[0, 1, 2]", "data.held_out=0.0")
+    assert not check_sentences(root, "data.episodes=[0, 1, 2]", "data.held_out=0.0")
 
 
 def test_units_that_are_not_the_robots(write):
-    found = said(write(given=episodes(np.pi / 180)))
-    assert any("radians" in text and text.startswith("warning: ") for text in found), found
+    lines = check_sentences(write(given=episodes(np.pi / 180)))
+    assert any("radians" in text and text.startswith("warning: ") for text in lines), lines
 
 
 def test_values_that_hardly_move(write):
@@ -36,7 +36,7 @@ def test_values_that_hardly_move(write):
             episode[name][:, 4] = 3.0
     root = write(given=given)
     assert once(
-        said(root),
+        check_sentences(root),
         rf"warning: {root}: action: 'wrist_roll\.pos' hardly moves; q99 - q01 is below 0\.01 and is "
         r"widened to that \(data\.degenerate\)",
     )
@@ -46,19 +46,21 @@ def test_values_that_hardly_move_are_refused_where_the_recipe_says_so(write):
     given = episodes()
     for episode in given:
         episode["action"][:, 4] = 3.0
-    (found,) = [text for text in said(write(given=given), "data.degenerate=refuse") if "degenerate" in text]
-    assert found.startswith("error: ")
-    assert "hardly moves; q99 - q01 is below 0.01, and data.degenerate is refuse" in found
+    (line,) = [
+        text for text in check_sentences(write(given=given), "data.degenerate=refuse") if "degenerate" in text
+    ]
+    assert line.startswith("error: ")
+    assert "hardly moves; q99 - q01 is below 0.01, and data.degenerate is refuse" in line
 
 
 def test_statistics_that_are_not_there(write, tmp_path):
     root = write()
     assert once(
-        said(root, f"data.statistics={tmp_path}/no"),
+        check_sentences(root, f"data.statistics={tmp_path}/no"),
         rf"error: data\.statistics: {tmp_path}/no is neither a checkpoint of ours nor a .*",
     )
     assert once(
-        said(root, "data.statistics=dataset", "data.actions=delta"),
+        check_sentences(root, "data.statistics=dataset", "data.actions=delta"),
         r"error: data\.statistics: a dataset's own statistics are of absolute values, and delta ones .*",
     )
 
@@ -75,7 +77,7 @@ def test_recorded_differences_and_velocities(write, kind, severity, scale, calle
         episode["action"][-1, :5] = 0
     root = write(given=given)
     assert once(
-        said(root, f"data.actions={kind}"),
+        check_sentences(root, f"data.actions={kind}"),
         f"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt from "
         "absolute targets; .*",
     )
@@ -84,7 +86,7 @@ def test_recorded_differences_and_velocities(write, kind, severity, scale, calle
 def test_differences_need_a_state_like_the_action(write):
     root = write()
     assert once(
-        said(root, "data.actions=delta", "data.state=[observation.state, action]"),
+        check_sentences(root, "data.actions=delta", "data.state=[observation.state, action]"),
         r"error: data\.actions: delta actions are differences from the state, which has 12 values where "
         "an action has 6; learn absolute ones, or name other keys with `state`",
     )
@@ -94,26 +96,28 @@ def test_rows_before_a_grasp_of_a_set_that_grasps(write):
     closing = episodes()
     for episode in closing:
         episode["action"][:, 5] = np.linspace(90, 10, len(episode["action"]))
-    assert not [text for text in said(write(given=closing), "data.phases={grasp: 0.5}") if "phases" in text]
+    assert not [
+        text for text in check_sentences(write(given=closing), "data.phases={grasp: 0.5}") if "phases" in text
+    ]
 
 
 def test_rows_before_a_grasp_where_nothing_is_grasped(write):
     still = episodes()
     for episode in still:
         episode["action"][:, 5] = 90  # open
-    found = said(write(given=still), "data.phases={grasp: 0.5}")
-    assert once(found, r"error: data\.phases: .*: no row lies before a grasp; leave it out")
+    lines = check_sentences(write(given=still), "data.phases={grasp: 0.5}")
+    assert once(lines, r"error: data\.phases: .*: no row lies before a grasp; leave it out")
 
 
 def test_a_held_out_share_that_leaves_nothing(write):
     root = write()
     assert once(
-        said(root, "data.held_out=0.999"),
+        check_sentences(root, "data.held_out=0.999"),
         r"error: data\.held_out: data: 0\.999 of 5 episodes is 5; no episode is left to train on: lower "
         "it, or record more",
     )
     assert once(
-        said(root, "data.held_out=0.001"),
+        check_sentences(root, "data.held_out=0.001"),
         r"warning: data\.held_out: data: 0\.001 of 5 episodes is 0; this dataset will have no held-out "
         "loss: raise it to have one",
     )

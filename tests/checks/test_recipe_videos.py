@@ -4,9 +4,9 @@ import json
 
 import pytest
 from recipe_checks import (
+    check_sentences,
     edit_info,
     once,
-    said,
 )
 
 
@@ -19,27 +19,27 @@ def test_videos_that_are_missing_empty_cut_or_too_short(write, write_video, vers
     whole = wrist[0].read_bytes()
     wrist[0].write_bytes(whole[: len(whole) // 2])  # the box with the index stands at the end
     write_video(wrist[1], 3)
-    found = said(root)
+    lines = check_sentences(root)
     count = 3 if version == "v3.0" else 1
     remedy = r"fetch the videos, or leave out the episodes \(`episodes`\) or the camera"
     place = front[0].relative_to(root)
     assert once(
-        found,
+        lines,
         rf"error: {root}: episode 0: camera 'front': {count} of 5 episodes lack their video \({place} is "
         rf"empty\); {remedy}",
     )
     assert once(
-        found, rf"error: {root}: episode \d: camera 'front': \d of 5 episodes lack .* is missing\); {remedy}"
+        lines, rf"error: {root}: episode \d: camera 'front': \d of 5 episodes lack .* is missing\); {remedy}"
     )
     place = wrist[0].relative_to(root)
     assert once(
-        found,
+        lines,
         rf"error: {root}: episode 0: camera 'wrist': {place} cannot be opened \(.*\); an interrupted "
         "recording has no index at its end: fetch or record it again",
     )
     place = wrist[1].relative_to(root)
     assert once(
-        found,
+        lines,
         rf"error: {root}: episode \d: camera 'wrist': {place} has 3 frames and this episode's are 0 to "
         r"\d+; the video is shorter than the table: leave the episode out with `episodes`",
     )
@@ -62,7 +62,7 @@ def test_a_video_whose_index_stands_first_and_whose_pictures_are_cut(write):
     path.write_bytes(whole[: whole.index(b"mdat") + (len(whole) - whole.index(b"mdat")) // 2])
     place = path.relative_to(root)
     assert once(
-        said(root),
+        check_sentences(root),
         rf"error: {root}: episode 3: camera 'front': {place} is cut: its header speaks of 0\.57 s, and "
         r"the file ends after 0\.\d\d s; fetch it again",
     )
@@ -71,20 +71,20 @@ def test_a_video_whose_index_stands_first_and_whose_pictures_are_cut(write):
 def test_rates_that_do_not_agree(write):
     root = write()
     edit_info(root, fps=20)
-    found = said(root)
+    lines = check_sentences(root)
     assert once(
-        found,
+        lines,
         rf"error: {root}: info\.json says 20 Hz, and the time stamps are 30 Hz apart; correct fps in "
         r"meta/info\.json, or the time stamps",
     )
     assert once(
-        found,
+        lines,
         rf"error: {root}: episode 0: camera 'front': videos/\S+ runs at 30 Hz, and info\.json says 20 Hz "
         r"\(and 1 more videos like it\); pictures and values drift apart: correct fps, or make the "
         "videos anew",
     )
     assert once(
-        found,
+        lines,
         f"warning: {root}: recorded at 20 Hz, expected control_rate 30 Hz; a policy trained on it acts at .*",
     )
 
@@ -95,7 +95,7 @@ def test_a_camera_whose_pictures_should_be_in_the_table(write):
     key = "observation.images.front"
     edit_info(root, features={**features, key: {**features[key], "dtype": "image"}})
     assert once(
-        said(root),
+        check_sentences(root),
         rf"error: {root}: camera 'front' in 2 files: {root}/data/chunk-000/file-000\.parquet: no column "
         rf"'{key}'; did you mean 'observation\.state'\?; write the dataset anew, or leave the camera out",
     )
@@ -103,14 +103,14 @@ def test_a_camera_whose_pictures_should_be_in_the_table(write):
 
 def test_cameras_that_are_not_there(write):
     root = write()
-    found = said(root, "data.cameras={base_0_rgb: fromt}")
+    lines = check_sentences(root, "data.cameras={base_0_rgb: fromt}")
     assert once(
-        found,
+        lines,
         rf"error: {root}: no camera 'fromt'; did you mean 'front'\?; name the dataset's camera with "
         "`cameras`",
     )
     assert once(
-        said(root, "data.cameras={}"),
+        check_sentences(root, "data.cameras={}"),
         r"warning: data\.cameras: no camera of the dataset is used \(it has front, wrist\); name them "
         "with `cameras`; without one the policy is blind",
     )

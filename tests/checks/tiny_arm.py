@@ -47,13 +47,13 @@ def motion(seconds: float = FRAMES / FPS) -> np.ndarray:
 def remarks(body, values, names=None, state=None, fps=FPS, timestamps=None) -> tuple[Finding, ...]:
     """Everything said of an action, or of an action and a state."""
     names = [name.removesuffix("_joint") for name in body.names] if names is None else names
-    said, played = [], []
+    lines, played = [], []
     features = {"action": values} | ({} if state is None else {"observation.state": state})
     for feature, array in features.items():
-        one, more = playback.play(body, feature, array, names, fps)
-        said += more
-        played += [one] if one is not None else []
-    return playback.merged([*said, *playback_rules.judge(body, played, fps, timestamps)])
+        piece, more = playback.play(body, feature, array, names, fps)
+        lines += more
+        played += [piece] if piece is not None else []
+    return playback.merged([*lines, *playback_rules.judge(body, played, fps, timestamps)])
 
 
 def sentences(*arguments, **keys) -> str:

@@ -129,12 +129,12 @@ def test_no_more_files_are_open_than_allowed_and_the_pixels_stay(footage, pixels
 @pytest.mark.parametrize("small", [0, 10**6], ids=["workers", "here"])
 def test_the_cache_has_those_pixels_whoever_decodes(footage, pixels, workers, tmp_path, monkeypatch, small):
     monkeypatch.setattr(frames, "SMALL", small)
-    told = []
-    found = frames.cached(footage, SIZE, tmp_path, lambda *at: told.append(at), workers)
-    np.testing.assert_array_equal(found, pixels)
-    assert told[0] == (0, 111)
-    assert told[-1] == (111, 111)
-    assert told == sorted(told)
+    reports = []
+    images = frames.cached(footage, SIZE, tmp_path, lambda *at: reports.append(at), workers)
+    np.testing.assert_array_equal(images, pixels)
+    assert reports[0] == (0, 111)
+    assert reports[-1] == (111, 111)
+    assert reports == sorted(reports)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 
 
@@ -161,8 +161,8 @@ def test_recorded_videos_with_frames_that_need_hundreds(shared, workers):
         count = len(pixels)
         one = footage_of(path.parent, {path.name: (count,)})
         rows = np.array([count - 1, 0, 1, count // 2, 251, 249, 250, 3, count - 2])
-        found = frames.Video(one, workers).ask(rows)()
-        np.testing.assert_array_equal(found, np.stack([pixels[row] for row in rows]))
+        images = frames.Video(one, workers).ask(rows)()
+        np.testing.assert_array_equal(images, np.stack([pixels[row] for row in rows]))
 
 
 # ---------------------------------------------------------------------------------------- what goes wrong
@@ -219,15 +219,15 @@ def test_a_worker_that_is_killed_ends_in_a_sentence(footage):
     video.ask(np.arange(20))()
     for number in two.pids:
         os.kill(number, signal.SIGKILL)
-    told = (
+    sentence = (
         rf"^a worker that decodes video ended \(killed by SIGKILL\) while it read {footage.root}/front/\w"
         r"\.mp4; a machine out of memory does that: try fewer data\.workers\. The same command goes on$"
     )
     for _ in range(2):
-        with pytest.raises(MorphVlaError, match=told):
+        with pytest.raises(MorphVlaError, match=sentence):
             video.ask(np.arange(40))()
     two.close()
-    with pytest.raises(MorphVlaError, match=told):
+    with pytest.raises(MorphVlaError, match=sentence):
         video.ask(np.arange(40))()
 
 
@@ -318,9 +318,9 @@ def test_who_comes_while_another_decodes_waits(footage, pixels, tmp_path, monkey
         fill(*arguments)
 
     monkeypatch.setattr(frames, "_fill", slowly)
-    found = []
+    results = []
     threads = [
-        threading.Thread(target=lambda: found.append(frames.cached(footage, SIZE, tmp_path)))
+        threading.Thread(target=lambda: results.append(frames.cached(footage, SIZE, tmp_path)))
         for _ in range(2)
     ]
     threads[0].start()
@@ -331,7 +331,7 @@ def test_who_comes_while_another_decodes_waits(footage, pixels, tmp_path, monkey
     for thread in threads:
         thread.join()
     assert filled == [1]
-    for one in found:
+    for one in results:
         np.testing.assert_array_equal(one, pixels)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 

@@ -81,16 +81,16 @@ def test_frames_are_those_of_their_row_across_episodes_that_share_a_file(recordi
     files = list((recordings.root / "videos" / "observation.images.front").rglob("*.mp4"))
     assert len(files) == 1
     for i, camera in enumerate(CAMERAS):
-        found = frames.cached(door.footage(recordings, camera), SIZE, tmp_path)
-        assert found.shape == (12, SIZE, SIZE, 3)
+        images = frames.cached(door.footage(recordings, camera), SIZE, tmp_path)
+        assert images.shape == (12, SIZE, SIZE, 3)
         for row in range(12):
-            assert np.abs(found[row].astype(int) - picture(row, i)).mean() < 8, (camera, row)
+            assert np.abs(images[row].astype(int) - picture(row, i)).mean() < 8, (camera, row)
 
 
 def test_frames_are_scaled_and_read_only(recordings, tmp_path):
-    found = frames.cached(door.footage(recordings, "front"), 11, tmp_path)
-    assert found.shape == (12, 11, 11, 3)
-    assert not found.flags.writeable
+    images = frames.cached(door.footage(recordings, "front"), 11, tmp_path)
+    assert images.shape == (12, 11, 11, 3)
+    assert not images.flags.writeable
 
 
 def test_the_cache_is_used_again_and_an_unfinished_one_is_not(recordings, tmp_path, monkeypatch):
@@ -112,14 +112,14 @@ def test_another_recording_of_the_same_motion_has_frames_of_its_own(recordings, 
     for path in (copy / "videos" / "observation.images.front").rglob("*.mp4"):
         other = next((copy / "videos" / "observation.images.wrist").rglob("*.mp4"))
         path.write_bytes(other.read_bytes())
-    found = frames.cached(door.footage(door.read(copy), "front"), SIZE, cache)
-    assert np.abs(found[3].astype(int) - picture(3, 1)).mean() < 8
+    images = frames.cached(door.footage(door.read(copy), "front"), SIZE, cache)
+    assert np.abs(images[3].astype(int) - picture(3, 1)).mean() < 8
 
 
 def test_progress_is_told(recordings, tmp_path):
-    told = []
-    frames.cached(door.footage(recordings, "front"), SIZE, tmp_path, progress=lambda *at: told.append(at))
-    assert told == [(0, 12), (12, 12)]
+    reports = []
+    frames.cached(door.footage(recordings, "front"), SIZE, tmp_path, progress=lambda *at: reports.append(at))
+    assert reports == [(0, 12), (12, 12)]
 
 
 def test_no_dataset(tmp_path):
@@ -224,27 +224,27 @@ def test_a_table_of_rows_for_the_model(recordings):
 
 
 def test_several_keys_are_joined_in_their_order(written):
-    found = door.read(written, state=("action", "observation.state"), action=("action",))
+    dataset = door.read(written, state=("action", "observation.state"), action=("action",))
     alone = door.read(written)
-    np.testing.assert_array_equal(found.state, np.concatenate([alone.action, alone.state], axis=1))
-    np.testing.assert_array_equal(found.action, alone.action)
+    np.testing.assert_array_equal(dataset.state, np.concatenate([alone.action, alone.state], axis=1))
+    np.testing.assert_array_equal(dataset.action, alone.action)
 
 
 def test_some_episodes_are_read_alone(written, tmp_path):
     alone = door.read(written, episodes=(1,))
     np.testing.assert_array_equal(alone.state, door.read(written).state[7:])
     assert (alone.starts.tolist(), alone.ends.tolist()) == ([0], [5])
-    found = frames.cached(door.footage(alone, "front"), SIZE, tmp_path)
-    assert np.abs(found[2].astype(int) - picture(9, 0)).mean() < 8
+    images = frames.cached(door.footage(alone, "front"), SIZE, tmp_path)
+    assert np.abs(images[2].astype(int) - picture(9, 0)).mean() < 8
     with pytest.raises(MorphVlaError, match=rf"^{written}: no episode 2; its episodes are 0 to 1$"):
         door.read(written, episodes=(0, 2))
 
 
 def test_a_share_of_the_episodes_is_read(written):
     """The numbers' hashes are 0.37 and 0.48."""
-    found = door.read(written, share=0.4)
-    assert [entry.index for entry in found.entries] == [0]
-    np.testing.assert_array_equal(found.state, door.read(written, episodes=(0,)).state)
+    dataset = door.read(written, share=0.4)
+    assert [entry.index for entry in dataset.entries] == [0]
+    np.testing.assert_array_equal(dataset.state, door.read(written, episodes=(0,)).state)
     assert door.read(written, share=0.5).frames == door.read(written, share=1.0).frames == 12
     sentence = rf"^{written}: a share of 0.1 of 2 episodes selects none; raise `share` or name `episodes`$"
     with pytest.raises(MorphVlaError, match=sentence):

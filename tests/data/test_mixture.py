@@ -60,9 +60,9 @@ def test_weights_are_met_all_along(weights):
 @pytest.mark.parametrize("by", ["row", "batch"])
 @given(weights=st.lists(st.integers(1, 7), min_size=1, max_size=4), steps=st.integers(0, 23))
 def test_what_a_run_draws_of_each_dataset_is_known_beforehand(by, weights, steps):
-    found = mix([ROWS] * len(weights), weights, 5, 0, by)
-    seen = [dataset for step in range(steps) for dataset in found.at(step)[0].tolist()]
-    assert row_counts(found, steps) == [seen.count(dataset) for dataset in range(len(weights))]
+    mixture = mix([ROWS] * len(weights), weights, 5, 0, by)
+    seen = [dataset for step in range(steps) for dataset in mixture.at(step)[0].tolist()]
+    assert row_counts(mixture, steps) == [seen.count(dataset) for dataset in range(len(weights))]
 
 
 def test_by_batch_every_batch_is_of_one_dataset():
@@ -149,8 +149,8 @@ def test_an_error_comes_out_of_the_threads_in_its_own_words_and_in_its_place():
             raise MorphVlaError("no such step")
         return step
 
-    found = ahead(at, 2, 9, 3)
-    assert [next(found) for _ in range(3)] == [2, 3, 4]
+    result = ahead(at, 2, 9, 3)
+    assert [next(result) for _ in range(3)] == [2, 3, 4]
     with pytest.raises(MorphVlaError, match=r"^no such step$"):
-        next(found)
+        next(result)
     assert list(ahead(at, 9, 9, 3)) == []

@@ -11,8 +11,8 @@ from morph_vla.errors import ConfigError, MorphVlaError
 
 
 def drawn_as(closed, last):
-    found = phases.ahead(np.array(closed, float), np.array(last))
-    return "".join(".gr"[kind] for kind in found.kind), found.steps.tolist()
+    ahead = phases.ahead(np.array(closed, float), np.array(last))
+    return "".join(".gr"[kind] for kind in ahead.kind), ahead.steps.tolist()
 
 
 def test_a_row_lies_before_the_next_change_of_the_gripper():
@@ -66,8 +66,8 @@ def test_phases_make_their_shares_by_their_steps_to_go_and_all_else_comes_once(f
 
 
 def test_a_phase_without_a_share_is_drawn_as_recorded():
-    found = phases.Ahead(np.array([1, 1, 2, 2, 0]), np.array([2, 1, 2, 1, 0]))
-    drawn = phases.drawn(np.arange(5), found, phases.Shares(grasp=0.5))
+    ahead = phases.Ahead(np.array([1, 1, 2, 2, 0]), np.array([2, 1, 2, 1, 0]))
+    drawn = phases.drawn(np.arange(5), ahead, phases.Shares(grasp=0.5))
     assert sorted(drawn) == [0, 0, 1, 2, 3, 4]
 
 

@@ -49,9 +49,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # LeRobot's own
 )
 def test_a_picture_has_the_pixels_that_pillow_decodes(kind, mode):
     data = encoded(pixels(1, "x", (11, 7, 3)), kind, mode)
-    found = pictures.decode(data)
-    assert (found.shape, found.dtype) == ((11, 7, 3), np.uint8)
-    np.testing.assert_array_equal(found, pillow(data))
+    images = pictures.decode(data)
+    assert (images.shape, images.dtype) == ((11, 7, 3), np.uint8)
+    np.testing.assert_array_equal(images, pillow(data))
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -74,10 +74,10 @@ def test_a_picture_of_many_bytes_is_not_opened(monkeypatch):
 def test_both_modes_give_the_pixels_that_pillow_decodes(write, workers, tmp_path, version):
     root = write(version)
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    found = lerobot.read(root)
-    assert found.cameras == (EXTERIOR, WRIST, "front")
+    recordings = lerobot.read(root)
+    assert recordings.cameras == (EXTERIOR, WRIST, "front")
     for key in KEYS:
-        footage = lerobot.footage(found, key)
+        footage = lerobot.footage(recordings, key)
         every = wanted(key)
         np.testing.assert_array_equal(frames.cached(footage, SIZE, tmp_path / "cache", None, workers), every)
         ask = frames.opened(footage, workers).ask
@@ -127,8 +127,8 @@ def test_the_cache_reads_every_row_group_once(write, tmp_path, monkeypatch, grou
 def test_no_more_tables_are_open_than_allowed_and_one_holds_pictures(two_files, asked, most):
     open_tables = pictures.Tables(most)
     for file, key, row in asked:
-        (found,) = open_tables.pictures(str(two_files[file]), key, str(two_files[file].parent), [row])
-        np.testing.assert_array_equal(found, pillow(cell_of(row + 5 * file, key)["bytes"]))
+        (pixels,) = open_tables.pictures(str(two_files[file]), key, str(two_files[file].parent), [row])
+        np.testing.assert_array_equal(pixels, pillow(cell_of(row + 5 * file, key)["bytes"]))
         assert len(open_tables) <= most
         assert sum(bool(table._part) for table in open_tables._open.values()) == 1
     open_tables.close()
@@ -158,23 +158,24 @@ def test_a_column_of_bytes_alone_is_read_too(write, tmp_path):
         at = table.schema.get_field_index(EXTERIOR)
         flat = pa.array([cell["bytes"] for cell in table.column(at).to_pylist()], pa.large_binary())
         parquet.write_table(table.set_column(at, EXTERIOR, flat), path)
-    found = frames.cached(lerobot.footage(lerobot.read(root), EXTERIOR), SIZE, tmp_path / "cache")
-    np.testing.assert_array_equal(found, wanted(EXTERIOR))
+    images = frames.cached(lerobot.footage(lerobot.read(root), EXTERIOR), SIZE, tmp_path / "cache")
+    np.testing.assert_array_equal(images, wanted(EXTERIOR))
 
 
 def test_some_episodes_have_their_own_pictures(write, tmp_path):
     for version in ("v3.0", "v2.1"):
         some = lerobot.read(write(version, folder=version), episodes=(0, 2))
-        found = frames.cached(lerobot.footage(some, EXTERIOR), SIZE, tmp_path / "cache")
-        np.testing.assert_array_equal(found, np.delete(wanted(EXTERIOR), range(7, 12), axis=0))
+        images = frames.cached(lerobot.footage(some, EXTERIOR), SIZE, tmp_path / "cache")
+        np.testing.assert_array_equal(images, np.delete(wanted(EXTERIOR), range(7, 12), axis=0))
 
 
 @pytest.mark.parametrize("version", ["v3.0", "v2.0"])
 def test_videos_and_pictures_go_together(write, tmp_path, version):
-    found = lerobot.read(write(version, keys=(EXTERIOR,), cameras=("front",)))
-    assert set(found.cameras) == {EXTERIOR, "front"}
+    recordings = lerobot.read(write(version, keys=(EXTERIOR,), cameras=("front",)))
+    assert set(recordings.cameras) == {EXTERIOR, "front"}
     kept = {
-        one: frames.cached(lerobot.footage(found, one), SIZE, tmp_path / "cache") for one in found.cameras
+        one: frames.cached(lerobot.footage(recordings, one), SIZE, tmp_path / "cache")
+        for one in recordings.cameras
     }
     np.testing.assert_array_equal(kept[EXTERIOR], wanted(EXTERIOR))
     assert (np.diff(kept["front"][:7].mean(axis=(1, 2, 3))) > 4).all()  # `encode_video` grows brighter
@@ -197,9 +198,9 @@ def test_what_lerobots_own_writer_leaves(tmp_path, workers):
             row += 1
         data.save_episode()
     data.finalize()
-    found = lerobot.read(root)
+    recordings = lerobot.read(root)
     for key in (EXTERIOR, FRONT):
-        footage = lerobot.footage(found, key)
+        footage = lerobot.footage(recordings, key)
         every = np.stack([resize_with_pad(pixels(row, key), SIZE) for row in range(COUNT)])
         np.testing.assert_array_equal(frames.cached(footage, SIZE, tmp_path / "cache"), every)
         np.testing.assert_array_equal(frames.opened(footage, workers).ask(np.arange(COUNT))(), every)
@@ -216,8 +217,8 @@ def test_lerobots_own_loader_takes_the_copy_of_an_older_one(write):
     made = lerobot.read(write("v2.1"))
     data: Any = LeRobotDataset("local/copy", root=made.root)
     assert len(data) == COUNT
-    found = np.asarray(data[9][EXTERIOR].permute(1, 2, 0) * 255).round().astype(np.uint8)
-    np.testing.assert_array_equal(found, pixels(9, EXTERIOR))
+    result = np.asarray(data[9][EXTERIOR].permute(1, 2, 0) * 255).round().astype(np.uint8)
+    np.testing.assert_array_equal(result, pixels(9, EXTERIOR))
 
 
 def test_statistics_of_pictures_are_kept_in_a_copy(write):
@@ -247,37 +248,37 @@ def test_a_copy_has_small_row_groups(write, monkeypatch):
 
 @pytest.mark.parametrize("prefix", ["", "observation.images."])
 def test_a_camera_is_found_with_its_prefix_and_without(write, prefix):
-    found = lerobot.read(write())
+    recordings = lerobot.read(write())
     for camera in (EXTERIOR, WRIST, "front"):
-        assert lerobot.footage(found, prefix + camera).camera == camera
+        assert lerobot.footage(recordings, prefix + camera).camera == camera
 
 
 def test_a_camera_of_a_video_is_found_by_its_whole_key(write_dataset):
     values = [{"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}]
-    found = lerobot.read(write_dataset("v3.0", values, cameras=("front",)))
-    assert lerobot.footage(found, "observation.images.front").camera == "front"
+    recordings = lerobot.read(write_dataset("v3.0", values, cameras=("front",)))
+    assert lerobot.footage(recordings, "observation.images.front").camera == "front"
 
 
 def test_two_features_of_one_short_name_stay_apart(write, tmp_path):
-    found = lerobot.read(write(keys=(FRONT, "front")))
-    assert found.cameras == (FRONT, "front")
-    for key in found.cameras:
-        kept = frames.cached(lerobot.footage(found, key), SIZE, tmp_path / "cache")
+    recordings = lerobot.read(write(keys=(FRONT, "front")))
+    assert recordings.cameras == (FRONT, "front")
+    for key in recordings.cameras:
+        kept = frames.cached(lerobot.footage(recordings, key), SIZE, tmp_path / "cache")
         np.testing.assert_array_equal(kept, wanted(key))
 
 
 def test_the_nearest_camera_is_named(write):
-    found = lerobot.read(write())
+    recordings = lerobot.read(write())
     with pytest.raises(
         MorphVlaError,
-        match=rf"^{found.root}: no camera 'wrist_image_lfet'; did you mean 'wrist_image_left'\?$",
+        match=rf"^{recordings.root}: no camera 'wrist_image_lfet'; did you mean 'wrist_image_left'\?$",
     ):
-        lerobot.footage(found, "wrist_image_lfet")
+        lerobot.footage(recordings, "wrist_image_lfet")
     with pytest.raises(
         MorphVlaError,
-        match=rf"^{found.root}: no camera 'observation\.images\.frnt'; did you mean 'front'\?$",
+        match=rf"^{recordings.root}: no camera 'observation\.images\.frnt'; did you mean 'front'\?$",
     ):
-        lerobot.footage(found, "observation.images.frnt")
+        lerobot.footage(recordings, "observation.images.frnt")
 
 
 # ----------------------------------------------------------------------------------- training, and its check
@@ -308,7 +309,7 @@ def test_a_batch_has_the_pictures_of_its_rows_in_both_modes(write, tmp_path, ver
         np.testing.assert_array_equal(batch.observation.images["left_wrist_0_rgb"], wanted(FRONT)[rows])
 
 
-def said(root: Path, *overrides: str) -> list[str]:
+def check_sentences(root: Path, *overrides: str) -> list[str]:
     from morph_vla.checks import recipe as check
 
     report = check.check(recipe_of(root, *overrides))
@@ -317,7 +318,7 @@ def said(root: Path, *overrides: str) -> list[str]:
 
 @pytest.mark.parametrize("version", ["v3.0", "v2.1", "v2.0"])
 def test_nothing_is_said_of_pictures_as_they_should_be(write, version):
-    assert said(write(version, width=6)) == []
+    assert check_sentences(write(version, width=6)) == []
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -332,12 +333,12 @@ def test_check_names_a_picture_that_is_none(write, name):
     what = rf"in {place} cannot be decoded: {sentence}"
     if name == "no bytes":
         what = rf"is missing in {place}: {sentence}"
-    (found,) = said(root)
+    (line,) = check_sentences(root)
     assert re.fullmatch(
         rf"error: {root}: episode 1, frame 0: camera '{EXTERIOR}': its picture {what}; fetch or write the "
         r"dataset anew, or leave the episode out with `episodes`",
-        found,
-    ), found
+        line,
+    ), line
 
 
 def test_check_finds_the_one_row_without_bytes_by_the_footer(write):
@@ -345,12 +346,12 @@ def test_check_finds_the_one_row_without_bytes_by_the_footer(write):
     edit(
         files_of(root)[0], EXTERIOR, lambda place, cell: {"bytes": None, "path": None} if place == 5 else cell
     )
-    assert said(root) == [
+    assert check_sentences(root) == [
         f"error: {root}: episode 0, frame 5: camera '{EXTERIOR}': its picture is missing in "
         "data/chunk-000/file-000.parquet: it has no bytes; fetch or write the dataset anew, or leave the "
         "episode out with `episodes`"
     ]
-    assert said(root, "data.episodes=[1, 2]") == []
+    assert check_sentences(root, "data.episodes=[1, 2]") == []
 
 
 @pytest.mark.parametrize(
@@ -376,7 +377,7 @@ def test_check_holds_sizes_against_info_json(write, shape, names, says):
         f"and info.json says {says}; each is scaled from its own size: "
         "correct the shape in meta/info.json"
     ]
-    assert said(root) == (wanted_words if says else [])
+    assert check_sentences(root) == (wanted_words if says else [])
     trained_on = lerobot.read(root).sizes.get(EXTERIOR, (HEIGHT, WIDTH))
     assert "{} x {}".format(*trained_on) == (
         says or f"{HEIGHT} x {WIDTH}"
@@ -391,11 +392,11 @@ def test_check_names_columns_that_are_not_there_and_cameras(write):
         table = parquet.read_table(path)
         parquet.write_table(table.drop_columns([EXTERIOR]), path)
     first = files_of(root)[0]
-    assert said(root) == [
+    assert check_sentences(root) == [
         f"error: {root}: camera '{EXTERIOR}' in 2 files: {first}: no column '{EXTERIOR}'; did you mean "
         f"'{WRIST}'?; write the dataset anew, or leave the camera out"
     ]
-    assert said(root, "data.cameras={base_0_rgb: observation.images.frnt}") == [
+    assert check_sentences(root, "data.cameras={base_0_rgb: observation.images.frnt}") == [
         f"error: {root}: no camera 'observation.images.frnt'; did you mean 'front'?; name the dataset's "
         "camera with `cameras`"
     ]
@@ -405,10 +406,10 @@ def test_check_tells_of_large_row_groups_where_the_dataset_is_read_in_place(writ
     from morph_vla.checks import cameras as picture_problems
 
     monkeypatch.setattr(picture_problems, "FAR", 7000)
-    found = said(write(width=6))
-    assert len(found) == 2
-    assert found[0].endswith(
+    lines = check_sentences(write(width=6))
+    assert len(lines) == 2
+    assert lines[0].endswith(
         f"camera '{EXTERIOR}': data/chunk-000/file-000.parquet has up to 0 MiB of pictures in one row group; "
         "data.frames=cache reads each once; data.frames=video one for each picture"
     )
-    assert said(write("v2.1", width=6, folder="older")) == []
+    assert check_sentences(write("v2.1", width=6, folder="older")) == []

@@ -56,8 +56,8 @@ def test_a_picture_may_be_a_file_of_the_dataset(write, tmp_path, version):
         edit(path, EXTERIOR, lambda _, cell: {"bytes": None, "path": f"images/{cell['path']}"})
     for row in range(COUNT):
         (root / "images" / f"frame_{row:06d}.png").write_bytes(cell_of(row, EXTERIOR)["bytes"])
-    found = frames.cached(lerobot.footage(lerobot.read(root), EXTERIOR), SIZE, tmp_path / "cache")
-    np.testing.assert_array_equal(found, wanted(EXTERIOR))
+    images = frames.cached(lerobot.footage(lerobot.read(root), EXTERIOR), SIZE, tmp_path / "cache")
+    np.testing.assert_array_equal(images, wanted(EXTERIOR))
 
 
 @pytest.mark.parametrize("version", ["v3.0", "v2.1"])
@@ -70,7 +70,7 @@ def test_a_path_that_leads_out_is_not_followed(write, tmp_path, way, version):
     name = {"absolute": str(secret), "upward": "../secret.png", "link": "link.png"}[way]
     path = files_of(root)[0]
     edit(path, EXTERIOR, lambda place, cell: {"bytes": None, "path": name} if place == 3 else cell)
-    found = lerobot.read(root)
+    recordings = lerobot.read(root)
     why = f"path '{name}' leads out of the dataset; it is not followed"
     if (way, version) == ("link", "v2.1"):  # the copy has no such link
         why = f"file '{name}': No such file or directory"
@@ -79,14 +79,14 @@ def test_a_path_that_leads_out_is_not_followed(write, tmp_path, way, version):
         match=rf"\.parquet: camera '{EXTERIOR}', episode 0, frame 3 cannot be decoded: it has no bytes, and "
         rf"its {why}$",
     ):
-        frames.cached(lerobot.footage(found, EXTERIOR), SIZE, tmp_path / "cache")
+        frames.cached(lerobot.footage(recordings, EXTERIOR), SIZE, tmp_path / "cache")
 
 
 def test_a_name_beside_the_bytes_is_only_a_name(write, tmp_path):
     root = write()
     edit(files_of(root)[0], EXTERIOR, lambda _, cell: {**cell, "path": "/home/somebody/frame.png"})
-    found = frames.cached(lerobot.footage(lerobot.read(root), EXTERIOR), SIZE, tmp_path / "cache")
-    np.testing.assert_array_equal(found, wanted(EXTERIOR))
+    images = frames.cached(lerobot.footage(lerobot.read(root), EXTERIOR), SIZE, tmp_path / "cache")
+    np.testing.assert_array_equal(images, wanted(EXTERIOR))
 
 
 def test_the_hubs_links_to_its_own_files_are_followed(tmp_path):

@@ -13,12 +13,12 @@ from morph_vla.recipes import recipe as config
 def test_each_preset_fits_its_robot(name):
     preset = presets.find(name)
     robot = robots.load(preset.robot)
-    told = presets.as_recorded(robot, preset.unit, preset.gripper)
-    assert told.names == robot.names
+    reports = presets.as_recorded(robot, preset.unit, preset.gripper)
+    assert reports.names == robot.names
     assert set(preset.cameras) <= {"base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"}
     assert preset.cameras
     if name != "so101_percent":  # the side file says the same
-        assert told is robot
+        assert reports is robot
 
 
 def test_a_preset_that_is_not_there():
@@ -30,25 +30,25 @@ def test_a_preset_that_is_not_there():
 
 def test_percent_becomes_the_robots_degrees_and_back_again():
     robot = robots.load("so101")
-    told = presets.as_recorded(robot, "percent", (1.0, 0.0))
+    reports = presets.as_recorded(robot, "percent", (1.0, 0.0))
     ends = np.array([[-100.0] * 5 + [0.0], [100.0] * 5 + [1.0]])
-    found = presets.brought(robot, told, ends)
+    result = presets.brought(robot, reports, ends)
     np.testing.assert_allclose(
-        found[:, :5], np.degrees(np.stack([robot.lower, robot.upper])[:, :5]), rtol=1e-9
+        result[:, :5], np.degrees(np.stack([robot.lower, robot.upper])[:, :5]), rtol=1e-9
     )
-    np.testing.assert_allclose(found[:, 5], [0, 100], atol=1e-9)
-    np.testing.assert_allclose(presets.brought(told, robot, found), ends, atol=1e-9)
+    np.testing.assert_allclose(result[:, 5], [0, 100], atol=1e-9)
+    np.testing.assert_allclose(presets.brought(reports, robot, result), ends, atol=1e-9)
     other = np.ones((3, 7), np.float32)
-    assert presets.brought(robot, told, other) is other
+    assert presets.brought(robot, reports, other) is other
 
 
 def test_steps_become_targets_and_the_gripper_stays():
     robot = robots.load("panda")
     state, action = np.full((2, 8), 0.5), np.tile([[1.0], [-2.0]], (1, 8))
     np.testing.assert_array_equal(presets.targets(robot, "targets", 0.2, state, action), action)
-    found = presets.targets(robot, "steps", 0.2, state, action)
-    np.testing.assert_allclose(found[:, :7], np.tile([[0.7], [0.1]], (1, 7)))
-    np.testing.assert_array_equal(found[:, 7], [1, -2])
+    result = presets.targets(robot, "steps", 0.2, state, action)
+    np.testing.assert_allclose(result[:, :7], np.tile([[0.7], [0.1]], (1, 7)))
+    np.testing.assert_array_equal(result[:, 7], [1, -2])
     with pytest.raises(
         MorphVlaError,
         match=r"^steps are added to the state, which has 5 values, an action has 8 and robot 'panda' 8 j",

@@ -20,13 +20,13 @@ def recorded():
 
 def test_quantile_normalisation_is_openpis(recorded):
     q01, q99 = (tuple(map(float, recorded[name])) for name in ("q01", "q99"))
-    found = stats.Stats(q01, q99, q01, q99)
-    normal = found.normalise(recorded["in"])
+    result = stats.Stats(q01, q99, q01, q99)
+    normal = result.normalise(recorded["in"])
     np.testing.assert_allclose(normal, recorded["normal"], rtol=1e-6, atol=1e-6)
     # Not clipped; and a dimension that never moves explodes, which is why `compute` widens it.
     assert np.abs(normal[:, :2]).max() > 1.3
     assert np.abs(normal[2:, 2]).min() > 15
-    np.testing.assert_allclose(found.restore(recorded["normal"]), recorded["back"], rtol=1e-6)
+    np.testing.assert_allclose(result.restore(recorded["normal"]), recorded["back"], rtol=1e-6)
     np.testing.assert_allclose(recorded["back"], recorded["in"], atol=1e-12)
 
 
@@ -34,9 +34,9 @@ def test_a_dimension_that_never_moves_is_named_and_does_not_explode(recorded, ca
     values = np.repeat(recorded["in"], 25, axis=0)
     values[:, 2] = 0.5
     values[0, 2] = 0.50001
-    found = stats.compute(values, ("shoulder", "elbow", "wrist"))
+    result = stats.compute(values, ("shoulder", "elbow", "wrist"))
     assert caplog.messages == ["wrist (q01 0.5, q99 0.5) hardly moves: its range is widened to 0.01"]
-    assert np.abs(found.normalise(values)[:, 2]).max() < 0.01
+    assert np.abs(result.normalise(values)[:, 2]).max() < 0.01
 
 
 @pytest.fixture
@@ -61,6 +61,6 @@ def test_the_state_is_tokenised_before_it_is_padded(recordings):
 
 
 def test_a_chunk_repeats_its_episodes_last_action(recordings):
-    found = transforms.chunks(recordings, np.array([2, 5]), 4)
-    np.testing.assert_array_equal(found[0], recordings.action[[2, 3, 3, 3]])
-    np.testing.assert_array_equal(found[1], recordings.action[[5, 6, 6, 6]])
+    result = transforms.chunks(recordings, np.array([2, 5]), 4)
+    np.testing.assert_array_equal(result[0], recordings.action[[2, 3, 3, 3]])
+    np.testing.assert_array_equal(result[1], recordings.action[[5, 6, 6, 6]])

@@ -48,20 +48,24 @@ def test_a_v2_dataset_is_read_as_it_was_written(write_dataset, cache, tmp_path, 
     caplog.set_level("INFO", "morph_vla")
     root = write_dataset(version, episodes(), cameras=("front", "wrist"))
     before = tree(root)
-    found = lerobot.read(root)
-    np.testing.assert_array_equal(found.state, joined("observation.state"))
-    np.testing.assert_array_equal(found.action, joined("action"))
-    assert (found.starts.tolist(), found.ends.tolist()) == ([0, 7, 12], [7, 12, 15])
-    assert (found.version, found.cameras, found.tasks) == (version, ("front", "wrist"), ("wave",))
-    assert found.root.parent == cache
+    recordings = lerobot.read(root)
+    np.testing.assert_array_equal(recordings.state, joined("observation.state"))
+    np.testing.assert_array_equal(recordings.action, joined("action"))
+    assert (recordings.starts.tolist(), recordings.ends.tolist()) == ([0, 7, 12], [7, 12, 15])
+    assert (recordings.version, recordings.cameras, recordings.tasks) == (
+        version,
+        ("front", "wrist"),
+        ("wave",),
+    )
+    assert recordings.root.parent == cache
     assert tree(root) == before
-    assert kept(cache) == [found.root.name]
+    assert kept(cache) == [recordings.root.name]
     assert caplog.messages == [
         f"{root}: LeRobot {version}, 3 episodes at 30 Hz",
-        f"converting {root} from LeRobot {version} to v3.0 into {found.root}",
+        f"converting {root} from LeRobot {version} to v3.0 into {recordings.root}",
         f"{root}: no statistics per episode (v2.1 has them); computing them from the values",
     ]
-    pictures = frames.cached(lerobot.footage(found, "wrist"), 16, tmp_path / "frames")
+    pictures = frames.cached(lerobot.footage(recordings, "wrist"), 16, tmp_path / "frames")
     wanted = [40 * episode + 7 * frame for episode, n in enumerate(LENGTHS) for frame in range(n)]
     np.testing.assert_allclose(pictures.mean(axis=(1, 2, 3)), wanted, atol=6)
 
@@ -126,9 +130,9 @@ def test_a_camera_without_its_videos_is_left_out(write_dataset, cache, tmp_path,
 
 def test_a_rate_that_is_no_whole_number_survives(write_dataset, cache):
     root = write_dataset("v2.1", episodes(), info={"fps": 29.97})
-    found = lerobot.read(root)
-    assert found.fps == 29.97
-    assert json.loads((found.root / "meta/info.json").read_text())["fps"] == 29.97
+    recordings = lerobot.read(root)
+    assert recordings.fps == 29.97
+    assert json.loads((recordings.root / "meta/info.json").read_text())["fps"] == 29.97
 
 
 def test_statistics_of_v21_are_kept(write_dataset, cache):
@@ -140,8 +144,8 @@ def test_statistics_of_v21_are_kept(write_dataset, cache):
     ]
     path = root / "meta" / "episodes_stats.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    found = lerobot.read(root)
-    assert json.loads((found.root / "meta/stats.json").read_text())["action"]["min"] == [-9.0, -9.0]
+    recordings = lerobot.read(root)
+    assert json.loads((recordings.root / "meta/stats.json").read_text())["action"]["min"] == [-9.0, -9.0]
 
 
 # ------------------------------------------------------------------------------------------------- the Hub
@@ -184,10 +188,10 @@ def test_a_hub_dataset_is_fetched_in_the_newest_version_it_has(write_dataset, ca
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     with caplog.at_level("INFO", "morph_vla"):
-        found = lerobot.read("somebody/recorded")
+        recordings = lerobot.read("somebody/recorded")
     assert asked == [("somebody/recorded", "dataset", revision, False) for revision in ("v3.0", "v2.1")]
     assert caplog.messages[0] == "fetching dataset somebody/recorded from the Hub"
-    assert (found.version, found.frames) == ("v2.1", 15)
+    assert (recordings.version, recordings.frames) == ("v2.1", 15)
     with pytest.raises(
         MorphVlaError,
         match=r"^somebody/gone: no such folder, and the Hub has no dataset of this name \(or it is",

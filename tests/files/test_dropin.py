@@ -169,11 +169,11 @@ def test_what_a_dataclass_refuses_is_named_by_its_place(recipe):
     ],
 )
 def test_what_is_no_yaml_of_ours_is_refused_in_words(recipe, text, sentence):
-    found = problems(recipe(text))[0]
+    result = problems(recipe(text))[0]
     if "python/object" in text:
-        assert "os.getcwd" in found or "expected a word" in found
+        assert "os.getcwd" in result or "expected a word" in result
     else:
-        assert found.startswith(sentence)
+        assert result.startswith(sentence)
 
 
 def test_aliases_are_fine_and_a_bomb_of_them_is_not(recipe):
@@ -270,8 +270,8 @@ def test_the_first_of_a_name_wins_in_the_order_of_the_house(places, monkeypatch,
     monkeypatch.setenv("MORPH_VLA_PATH", os.pathsep.join([str(places / "project"), "/nowhere"]))
     assert dropin.available("recipes")["mine"] == places / "project/configs/mine.yaml"
     assert dropin.available("recipes", [places / "loose"])["mine"] == places / "loose/mine.yaml"
-    found = dropin.search_path("recipes", [places / "loose"])
-    assert found == (places / "loose", places / "project/configs", places / "here/configs", root / "configs")
+    result = dropin.search_path("recipes", [places / "loose"])
+    assert result == (places / "loose", places / "project/configs", places / "here/configs", root / "configs")
 
 
 def test_a_folder_is_searched_once_and_hidden_files_are_not_registered(places):
@@ -393,7 +393,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_text(path, "second\n")
     assert path.read_text() == "first\n"
-    assert [found.name for found in path.parent.iterdir()] == ["record.json"]
+    assert [result.name for result in path.parent.iterdir()] == ["record.json"]
 
 
 # --------------------------------------------------------------------------------------------------- layers

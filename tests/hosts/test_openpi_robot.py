@@ -23,8 +23,8 @@ def add():
 def test_a_packed_robot_comes_back_exactly(name):
     body = body_of(robots.load(name), PLACES)
     row = np.concatenate([np.full(ACTIONS, 0.3, np.float32), packing.pack(body)])
-    found = packing.unpack(jnp.asarray(row)[None], ACTIONS, PLACES)
-    for one, other in zip(jax.tree.leaves(body), jax.tree.leaves(found), strict=True):
+    result = packing.unpack(jnp.asarray(row)[None], ACTIONS, PLACES)
+    for one, other in zip(jax.tree.leaves(body), jax.tree.leaves(result), strict=True):
         np.testing.assert_array_equal(one, other[0])
         assert one.dtype == other.dtype
 
@@ -50,10 +50,10 @@ def test_rows_of_a_batch_may_be_different_robots(add):
 
 def test_the_sample_keeps_its_state_and_loses_the_name(add):
     state = np.arange(ACTIONS, dtype=np.float32)
-    found = add({"state": state, "robot": "so101", "prompt": "go"})
-    assert set(found) == {"state", "prompt"}
-    np.testing.assert_array_equal(found["state"][:ACTIONS], state)
-    np.testing.assert_array_equal(pipeline.DropRobot(ACTIONS)(found)["state"], state)
+    result = add({"state": state, "robot": "so101", "prompt": "go"})
+    assert set(result) == {"state", "prompt"}
+    np.testing.assert_array_equal(result["state"][:ACTIONS], state)
+    np.testing.assert_array_equal(pipeline.DropRobot(ACTIONS)(result)["state"], state)
     # openpi's fake data fill the whole field with noise.
     noisy = add({"state": np.concatenate([state, np.ones(packing.width(PLACES))])})
     np.testing.assert_array_equal(noisy["state"], add({"state": state})["state"])
@@ -83,32 +83,32 @@ def test_cameras_get_openpis_names_and_absent_ones_are_black():
     )
     floats = np.full((3, 5, 7), 0.5, np.float32)
     bytes_ = np.full((5, 7, 3), 9, np.uint8)
-    found = inputs(
+    result = inputs(
         {"front": floats, "wrist": bytes_, "state": 1, "actions": 2, "prompt": "go", "robot": "x", "y": 0}
     )
-    assert set(found) == {"image", "image_mask", "state", "actions", "prompt", "robot"}
-    assert {name: bool(mask) for name, mask in found["image_mask"].items()} == {
+    assert set(result) == {"image", "image_mask", "state", "actions", "prompt", "robot"}
+    assert {name: bool(mask) for name, mask in result["image_mask"].items()} == {
         "base_0_rgb": True, "left_wrist_0_rgb": True, "right_wrist_0_rgb": False,
     }  # fmt: skip
-    assert found["image"]["base_0_rgb"].shape == (5, 7, 3)
-    assert found["image"]["base_0_rgb"].dtype == np.uint8
-    assert (found["image"]["base_0_rgb"] == 127).all()
-    assert not found["image"]["right_wrist_0_rgb"].any()
+    assert result["image"]["base_0_rgb"].shape == (5, 7, 3)
+    assert result["image"]["base_0_rgb"].dtype == np.uint8
+    assert (result["image"]["base_0_rgb"] == 127).all()
+    assert not result["image"]["right_wrist_0_rgb"].any()
     with pytest.raises(KeyError, match="wrist"):
         inputs({"front": floats})
 
 
 def test_only_the_robots_actions_are_answered():
-    found = pipeline.TakeActions(3)({"actions": np.ones((5, 7)), "state": 1})
-    assert set(found) == {"actions"}
-    assert found["actions"].shape == (5, 3)
+    result = pipeline.TakeActions(3)({"actions": np.ones((5, 7)), "state": 1})
+    assert set(result) == {"actions"}
+    assert result["actions"].shape == (5, 3)
 
 
 def test_prompts_are_tokenised_once():
     state = np.array([-0.5, 0.25])
-    found = pipeline.TokenizeBytes(29)({"prompt": np.asarray("lift it"), "state": state})
+    result = pipeline.TokenizeBytes(29)({"prompt": np.asarray("lift it"), "state": state})
     tokens, mask = tokenize(BytesTokenizer(), "lift it", state, 29)
-    np.testing.assert_array_equal(found["tokenized_prompt"], tokens)
-    np.testing.assert_array_equal(found["tokenized_prompt_mask"], mask)
-    assert "prompt" not in found
-    assert pipeline.TokenizeBytes(29)(found) is found
+    np.testing.assert_array_equal(result["tokenized_prompt"], tokens)
+    np.testing.assert_array_equal(result["tokenized_prompt_mask"], mask)
+    assert "prompt" not in result
+    assert pipeline.TokenizeBytes(29)(result) is result

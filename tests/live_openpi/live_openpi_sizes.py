@@ -44,8 +44,8 @@ def checkout() -> Path:
 
 def paths() -> list[str]:
     """What has to be on PYTHONPATH."""
-    found = [str(checkout() / "src"), str(checkout() / "packages" / "openpi-client" / "src")]
+    results = [str(checkout() / "src"), str(checkout() / "packages" / "openpi-client" / "src")]
     stub, lerobot = str(Path(__file__).parent / "stub"), importlib.util.find_spec("lerobot")
     if lerobot is None or str(lerobot.origin).startswith(stub):  # none but the one put there before
-        found.append(stub)
-    return found
+        results.append(stub)
+    return results

@@ -63,33 +63,33 @@ def sample(recipe, rng):
 
 @pytest.mark.parametrize("name", ["pi05_morph_droid", "pi05_morph_g1", "pi05_morph_so101"])
 def test_a_sample_becomes_an_observation_and_its_actions_come_back(openpi, made, name):
-    recipe = next(recipe for recipe in recipes.RECIPES if recipe.name == name)
+    recipe = recipes.load(name)
     train, data = made(name)
     row, state, actions = sample(recipe, np.random.default_rng(3))
     groups = (data.repack_transforms, data.data_transforms, data.model_transforms)
-    found = openpi.transforms.compose([step for group in groups for step in group.inputs])(row)
+    result = openpi.transforms.compose([step for group in groups for step in group.inputs])(row)
 
     places, width = train.model.morphology.max_joints, train.model.action_dim
-    assert found["state"].shape == (width + packing.width(places),)
-    np.testing.assert_allclose(found["state"][: len(state)], state, atol=1e-6)
-    body = packing.unpack(jnp.asarray(found["state"])[None], width, places)
+    assert result["state"].shape == (width + packing.width(places),)
+    np.testing.assert_allclose(result["state"][: len(state)], state, atol=1e-6)
+    body = packing.unpack(jnp.asarray(result["state"])[None], width, places)
     np.testing.assert_array_equal(body.distances[0], body_of(robots.load(recipe.robot), places).distances)
-    assert {name: bool(mask) for name, mask in found["image_mask"].items()} == {
+    assert {name: bool(mask) for name, mask in result["image_mask"].items()} == {
         key: (recipe.data == "droid" and key != "right_wrist_0_rgb") or bool(camera)
         for key, camera in zip(openpi.model.IMAGE_KEYS, recipe.cameras, strict=True)
     }
-    assert {image.shape for image in found["image"].values()} == {(224, 224, 3)}
-    assert found["actions"].shape == (recipe.horizon, width)
-    assert (found["actions"][:, len(state) :] == 0).all()
+    assert {image.shape for image in result["image"].values()} == {(224, 224, 3)}
+    assert result["actions"].shape == (recipe.horizon, width)
+    assert (result["actions"][:, len(state) :] == 0).all()
 
     out = openpi.transforms.compose([*data.model_transforms.outputs, *data.data_transforms.outputs])(
-        {"state": found["state"], "actions": found["actions"].copy()}
+        {"state": result["state"], "actions": result["actions"].copy()}
     )
     np.testing.assert_allclose(out["actions"], actions, atol=1e-6)
     if recipe.data == "lerobot":  # joints as differences from the state, grippers as they are
         arm = len(state) - recipe.grippers
-        np.testing.assert_allclose(found["actions"][:, :arm], actions[:, :arm] - state[:arm], atol=1e-6)
-        np.testing.assert_allclose(found["actions"][:, arm : len(state)], actions[:, arm:], atol=1e-6)
+        np.testing.assert_allclose(result["actions"][:, :arm], actions[:, :arm] - state[:arm], atol=1e-6)
+        np.testing.assert_allclose(result["actions"][:, arm : len(state)], actions[:, arm:], atol=1e-6)
 
 
 def test_a_request_may_name_its_robot(openpi, made):
@@ -101,11 +101,11 @@ def test_a_request_may_name_its_robot(openpi, made):
         "prompt": "lift it", "robot": "so101",
     }  # fmt: skip
     groups = (data.data_transforms, data.model_transforms)
-    found = openpi.transforms.compose([step for group in groups for step in group.inputs])(request)
+    result = openpi.transforms.compose([step for group in groups for step in group.inputs])(request)
     model = train.model
-    body = packing.unpack(jnp.asarray(found["state"])[None], model.action_dim, model.morphology.max_joints)
+    body = packing.unpack(jnp.asarray(result["state"])[None], model.action_dim, model.morphology.max_joints)
     assert int(body.joint_mask.sum()) == len(robots.load("so101").joints)
-    assert "robot" not in found
+    assert "robot" not in result
 
 
 def test_unknown_names_name_the_nearest(made):

@@ -67,9 +67,9 @@ def names(tree):
 
 
 def test_openpis_names_and_the_plugins(hosted, params):
-    found = names(hosted().create(jax.random.key(0)).params())
-    new = {name for name in found if name.startswith("morphology/")}
-    assert {name: shape for name, shape in found.items() if name not in new} == names(params)
+    result = names(hosted().create(jax.random.key(0)).params())
+    new = {name for name in result if name.startswith("morphology/")}
+    assert {name: shape for name, shape in result.items() if name not in new} == names(params)
     assert new
 
 
@@ -132,16 +132,16 @@ def plain(theirs, seen, batch):
 @pytest.mark.parametrize("bias", ["full", "spd-soft"])
 def test_with_start_exact_it_is_openpis_model(hosted, params, plain, seen, batch, bias):
     model = start(hosted, params, start="exact", bias=bias, auxiliary=1)
-    found = model.compute_loss(jax.random.key(3), seen, jnp.asarray(batch.actions))
-    np.testing.assert_allclose(found, plain[0], atol=2e-5)
-    found = model.sample_actions(jax.random.key(0), seen, noise=jnp.asarray(batch.noise))
-    np.testing.assert_allclose(found, plain[1], atol=2e-5)
+    result = model.compute_loss(jax.random.key(3), seen, jnp.asarray(batch.actions))
+    np.testing.assert_allclose(result, plain[0], atol=2e-5)
+    result = model.sample_actions(jax.random.key(0), seen, noise=jnp.asarray(batch.noise))
+    np.testing.assert_allclose(result, plain[1], atol=2e-5)
 
 
 def test_with_start_paper_it_is_near(hosted, params, plain, seen, batch, capsys):
     model = start(hosted, params)
-    found = model.sample_actions(jax.random.key(0), seen, noise=jnp.asarray(batch.noise))
-    difference = float(jnp.abs(found - plain[1]).max())
+    result = model.sample_actions(jax.random.key(0), seen, noise=jnp.asarray(batch.noise))
+    difference = float(jnp.abs(result - plain[1]).max())
     with capsys.disabled():
         print(f"\nstart paper: actions differ from openpi's by up to {difference:.2e}")
     assert 0 < difference < 3

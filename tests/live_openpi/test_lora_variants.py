@@ -71,8 +71,8 @@ def test_names_shapes_and_loss(openpi, paired, batch):
     noise = jax.random.normal(noise_key, actions.shape)
     time = jax.random.beta(time_key, 1.5, 1, actions.shape[:1]) * 0.999 + 0.001
     observation = Observation(batch.images, batch.masks, batch.tokens, batch.token_mask)
-    found = loss(model, params, observation, actions, noise[None], time[None])[0].mean(-1)
-    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    result = loss(model, params, observation, actions, noise[None], time[None])[0].mean(-1)
+    np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-5)
 
 
 def test_the_same_leaves_learn(paired):

@@ -63,8 +63,8 @@ def test_loss(theirs, params, seen, batch):
     key = jax.random.key(3)
     wanted = theirs.compute_loss(key, seen[0], jnp.asarray(batch.actions), train=False)
     noise, time = drawn(key, batch.actions)
-    found = loss(ODD, params, seen[1], batch.actions, noise[None], time[None])[0].mean(-1)
-    np.testing.assert_allclose(found, wanted, atol=CLOSE)
+    result = loss(ODD, params, seen[1], batch.actions, noise[None], time[None])[0].mean(-1)
+    np.testing.assert_allclose(result, wanted, atol=CLOSE)
 
 
 @pytest.mark.parametrize("steps", [10, 3])
@@ -72,8 +72,8 @@ def test_sampled_actions(theirs, params, seen, batch, steps):
     wanted = theirs.sample_actions(
         jax.random.key(0), seen[0], num_steps=steps, noise=jnp.asarray(batch.noise)
     )
-    found = sample_actions(ODD, params, seen[1], batch.noise, steps)
-    np.testing.assert_allclose(found, wanted, atol=CLOSE)
+    result = sample_actions(ODD, params, seen[1], batch.noise, steps)
+    np.testing.assert_allclose(result, wanted, atol=CLOSE)
 
 
 def test_gradients(theirs, params, seen, batch):

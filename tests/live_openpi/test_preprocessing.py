@@ -29,9 +29,9 @@ class Letters:
 @pytest.fixture(scope="module")
 def theirs(openpi):
     """openpi's tokenizer without the download of its file."""
-    found = openpi.tokenizer.PaligemmaTokenizer.__new__(openpi.tokenizer.PaligemmaTokenizer)
-    found._max_len, found._tokenizer = LENGTH, Letters()
-    return found
+    result = openpi.tokenizer.PaligemmaTokenizer.__new__(openpi.tokenizer.PaligemmaTokenizer)
+    result._max_len, result._tokenizer = LENGTH, Letters()
+    return result
 
 
 states = hnp.arrays(np.float32, st.integers(1, 5), elements=st.floats(-2, 2, width=32))
@@ -41,9 +41,9 @@ states = hnp.arrays(np.float32, st.integers(1, 5), elements=st.floats(-2, 2, wid
 def test_prompt_and_state(theirs, prompt, state):
     logging.disable()
     wanted, wanted_mask = theirs.tokenize(prompt, state)
-    found, mask = tokenizer.tokenize(Letters(), prompt, state, LENGTH)
+    result, mask = tokenizer.tokenize(Letters(), prompt, state, LENGTH)
     logging.disable(logging.NOTSET)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(result, wanted)
     np.testing.assert_array_equal(mask, wanted_mask)
 
 
@@ -80,10 +80,10 @@ def test_resizing_in_the_model(openpi, size, pixels):
     images = np.random.default_rng(sum(size)).uniform(-1, 1, (2, *size, 3)).astype(np.float32)
     given = jnp.asarray(((images + 1) * 127.5).astype(np.uint8) if pixels else images)
     wanted = openpi.image_tools.resize_with_pad(given, 37, 37)
-    found = observation.fit(given, 37)
-    assert found.dtype == wanted.dtype
+    result = observation.fit(given, 37)
+    assert result.dtype == wanted.dtype
     np.testing.assert_allclose(
-        np.asarray(found, np.float32), np.asarray(wanted, np.float32), atol=1 if pixels else 2e-5
+        np.asarray(result, np.float32), np.asarray(wanted, np.float32), atol=1 if pixels else 2e-5
     )
 
 
@@ -105,5 +105,5 @@ def test_augmentation(openpi, seed):
     key = jax.random.key(seed)
     wanted = openpi.model.preprocess_observation(key, seen, train=True, image_resolution=(37, 37))
     for name in cameras:
-        found = augmentation.augment(key, images[name], name)
-        np.testing.assert_allclose(found, wanted.images[name], atol=1e-4)
+        result = augmentation.augment(key, images[name], name)
+        np.testing.assert_allclose(result, wanted.images[name], atol=1e-4)

@@ -35,12 +35,12 @@ def train(folder, environment, experiment, *words, **variables):
     ended = subprocess.run(
         command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True, timeout=LIMIT
     )
-    said = ended.stdout + ended.stderr
-    assert ended.returncode == 0, said[-3000:]
-    found = re.findall(r"Step (\d+): .*?loss=([\d.]+)", said)
-    steps = ", ".join(f"step {step}: loss {loss}" for step, loss in found)
+    lines = ended.stdout + ended.stderr
+    assert ended.returncode == 0, lines[-3000:]
+    result = re.findall(r"Step (\d+): .*?loss=([\d.]+)", lines)
+    steps = ", ".join(f"step {step}: loss {loss}" for step, loss in result)
     print(f"\ntrain {NAME} {experiment} {' '.join(words)}: {steps} ({time.perf_counter() - begun:.0f} s)")
-    return {int(step): float(loss) for step, loss in found}
+    return {int(step): float(loss) for step, loss in result}
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +140,8 @@ def test_pi05_base_loads_from_a_folder_with_only_the_plugin_new(openpi, config, 
     script = runpy.run_path(str(checkout() / "scripts" / "train.py"))
     shapes = jax.eval_shape(lambda: config.model.create(jax.random.key(0)).params())
     with caplog.at_level("INFO"):
-        found = script["_load_weights_and_validate"](MorphWeightLoader(str(tmp_path / "params")), shapes)
-    jax.tree.map(np.testing.assert_array_equal, found, base)
+        result = script["_load_weights_and_validate"](MorphWeightLoader(str(tmp_path / "params")), shapes)
+    jax.tree.map(np.testing.assert_array_equal, result, base)
     assert f"51 leaves loaded, {len(jax.tree.leaves(tree['morphology']))} new (morphology/...)" in caplog.text
 
 
@@ -214,17 +214,17 @@ def answers(openpi, trained, environment):
                 assert server.poll() is None, log.read_text()[-3000:]
                 time.sleep(0.5)
             client = WebsocketClientPolicy("127.0.0.1", port)
-            metadata, found = client.get_server_metadata(), []
+            metadata, result = client.get_server_metadata(), []
             for robot in ({}, {"robot": "so101"}):
                 begun = time.perf_counter()
-                found.append(client.infer({**request(), **robot})["actions"])
-                print(f"\nclient: actions {found[-1].shape} in {time.perf_counter() - begun:.1f} s")
+                result.append(client.infer({**request(), **robot})["actions"])
+                print(f"\nclient: actions {result[-1].shape} in {time.perf_counter() - begun:.1f} s")
             with pytest.raises(RuntimeError, match=r"did you mean 'so101'\?"):
                 client.infer({**request(), "robot": "so100"})
         finally:
             server.terminate()
             server.wait(30)
-    return metadata, found
+    return metadata, result
 
 
 def expected(config, params, robot, key):
@@ -246,13 +246,13 @@ def expected(config, params, robot, key):
 
 
 def test_served_actions_are_those_of_our_own_model(config, restored, answers):
-    metadata, found = answers
+    metadata, result = answers
     assert metadata["robot"] == "panda"
     key = jax.random.key(0)
-    for actions, robot in zip(found, ("panda", "so101"), strict=True):
+    for actions, robot in zip(result, ("panda", "so101"), strict=True):
         key, noise_key = jax.random.split(key)
         assert actions.shape == (16, 8)
         difference = np.abs(actions - expected(config, restored, robot, noise_key)).max()
         print(f"\nserved for {robot}: actions differ from our own model's by up to {difference:.1e}")
         assert difference < 1e-4
-    assert np.abs(found[0] - found[1]).max() > 1e-3  # the noise alone would do; the robot is checked above
+    assert np.abs(result[0] - result[1]).max() > 1e-3  # the noise alone would do; the robot is checked above

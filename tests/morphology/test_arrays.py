@@ -67,8 +67,8 @@ def test_stack_gives_bodies_a_batch_axis(panda):
     batch = stack(bodies)
     assert batch.adjacency.shape == (3, 17, 17)
     for row, body in enumerate(bodies):
-        for found, wanted in zip(jax.tree.leaves(batch), jax.tree.leaves(body), strict=True):
-            np.testing.assert_array_equal(found[row], wanted)
+        for result, wanted in zip(jax.tree.leaves(batch), jax.tree.leaves(body), strict=True):
+            np.testing.assert_array_equal(result[row], wanted)
 
 
 def test_a_body_is_a_pytree_of_four_leaves(panda):

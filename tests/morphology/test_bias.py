@@ -46,8 +46,8 @@ def of(joints: int = 5, **keys: Any) -> tuple[Any, np.ndarray]:
     config.check(horizon=16, action_dim=joints)
     module = bias.TopologyBias(config, LAYERS)
     params: Any = module.init(jax.random.key(0), arm(joints))
-    found: Any = module.apply(params, arm(joints))
-    return params.get("params", {}).get("theta"), np.asarray(found[:, 0])
+    result: Any = module.apply(params, arm(joints))
+    return params.get("params", {}).get("theta"), np.asarray(result[:, 0])
 
 
 def test_the_mask_of_a_five_joint_arm_is_the_one_drawn():
@@ -70,29 +70,29 @@ def test_which_layers_are_masked(kind, masked):
     one = masks(bias.full_mask)
     other = bias.full_mask(jnp.eye(5, dtype=bool))
     adjacency = jnp.stack([jnp.asarray(steps(5) < 2), jnp.eye(5, dtype=bool)])
-    found = np.asarray(bias.hard_bias(kind, adjacency, layers=5))
-    assert found.shape == (5, 2, 5, 5)
+    result = np.asarray(bias.hard_bias(kind, adjacency, layers=5))
+    assert result.shape == (5, 2, 5, 5)
     for layer in range(5):
         here = layer in masked
-        np.testing.assert_array_equal(found[layer, 0], one if here else np.zeros((5, 5)))
-        np.testing.assert_array_equal(found[layer, 1], other if here else np.zeros((5, 5)))
+        np.testing.assert_array_equal(result[layer, 0], one if here else np.zeros((5, 5)))
+        np.testing.assert_array_equal(result[layer, 1], other if here else np.zeros((5, 5)))
 
 
 def test_the_bias_of_two_tokens_per_joint_is_the_one_drawn():
     drawn = masks(bias.token_bias)
     assert drawn.shape == (6, 6)
     per_joint = bias.hard_bias("full", jnp.asarray(steps(3) < 2)[None], layers=2)
-    found = bias.token_bias(per_joint, copies=2)
-    assert found.shape == (2, 1, 6, 6)
-    np.testing.assert_array_equal(found[1, 0], drawn)
+    result = bias.token_bias(per_joint, copies=2)
+    assert result.shape == (2, 1, 6, 6)
+    np.testing.assert_array_equal(result[1, 0], drawn)
 
 
 def test_all_tokens_of_a_joint_share_its_row_and_column():
     values = np.random.default_rng(0).normal(size=(2, 3, 5, 5)).astype(np.float32)
-    found = np.asarray(bias.token_bias(jnp.asarray(values), copies=7))
+    result = np.asarray(bias.token_bias(jnp.asarray(values), copies=7))
     for k in range(7):
         for m in range(7):
-            np.testing.assert_array_equal(found[:, :, 5 * k : 5 * k + 5, 5 * m : 5 * m + 5], values)
+            np.testing.assert_array_equal(result[:, :, 5 * k : 5 * k + 5, 5 * m : 5 * m + 5], values)
 
 
 # ---------------------------------------- SPD-Soft
@@ -102,8 +102,8 @@ def test_the_entry_for_each_distance_is_the_one_drawn():
     drawn = np.array(drawing(bias.spd_bias, "0123"), int)
     assert drawn.shape == (5, 5)
     theta = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
-    found = bias.spd_bias(jnp.asarray(theta), jnp.asarray(steps(5))[None])
-    np.testing.assert_array_equal(found[:, 0], theta[:, drawn])
+    result = bias.spd_bias(jnp.asarray(theta), jnp.asarray(steps(5))[None])
+    np.testing.assert_array_equal(result[:, 0], theta[:, drawn])
 
 
 def test_joints_that_nothing_connects_have_the_last_entry():
@@ -119,10 +119,10 @@ def test_where_spd_soft_starts_is_as_drawn():
     ]
     assert len(rows) == 4
     for i, name in enumerate(names):
-        found = bias.spd_init(name, layers=4, max_distance=4)
-        np.testing.assert_array_equal(found, [row[i] for row in rows])
+        result = bias.spd_init(name, layers=4, max_distance=4)
+        np.testing.assert_array_equal(result, [row[i] for row in rows])
         theta, start = of(bias="spd-soft", bias_init=name, max_distance=4)
-        np.testing.assert_array_equal(theta[:4], found)
+        np.testing.assert_array_equal(theta[:4], result)
         np.testing.assert_array_equal(start, np.asarray(theta)[:, steps(5)])
 
 
@@ -144,9 +144,9 @@ def drawn_strength(strength: float) -> np.ndarray:
 
 def test_adj_soft_is_as_drawn():
     for strength in (0.7, 0.0, -1.5):
-        found = bias.adj_bias(jnp.full((3, 1, 1), strength), jnp.asarray(steps(5) < 2)[None])
-        assert found.shape == (3, 1, 5, 5)
-        np.testing.assert_allclose(found[2, 0], drawn_strength(strength))
+        result = bias.adj_bias(jnp.full((3, 1, 1), strength), jnp.asarray(steps(5) < 2)[None])
+        assert result.shape == (3, 1, 5, 5)
+        np.testing.assert_allclose(result[2, 0], drawn_strength(strength))
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_adj_soft_is_as_drawn():
     ],
 )
 def test_where_adj_soft_starts(kind, init, strength, shape):
-    theta, found = of(bias=kind, bias_init=init)
+    theta, result = of(bias=kind, bias_init=init)
     assert theta.shape == shape
-    for layer in found:
+    for layer in result:
         np.testing.assert_allclose(layer, drawn_strength(strength), rtol=1e-6)
 
 
@@ -180,9 +180,9 @@ def test_the_strength_is_the_papers(kind, wanted):
     shape = (LAYERS, 5, 5) if kind == "adj-soft-v1.0" else (LAYERS,)
     theta = np.random.default_rng(2).normal(scale=3, size=shape).astype(np.float32)
     assert theta.max() > 2.0
-    found: Any = bias.TopologyBias(config, LAYERS).apply({"params": {"theta": theta}}, arm(5))
+    result: Any = bias.TopologyBias(config, LAYERS).apply({"params": {"theta": theta}}, arm(5))
     each = np.broadcast_to(wanted(theta).reshape(LAYERS, *(shape[1:] or (1, 1))), (LAYERS, 5, 5))
-    np.testing.assert_allclose(found[:, 0], np.where(steps(5) < 2, 0, -each), rtol=1e-6)
+    np.testing.assert_allclose(result[:, 0], np.where(steps(5) < 2, 0, -each), rtol=1e-6)
 
 
 def test_masks_learn_nothing():

@@ -36,14 +36,14 @@ def some_graph(joints: int, density: float, seed: int, places: int = PLACES) -> 
 @given(st.integers(1, PLACES), st.floats(0, 1), st.integers(0, 99), st.sampled_from([0, 3, 7]))
 def test_a_random_graph_is_symmetric_as_dense_and_blind_to_padding(joints, density, graph_seed, seed):
     adjacency, mask = some_graph(joints, density, graph_seed)
-    found = draw(adjacency, mask, seed)
-    np.testing.assert_array_equal(found, found.T)
-    assert found.diagonal().all()
-    assert found.sum() == adjacency.sum()
-    np.testing.assert_array_equal(found[joints:], np.eye(PLACES, dtype=bool)[joints:])
+    result = draw(adjacency, mask, seed)
+    np.testing.assert_array_equal(result, result.T)
+    assert result.diagonal().all()
+    assert result.sum() == adjacency.sum()
+    np.testing.assert_array_equal(result[joints:], np.eye(PLACES, dtype=bool)[joints:])
     # In a model with exactly as many places, the same graph.
     np.testing.assert_array_equal(
-        draw(adjacency[:joints, :joints], mask[:joints], seed), found[:joints, :joints]
+        draw(adjacency[:joints, :joints], mask[:joints], seed), result[:joints, :joints]
     )
 
 
@@ -51,16 +51,16 @@ def test_padding_between_joints_does_not_count_either():
     adjacency, mask = some_graph(5, 0.5, 1, places=7)
     mask = mask[[0, 1, 5, 2, 3, 6, 4]]
     order = [0, 1, 5, 2, 3, 6, 4]
-    found = draw(adjacency[np.ix_(order, order)], mask, 0)
-    assert found.sum() == adjacency.sum()
-    np.testing.assert_array_equal(found[~mask], np.eye(7, dtype=bool)[~mask])
+    result = draw(adjacency[np.ix_(order, order)], mask, 0)
+    assert result.sum() == adjacency.sum()
+    np.testing.assert_array_equal(result[~mask], np.eye(7, dtype=bool)[~mask])
 
 
 def test_robots_in_one_batch_have_the_graphs_they_have_alone():
     bodies = [body_of(robots.load(name), PLACES) for name in ("panda", "so101", "g1_dex1")]
     batch = stack(bodies)
-    found = np.asarray(graph(batch.adjacency, batch.joint_mask, 5))
-    for body, one in zip(bodies, found, strict=True):
+    result = np.asarray(graph(batch.adjacency, batch.joint_mask, 5))
+    for body, one in zip(bodies, result, strict=True):
         np.testing.assert_array_equal(one, draw(np.asarray(body.adjacency), np.asarray(body.joint_mask), 5))
         assert one.sum() == body.adjacency.sum()
         assert (one != body.adjacency).any()
@@ -68,8 +68,8 @@ def test_robots_in_one_batch_have_the_graphs_they_have_alone():
 
 def test_seeds_differ_and_every_pair_has_its_turn():
     adjacency, mask = some_graph(7, 0.3, 4, places=7)
-    found = np.array([draw(adjacency, mask, seed) for seed in range(40)])
-    share = found.mean(axis=0)[~np.eye(7, dtype=bool)]
+    result = np.array([draw(adjacency, mask, seed) for seed in range(40)])
+    share = result.mean(axis=0)[~np.eye(7, dtype=bool)]
     assert share.min() > 0
     assert share.max() < 1
 
@@ -77,22 +77,22 @@ def test_seeds_differ_and_every_pair_has_its_turn():
 def test_a_seed_means_the_same_for_ever():
     """Recorded once: a control's checkpoint must find its graph again under other libraries."""
     adjacency = np.abs(np.subtract.outer(np.arange(5), np.arange(5))) < 2
-    found = draw(adjacency, np.ones(5, bool), 0)
-    assert [tuple(pair) for pair in np.argwhere(np.triu(found, 1)).tolist()] == RECORDED_PAIRS
+    result = draw(adjacency, np.ones(5, bool), 0)
+    assert [tuple(pair) for pair in np.argwhere(np.triu(result, 1)).tolist()] == RECORDED_PAIRS
     np.testing.assert_allclose(controls.mixture(jnp.ones((1, 3), bool), 0)[0, 0], RECORDED_ROW, atol=1e-5)
 
 
 def test_mixtures_are_unit_rows_over_real_joints():
     mask = jnp.asarray(np.arange(7) < np.array([[5], [7]]))
-    found = np.asarray(controls.mixture(mask, 3))
-    np.testing.assert_allclose(np.square(found).sum(-1), 1, atol=1e-5)
-    assert (found[0, :, 5:] == 0).all()
-    assert (found[1] != 0).all()
+    result = np.asarray(controls.mixture(mask, 3))
+    np.testing.assert_allclose(np.square(result).sum(-1), 1, atol=1e-5)
+    assert (result[0, :, 5:] == 0).all()
+    assert (result[1] != 0).all()
     wide = np.asarray(controls.mixture(jnp.asarray(np.arange(13) < np.array([[5], [7]])), 3))
-    np.testing.assert_allclose(wide[0, :5, :5], found[0, :5, :5], atol=1e-6)
+    np.testing.assert_allclose(wide[0, :5, :5], result[0, :5, :5], atol=1e-6)
     # No information is lost: the rows of real joints are independent.
-    assert np.linalg.matrix_rank(found[0, :5, :5]) == 5
-    assert np.abs(np.asarray(controls.mixture(mask, 4)) - found).max() > 0.1
+    assert np.linalg.matrix_rank(result[0, :5, :5]) == 5
+    assert np.abs(np.asarray(controls.mixture(mask, 4)) - result).max() > 0.1
 
 
 def test_a_token_without_a_joint_reads_every_joint():

@@ -39,17 +39,17 @@ def test_what_a_file_does_not_state_is_zero():
 
 def test_the_papers_example_row_is_seven_times_smaller():
     row = np.array([0, 1, 0, 0, 1, -2.9671, 2.9671, 6.90776, 1, 1, 0.1, 10.30895], np.float32)
-    found = standardised(jnp.asarray(row[None, None]), jnp.ones((1, 1), bool))
+    result = standardised(jnp.asarray(row[None, None]), jnp.ones((1, 1), bool))
     assert np.abs(row).sum() == pytest.approx(27.25, abs=0.01)
-    assert float(jnp.abs(found).sum()) == pytest.approx(3.889, abs=1e-3)
+    assert float(jnp.abs(result).sum()) == pytest.approx(3.889, abs=1e-3)
 
 
 def test_padding_stays_zero_and_nothing_is_lost():
     features, mask = jnp.asarray(BODY.descriptors), jnp.asarray(BODY.joint_mask)
-    found = np.asarray(standardised(features, mask))
+    result = np.asarray(standardised(features, mask))
     assert not np.asarray(mask).all()
-    np.testing.assert_array_equal(found[~np.asarray(mask)], 0)
-    back = found * SCALE + CENTRE
+    np.testing.assert_array_equal(result[~np.asarray(mask)], 0)
+    back = result * SCALE + CENTRE
     np.testing.assert_allclose(back[np.asarray(mask)], np.asarray(features)[np.asarray(mask)], atol=1e-5)
 
 

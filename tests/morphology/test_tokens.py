@@ -59,14 +59,14 @@ def module(**changes) -> tuple[KinematicTokens, dict]:
 
 def test_split_chunks_is_this_loop():
     actions = normal(BATCH, HORIZON, ACTIONS)
-    found = np.asarray(split_chunks(actions, JOINTS, CHUNKS))
+    result = np.asarray(split_chunks(actions, JOINTS, CHUNKS))
     length = HORIZON // CHUNKS
-    assert found.shape == (BATCH, CHUNKS * JOINTS, length)
+    assert result.shape == (BATCH, CHUNKS * JOINTS, length)
     for b in range(BATCH):
         for k in range(CHUNKS):
             for j in range(JOINTS):
                 wanted = [actions[b, k * length + i, j] for i in range(length)]
-                np.testing.assert_array_equal(found[b, k * JOINTS + j], wanted)
+                np.testing.assert_array_equal(result[b, k * JOINTS + j], wanted)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -142,14 +142,14 @@ def test_the_papers_chunks_and_auxiliary_tokens(chunks):
     config.check(horizon=16, action_dim=ACTIONS)
     tokens, actions = KinematicTokens(config, WIDTH, LAYERS, heads=2), normal(BATCH, 16, ACTIONS)
     params = random_like(jax.eval_shape(tokens.init, jax.random.key(0), actions, body()))
-    found = np.asarray(apply(tokens, params, actions, body()).tokens).reshape(
+    result = np.asarray(apply(tokens, params, actions, body()).tokens).reshape(
         BATCH, 3, chunks * JOINTS, WIDTH
     )
     pieces = split_chunks(actions, JOINTS, chunks)
     for m, name in enumerate(("encoder", "auxiliary_0", "auxiliary_1")):
         one = apply(Encoder(config.encoder, WIDTH, WIDTH), {"params": params["params"][name]}, pieces)
-        np.testing.assert_allclose(found[:, m], one, atol=1e-6)
-    assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
+        np.testing.assert_allclose(result[:, m], one, atol=1e-6)
+    assert np.abs(result[:, 0] - result[:, 1]).max() > 1e-2
 
 
 @pytest.mark.parametrize("encoder", ["linear", "linear-swiglu-linear"])
@@ -158,10 +158,10 @@ def test_at_the_start_every_token_is_zero(encoder):
     tokens = KinematicTokens(config, WIDTH, LAYERS, heads=2)
     actions = normal(BATCH, HORIZON, ACTIONS)
     params = tokens.init(jax.random.key(0), actions, body())
-    found = apply(tokens, params, actions, body()).tokens
-    assert not np.asarray(found).any()
+    result = apply(tokens, params, actions, body()).tokens
+    assert not np.asarray(result).any()
     # ... but it can learn: the last layer has a gradient.
-    target = normal(*found.shape)
+    target = normal(*result.shape)
 
     def loss(params):
         return jnp.mean(jnp.square(apply(tokens, params, actions, body()).tokens - target))
@@ -188,10 +188,10 @@ def test_film_is_the_identity_at_the_start_and_the_equation_afterwards():
     params = film.init(jax.random.key(0), z, descriptors)
     np.testing.assert_array_equal(apply(film, params, z, descriptors), z)
     kernel, bias = normal(12, 2 * WIDTH), normal(2 * WIDTH)
-    found = apply(film, {"params": {"generator": {"kernel": kernel, "bias": bias}}}, z, descriptors)
+    result = apply(film, {"params": {"generator": {"kernel": kernel, "bias": bias}}}, z, descriptors)
     both = descriptors @ kernel + bias
     gamma, beta = both[..., :WIDTH], both[..., WIDTH:]
-    np.testing.assert_allclose(found, (1 + gamma) * z + beta, atol=1e-5)
+    np.testing.assert_allclose(result, (1 + gamma) * z + beta, atol=1e-5)
     np.testing.assert_array_equal(modulate(z, gamma, beta), (1 + gamma) * z + beta)
 
 
@@ -199,8 +199,8 @@ def test_film_tells_joints_apart_by_their_descriptors():
     robot = body()
     actions = jnp.broadcast_to(normal(BATCH, HORIZON, 1), (BATCH, HORIZON, ACTIONS))  # all joints move alike
     tokens, params = module(chunks=1)
-    found = np.asarray(apply(tokens, params, actions, robot).tokens)
-    assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
+    result = np.asarray(apply(tokens, params, actions, robot).tokens)
+    assert np.abs(result[:, 0] - result[:, 1]).max() > 1e-2
     blind = dataclasses.replace(robot, descriptors=np.zeros_like(robot.descriptors))
-    found = np.asarray(apply(tokens, params, actions, blind).tokens)
-    np.testing.assert_allclose(found[:, 0], found[:, 1], atol=1e-6)
+    result = np.asarray(apply(tokens, params, actions, blind).tokens)
+    np.testing.assert_allclose(result[:, 0], result[:, 1], atol=1e-6)

@@ -56,8 +56,8 @@ def their_training_step(theirs: SimpleNamespace, policy: Any, inputs: SimpleName
     value = policy.model.forward(*as_torch(theirs, inputs), *chunk)
     hook.remove()
     value.mean().backward()
-    found = {name: p.grad for name, p in policy.model.named_parameters() if p.grad is not None}
-    return seen[0].detach().numpy(), value.detach().numpy(), {n: g.numpy() for n, g in found.items()}
+    result = {name: p.grad for name, p in policy.model.named_parameters() if p.grad is not None}
+    return seen[0].detach().numpy(), value.detach().numpy(), {n: g.numpy() for n, g in result.items()}
 
 
 def their_actions(theirs: SimpleNamespace, policy: Any, inputs: SimpleNamespace) -> np.ndarray:
@@ -133,9 +133,9 @@ def test_actions_on_their_weights(theirs, inputs, odd, sinusoid, tmp_path):
     policy = theirs.new(seed=2)
     policy.save_pretrained(tmp_path / "own")  # LeRobot's own layout: a prefix, and two embeddings
     params, _ = weights.load(tmp_path / "own", odd)
-    found = difference(their_actions(theirs, policy, inputs), our_actions(odd, params, inputs))
-    print(f"\n  time's embedding in {sinusoid}: actions {found:.1e}")
-    assert found < CLOSE[sinusoid]
+    result = difference(their_actions(theirs, policy, inputs), our_actions(odd, params, inputs))
+    print(f"\n  time's embedding in {sinusoid}: actions {result:.1e}")
+    assert result < CLOSE[sinusoid]
 
 
 @pytest.fixture
@@ -165,10 +165,10 @@ def test_a_checkpoint_of_ours_is_loaded_strictly_by_their_class(
     assert len(read) == len(again.state_dict())
     actions = their_actions(theirs, policy, inputs)
     np.testing.assert_array_equal(their_actions(theirs, again, inputs), actions)
-    found = difference(actions, our_actions(odd, ours, inputs))
+    result = difference(actions, our_actions(odd, ours, inputs))
     with capsys.disabled():
-        print(f"\n  time's embedding in {sinusoid}: actions of a converted checkpoint {found:.1e}")
-    assert found < CLOSE[sinusoid]
+        print(f"\n  time's embedding in {sinusoid}: actions of a converted checkpoint {result:.1e}")
+    assert result < CLOSE[sinusoid]
 
 
 def test_there_and_back_gives_the_same_actions_there(theirs, inputs, odd, tmp_path):

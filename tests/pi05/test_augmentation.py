@@ -25,10 +25,10 @@ def recorded():
 
 @pytest.mark.parametrize("camera", CAMERAS)
 def test_the_same_key_gives_openpis_pictures(recorded, camera):
-    found = augment(jax.random.key(3), jnp.asarray(recorded["augment/in"]), camera)
-    np.testing.assert_allclose(found, recorded[f"augment/{camera}"], rtol=0, atol=2e-5)
+    result = augment(jax.random.key(3), jnp.asarray(recorded["augment/in"]), camera)
+    np.testing.assert_allclose(result, recorded[f"augment/{camera}"], rtol=0, atol=2e-5)
     # Every picture is another one, but for those of a wrist camera that keep their colours.
-    same = np.abs(found - recorded["augment/in"]).max(axis=(1, 2, 3)) < 1e-4
+    same = np.abs(result - recorded["augment/in"]).max(axis=(1, 2, 3)) < 1e-4
     assert same[:4].any() == ("wrist" in camera)
     assert not same.all()
 
@@ -78,18 +78,18 @@ def test_brightness_and_contrast_by_value():
         np.testing.assert_allclose(augmentation.brighten(value, jnp.float32(amount))[0], wanted, atol=1e-6)
     np.testing.assert_allclose(augmentation.contrast(value, jnp.float32(0)), value, atol=1e-6)
     steep = np.tan(np.pi / 4 * 1.4)
-    found = augmentation.contrast(jnp.asarray([[0.0, 0.2, 0.45, 0.7, 1.0]]), jnp.float32(0.4))[0]
+    result = augmentation.contrast(jnp.asarray([[0.0, 0.2, 0.45, 0.7, 1.0]]), jnp.float32(0.4))[0]
     # The lines meet at s / 2 (1 + s) = 0.33 and 0.67.
     wanted = [0, 0.2 / steep, 0.5 - 0.05 * steep, 1 - 0.3 / steep, 1]
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(result, wanted, atol=1e-6)
 
 
 @given(st.floats(-0.4, 0.4))
 def test_contrast_keeps_order_and_ends(amount):
     value = jnp.linspace(0, 1, 53)[None]
-    found = np.asarray(augmentation.contrast(value, jnp.float32(amount)))[0]
-    assert (np.diff(found) > 0).all()
-    np.testing.assert_allclose(found[[0, 26, -1]], [0, 0.5, 1], atol=1e-6)
+    result = np.asarray(augmentation.contrast(value, jnp.float32(amount)))[0]
+    assert (np.diff(result) > 0).all()
+    np.testing.assert_allclose(result[[0, 26, -1]], [0, 0.5, 1], atol=1e-6)
 
 
 def test_what_is_drawn_lies_within_the_bounds():
@@ -104,6 +104,6 @@ def test_what_is_drawn_lies_within_the_bounds():
 
 def test_black_stays_black_and_colours_stay_colours(recorded):
     for seed in range(5):
-        found = augment(jax.random.key(seed), jnp.asarray(recorded["augment/in"]), CAMERAS[0])
-        assert np.isfinite(found).all()
-        assert np.abs(found).max() <= 1 + 1e-5
+        result = augment(jax.random.key(seed), jnp.asarray(recorded["augment/in"]), CAMERAS[0])
+        assert np.isfinite(result).all()
+        assert np.abs(result).max() <= 1 + 1e-5

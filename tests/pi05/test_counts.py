@@ -50,11 +50,11 @@ MODELS = {
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_the_papers_trainable_and_frozen_parameters():
-    found = counts.parameters(counts.shapes(Pi05Config()))
-    assert list(found) == list(PARTS)
-    assert found["action expert"] + found["projections"] == 430_098_464
-    assert found["vision encoder"] + found["language model"] == 2_923_335_408
-    assert found["morphology"] == 0
+    result = counts.parameters(counts.shapes(Pi05Config()))
+    assert list(result) == list(PARTS)
+    assert result["action expert"] + result["projections"] == 430_098_464
+    assert result["vision encoder"] + result["language model"] == 2_923_335_408
+    assert result["morphology"] == 0
 
 
 @pytest.mark.usefixtures("standard_promotion")
@@ -137,9 +137,9 @@ def test_a_forward_pass_is_counted_to_the_last_product(name):
         lambda params: Pi05(config).apply({"params": params}, seen, method=Pi05.prefix), counts.shapes(config)
     )
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (cache, mask))
-    found = part(Pi05.velocity, *empty, actions, time, seen.body)
+    result = part(Pi05.velocity, *empty, actions, time, seen.body)
     again = adaptive if name == "exact" else 0  # written down once per stream
-    assert found == counts.suffix(config) + counts.conditioning(config) + sines + again
+    assert result == counts.suffix(config) + counts.conditioning(config) + sines + again
     more = counts.sampling_call(config, steps=3) - counts.sampling_call(config, steps=2)
     assert more == counts.suffix(config)
 

@@ -65,10 +65,10 @@ def joint_mean_loss(params, seen, actions, noise, time):
 
 
 def test_every_output_is_openpis(golden):
-    found = outputs(golden.params, golden.seen, *golden.chunk)
-    assert set(found) == {name for name in golden.data if name.startswith("out/")}
+    result = outputs(golden.params, golden.seen, *golden.chunk)
+    assert set(result) == {name for name in golden.data if name.startswith("out/")}
     # A row of the prefix that is padding sees nothing in openpi's softmax either: it is compared as well.
-    for name, value in found.items():
+    for name, value in result.items():
         assert value.dtype == golden[name].dtype, name
         np.testing.assert_allclose(value, golden[name], rtol=0, atol=CLOSE, err_msg=name)
 
@@ -90,8 +90,8 @@ def test_the_loss_and_every_gradient_are_openpis(golden, gradient_of):
 @pytest.mark.usefixtures("standard_promotion")
 def test_the_full_model_has_openpis_size():
     shapes = jax.eval_shape(lambda: init_params(Pi05Config(), jax.random.key(0)))
-    found = names(shapes)
-    assert len(found) == LEAVES
+    result = names(shapes)
+    assert len(result) == LEAVES
     assert pi05.count(shapes) == PARAMETERS
     for name, shape in {
         "PaliGemma/img/Transformer/encoderblock/MultiHeadDotProductAttention_0/query/kernel": (
@@ -110,7 +110,7 @@ def test_the_full_model_has_openpis_size():
         "action_in_proj/kernel": (32, 1024),
         "time_mlp_out/kernel": (1024, 1024),
     }.items():
-        assert found[name] == shape
+        assert result[name] == shape
 
 
 @pytest.mark.usefixtures("standard_promotion")

@@ -55,10 +55,10 @@ def drawn(config, seed=0):
 def velocity(config, params):
     observation, actions, time = example(config, 2)
     model = Pi05(config)
-    found = jax.jit(
+    result = jax.jit(
         lambda p: model.apply({"params": p}, observation, actions, time, method=Pi05.velocity_joint)
     )
-    return found(params)
+    return result(params)
 
 
 def test_pairs_have_openpis_names_and_shapes():

@@ -83,12 +83,12 @@ def test_the_cached_loss_and_gradient_equal_the_joint_ones(plugin, params, seen,
 
 def test_several_noise_draws_are_the_single_ones_side_by_side(plugin, params, seen, chunk):
     actions, noise, time = map(jnp.asarray, chunk)
-    found = quick(partial(loss, plugin))(params, seen, actions, noise, time)
-    assert found.shape == (3, 2, 6, 7)
+    result = quick(partial(loss, plugin))(params, seen, actions, noise, time)
+    assert result.shape == (3, 2, 6, 7)
     single = [joint_loss(plugin, params, seen, actions, noise[n], time[n]) for n in range(3)]
-    np.testing.assert_allclose(found, single, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, single, rtol=1e-5, atol=1e-5)
     # So a step over three draws is the mean of three steps.
-    np.testing.assert_allclose(found.mean(), np.mean([part.mean() for part in single]), rtol=1e-6)
+    np.testing.assert_allclose(result.mean(), np.mean([part.mean() for part in single]), rtol=1e-6)
 
 
 def test_padded_joints_change_no_action(plugin, params, seen, chunk, body):
@@ -152,10 +152,10 @@ def test_sampling_is_eulers_rule_and_more_steps_come_nearer(plugin, params, seen
             x = x - v / steps
         return x
 
-    found = quick(partial(sample_actions, plugin, steps=5))(params, seen, noise[0])
-    np.testing.assert_allclose(found, euler(5), atol=2e-5)
+    result = quick(partial(sample_actions, plugin, steps=5))(params, seen, noise[0])
+    np.testing.assert_allclose(result, euler(5), atol=2e-5)
     near, finest = euler(13), euler(53)
-    assert np.abs(near - finest).max() < np.abs(found - finest).max()
+    assert np.abs(near - finest).max() < np.abs(result - finest).max()
 
 
 def test_the_plugin_starts_near_the_host(host, plugin, params, seen, chunk, record_property):
@@ -212,9 +212,9 @@ def test_bfloat16_is_near_float32(plugin, params, seen, chunk):
     _, noise, time = chunk
     half = dataclasses.replace(plugin, dtype="bfloat16")
     exact = joint(plugin, params, seen, noise[0], time[0])
-    found = joint(half, params, seen, noise[0], time[0])
-    assert found.dtype == jnp.float32
-    assert 0 < np.abs(found - exact).max() < 0.1 * np.abs(exact).max()
+    result = joint(half, params, seen, noise[0], time[0])
+    assert result.dtype == jnp.float32
+    assert 0 < np.abs(result - exact).max() < 0.1 * np.abs(exact).max()
 
 
 def test_a_model_with_kinematic_tokens_needs_a_body(plugin, params, seen, chunk):
@@ -230,9 +230,9 @@ def test_the_time_embedding_is_openpis():
     periods = np.geomspace(4e-3, 4.0, 7)
     angles = 2 * np.pi * time[:, None].astype(np.float64) / periods
     wanted = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    found = pi05.time_embedding(jnp.asarray(time), width)
-    np.testing.assert_allclose(found, wanted, atol=3e-4)  # float32 angles of up to 1571 rad
-    np.testing.assert_array_equal(found[0], [0.0] * 7 + [1.0] * 7)
+    result = pi05.time_embedding(jnp.asarray(time), width)
+    np.testing.assert_allclose(result, wanted, atol=3e-4)  # float32 angles of up to 1571 rad
+    np.testing.assert_array_equal(result[0], [0.0] * 7 + [1.0] * 7)
 
 
 def test_times_are_drawn_from_beta_and_noise_is_at_one():

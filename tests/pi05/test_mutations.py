@@ -377,10 +377,10 @@ def test_a_function_replaced_is_noticed_in_the_loss(ordinary, monkeypatch, name)
 def test_an_epsilon_is_noticed_where_the_residual_stream_is_small(ordinary, small, monkeypatch, change, of):
     del of
     change(monkeypatch)
-    found = quick(lambda *inputs: joint(*inputs))
-    assert off(found(small.params, small.seen, *small.chunk), small["out/v_t"]) > 1
+    result = quick(lambda *inputs: joint(*inputs))
+    assert off(result(small.params, small.seen, *small.chunk), small["out/v_t"]) > 1
     # ... and only there: this is what the second file is for.
-    assert off(found(ordinary.params, ordinary.seen, *ordinary.chunk), ordinary["out/v_t"]) < 10
+    assert off(result(ordinary.params, ordinary.seen, *ordinary.chunk), ordinary["out/v_t"]) < 10
 
 
 def test_a_target_of_the_other_sign_is_noticed(ordinary, monkeypatch):
@@ -417,8 +417,8 @@ def test_the_schedule_of_the_sampler_is_noticed(ordinary):
     for start, sign in ((0.9, -1.0), (0.95, -1.0), (1.0, 1.0)):
         assert off(unrolled(start, sign, ordinary.params, ordinary.seen, noise), wanted) > 10
     for steps in (9, 11):
-        found = intact_sampled(ordinary.params, ordinary.seen, noise, steps)
-        assert off(found, wanted) > 10
+        result = intact_sampled(ordinary.params, ordinary.seen, noise, steps)
+        assert off(result, wanted) > 10
 
 
 # ---------------------------------------- draws

@@ -54,10 +54,10 @@ def other_velocities(params: Any) -> dict[str, Any]:
 
 def test_what_is_predicted_of_padding_changes_nothing(padded, chunk):
     noise = chunk[1][0]
-    found = sampled(padded, noise)
-    np.testing.assert_array_equal(sampled(padded, noise, **other_velocities(padded[1])), found)
-    np.testing.assert_array_equal(found[:, :, REAL:], 0)
-    assert np.abs(found[:, :, :REAL]).min() > 0
+    result = sampled(padded, noise)
+    np.testing.assert_array_equal(sampled(padded, noise, **other_velocities(padded[1])), result)
+    np.testing.assert_array_equal(result[:, :, REAL:], 0)
+    assert np.abs(result[:, :, :REAL]).min() > 0
 
 
 def test_every_step_is_fed_what_training_fed(padded, chunk, monkeypatch):
@@ -99,9 +99,9 @@ def test_without_a_mask_the_host_integrates_all_values(host, params, seen, chunk
     alone = {name: value for name, value in params.items() if name != "morphology"}
     bare = (host, alone, dataclasses.replace(seen, body=None), None)
     noise = chunk[1][0]
-    found = sampled(bare, noise)
-    assert np.abs(found[:, :, REAL:]).min() > 0
-    assert np.abs(sampled(bare, noise, **other_velocities(alone)) - found).max() > 1e-2
+    result = sampled(bare, noise)
+    assert np.abs(result[:, :, REAL:]).min() > 0
+    assert np.abs(sampled(bare, noise, **other_velocities(alone)) - result).max() > 1e-2
 
 
 def test_rows_have_their_own_padding(plugin, params, seen, body, chunk):
@@ -110,6 +110,6 @@ def test_rows_have_their_own_padding(plugin, params, seen, body, chunk):
     mixed = jax.tree.map(lambda one, other: np.stack([one[0], other[1]]), five, three)
     values = np.asarray(pi05.joint_values(mixed, 7))
     np.testing.assert_array_equal(values, np.arange(7) < np.array([[5], [3]]))
-    found = sampled((plugin, params, dataclasses.replace(seen, body=mixed), None), chunk[1][0])
-    np.testing.assert_array_equal(np.abs(found).min(axis=1) > 0, values)
-    np.testing.assert_array_equal(np.abs(found).max(axis=1) > 0, values)
+    result = sampled((plugin, params, dataclasses.replace(seen, body=mixed), None), chunk[1][0])
+    np.testing.assert_array_equal(np.abs(result).min(axis=1) > 0, values)
+    np.testing.assert_array_equal(np.abs(result).max(axis=1) > 0, values)

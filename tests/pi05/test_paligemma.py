@@ -54,9 +54,9 @@ def file(tmp_path, proto):
 def test_ids_and_masks_are_openpis(recorded, file, case, caplog):
     text, state, ids, mask = (recorded[f"tokens/{case}/{name}"] for name in ("text", "state", "ids", "mask"))
     state = np.where(state == 9, np.nan, state).astype(np.float32)  # how NaN was recorded
-    found = tokenizer.tokenize(tokenizer.load(f"paligemma:{file}"), text.tobytes().decode(), state, len(ids))
-    np.testing.assert_array_equal(found[0], ids)
-    np.testing.assert_array_equal(found[1], mask)
+    result = tokenizer.tokenize(tokenizer.load(f"paligemma:{file}"), text.tobytes().decode(), state, len(ids))
+    np.testing.assert_array_equal(result[0], ids)
+    np.testing.assert_array_equal(result[1], mask)
     assert ids[0] == 2  # BOS
     assert bool(caplog.messages) == (case == 3)  # the one that is cut
     assert mask.all() == (case == 3)
@@ -157,9 +157,9 @@ def bucket(monkeypatch, tmp_path, proto):
 
 def test_the_bucket_is_asked_once(bucket, proto, tmp_path):
     for _ in range(2):
-        found = tokenizer.load("paligemma")
-        assert found.sha256 == hashlib.sha256(proto).hexdigest()
-    assert found.name == "paligemma:gs://big_vision/paligemma_tokenizer.model"
+        result = tokenizer.load("paligemma")
+        assert result.sha256 == hashlib.sha256(proto).hexdigest()
+    assert result.name == "paligemma:gs://big_vision/paligemma_tokenizer.model"
     assert bucket["paths"] == ["/big_vision/paligemma_tokenizer.model"]
     kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert [path.name for path in kept] == ["paligemma_tokenizer.model"]

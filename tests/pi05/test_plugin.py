@@ -211,8 +211,8 @@ def test_padded_joints_change_no_action(name):
     config, wide = plugged(**keys), plugged(**{**keys, "max_joints": 7})
     params = draw(config, 0.3)
     padded = dataclasses.replace(SEEN, body=arm(JOINTS, 7))
-    found = quick(joint, static_argnums=0)(wide, params, padded)
-    np.testing.assert_allclose(found, quick(joint, static_argnums=0)(config, params), atol=1e-5)
+    result = quick(joint, static_argnums=0)(wide, params, padded)
+    np.testing.assert_allclose(result, quick(joint, static_argnums=0)(config, params), atol=1e-5)
 
 
 # ---------------------------------------- one prefix for all
@@ -253,16 +253,16 @@ def test_the_prefix_once_equals_the_joint_pass(name):
 
     def reference(params: Any) -> Any:
         x, target = pi05.interpolate(ACTIONS, NOISE, TIME)
-        found: Any = Pi05(config).apply({"params": params}, SEEN, x, TIME, method=Pi05.velocity_joint)
-        return jnp.square(found - target).mean()
+        result: Any = Pi05(config).apply({"params": params}, SEEN, x, TIME, method=Pi05.velocity_joint)
+        return jnp.square(result - target).mean()
 
     value, wanted = quick(jax.value_and_grad(reference))(params)
     whole = quick(jax.value_and_grad(once))(params)
     part = quick(jax.value_and_grad(lambda learnt, rest: once(merge(learnt, rest))))(expert, vlm)
     assert len(jax.tree.leaves(part[1])) == len(jax.tree.leaves(expert)) < len(jax.tree.leaves(params))
     largest = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
-    for found, gradient in (whole, part):
-        assert abs(float(found - value)) <= 1e-6 * float(value)
+    for result, gradient in (whole, part):
+        assert abs(float(result - value)) <= 1e-6 * float(value)
         leaves = dict(jax.tree_util.tree_leaves_with_path(gradient))
         for path, leaf in jax.tree_util.tree_leaves_with_path(wanted):
             # Of leaves whose gradient all but cancels (an image key's bias shifts all logits of a row alike),
@@ -278,8 +278,8 @@ def test_the_prefix_once_equals_the_joint_pass(name):
 def test_a_schedule_is_openpis_sum():
     times = pi05.schedule(10)
     t = np.float32(1)
-    for found in times:
-        assert found == t
+    for result in times:
+        assert result == t
         t = t + np.float32(-0.1)
     assert times.dtype == np.float32
     np.testing.assert_allclose(times, np.linspace(1, 0.1, 10), atol=1e-6)
@@ -295,13 +295,13 @@ def test_sampling_with_modulations_computed_before_is_sampling(steps):
     assert table.attention.shape == table.feed_forward.shape == (steps, config.depth, 3 * width)
     assert table.final.shape == (steps, 3 * width)
     sample = quick(partial(pi05.sample_actions, config, steps=steps))
-    found = sample(params, SEEN, NOISE, modulations=table)
-    np.testing.assert_allclose(found, sample(params, SEEN, NOISE), atol=6e-6)
+    result = sample(params, SEEN, NOISE, modulations=table)
+    np.testing.assert_allclose(result, sample(params, SEEN, NOISE), atol=6e-6)
     # The table is what is used, and the time's parameters no longer are.
     blank = jax.tree.map(np.zeros_like, {key: params[key] for key in ("time_mlp_in", "time_mlp_out")})
-    np.testing.assert_array_equal(sample({**params, **blank}, SEEN, NOISE, modulations=table), found)
+    np.testing.assert_array_equal(sample({**params, **blank}, SEEN, NOISE, modulations=table), result)
     other = pi05.modulations(config, {**params, **blank}, steps)
-    assert np.abs(sample(params, SEEN, NOISE, modulations=other) - found).max() > 1e-3
+    assert np.abs(sample(params, SEEN, NOISE, modulations=other) - result).max() > 1e-3
 
 
 # ---------------------------------------- absent cameras

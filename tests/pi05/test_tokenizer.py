@@ -85,16 +85,16 @@ def test_the_words_of_the_suites_shipped_are_told_apart():
 
 def test_bins_of_the_state():
     values = [-1.01, -1.0, -0.9999, 0.0, 0.9999, 1.0, 2.0, np.nan]
-    found = tokenizer.state_bins(np.array(values, np.float32))
-    np.testing.assert_array_equal(found, [-1, 0, 0, 128, 255, 255, 255, 255])
+    result = tokenizer.state_bins(np.array(values, np.float32))
+    np.testing.assert_array_equal(result, [-1, 0, 0, 128, 255, 255, 255, 255])
     edges = np.linspace(-1, 1, 257)[:-1]
     np.testing.assert_array_equal(tokenizer.state_bins(edges + 1e-6), np.arange(256))
 
 
 def test_the_prompt_is_the_one_pi05_was_trained_on():
     state = np.array([-1.0, 0.0, 1.5, -3.0, np.nan], np.float32)
-    found = tokenizer.prompt_text("  pick_up\nthe cube ", state)
-    assert found == "Task: pick up the cube, State: 0 128 255 -1 255;\nAction: "
+    result = tokenizer.prompt_text("  pick_up\nthe cube ", state)
+    assert result == "Task: pick up the cube, State: 0 128 255 -1 255;\nAction: "
 
 
 def test_tokens_are_padded_on_the_right_with_zeros():
@@ -158,24 +158,24 @@ def test_a_checkpoint_knows_its_tokenizer_by_contents():
 
 def test_numbers_start_smooth_and_other_rows_as_they_were():
     table = np.random.default_rng(0).normal(0, 0.3, (BYTES.vocab + 3, 13)).astype(np.float32)
-    found = tokenizer.smooth_numbers(table, BYTES)
+    result = tokenizer.smooth_numbers(table, BYTES)
     numbers = np.arange(260, 517)
     others = np.setdiff1d(np.arange(len(table)), numbers)
-    np.testing.assert_array_equal(found[others], table[others])
-    rows = found[numbers]
+    np.testing.assert_array_equal(result[others], table[others])
+    rows = result[numbers]
     assert abs(rows.std() / table.std() - 1) < 0.1
     one, two, far = (np.linalg.norm(rows[n:] - rows[:-n], axis=1).mean() for n in (1, 2, 101))
     assert one < two < far
     assert len(np.unique(rows.round(4), axis=0)) == 257
-    assert not np.shares_memory(found, table)
+    assert not np.shares_memory(result, table)
 
 
 def test_numbers_start_smooth_beside_words_too():
     table = np.random.default_rng(0).normal(size=(BY_WORD.vocab, 24)).astype(np.float32)
-    found = tokenizer.smooth_numbers(table, BY_WORD)
+    result = tokenizer.smooth_numbers(table, BY_WORD)
     own = slice(BY_WORD.numbers - 1, BY_WORD.numbers + 256)
-    assert not np.array_equal(found[own], table[own])
-    np.testing.assert_array_equal(np.delete(found, own, 0), np.delete(table, own, 0))
+    assert not np.array_equal(result[own], table[own])
+    np.testing.assert_array_equal(np.delete(result, own, 0), np.delete(table, own, 0))
 
 
 def test_another_tokenizers_table_is_left_alone():

@@ -38,15 +38,15 @@ def test_every_variant_is_a_recipe(recipe):
     base, seen = config.load(recipe), {}
     assert base.model.morphology is not None
     for name, variant in ablations.VARIANTS.items():
-        found = config.load(f"{recipe}@{name}")
-        body = found.model.morphology
-        assert dataclasses.replace(found, model=base.model, weights=base.weights) == base
+        loaded = config.load(f"{recipe}@{name}")
+        body = loaded.model.morphology
+        assert dataclasses.replace(loaded, model=base.model, weights=base.weights) == base
         assert (body is None) == name.endswith("baseline")
         if body is not None:
             assert body.max_joints == base.model.morphology.max_joints
-            seen.setdefault(body, found.model)
+            seen.setdefault(body, loaded.model)
         if variant.warm_start:
-            assert found.weights == f"runs/{recipe}@{variant.warm_start}/checkpoints/{base.training.steps}"
+            assert loaded.weights == f"runs/{recipe}@{variant.warm_start}/checkpoints/{base.training.steps}"
     assert len(seen) == 22
     for body, model in seen.items():
         with jax.numpy_dtype_promotion("standard"):
@@ -55,9 +55,9 @@ def test_every_variant_is_a_recipe(recipe):
 
 
 def test_overrides_come_after_the_variant_and_a_wrong_one_names_the_nearest(run):
-    found = config.load("panda_demo@table3.chunks-4", ["model.morphology.chunks=2", "training.seed=3"])
-    assert found.model.morphology is not None
-    assert (found.model.morphology.chunks, found.training.seed) == (2, 3)
+    loaded = config.load("panda_demo@table3.chunks-4", ["model.morphology.chunks=2", "training.seed=3"])
+    assert loaded.model.morphology is not None
+    assert (loaded.model.morphology.chunks, loaded.training.seed) == (2, 3)
     with pytest.raises(ConfigError, match=r"no variant 'table3\.chunk-4'; did you mean 'table3\.chunks-4'"):
         config.load("panda_demo@table3.chunk-4")
     status, out, _ = run("recipes show panda_demo@table1.baseline")

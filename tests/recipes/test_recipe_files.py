@@ -38,20 +38,20 @@ def recipe(tmp_path) -> Path:
 
 
 def test_a_recipe_is_read_typed_and_whole(recipe):
-    found = config.load(recipe)
-    assert found.data == config.Data("runs/demo/dataset", "panda", {"base_0_rgb": "front"})
-    assert found.model.morphology is not None
-    assert (found.model.morphology.chunks, found.model.vit.patch, found.model.vocab) == (3, 7, 521)
-    assert found.training == config.Training(steps=997)
-    assert found.optimizer.peak_lr == 1e-4
-    assert found.tokenizer == "bytes"
+    loaded = config.load(recipe)
+    assert loaded.data == config.Data("runs/demo/dataset", "panda", {"base_0_rgb": "front"})
+    assert loaded.model.morphology is not None
+    assert (loaded.model.morphology.chunks, loaded.model.vit.patch, loaded.model.vocab) == (3, 7, 521)
+    assert loaded.training == config.Training(steps=997)
+    assert loaded.optimizer.peak_lr == 1e-4
+    assert loaded.tokenizer == "bytes"
 
 
 def test_overrides_come_last(recipe):
-    found = config.load(recipe, ["training.steps=7", "model.morphology=null", "tokenizer=paligemma:here"])
-    assert found.training.steps == 7
-    assert found.model.morphology is None
-    assert found.tokenizer == "paligemma:here"
+    loaded = config.load(recipe, ["training.steps=7", "model.morphology=null", "tokenizer=paligemma:here"])
+    assert loaded.training.steps == 7
+    assert loaded.model.morphology is None
+    assert loaded.tokenizer == "paligemma:here"
 
 
 def test_a_recipe_is_found_by_name_in_a_folder(recipe):
@@ -88,7 +88,7 @@ def test_a_wrong_key_or_type_is_named_with_its_line(recipe, old, new, line, sent
     import re
 
     lines = str(caught.value).splitlines()
-    assert any(re.fullmatch(rf"{recipe}:{line}: {sentence}", found) for found in lines), lines
+    assert any(re.fullmatch(rf"{recipe}:{line}: {sentence}", result) for result in lines), lines
 
 
 def test_every_problem_is_said_at_once(recipe):
@@ -217,21 +217,21 @@ def test_the_recipe_in_this_file_is_the_one_the_lines_count():
     ],
 )
 def test_the_papers_recipes(name, kind, batch, horizon, steps):
-    found = config.load(name)
-    training = found.training
-    assert (training.kind, training.batch, found.model.horizon, training.steps) == (
+    loaded = config.load(name)
+    training = loaded.training
+    assert (training.kind, training.batch, loaded.model.horizon, training.steps) == (
         kind,
         batch,
         horizon,
         steps,
     )
-    assert (found.weights, found.tokenizer, found.model.vocab) == ("pi05-base", "paligemma", 257_152)
-    for source in found.data.sources:
+    assert (loaded.weights, loaded.tokenizer, loaded.model.vocab) == ("pi05-base", "paligemma", 257_152)
+    for source in loaded.data.sources:
         joints = robots.load(source.robot).joints
-        assert len(joints) <= found.model.action_dim
+        assert len(joints) <= loaded.model.action_dim
     if name == "pi05_droid_so101":
-        assert [source.weight for source in found.data.sources] == [8, 2]
-        assert found.data.by == "batch"
+        assert [source.weight for source in loaded.data.sources] == [8, 2]
+        assert loaded.data.by == "batch"
 
 
 def test_every_shipped_recipe_is_read_and_says_what_it_is_for():

@@ -35,73 +35,73 @@ def write(folder: Path, text: str, side: str | None = None) -> Path:
 @pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1"])
 def test_a_shipped_robot_is_without_errors(name):
     path = robots.available()[name]
-    found = examine(path)
-    assert found.usable
-    assert found.counts["errors"] == 0
-    assert found.robot is not None
-    assert found.action == found.robot.names
-    assert found.side_path == path.with_suffix(".yaml")
+    examination = examine(path)
+    assert examination.usable
+    assert examination.counts["errors"] == 0
+    assert examination.robot is not None
+    assert examination.action == examination.robot.names
+    assert examination.side_path == path.with_suffix(".yaml")
 
 
 def test_findings_of_the_file_and_problems_of_the_side_file_come_together(tmp_path):
     text = tree([0, 1, 1]).replace("<axis xyz='0 0 1'/>", "", 1)
-    found = examine(write(tmp_path, text, "joints: [j0, j2, j9]\nrest: [0]\n"))
-    assert found.robot is None
-    assert not found.usable
-    assert any("has no <axis>" in str(finding) for finding in found.findings)
+    examination = examine(write(tmp_path, text, "joints: [j0, j2, j9]\nrest: [0]\n"))
+    assert examination.robot is None
+    assert not examination.usable
+    assert any("has no <axis>" in str(finding) for finding in examination.findings)
     unusable = "the side file cannot be used"
-    assert [str(finding) for finding in found.findings if finding.severity == "error"] == [
+    assert [str(finding) for finding in examination.findings if finding.severity == "error"] == [
         f"tree.yaml: error: joints: no joint 'j9' in tree.urdf; {unusable}",
         f"tree.yaml: error: rest: 1 values for 3 joints; {unusable}",
     ]
-    assert found.counts["errors"] == 2
+    assert examination.counts["errors"] == 2
 
 
 def test_a_side_file_that_is_no_yaml(tmp_path):
-    found = examine(write(tmp_path, tree([0]), "joints: [j0\n"))
-    assert "tree.yaml:2: error: not YAML: expected ',' or ']'" in str(found.findings[-1])
-    assert found.counts["errors"] == 1
+    examination = examine(write(tmp_path, tree([0]), "joints: [j0\n"))
+    assert "tree.yaml:2: error: not YAML: expected ',' or ']'" in str(examination.findings[-1])
+    assert examination.counts["errors"] == 1
     with pytest.raises(ConfigError, match=r"tree\.yaml:2: not YAML"):
-        found.loaded()
-    found = examine(write(tmp_path, tree([0]), "jonts: [j0]\n"))
-    assert "tree.yaml:1: error: jonts: no such key; did you mean 'joints'?" in str(found.findings[-1])
+        examination.loaded()
+    examination = examine(write(tmp_path, tree([0]), "jonts: [j0]\n"))
+    assert "tree.yaml:1: error: jonts: no such key; did you mean 'joints'?" in str(examination.findings[-1])
 
 
 @pytest.mark.parametrize(
     "text", [tree([0, 1], "fixed"), tree([0]).replace("</joint>", "<mimic joint='none'/></joint>")]
 )
 def test_nothing_to_drive_is_an_error(tmp_path, text):
-    found = examine(write(tmp_path, text))
-    (error,) = [str(finding) for finding in found.findings if finding.severity == "error"]
+    examination = examine(write(tmp_path, text))
+    (error,) = [str(finding) for finding in examination.findings if finding.severity == "error"]
     assert error.startswith(
         "tree.urdf:1: error: no joint that an action could drive; "
         "expected one that is revolute, continuous, prismatic and mimics no other; "
     )
-    assert not found.usable
+    assert not examination.usable
 
 
 def test_more_joints_than_the_model_has_values(tmp_path):
     count = MODEL_VALUES + 1
     path = write(tmp_path, tree(list(range(count))))
-    found = examine(path)
-    (warning,) = [finding for finding in found.findings if "could drive" in finding.found]
+    examination = examine(path)
+    (warning,) = [finding for finding in examination.findings if "could drive" in finding.found]
     assert str(warning) == (
         "tree.urdf:1: warning: 33 joints that an action could drive; expected at most 32, as many values as"
         " an action of pi0.5 has; choose those your dataset has, in its order, with joints: in tree.yaml"
     )
-    assert found.usable
+    assert examination.usable
     chosen = ", ".join(f"j{i}" for i in range(MODEL_VALUES))
-    found = examine(write(tmp_path, path.read_text(), f"joints: [{chosen}]\n"))
-    assert not [finding for finding in found.findings if "could drive" in finding.found]
+    examination = examine(write(tmp_path, path.read_text(), f"joints: [{chosen}]\n"))
+    assert not [finding for finding in examination.findings if "could drive" in finding.found]
 
 
 def test_joints_can_be_chosen(tmp_path):
     path = write(tmp_path, tree(list(range(37))))
-    found = examine(path, ["j1?", "j2"])
-    assert found.action == (*(f"j1{i}" for i in range(10)), "j2")
-    assert found.robot is not None
-    assert found.robot.names == found.action
-    assert found.advice == ""
+    examination = examine(path, ["j1?", "j2"])
+    assert examination.action == (*(f"j1{i}" for i in range(10)), "j2")
+    assert examination.robot is not None
+    assert examination.robot.names == examination.action
+    assert examination.advice == ""
     assert examine(path).advice.startswith("tree.urdf has 37 action joints")
     with pytest.raises(MorphVlaError, match="no joint 'k'"):
         examine(path, ["k"])
@@ -121,10 +121,10 @@ def test_joints_can_be_chosen(tmp_path):
 def test_what_is_no_robot_ends_in_words(tmp_path, content, sentence):
     path = tmp_path / "tree.urdf"
     path.write_bytes(content)
-    found = examine(path)
-    assert any(sentence in str(finding) for finding in found.findings)
-    assert found.counts["errors"] >= 1
-    assert found.robot is None
+    examination = examine(path)
+    assert any(sentence in str(finding) for finding in examination.findings)
+    assert examination.counts["errors"] >= 1
+    assert examination.robot is None
 
 
 def test_a_file_that_cannot_be_opened(tmp_path):
@@ -138,8 +138,10 @@ def test_a_public_robot_of_too_many_joints(shared):
     path = shared / "urdf_zoo" / "ginger_all_continuous.urdf"
     if not path.is_file():
         pytest.skip("shared/urdf_zoo is not beside this checkout")
-    found = examine(path)
-    assert found.usable
-    assert "49 joints that an action could drive; expected at most 32" in "\n".join(map(str, found.findings))
-    listed = Counter(name for limb in limbs(found.urdf, found.action) for name in limb)
-    assert listed == Counter(found.action)
+    examination = examine(path)
+    assert examination.usable
+    assert "49 joints that an action could drive; expected at most 32" in "\n".join(
+        map(str, examination.findings)
+    )
+    listed = Counter(name for limb in limbs(examination.urdf, examination.action) for name in limb)
+    assert listed == Counter(examination.action)

@@ -161,10 +161,10 @@ def test_every_problem_is_returned_at_once_in_the_order_of_the_lines():
         joint("y", "b", "c", "screw"),
         joint("y", "a", "d", more='<axis xyz="0 0 0"/>'),
     )
-    found = judge(parse(text.encode(), "r.urdf"))
-    assert len(errors(found)) == 4
-    lines = [finding.where.line for finding in found if isinstance(finding.where, Line)]
-    assert len(lines) == len(found)
+    findings = judge(parse(text.encode(), "r.urdf"))
+    assert len(errors(findings)) == 4
+    lines = [finding.where.line for finding in findings if isinstance(finding.where, Line)]
+    assert len(lines) == len(findings)
     assert lines == sorted(lines)
 
 

@@ -32,17 +32,17 @@ def test_every_file_is_expected_to_become_something():
 def test_each_trap_is_named_with_its_line_and_what_follows(name: str):
     path = FOLDER / f"{name}.urdf"
     urdf = read(path)
-    found = [finding for finding in judge(urdf) if "no <inertial>" not in finding.found]
-    said = [" ".join(str(finding).split()) for finding in found]
-    assert said == [f"{path.name}:{sentence}" for sentence in EXPECTED[name]["says"]]
-    assert all(finding.found and finding.expected and finding.consequence for finding in found)
+    findings = [finding for finding in judge(urdf) if "no <inertial>" not in finding.found]
+    lines = [" ".join(str(finding).split()) for finding in findings]
+    assert lines == [f"{path.name}:{sentence}" for sentence in EXPECTED[name]["says"]]
+    assert all(finding.found and finding.expected and finding.consequence for finding in findings)
     becomes = EXPECTED[name]["becomes"]
     if becomes == "stops":
         with pytest.raises(MorphVlaError) as raised:
             robots.load(path)
-        assert str(raised.value) == "\n".join(map(str, errors(found)))
+        assert str(raised.value) == "\n".join(map(str, errors(findings)))
     else:
-        assert not errors(found)
+        assert not errors(findings)
         assert len(robots.load(path).joints) == becomes["action"]
         assert len(urdf.mimicking) == becomes["mimic"]
 
@@ -190,17 +190,17 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*.urdf")):
 def test_hostile_files_end_in_words_and_soon(tmp_path: Path):
     """In a process without this one's type checks, which take many times longer than the reading."""
     words = {}
-    for what, data, said in hostile():
+    for what, data, lines in hostile():
         (tmp_path / f"{what}.urdf").write_bytes(data)
-        words[what] = said
+        words[what] = lines
     command = [sys.executable, "-W", "error", "-c", CHILD, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in ended.stdout.splitlines()]
     assert {name for name, *_ in answers} == words.keys()
-    for what, took, found, stopped in answers:
-        assert words[what] in "\n".join(found), what
+    for what, took, result, stopped in answers:
+        assert words[what] in "\n".join(result), what
         assert stopped, f"{what}: loaded"
-        assert len(found) <= MAX_FINDINGS + 1, what
+        assert len(result) <= MAX_FINDINGS + 1, what
         assert len(stopped) < 1_000_000, what
         assert took < TOO_LONG, what
 

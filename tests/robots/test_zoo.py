@@ -67,13 +67,13 @@ def test_every_odd_file_ends_in_words(zoo: Path):
     files = sorted((zoo / "edge").glob("*.urdf"))
     assert {path.stem for path in files} == EDGE.keys()
     for path in files:
-        found = judge(read(path))
-        places = [finding.where for finding in found]
+        findings = judge(read(path))
+        places = [finding.where for finding in findings]
         assert all(isinstance(where, Line) and where.line >= 1 for where in places), path.name
-        said = "\n".join(str(finding) for finding in found)
-        assert EDGE[path.stem] in said, path.name
-        assert found or path.stem == "test_joints_MB"
-        if errors(found):
+        lines = "\n".join(str(finding) for finding in findings)
+        assert EDGE[path.stem] in lines, path.name
+        assert findings or path.stem == "test_joints_MB"
+        if errors(findings):
             with pytest.raises(MorphVlaError, match=re.escape(path.name)):
                 robots.load(path)
         elif path.stem in NOTHING_MOVES:

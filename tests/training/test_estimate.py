@@ -23,11 +23,11 @@ def test_one_device_takes_the_measured_rate_and_sends_nothing():
 
 
 def test_computing_falls_with_the_devices_and_sending_does_not():
-    found = [of(devices) for devices in (1, 2, 4, 8, 16, 32)]
-    assert [one.computing * one.devices for one in found] == pytest.approx([found[0].computing] * 6)
-    sent = [one.sending for one in found]
+    result = [of(devices) for devices in (1, 2, 4, 8, 16, 32)]
+    assert [one.computing * one.devices for one in result] == pytest.approx([result[0].computing] * 6)
+    sent = [one.sending for one in result]
     assert sent == sorted(sent)
-    assert all(max(one.computing, one.sending) == one.least <= one.most for one in found)
+    assert all(max(one.computing, one.sending) == one.least <= one.most for one in result)
 
 
 def test_an_all_reduce_by_hand():

@@ -29,22 +29,22 @@ def openpi(tiny_recipe, tmp_path_factory):
 def test_openpis_parameters_are_loaded_and_the_plugins_are_new(tiny_recipe, openpi, caplog):
     caplog.set_level("INFO", "morph_vla")
     recipe = dataclasses.replace(tiny_recipe, weights=str(openpi))
-    found = leaves(parameters.first_params(recipe))
+    params = leaves(parameters.first_params(recipe))
     host, _ = weights.load(openpi, dataclasses.replace(recipe.model, morphology=None))
     for name, leaf in leaves(host).items():
-        np.testing.assert_array_equal(found.pop(name), leaf)
-    assert found
-    assert all(name.startswith("['morphology']") for name in found)
+        np.testing.assert_array_equal(params.pop(name), leaf)
+    assert params
+    assert all(name.startswith("['morphology']") for name in params)
     assert "new     morphology/" in caplog.messages[0]
 
 
 def test_a_checkpoint_of_ours_is_gone_on_from_by_its_average(tiny_recipe, tiny_run):
     recipe = dataclasses.replace(tiny_recipe, weights=str(tiny_run.checkpoint))
-    found = leaves(parameters.first_params(recipe))
+    params = leaves(parameters.first_params(recipe))
     for name, leaf in leaves(
         checkpoint.load_params(tiny_run.checkpoint, parameters.fresh_params(recipe))
     ).items():
-        np.testing.assert_array_equal(found[name], leaf)
+        np.testing.assert_array_equal(params[name], leaf)
 
 
 def test_frozen_parts_take_the_models_type(tiny_recipe, openpi):
@@ -54,10 +54,10 @@ def test_frozen_parts_take_the_models_type(tiny_recipe, openpi):
         model=dataclasses.replace(tiny_recipe.model, dtype="bfloat16"),
         training=dataclasses.replace(tiny_recipe.training, kind="expert"),
     )
-    found = leaves(parameters.first_params(recipe))
-    assert found["['PaliGemma']['llm']['embedder']['input_embedding']"].dtype == "bfloat16"
-    assert found["['PaliGemma']['img']['head']['kernel']"].dtype == "bfloat16"
-    assert found["['PaliGemma']['llm']['layers']['attn']['q_einsum_1']['w']"].dtype == "float32"
+    params = leaves(parameters.first_params(recipe))
+    assert params["['PaliGemma']['llm']['embedder']['input_embedding']"].dtype == "bfloat16"
+    assert params["['PaliGemma']['img']['head']['kernel']"].dtype == "bfloat16"
+    assert params["['PaliGemma']['llm']['layers']['attn']['q_einsum_1']['w']"].dtype == "float32"
 
 
 def test_another_tokenizer_and_another_size_are_refused(tiny_recipe, openpi):

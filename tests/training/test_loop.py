@@ -20,8 +20,8 @@ from morph_vla.training import checkpoint, kinds, loop, parameters, progress
 
 
 def leaves(run: loop.Run, recipe: Recipe) -> list[np.ndarray]:
-    found = checkpoint.load_params(run.checkpoint, shapes(recipe), "params")
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(found)]
+    params = checkpoint.load_params(run.checkpoint, shapes(recipe), "params")
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
 
 
 def shapes(recipe: Recipe) -> dict:

@@ -107,10 +107,10 @@ def test_its_policy_acts_and_its_weights_begin_another_run(trained, recipe, tiny
 
 
 def test_recipes_say_it_once(write_recipe):
-    found = write_recipe(
+    result = write_recipe(
         "training.kind=lora", "training.lora={language_model: {rank: 4}, action_expert: null}"
     )
-    assert found.model.lora == Lora(LowRank(4), None) == found.training.lora
+    assert result.model.lora == Lora(LowRank(4), None) == result.training.lora
     assert write_recipe("training.kind=lora").model.lora == Lora()
     for overrides, words in (
         (["training.lora={}"], r"training\.lora means nothing to training\.kind: full; choose kind: lora"),

@@ -61,10 +61,10 @@ def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
     analysis = lowered.compile({"xla_backend_optimization_level": 3}).memory_analysis()
     assert analysis is not None
     wanted = analysis.argument_size_in_bytes + analysis.temp_size_in_bytes
-    found = memory.estimate(chosen)
-    print(f"{kind}, remat {remat}: {found.total / wanted:.2f} of XLA's {wanted / 1e6:.1f} MB")
-    assert 0.5 < found.total / wanted < 2
-    held = found.parameters + found.optimizer + found.average  # all but the batch itself, in the arguments
+    estimate = memory.estimate(chosen)
+    print(f"{kind}, remat {remat}: {estimate.total / wanted:.2f} of XLA's {wanted / 1e6:.1f} MB")
+    assert 0.5 < estimate.total / wanted < 2
+    held = estimate.parameters + estimate.optimizer + estimate.average  # all arguments but the batch
     assert held == pytest.approx(analysis.argument_size_in_bytes, rel=0.07)
 
 
@@ -84,8 +84,8 @@ def test_what_learns_decides_and_devices_divide():
 
 
 def test_levers_come_in_order_and_save_what_they_say():
-    found = memory.levers(recipe("full"))
-    names = [lever.change for lever in found]
+    levers = memory.levers(recipe("full"))
+    names = [lever.change for lever in levers]
     assert names == [
         "training.kind: expert",
         "training.kind: lora",
@@ -95,7 +95,7 @@ def test_levers_come_in_order_and_save_what_they_say():
         "training.mesh.fsdp: 8",
         "model.dtype: bfloat16",
     ]
-    before, saves = memory.estimate(recipe("full")).total, {lever.change: lever.saves for lever in found}
+    before, saves = memory.estimate(recipe("full")).total, {lever.change: lever.saves for lever in levers}
     assert saves["training.kind: expert"] == before - memory.estimate(recipe("expert")).total
     assert saves["training.batch: 4"] == before - memory.estimate(recipe("full", batch=4)).total
     assert "training.kind: expert" not in [lever.change for lever in memory.levers(recipe("expert"))]
@@ -120,6 +120,6 @@ def test_the_words_say_whether_it_fits(monkeypatch):
 def test_the_one_figure_measured_at_full_size():
     """5.1 GB of temporary memory on an H200 for the action expert's step, batch 32 (facts/performance.md)."""
     with jax.numpy_dtype_promotion("standard"):
-        found = memory.estimate(config.load("pi05_droid", ["model.morphology=null"]))
-    assert (found.gradients + found.activations) / 1e9 == pytest.approx(5.1, rel=0.15)
-    assert found.average == 4 * 430_098_464
+        loaded = memory.estimate(config.load("pi05_droid", ["model.morphology=null"]))
+    assert (loaded.gradients + loaded.activations) / 1e9 == pytest.approx(5.1, rel=0.15)
+    assert loaded.average == 4 * 430_098_464

@@ -40,11 +40,11 @@ def updates(params):
     state = optimizer.init(params)
     keys = iter(jax.random.split(jax.random.key(1), 200))
     gradient = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape), params)
-    found = None
+    result = None
     with jax.numpy_dtype_promotion("standard"):
         for _ in range(2):
-            found, state = jax.jit(optimizer.update)(gradient, state, params)
-    return flat(found)
+            result, state = jax.jit(optimizer.update)(gradient, state, params)
+    return flat(result)
 
 
 def matrices(name: str, leaf: np.ndarray) -> np.ndarray | None:
@@ -95,8 +95,8 @@ def test_the_default_is_adamw(params):
     with jax.numpy_dtype_promotion("standard"):
         state = optimizer.init(params)
         for _ in range(2):
-            found, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
-    for name, leaf in flat(found).items():
+            update, state = optimizer.update(jax.tree.map(jnp.ones_like, params), state, params)
+    for name, leaf in flat(update).items():
         np.testing.assert_allclose(leaf, -0.1, rtol=1e-3, err_msg=name)
     assert float(schedule(1)) == pytest.approx(0.1)
 

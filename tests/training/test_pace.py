@@ -35,9 +35,9 @@ def test_batches_are_the_same_wherever_frames_come_from(data, request, tmp_path)
     held = kept.held_out()
     for workers, threads in ((1, 1), (2, 3)):
         video = Source(paced(recipe, frames="video", workers=workers), tmp_path / "none")
-        found = list(video.batches(5, 9, threads))
-        assert len(found) == 4
-        assert all(same(one, other) for one, other in zip(found, wanted, strict=True))
+        result = list(video.batches(5, 9, threads))
+        assert len(result) == 4
+        assert all(same(one, other) for one, other in zip(result, wanted, strict=True))
         assert len(video.workers.pids) == workers
         assert all(same(held[name], batch) for name, batch in video.held_out().items())
         video.workers.close()

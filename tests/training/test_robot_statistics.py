@@ -32,34 +32,34 @@ def recorded(
     random = np.random.default_rng(seed)
     values = (scale * random.normal(size=(2, 101, 3)) + [1, -2, 40]).astype(np.float32)
     bounds = np.array([0, 53]), np.array([53, 101])
-    found = Recordings(
+    recordings = Recordings(
         root, "v3.0", FPS, "arm", values[0], values[1], *bounds, np.zeros(101, np.int64), ("go",), ()
     )
-    return Recorded(f"set{seed}", found, kind, RELATIVE)
+    return Recorded(f"set{seed}", recordings, kind, RELATIVE)
 
 
 def learnt(part: Recorded) -> np.ndarray:
     """Every value of every chunk, one after another: what training will see."""
-    found, rows = part.recordings, np.arange(101)
-    wanted = np.minimum(rows[:, None] + np.arange(HORIZON), found.last_of(rows)[:, None])
-    chunk = found.action[wanted]
+    result, rows = part.recordings, np.arange(101)
+    wanted = np.minimum(rows[:, None] + np.arange(HORIZON), result.last_of(rows)[:, None])
+    chunk = result.action[wanted]
     if part.kind == "absolute":
-        return found.action
-    return to_learn(part.kind, chunk, found.state, RELATIVE, FPS).reshape(-1, 3)
+        return result.action
+    return to_learn(part.kind, chunk, result.state, RELATIVE, FPS).reshape(-1, 3)
 
 
 @pytest.mark.parametrize("kind", ["absolute", "delta", "velocity"])
 def test_they_are_exact_and_of_what_is_trained_on(kind):
     parts = [recorded(kind), recorded(kind, seed=1)]
-    found = of_robot("arm", JOINTS, parts, HORIZON)
+    measured = of_robot("arm", JOINTS, parts, HORIZON)
     exact = np.concatenate([learnt(part) for part in parts]).astype(np.float64)
-    np.testing.assert_allclose(found.action.q01, np.quantile(exact, 0.01, axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.action.q99, np.quantile(exact, 0.99, axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.action.mean, exact.mean(axis=0), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.action.std, exact.std(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(measured.action.q01, np.quantile(exact, 0.01, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(measured.action.q99, np.quantile(exact, 0.99, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(measured.action.mean, exact.mean(axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(measured.action.std, exact.std(axis=0), rtol=1e-9)
     states = np.concatenate([part.recordings.state for part in parts]).astype(np.float64)
-    np.testing.assert_allclose(found.state.q99, np.quantile(states, 0.99, axis=0), rtol=1e-12)
-    assert (found.frames, found.source) == (202, "own")
+    np.testing.assert_allclose(measured.state.q99, np.quantile(states, 0.99, axis=0), rtol=1e-12)
+    assert (measured.frames, measured.source) == (202, "own")
 
 
 def test_they_are_measured_once_and_anew_for_other_values(cache, monkeypatch):
@@ -80,9 +80,9 @@ def test_they_are_measured_once_and_anew_for_other_values(cache, monkeypatch):
 def test_a_degenerate_dimension_is_widened_or_refused_and_named(caplog):
     part = recorded()
     part.recordings.action[:, 1] = 3.0
-    found = of_robot("arm", JOINTS, [part], HORIZON)
+    measured = of_robot("arm", JOINTS, [part], HORIZON)
     assert caplog.messages == ["elbow (q01 3, q99 3) hardly moves: its range is widened to 0.01"]
-    assert (found.action.q01[1], found.action.q99[1]) == (2.995, 3.005)
+    assert (measured.action.q01[1], measured.action.q99[1]) == (2.995, 3.005)
     with pytest.raises(
         MorphVlaError,
         match=r"^arm: action: 'elbow' hardly moves \(q99 - q01 is below 0\.01\): data\.degenerate: ",
@@ -93,8 +93,13 @@ def test_a_degenerate_dimension_is_widened_or_refused_and_named(caplog):
 def own_stats(root: Path, shift: float = 0.0, without: tuple[str, ...] = ()) -> None:
     part, known = recorded(root=root), {}
     for key, values in (("observation.state", part.recordings.state), ("action", part.recordings.action)):
-        found = stats.measure(values)
-        plain = {"q01": np.add(found.q01, shift), "q99": found.q99, "mean": found.mean, "std": found.std}
+        measured = stats.measure(values)
+        plain = {
+            "q01": np.add(measured.q01, shift),
+            "q99": measured.q99,
+            "mean": measured.mean,
+            "std": measured.std,
+        }
         known[key] = {name: list(value) for name, value in plain.items() if name not in without}
     (root / "meta").mkdir(exist_ok=True)
     (root / "meta/stats.json").write_text(json.dumps(known))
@@ -106,10 +111,10 @@ def test_the_datasets_own_only_when_asked(tmp_path):
     measured = of_robot("arm", JOINTS, [part], HORIZON)
     taken = of_robot("arm", JOINTS, [part], HORIZON, statistics="dataset")
     np.testing.assert_allclose(np.subtract(taken.action.q01, measured.action.q01), 0.001)
-    said = []
-    for found in (measured, taken):
-        statistics.tell("arm", found, said.append)
-    assert said == [
+    lines = []
+    for result in (measured, taken):
+        statistics.tell("arm", result, lines.append)
+    assert lines == [
         "statistics of 'arm': measured on 101 frames",
         "statistics of 'arm': set0: its own meta/stats.json",
     ]
@@ -134,10 +139,10 @@ def test_when_the_datasets_own_cannot_be(parts, sentence):
 def test_large_differences_to_the_datasets_own_are_named(tmp_path):
     own_stats(tmp_path, shift=1.4)  # of a range of some 4.6
     part = recorded(root=tmp_path)
-    found = of_robot("arm", JOINTS, [part], HORIZON)
-    assert len(found.remarks) == 6
-    assert found.remarks[3].startswith("arm: action 'lift' is normalised by ")
-    assert "; set0: its meta/stats.json: " in found.remarks[3]
+    measured = of_robot("arm", JOINTS, [part], HORIZON)
+    assert len(measured.remarks) == 6
+    assert measured.remarks[3].startswith("arm: action 'lift' is normalised by ")
+    assert "; set0: its meta/stats.json: " in measured.remarks[3]
     own_stats(tmp_path, shift=0.8)
     assert not of_robot("arm", JOINTS, [part], HORIZON).remarks
     own_stats(tmp_path, without=("q99",))
@@ -145,10 +150,10 @@ def test_large_differences_to_the_datasets_own_are_named(tmp_path):
 
 
 def test_merged_datasets_are_compared_with_each_alone():
-    found = of_robot("arm", JOINTS, [recorded(), recorded(seed=1, scale=5)], HORIZON)
-    about = [remark for remark in found.remarks if "set0 alone" in remark]
+    measured = of_robot("arm", JOINTS, [recorded(), recorded(seed=1, scale=5)], HORIZON)
+    about = [remark for remark in measured.remarks if "set0 alone" in remark]
     assert len(about) == 6
-    assert not [remark for remark in found.remarks if "set1 alone" in remark]
+    assert not [remark for remark in measured.remarks if "set1 alone" in remark]
 
 
 def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
@@ -160,8 +165,8 @@ def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
         path.write_text(json.dumps(kept))
     other = recorded(seed=1, scale=5)
     for path in (file, folder):
-        found = of_robot("arm", JOINTS, [other], HORIZON, statistics=str(path))
-        assert (found.state, found.action, found.source) == (first.state, first.action, str(path))
+        measured = of_robot("arm", JOINTS, [other], HORIZON, statistics=str(path))
+        assert (measured.state, measured.action, measured.source) == (first.state, first.action, str(path))
     compared = of_robot("arm", JOINTS, [other], HORIZON, before=str(folder))
     assert len([remark for remark in compared.remarks if f"; {folder}: " in remark]) == 6
     for name, joints, kind, sentence in (
@@ -199,10 +204,10 @@ def test_a_recipes_robots_have_theirs(so101_dataset):
         [f"data.dataset={so101_dataset}", "data.robot=so101", "data.cameras={}", "data.actions=delta"],
     )
     parts = source.read_parts(recipe)
-    found = source.robot_stats(recipe, "so101", parts)
+    measured = source.robot_stats(recipe, "so101", parts)
     rows = layout.all_rows(layout.read(so101_dataset), ("observation.state",))
     exact = np.quantile(rows.values["observation.state"], 0.99, axis=0)
-    np.testing.assert_allclose(found.state.q99, exact, rtol=1e-6)
+    np.testing.assert_allclose(measured.state.q99, exact, rtol=1e-6)
 
 
 def test_the_command_on_a_dataset(run, write_dataset, tmp_path):

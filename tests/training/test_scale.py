@@ -106,16 +106,16 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(blind_recipe, whole_run, tmp_p
 
 @pytest.mark.slow
 def test_eight_devices_learn_the_same_and_hold_less_each(blind_recipe, whole_run, tmp_path):
-    said = {}
+    outputs = {}
     for data, fsdp in ((8, 1), (2, 4)):
         mesh = Mesh(data, fsdp, whole_below_mib=0.0001)
         training = dataclasses.replace(blind_recipe.training, mesh=mesh)
         folder = tmp_path / f"{data}x{fsdp}"
-        said[fsdp] = memory(
+        outputs[fsdp] = memory(
             end(begin(dataclasses.replace(blind_recipe, training=training), folder, devices=8))
         )
         np.testing.assert_allclose(losses(logged(folder)), losses(whole_run.curve), rtol=1e-4)
-    assert said[4] < 0.4 * said[1]  # a quarter, and what four does not divide
+    assert outputs[4] < 0.4 * outputs[1]  # a quarter, and what four does not divide
 
 
 @pytest.mark.slow

@@ -71,16 +71,16 @@ def test_the_shares_of_several_processes_joined_are_the_batch_of_one(source, mix
 
 
 def test_deltas_are_learnt_in_their_own_units_and_restored(source):
-    part, found = source.parts[1], source.stats["so101"]
+    part, result = source.parts[1], source.stats["so101"]
     rows = part.train_rows[:7]
     batch = source.batch(np.ones(7, np.int64), rows)
-    learnt = found.action.restore(batch.actions[..., :6])
+    learnt = result.action.restore(batch.actions[..., :6])
     absolute = restore("delta", learnt, part.recordings.state[rows], part.relative, 30.0)
     np.testing.assert_allclose(absolute[:, 0], part.recordings.action[rows], atol=1e-3)
     assert part.relative.tolist() == [True] * 5 + [False]
     # a delta's own range, not that of the absolute values: the walk moves by about 3, and stands about 20
-    assert abs(found.action.mean[0]) < 10
-    assert found.action.mean[5] == pytest.approx(part.recordings.action[:, 5].mean(), rel=0.2)
+    assert abs(result.action.mean[0]) < 10
+    assert result.action.mean[5] == pytest.approx(part.recordings.action[:, 5].mean(), rel=0.2)
 
 
 def test_the_shares_of_the_run_are_logged(mixed_recipe, tmp_path, caplog):
@@ -199,15 +199,15 @@ def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch)
     arm = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)
     state = np.linspace(-3, 3, 6).astype(np.float32)
     rows = arm.prepare([{"state": state, "prompt": "wave"}] * 2)
-    found = np.asarray(arm._sample(arm.params, arm._modulations, rows, np.zeros((2, 2), np.uint32)))
-    assert found.shape == (2, 16, 8)
-    assert (found[..., 6:] == 0).all()
-    assert np.abs(found[..., :6]).min() > 0
-    told = []
-    monkeypatch.setattr(policies, "sample_actions", lambda *given: told.append(given[-1]))
+    result = np.asarray(arm._sample(arm.params, arm._modulations, rows, np.zeros((2, 2), np.uint32)))
+    assert result.shape == (2, 16, 8)
+    assert (result[..., 6:] == 0).all()
+    assert np.abs(result[..., :6]).min() > 0
+    reports = []
+    monkeypatch.setattr(policies, "sample_actions", lambda *given: reports.append(given[-1]))
     bare = dataclasses.replace(arm.config, morphology=None)
     policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._modulations, rows, np.zeros((2, 2), np.uint32))
-    np.testing.assert_array_equal(told[0], [[True] * 6 + [False] * 2] * 2)
+    np.testing.assert_array_equal(reports[0], [[True] * 6 + [False] * 2] * 2)
 
 
 def test_a_policy_of_several_robots_drives_the_one_asked_for(run):

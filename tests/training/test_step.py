@@ -159,12 +159,12 @@ def test_the_loss_falls_on_one_batch(full, batch):
 @pytest.mark.parametrize("kind", ["expert", pytest.param("full", marks=pytest.mark.slow)])
 def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
     twice = jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), batch)  # six rows
-    found = {}
+    result = {}
     for parts in (1, 3):
         run = Run(kind, params, batch=2 * BATCH, accumulate=parts, flow_samples=1)
         state, metrics = run.step(run.start(), *twice, jax.random.key(7))
-        found[parts] = metrics, jax.tree.leaves(state.optimizer)
-    (one, moments), (three, others) = found[1], found[3]
+        result[parts] = metrics, jax.tree.leaves(state.optimizer)
+    (one, moments), (three, others) = result[1], result[3]
     np.testing.assert_allclose(three["loss"], one["loss"], rtol=1e-6)
     np.testing.assert_allclose(three["rows"], one["rows"], rtol=3e-6)
     np.testing.assert_allclose(three["gradient_norm"], one["gradient_norm"], rtol=1e-6)
@@ -241,10 +241,10 @@ def test_a_line_in_place_of_the_cosine_is_noticed(monkeypatch):
 
 def test_the_gradients_norm_is_told_by_part(full, batch):
     _, metrics = full.step(full.start(), *batch, jax.random.key(7))
-    told = {name: float(norm) for name, norm in metrics["gradient_norms"].items()}
-    assert told.keys() == set(PARTS)
-    assert min(told.values()) > 0
-    assert math.hypot(*told.values()) == pytest.approx(float(metrics["gradient_norm"]), rel=1e-5)
+    reports = {name: float(norm) for name, norm in metrics["gradient_norms"].items()}
+    assert reports.keys() == set(PARTS)
+    assert min(reports.values()) > 0
+    assert math.hypot(*reports.values()) == pytest.approx(float(metrics["gradient_norm"]), rel=1e-5)
 
 
 def gradient() -> Any:
@@ -268,9 +268,9 @@ def gradient() -> Any:
 
 
 def test_the_norms_are_those_of_the_parts_leaves():
-    found = kinds.norms(gradient())
-    assert list(found) == list(PARTS)
-    for part, norm in found.items():
+    result = kinds.norms(gradient())
+    assert list(result) == list(PARTS)
+    for part, norm in result.items():
         own = [leaf for path, leaf in leaves(gradient()).items() if part_of(path) == part]
         assert float(norm) == pytest.approx(
             np.linalg.norm(np.concatenate([x.ravel() for x in own])), rel=1e-5
@@ -285,13 +285,13 @@ def test_parts_clipped_apart_leave_each_other_alone():
     most = 1.01 * float(before["projections"])
     assert most < float(before["morphology"]) / 100
     clipped: Any = optimizers.clip_apart(most)
-    found, _ = clipped.update(given, clipped.init(given))
-    for name, norm in kinds.norms(found).items():
+    update, _ = clipped.update(given, clipped.init(given))
+    for name, norm in kinds.norms(update).items():
         assert float(norm) == pytest.approx(min(most, float(before[name])), rel=1e-5), name
-    for path, leaf in leaves(found).items():
+    for path, leaf in leaves(update).items():
         share = min(1.0, most / float(before[part_of(path)]))
         np.testing.assert_allclose(leaf, share * leaves(given)[path], rtol=1e-5)
-    np.testing.assert_array_equal(found["action_in_proj"]["bias"], given["action_in_proj"]["bias"])
+    np.testing.assert_array_equal(update["action_in_proj"]["bias"], given["action_in_proj"]["bias"])
     together: Any = optax.clip_by_global_norm(most)
     rest, _ = together.update(given, together.init(given))
     assert float(kinds.norms(rest)["projections"]) < 0.01 * most

@@ -29,13 +29,13 @@ def test_tensorboards_files_hold_every_number_at_its_step(tmp_path):
     board.add(7, trackers.numbers(REPORT))
     board.close()
     (path,) = (tmp_path / "tensorboard").iterdir()
-    data, found = path.read_bytes(), {}
+    data, result = path.read_bytes(), {}
     while data:  # TFRecord: length, its checksum, the event, its checksum
         (length,) = struct.unpack("<Q", data[:8])
         event = event_pb2.Event.FromString(data[12 : 12 + length])
-        found |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
+        result |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
         data = data[16 + length :]
-    assert found == {
+    assert result == {
         name: (7, pytest.approx(value, rel=1e-6)) for name, value in trackers.numbers(REPORT).items()
     }
 

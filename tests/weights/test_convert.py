@@ -30,9 +30,9 @@ def test_openpi_to_lerobot_and_back(tmp_path, openpi, lerobot, host, params, equ
     one = weights.save_lerobot(tmp_path / "one", weights.load(openpi, host)[0], host)
     assert bits(one / "model.safetensors") == bits(lerobot / "model.safetensors")
     two = weights.save_openpi(tmp_path / "two", weights.load(one)[0])
-    found = weights.load(two, host)[0]
-    equal(found, params)
-    assert weights.digest(found) == weights.digest(params)
+    loaded = weights.load(two, host)[0]
+    equal(loaded, params)
+    assert weights.digest(loaded) == weights.digest(params)
 
 
 def test_the_digest_tells_values_names_and_types(params):
@@ -115,14 +115,14 @@ def test_inspect(run, openpi, params):
 
 def test_inspect_as_json_by_a_recipe_that_does_not_fit(run, openpi):
     status, out, _ = run(f"weights inspect {openpi} --config panda_demo --json")
-    found = json.loads(out)
+    answer = json.loads(out)
     assert status == 1
-    by_code = {(problem["code"], *problem["subject"]): problem["found"] for problem in found["problems"]}
+    by_code = {(problem["code"], *problem["subject"]): problem["found"] for problem in answer["problems"]}
     assert by_code["size", "vocab"] == "vocab is 37 in the checkpoint, 1288 in the model"
     head = by_code["shape", "PaliGemma/img/head/kernel"]
     assert head.startswith("shape: PaliGemma/img/head/kernel is (15, 32)")
-    assert found["config"]["depth"] == 3
-    assert found["format"] == "openpi"
+    assert answer["config"]["depth"] == 3
+    assert answer["format"] == "openpi"
 
 
 def test_inspect_names_the_recipe_that_fits(run, tmp_path, drawn):

@@ -32,8 +32,8 @@ EMBEDDING = "paligemma_with_expert.paligemma.model.language_model.embed_tokens.w
 
 
 def test_openpis_released_checkpoint(openpi, host, params, equal):
-    found, report = weights.load(openpi, host)
-    equal(found, params)
+    loaded, report = weights.load(openpi, host)
+    equal(loaded, params)
     assert (report.format, len(report.loaded), report.new, report.unused) == ("openpi", 51, (), ())
     assert report.parameters == sum(leaf.size for leaf in flat(params).values())
     assert report.nbytes == 4 * report.parameters
@@ -61,8 +61,8 @@ def test_every_way_in_which_orbax_stores_arrays(tmp_path, host, params, equal, o
 
 
 def test_lerobots_checkpoint_in_the_hubs_layout(lerobot, host, params, equal):
-    found, report = weights.load(lerobot, host)
-    equal(found, params)
+    loaded, report = weights.load(lerobot, host)
+    equal(loaded, params)
     unused = ("paligemma_with_expert.gemma_expert.lm_head.weight",)
     assert (report.format, len(report.loaded), report.unused) == ("lerobot", 51, unused)
     equal(weights.load(lerobot / "model.safetensors", host)[0], params)
@@ -72,8 +72,8 @@ def test_lerobots_own_names_begin_with_model(tmp_path, host, params, entries, eq
     own = {f"model.{name}": value for name, value in entries.items()}
     own[f"model.{EMBEDDING}"] = own[f"model.{HEAD}"]
     write(tmp_path / "pretrained_model" / "model.safetensors", own)
-    found, report = weights.load(tmp_path, host)
-    equal(found, params)
+    loaded, report = weights.load(tmp_path, host)
+    equal(loaded, params)
     assert HEAD in report.unused
 
 
@@ -99,9 +99,9 @@ def test_our_own_checkpoint_gives_the_average_or_the_parameters(tmp_path, host, 
     weights.save_openpi(tmp_path / "a", one)
     weights.save_openpi(tmp_path / "b", other)
     (tmp_path / "b" / "params").rename(tmp_path / "a" / "averaged")
-    found, report = weights.load(tmp_path / "a", host)
+    params, report = weights.load(tmp_path / "a", host)
     assert report.format == "morph_vla"
-    equal(found, other)
+    equal(params, other)
     equal(weights.load(tmp_path / "a", host, kind="params")[0], one)
 
 
@@ -109,9 +109,9 @@ def test_without_a_config_the_sizes_are_read_off_the_checkpoint(
     openpi, lerobot, host, params, equal, tmp_path
 ):
     equal(weights.load(openpi)[0], params)
-    found = weights.open_checkpoint(openpi).config()
+    config = weights.open_checkpoint(openpi).config()
     unknown = {"horizon": 6, "max_tokens": 11, "dtype": "float32", "remat": False}
-    assert dataclasses.replace(found, **unknown) == host
+    assert dataclasses.replace(config, **unknown) == host
     # LeRobot's shapes do not tell the heads of SigLIP; our own metadata does.
     assert dataclasses.replace(weights.open_checkpoint(lerobot).config(), **unknown) == dataclasses.replace(
         host, vit=dataclasses.replace(host.vit, heads=16)
@@ -125,10 +125,10 @@ def test_without_a_config_the_sizes_are_read_off_the_checkpoint(
 
 def test_types_by_part(openpi, lerobot, host, params):
     for source in (openpi, lerobot):
-        found, report = weights.load(
+        loaded, report = weights.load(
             source, host, dtype={"language model": "bfloat16", "vision encoder": "stored"}
         )
-        for name, leaf in flat(found).items():
+        for name, leaf in flat(loaded).items():
             wanted = flat(params)[name]
             if names.part_of(name) == "language model":
                 wanted = wanted.astype(BFLOAT16)
@@ -166,16 +166,16 @@ def test_a_type_that_there_is_not(openpi, host, dtype, sentence):
 
 
 def test_the_plugins_leaves_are_new_and_begin_as_the_model_initialises_them(openpi, plugin, params, equal):
-    found, report = weights.load(openpi, plugin, seed=3)
-    host_part = {name: leaf for name, leaf in found.items() if name != "morphology"}
+    loaded, report = weights.load(openpi, plugin, seed=3)
+    host_part = {name: leaf for name, leaf in loaded.items() if name != "morphology"}
     equal(host_part, params)
     equal(
-        {"morphology": found["morphology"]},
+        {"morphology": loaded["morphology"]},
         {"morphology": init_params(plugin, jax.random.key(3))["morphology"]},
     )
-    assert {row.leaf for row in report.new} == set(flat({"morphology": found["morphology"]}))
+    assert {row.leaf for row in report.new} == set(flat({"morphology": loaded["morphology"]}))
     assert f"{len(report.new)} new" in report.summary()
-    assert f"  new     {report.new[0].leaf} {report.new[0].shape} float32" in report.table()
+    assert f"  new     {report.new[0].leaf} {report.new[0].shape} float32" in str(report)
 
 
 def test_half_a_plugin_is_refused_unless_it_is_allowed(tmp_path, plugin, drawn):
@@ -202,8 +202,8 @@ def test_a_plugin_that_the_model_does_not_have_is_refused_unless_ignored(
     folder = weights.save_openpi(tmp_path / "plugin", whole)
     with pytest.raises(MorphVlaError, match=r"unexpected: morphology/"):
         weights.load(folder, host)
-    found, report = weights.load(folder, host, ignore=["morphology"])
-    equal(found, {name: leaf for name, leaf in whole.items() if name != "morphology"})
+    params, report = weights.load(folder, host, ignore=["morphology"])
+    equal(params, {name: leaf for name, leaf in whole.items() if name != "morphology"})
     assert all(name.startswith("morphology/") for name in report.unused)
     equal(weights.load(folder)[0], whole)
 
@@ -215,8 +215,8 @@ def test_leaves_can_go_to_their_place_one_by_one(openpi, plugin):
         seen.append((name, leaf.size))
         return jax.numpy.asarray(leaf)
 
-    found, report = weights.load(openpi, plugin, place=place)
-    assert all(isinstance(leaf, jax.Array) for leaf in flat(found).values())
+    params, report = weights.load(openpi, plugin, place=place)
+    assert all(isinstance(leaf, jax.Array) for leaf in flat(params).values())
     assert {name for name, _ in seen} == {row.leaf for row in report.rows}
     loaded = [size for _, size in seen[: len(report.loaded)]]
     assert loaded == sorted(loaded, reverse=True)  # the largest first: each of these is stored as one block

@@ -70,20 +70,20 @@ def test_a_run_says_its_own_pairs(stored, paired, model, equal):
 
 @pytest.mark.parametrize("name", ["mlp/linear", "attn/q_einsum_1/w", "attn/attn_vec_einsum/w"])
 def test_a_model_without_pairs_gets_merged_weights(stored, paired, host, name):
-    found, _ = weights.load(stored, host)
-    assert not any(map(is_lora, flat(found)))
+    params, _ = weights.load(stored, host)
+    assert not any(map(is_lora, flat(params)))
     wanted = by_hand(paired, name)
-    np.testing.assert_allclose(flat(found)[f"PaliGemma/llm/layers/{name}"][1], wanted, atol=1e-5)
+    np.testing.assert_allclose(flat(params)[f"PaliGemma/llm/layers/{name}"][1], wanted, atol=1e-5)
 
 
 def test_other_ranks_begin_anew_on_merged_weights(stored, paired, host):
     other = dataclasses.replace(host, lora=Lora(None, LowRank(2, 2.0, ("feed-forward",))))
-    found, report = weights.load(stored, other)
+    params, report = weights.load(stored, other)
     merged = flat(weights.merge_lora(paired, LORA))
-    fresh = {name for name in flat(found) if is_lora(name)}
+    fresh = {name for name in flat(params) if is_lora(name)}
     assert fresh == {row.leaf for row in report.new}
     assert len(fresh) == 4
-    for name, leaf in flat(found).items():
+    for name, leaf in flat(params).items():
         if name not in fresh:
             np.testing.assert_array_equal(leaf, merged[name])
         elif name.endswith("b"):
@@ -94,16 +94,16 @@ def test_other_ranks_begin_anew_on_merged_weights(stored, paired, host):
 
 def test_a_checkpoint_without_pairs_begins_them(openpi, lerobot, model, params, equal):
     for source in (openpi, lerobot):
-        found, report = weights.load(source, model)
-        equal(without(found), params)
+        loaded, report = weights.load(source, model)
+        equal(without(loaded), params)
         assert len(report.new) == 16
         assert all(is_lora(row.leaf) for row in report.new)
 
 
 def test_openpis_own_pairs_have_alpha_at_rank(tmp_path, paired, host):
     weights.save_openpi(tmp_path / "openpi", paired)
-    found = weights.lora_of(weights.open_checkpoint(tmp_path / "openpi"))
-    assert found == Lora(LowRank(3, 3.0), LowRank(5, 5.0, ("attention",)))
+    lora = weights.lora_of(weights.open_checkpoint(tmp_path / "openpi"))
+    assert lora == Lora(LowRank(3, 3.0), LowRank(5, 5.0, ("attention",)))
 
 
 def test_convert_merges_and_keeps_when_told(run, stored, paired, tmp_path, equal):

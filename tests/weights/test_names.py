@@ -65,8 +65,8 @@ def test_the_full_model_has_the_hubs_812_tensors():
 
 
 def test_the_full_size_is_read_off_its_shapes():
-    found = names.config_of(weights.leaf_shapes(Pi05Config()))
-    assert found == Pi05Config()
+    config = names.config_of(weights.leaf_shapes(Pi05Config()))
+    assert config == Pi05Config()
 
 
 @pytest.mark.parametrize(

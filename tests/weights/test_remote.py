@@ -113,8 +113,8 @@ def kept(tmp_path: Path) -> list[str]:
 
 
 def test_pi05_base_is_fetched_once(bucket, host, params, equal, tmp_path):
-    found, report = weights.load("pi05-base", host)
-    equal(found, params)
+    loaded, report = weights.load("pi05-base", host)
+    equal(loaded, params)
     assert report.source == "pi05-base"
     assert {name for name, _ in bucket.asked} == {n for n in bucket.files if n.startswith(f"{PREFIX}/params")}
     assert "pi05_base" in kept(tmp_path)
@@ -151,16 +151,16 @@ def test_a_wrong_checksum_is_not_kept(bucket, host, params, equal, tmp_path):
 
 
 def test_two_at_once_fetch_once(bucket, host, params, equal):
-    found: list = []
-    threads = [threading.Thread(target=lambda: found.append(remote.resolve("pi05-base"))) for _ in range(3)]
+    results: list = []
+    threads = [threading.Thread(target=lambda: results.append(remote.resolve("pi05-base"))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 3
-    assert len(set(found)) == 1
+    assert len(results) == 3
+    assert len(set(results)) == 1
     assert len(bucket.asked) == len({name for name, _ in bucket.asked})
-    equal(weights.load(found[0], host)[0], params)
+    equal(weights.load(results[0], host)[0], params)
 
 
 def test_a_file_outside_the_folder_is_refused(bucket, tmp_path):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from morph_vla.errors import MissingExtraError, MorphVlaError, nearest
+from morph_vla.files import dropin
 from morph_vla.hosts.openpi import recipes
 
 SCRIPTS = {"train": "train.py", "serve": "serve_policy.py", "norm-stats": "compute_norm_stats.py"}
@@ -66,8 +67,8 @@ def run(words: list[str]) -> None:
         print(USAGE, end="")
         return
     if verb == "list":
-        for recipe in recipes.RECIPES:
-            print(f"{recipe.name:18} {recipe.summary}")
+        for name, path in recipes.available().items():
+            print(f"{name:18} {dropin.about(path)}")
         return
     if verb not in SCRIPTS:
         raise MorphVlaError(

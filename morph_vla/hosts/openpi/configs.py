@@ -172,10 +172,10 @@ class MorphTrainConfig(_config.TrainConfig):
             )
 
 
-def train_config(recipe: recipes.Recipe) -> Any:
+def train_config(name: str, recipe: recipes.Recipe) -> Any:
     """A recipe as openpi's TrainConfig: action-expert fine-tuning from pi05_base, or the small model."""
     common: dict[str, Any] = {
-        "name": recipe.name,
+        "name": name,
         "batch_size": recipe.batch,
         "num_train_steps": recipe.steps,
         "freeze_filter": AP_FT,
@@ -213,9 +213,9 @@ def train_config(recipe: recipes.Recipe) -> Any:
 
 def register() -> list[str]:
     """Enter every recipe into openpi's named configurations; the names of all of them, openpi's included."""
-    for recipe in recipes.RECIPES:
-        config = train_config(recipe)
-        if recipe.name not in _config._CONFIGS_DICT:
+    for name in recipes.available():
+        config = train_config(name, recipes.load(name))
+        if name not in _config._CONFIGS_DICT:
             _config._CONFIGS.append(config)
-        _config._CONFIGS_DICT[recipe.name] = config
+        _config._CONFIGS_DICT[name] = config
     return sorted(_config._CONFIGS_DICT)

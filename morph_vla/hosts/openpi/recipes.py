@@ -1,20 +1,24 @@
-"""The ready-made configurations, as data: what `configs` makes openpi's TrainConfigs of. Needs no openpi."""
+"""The ready-made configurations: files of `configs/openpi/`, which `configs` makes openpi's TrainConfigs of.
+
+Needs no openpi.
+"""
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files import dropin, typed_yaml
 from morph_vla.morphology import MorphologyConfig
 
 BASE = "gs://openpi-assets/checkpoints/pi05_base"
+FOLDER = "openpi"  # beside our own trainer's recipes
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """One configuration. `cameras` are the dataset's columns in the order of openpi's three cameras."""
+    """One configuration, named by its file. `cameras` are the dataset's, in the order of openpi's three."""
 
-    name: str
-    summary: str
     robot: str
     data: Literal["droid", "lerobot", "fake"]
     morphology: MorphologyConfig = dataclasses.field(default_factory=MorphologyConfig)
@@ -27,42 +31,16 @@ class Recipe:
     batch: int = 32
 
 
-RECIPES = (
-    Recipe(
-        "pi05_morph_droid",
-        "Panda on a DROID dataset in LeRobot's format (joint velocities), from pi05_base",
-        "panda",
-        "droid",
-    ),
-    Recipe(
-        "pi05_morph_g1",
-        "Unitree G1 with Dex1 grippers on a LeRobot dataset of Unitree's, from pi05_base",
-        "g1_dex1",
-        "lerobot",
-        cameras=(
-            "observation.images.cam_left_high",
-            "observation.images.cam_left_wrist",
-            "observation.images.cam_right_wrist",
-        ),
-        grippers=2,
-    ),
-    Recipe(
-        "pi05_morph_so101",
-        "SO-101 on a LeRobot dataset with cameras front and wrist, from pi05_base",
-        "so101",
-        "lerobot",
-        cameras=("observation.images.front", "observation.images.wrist", None),
-    ),
-    Recipe(
-        "pi05_morph_debug",
-        "Panda, a small model from random weights on openpi's fake data: no download, no dataset",
-        "panda",
-        "fake",
-        MorphologyConfig(max_joints=8, chunks=2),
-        steps=10,
-        batch=2,
-    ),
-)
+def available() -> dict[str, Path]:
+    """Every file by name; the first of a name wins, as among our own recipes."""
+    folders = [folder / FOLDER for folder in dropin.search_path("recipes")]
+    paths = [path for folder in reversed(folders) for path in folder.glob("*.yaml")]
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
+
+
+def load(name: str) -> Recipe:
+    """The recipe of an available name. Raises ConfigError that names every wrong key."""
+    return typed_yaml.read(available()[name], Recipe)
 
 
 def check_name(name: str, known: list[str]) -> None:

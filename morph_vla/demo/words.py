@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from morph_vla.cli.progress import span
-from morph_vla.cli.render import table
-from morph_vla.results.comparison import Comparison, compare
+from morph_vla.results.comparison import compare
 from morph_vla.results.record import Record, Study
 from morph_vla.results.statistics import Rates, Summary
 from morph_vla.results.values import number
+from morph_vla.wording import span, table
 
 
-def lines(study: Study, folder: Path, report: Path, suite: str, episodes: int) -> Iterator[str]:
+def lines(study: Study, page: Path, suite: str, episodes: int) -> Iterator[str]:
     """What the demo measured."""
     untrained, trained = study.evaluations
     yield ""
@@ -20,11 +19,11 @@ def lines(study: Study, folder: Path, report: Path, suite: str, episodes: int) -
         _rows(untrained.summary, trained.summary),
         right=range(1, 6),
     )
-    yield f"\n{difference(compare(untrained, trained))}"
+    yield f"\n{compare(untrained, trained)}"
     seconds = {name: number(value) or 0.0 for name, value in study.seconds_by_stage.items()}
     yield f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items())
-    yield f"\nThe page, with videos of episodes: {report}\n\nTry next:"
-    for command, why in next_commands(folder, suite, trained, episodes):
+    yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
+    for command, why in next_commands(page.parent, suite, trained, episodes):
         yield f"  {command}\n      {why}"
 
 
@@ -48,18 +47,6 @@ def _row(name: str, before: Rates | None, after: Rates) -> list[str]:
 
 def _count(rates: Rates | None) -> str:
     return f"{rates.successes} of {rates.trials}" if rates and rates.trials else "not measured"
-
-
-def difference(compared: Comparison) -> str:
-    """`trained - untrained: +74.0 points [+61.2, +83.9] (95%, Tango), of 50 pairs of equal beginnings`."""
-    bounds = compared.measured
-    if bounds is None or compared.difference is None:
-        return f"not compared: {compared.reason}"
-    words = (
-        f"{compared.b} - {compared.a}: {100 * compared.difference:+.1f} points "
-        f"[{100 * bounds.low:+.1f}, {100 * bounds.high:+.1f}] (95%, {bounds.interval})"
-    )
-    return words if compared.paired else f"{words}; {compared.reason}"
 
 
 def next_commands(folder: Path, suite: str, trained: Record, episodes: int) -> list[tuple[str, str]]:
