@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from morph_vla.recipes.recipe import load
 from morph_vla.training import trackers
 from morph_vla.training.progress import Report
 
@@ -57,14 +58,21 @@ def test_weights_and_biases_offline_leaves_files_here_and_goes_on_in_the_same_ru
     assert all(b"held_out/panda/panda_joint1" in path.read_bytes() for path in written)
 
 
-def test_trackers_that_are_asked_for_are_closed_whatever_happens(tmp_path, monkeypatch, tiny_recipe):
+def test_trackers_that_are_asked_for_are_closed_whatever_happens(tmp_path, monkeypatch):
     closed: list[str] = []
-    monkeypatch.setattr(trackers.TensorBoard, "close", lambda _: closed.append("tensorboard"))
-    with trackers.opened(tmp_path, tiny_recipe) as none:
+    recipe = load("panda_demo", ["data.dataset=nowhere"])
+    close = trackers.TensorBoard.close
+
+    def closing(self):
+        close(self)
+        closed.append("tensorboard")
+
+    monkeypatch.setattr(trackers.TensorBoard, "close", closing)
+    with trackers.opened(tmp_path, recipe) as none:
         assert none == []
 
     def interrupted():
-        with trackers.opened(tmp_path, tiny_recipe, tensorboard=True) as opened:
+        with trackers.opened(tmp_path, recipe, tensorboard=True) as opened:
             assert [type(tracker) for tracker in opened] == [trackers.TensorBoard]
             raise KeyboardInterrupt
 
