@@ -94,12 +94,7 @@ def own_stats(root: Path, shift: float = 0.0, without: tuple[str, ...] = ()) -> 
     part, known = recorded(root=root), {}
     for key, values in (("observation.state", part.recordings.state), ("action", part.recordings.action)):
         measured = stats.measure(values)
-        plain = {
-            "q01": np.add(measured.q01, shift),
-            "q99": measured.q99,
-            "mean": measured.mean,
-            "std": measured.std,
-        }
+        plain = {**vars(measured), "q01": np.add(measured.q01, shift)}
         known[key] = {name: list(value) for name, value in plain.items() if name not in without}
     (root / "meta").mkdir(exist_ok=True)
     (root / "meta/stats.json").write_text(json.dumps(known))
@@ -111,9 +106,7 @@ def test_the_datasets_own_only_when_asked(tmp_path):
     measured = of_robot("arm", JOINTS, [part], HORIZON)
     taken = of_robot("arm", JOINTS, [part], HORIZON, statistics="dataset")
     np.testing.assert_allclose(np.subtract(taken.action.q01, measured.action.q01), 0.001)
-    lines = []
-    for result in (measured, taken):
-        statistics.tell("arm", result, lines.append)
+    lines = [line for used in (measured, taken) for line in statistics.sentences("arm", used)]
     assert lines == [
         "statistics of 'arm': measured on 101 frames",
         "statistics of 'arm': set0: its own meta/stats.json",

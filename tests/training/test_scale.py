@@ -166,3 +166,17 @@ def test_a_mesh_of_other_devices_than_there_are_is_refused():
 def test_a_batch_that_the_devices_cannot_share_names_one_that_they_can():
     with pytest.raises(MorphVlaError, match="13 rows cannot be split over 8 devices evenly; 16 can"):
         sharding.check_batch(13, 8)
+
+
+def test_processes_that_cannot_meet_are_told_what_to_give(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("no cluster here")
+
+    monkeypatch.setattr(jax.distributed, "initialize", refuse)
+    words = (
+        r"^the processes cannot find each other \(no cluster here\); SLURM, Open MPI, Kubernetes and TPU "
+        r"pods say where they are; elsewhere give the address of process 0, their number and this "
+        r"one's index$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        sharding.join(None, None, None)

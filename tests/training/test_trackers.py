@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from morph_vla.recipes.recipe import load
 from morph_vla.training import trackers
 from morph_vla.training.progress import Report
 
@@ -55,3 +56,26 @@ def test_weights_and_biases_offline_leaves_files_here_and_goes_on_in_the_same_ru
     assert len(written) == 2
     assert len({path.name for path in written}) == 1  # one run's name
     assert all(b"held_out/panda/panda_joint1" in path.read_bytes() for path in written)
+
+
+def test_trackers_that_are_asked_for_are_closed_whatever_happens(tmp_path, monkeypatch):
+    closed: list[str] = []
+    recipe = load("panda_demo", ["data.dataset=nowhere"])
+    close = trackers.TensorBoard.close
+
+    def closing(self):
+        close(self)
+        closed.append("tensorboard")
+
+    monkeypatch.setattr(trackers.TensorBoard, "close", closing)
+    with trackers.opened(tmp_path, recipe) as none:
+        assert none == []
+
+    def interrupted():
+        with trackers.opened(tmp_path, recipe, tensorboard=True) as opened:
+            assert [type(tracker) for tracker in opened] == [trackers.TensorBoard]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert closed == ["tensorboard"]
