@@ -75,11 +75,11 @@ class Episode:
     @property
     def verdict(self) -> Verdict:
         """How it ended in either version; of an object that is not inside, whatever happened before."""
+        versions = zip(self.progress, self.readings, self.criteria, strict=True)
+        held = {"reached": True, "grasped": True, "lifted": True}
         first, second = (
-            criterion.failed_clause(
-                dataclasses.replace(progress, reached=True, grasped=True, lifted=True), *version
-            )
-            for progress, *version in zip(self.progress, self.readings, self.criteria, strict=True)
+            criterion.failed_clause(dataclasses.replace(progress, **held), reading, success)
+            for progress, reading, success in versions
         )
         return first, second
 
