@@ -7,7 +7,8 @@ import importlib
 from typing import cast
 
 from morph_vla.engines.engine import Door, Worlds
-from morph_vla.engines.pool import Pool, WavePool
+from morph_vla.engines.pool import Pool
+from morph_vla.engines.waves import WavePool
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.suites.suite import Suite

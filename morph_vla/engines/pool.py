@@ -6,13 +6,12 @@ and what is seen; frames are rendered only where a policy looks. `LocalPool` has
 
 Worlds that can only step together begin in waves: one cannot settle while its neighbours stand still, so the
 next episodes start when every one of this wave has ended. What an episode meets does not depend on the wave.
-Such an engine renders all its worlds for every frame of a film, so `WavePool` has few of them while it films.
 """
 
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -176,45 +175,3 @@ class LocalPool(Pool):
 
     def close(self) -> None:
         self.worlds.close()
-
-
-class WavePool(Pool):
-    """The slots of an engine whose worlds move together: one that `make(count)` makes when a wave begins.
-
-    It has `slots` worlds, or for a filmed wave only those that are told to begin: the first slots' then.
-    """
-
-    def __init__(self, make: Callable[[int], Worlds], slots: int):
-        self.slots, self.width, self.waves = slots, 1, True
-        self.spent = no_time()
-        self._make = make
-        self._pool: LocalPool | None = None
-
-    def usable(self, slot: int) -> bool:
-        return 0 <= slot < self.slots
-
-    def send(self, messages: Mapping[int, Message]) -> None:
-        """Carry messages out; raises as `LocalPool.send` does."""
-        begun = [message for message in messages.values() if isinstance(message, Begin)]
-        if begun and len(begun) == len(messages):
-            filmed = any(message.film for message in begun)
-            self._pool = self._of(max(messages) + 1 if filmed else self.slots)
-        if self._pool is not None:
-            self._pool.send(messages)
-
-    def _of(self, count: int) -> LocalPool:
-        """A pool of `count` worlds; the last one's are given back first, for there may be one engine only."""
-        if self._pool is not None and self._pool.slots == count:
-            return self._pool
-        self.close()
-        pool = LocalPool(self._make(count))
-        pool.spent = self.spent
-        return pool
-
-    def receive(self, slots: Collection[int]) -> dict[int, Answer]:
-        return self._pool.receive(slots) if self._pool is not None else {}
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-        self._pool = None

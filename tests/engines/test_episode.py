@@ -19,8 +19,8 @@ from morph_vla import robots
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Frame, Observation, Sight, Worlds, observation
 from morph_vla.engines.episode import Episodes, play
-from morph_vla.engines.pool import WavePool
 from morph_vla.engines.success import Reading, dwell_steps
+from morph_vla.engines.waves import WavePool
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import Settings, evaluate
