@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from morph_vla import robots
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.isaaclab import door, launch, lights, limits, options
 from morph_vla.engines.isaaclab.options import Options
+from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.suites.suite import initial_states, load
 
@@ -231,7 +233,7 @@ def test_a_table_shaded_as_isaac_labs_is_the_table_that_mujoco_renders(name, cam
     """The table's top is the one surface whose normals are known without another renderer."""
     mujoco = pytest.importorskip("mujoco")
     suite = load(name, [f"cameras.{camera}.{side}=48" for side in ("width", "height")])
-    with_table = engines.worlds(suite, 1, "mujoco")
+    with_table = MujocoEngine(robots.load(suite.robot), suite, 1)
     with_table.place({0: initial_states(suite, 1, len(with_table.robot.joints))[0]})
     frame, axes = with_table.render(0, camera), with_table.camera_pose(0, camera)[1]
     renderer = mujoco.Renderer(with_table.model, 48, 48)
@@ -242,7 +244,7 @@ def test_a_table_shaded_as_isaac_labs_is_the_table_that_mujoco_renders(name, cam
     with_table.close()
     assert top.mean() > 0.3
     colors = np.broadcast_to(np.rint(np.asarray(suite.table.color) * 255).astype(np.uint8), frame.shape)
-    normals = np.broadcast_to(np.float32([0.0, 0.0, 1.0]), frame.shape)
+    normals = np.broadcast_to(np.array([0.0, 0.0, 1.0], np.float32), frame.shape)
     gap = np.abs(lights.shaded(colors, normals, axes, suite.cameras[camera].fovy).astype(int) - frame)[top]
     assert np.median(gap) <= 3
     assert gap.mean() <= 4

@@ -46,7 +46,8 @@ def shaded(
         mirrored = np.square(np.maximum(along, 0.0)) / length2
         light += strength * facing
         shine += np.where(facing > 0, GLOSS * glint, 0.0) * _power(mirrored, SHARP // 2)
-    frame = (colors * light[..., None] + 255 * shine[..., None]) * normals.any(axis=2)[..., None]
+    met = np.any(normals, axis=2, keepdims=True)
+    frame = (colors * light[..., None] + 255 * shine[..., None]) * met
     return np.clip(np.rint(frame), 0, 255).astype(np.uint8)
 
 
