@@ -55,7 +55,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """`--engine`: which simulator."""
-    engines = "mujoco (default), or isaaclab with physics=newton|physx, renderer=newton|rtx, device=cuda"
+    engines = "mujoco (default), or isaaclab with physics=, renderer=, device=, contacts="
     add(parser, "--engine", f"the simulator: {engines}", "NAME[,KEY=VALUE...]", default="mujoco")
 
 

@@ -7,7 +7,8 @@ import importlib
 from typing import cast
 
 from morph_vla.engines.engine import Door, Worlds
-from morph_vla.engines.pool import LocalPool, Pool
+from morph_vla.engines.pool import Pool
+from morph_vla.engines.waves import WavePool
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.suites.suite import Suite
@@ -53,9 +54,9 @@ def worlds(suite: Suite, count: int, text: str = DEFAULT) -> Worlds:
 
 def pool(suite: Suite, slots: int, workers: int | None, text: str) -> Pool:
     """`slots` worlds to play episodes in: in `workers` processes, or in this one where they move together."""
-    if lockstep(text):
-        return LocalPool(worlds(suite, slots, text))
     check(text)
+    if lockstep(text):
+        return WavePool(lambda count: worlds(suite, count, text), slots)
     return WorkerPool(suite, slots, workers, text)
 
 

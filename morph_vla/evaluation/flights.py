@@ -139,13 +139,16 @@ class Flights:
                 "are kept, and the same command goes on; this happens when memory runs out: try fewer "
                 "parallel environments"
             )
-        messages: dict[int, Message] = {}
+        messages: dict[int, Begin] = {}
         if self._pool.waves and self._flying:
             return  # its worlds settle together: the next ones begin when all of these have ended
         for slot in free:
             if self._queue and self._pool.usable(slot):
+                film = self._queue[0].state.episode < self._filmed
+                if self._pool.waves and messages and film != messages[min(messages)].film:
+                    break  # films are taken in a wave of their own, which is small
                 episode = self._flying[slot] = self._queue.popleft()
-                messages[slot] = Begin(episode.state, episode.state.episode < self._filmed)
+                messages[slot] = Begin(episode.state, film)
         self._pool.send(messages)
 
     def _ask(self, slots: Sequence[int]) -> Iterator[Trial]:

@@ -82,18 +82,27 @@ def test_isaaclab_keeps_the_contract(name):
     not importlib.util.find_spec("isaaclab"), reason="isaaclab is not installed: make test-isaaclab"
 )
 @pytest.mark.parametrize(
-    ("options", "physics", "renderer"),
+    ("physics", "renderer", "configs", "kit"),
     [
-        ({"physics": "physx"}, "PhysxCfg", "NewtonWarpRendererCfg"),
-        ({"renderer": "rtx"}, "NewtonCfg", "IsaacRtxRendererCfg"),
+        ("newton", "newton", ("NewtonCfg", "NewtonWarpRendererCfg"), 0),
+        ("ovphysx", "newton", ("OvPhysxCfg", "NewtonWarpRendererCfg"), 0),
+        ("ovphysx", "ovrtx", ("OvPhysxCfg", "OVRTXRendererCfg"), 0),
+        ("physx", "newton", ("PhysxCfg", "NewtonWarpRendererCfg"), 1),
+        ("physx", "rtx", ("PhysxCfg", "IsaacRtxRendererCfg"), 2),
     ],
 )
-def test_isaaclab_configurations_of_isaac_sims_own_engines_are_built(options, physics, renderer):
-    """As far as they can be exercised without Isaac Sim: the installed packages' own classes."""
-    from morph_vla.engines.isaaclab import scene as isaaclab_scene
+def test_isaac_labs_launcher_reads_which_program_to_start(physics, renderer, configs, kit):
+    """As far as Isaac Sim's own can be exercised without it: configurations, and what the launcher sees."""
+    from isaaclab.app.sim_launcher import validate_launch
 
-    suite, chosen = small("droid_panda:cube_in_bowl"), isaaclab_scene.Options(**options)
-    assert type(isaaclab_scene.simulation_cfg(suite, chosen).physics).__name__ == physics
-    scene = isaaclab_scene.scene_cfg(robots.load("panda"), suite, 2, chosen)
-    camera = getattr(scene, f"camera_{isaaclab_scene.prim_name('wrist')}")
-    assert type(camera.renderer_cfg).__name__ == renderer
+    from morph_vla.engines.isaaclab import options, scene
+
+    suite, chosen = small("droid_panda:cube_in_bowl"), options.Options(physics, renderer, "cuda:0")
+    _, reasons = validate_launch(scene.runtime_cfg(chosen), {"headless": True})
+    assert len(reasons) == kit
+    simulated = scene.simulation_cfg(suite, chosen).physics
+    assert simulated.deterministic or simulated.deterministic_mode == "run_to_run"
+    things = scene.scene_cfg(robots.load("panda"), suite, 2, chosen)
+    camera = getattr(things, f"camera_{scene.prim_name('wrist')}")
+    assert (type(simulated).__name__, type(camera.renderer_cfg).__name__) == configs
+    assert hasattr(things, "key") == (renderer != "newton")

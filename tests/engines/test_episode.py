@@ -8,6 +8,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from types import ModuleType
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from morph_vla import robots
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Frame, Observation, Sight, Worlds, observation
 from morph_vla.engines.episode import Episodes, play
-from morph_vla.engines.pool import LocalPool
 from morph_vla.engines.success import Reading, dwell_steps
+from morph_vla.engines.waves import WavePool
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import Settings, evaluate
@@ -209,6 +210,7 @@ def third_engine(monkeypatch) -> type:
         inside: tuple[int, ...] | list[int] = [NEVER] * 3
         diverges: tuple[int, ...] | list[int] = ()
         falls: tuple[int, ...] | list[int] = ()
+        made: ClassVar[list[int]] = []
 
     def facts(options):
         if set(options) - {"speed"}:
@@ -217,6 +219,7 @@ def third_engine(monkeypatch) -> type:
 
     def worlds(suite, count, options):
         facts(options)
+        Script.made.append(count)
         return Scripted(suite, Script.inside[:count], Script.diverges[:count], Script.falls[:count])
 
     door = ModuleType("third_engine_door")
@@ -236,9 +239,16 @@ def test_a_third_engine_is_a_door_and_a_line_of_the_table(tiny_suite, third_engi
         engines.check("third,color=red")
 
 
+def test_films_are_taken_in_a_wave_of_their_own_with_as_many_worlds(tiny_suite, third_engine, tmp_path):
+    """Six films would otherwise cost the frames of all worlds, at every step."""
+    record = evaluate(tiny_suite, Wave(), Settings(6, parallel=3, videos=2, engine="third"), folder=tmp_path)
+    assert [trial.video is not None for trial in record.trials] == [True, True, False, False, False, False]
+    assert third_engine.made == [2, 3]
+
+
 def test_worlds_that_move_together_live_here_and_others_in_processes(tiny_suite, third_engine):
     here = engines.pool(tiny_suite, 2, 1, "third")
-    assert isinstance(here, LocalPool)
+    assert isinstance(here, WavePool)
     assert (here.slots, here.waves) == (2, True)
     blind = dataclasses.replace(tiny_suite, cameras={})
     with engines.pool(blind, 2, 1, "mujoco") as there:

@@ -1,4 +1,4 @@
-"""A pool in this process, engines by name, experts in many worlds at once, and what Isaac Lab is given."""
+"""A pool in this process, engines by name, experts in many worlds at once, and objects for Isaac Lab."""
 
 import importlib.util
 
@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import initial_states, load
 
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp")):
     pytest.skip("worlds and their expert need the extra 'sim'", allow_module_level=True)
 
-from morph_vla.demonstrations import check
 from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.isaaclab.assets import boxed, frozen_urdf
-from morph_vla.engines.isaaclab.engine import exposed
-from morph_vla.engines.isaaclab.scene import Options
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
 from morph_vla.engines.pool import Begin, Execute, LocalPool
@@ -103,26 +100,12 @@ def test_the_expert_does_the_same_in_many_worlds_at_once():
             "isaaclab,cuda",
             r"^engine isaaclab: an option is KEY=VALUE, such as device=cuda:0, not 'cuda'$",
         ),
-        ("isaaclab,devise=cpu", r"^engine isaaclab has no option 'devise'; did you mean 'device'\?"),
-        ("isaaclab,physics=phisx", r"physics is 'phisx'; did you mean 'physx'\?; it can be newton or physx$"),
         ("mujoco,device=cpu", r"^engine mujoco has no options, not device$"),
     ],
 )
 def test_an_engine_that_is_none_is_said(text, sentence):
     with pytest.raises(MorphVlaError, match=sentence):
         engines.check(text)
-
-
-@pytest.mark.skipif(bool(importlib.util.find_spec("isaacsim")), reason="Isaac Sim is installed here")
-def test_physx_and_rtx_want_isaac_sim():
-    with pytest.raises(MorphVlaError, match="physics=physx and renderer=rtx needs Isaac Sim, which is not"):
-        Options("physx", "rtx").check()
-
-
-@pytest.mark.skipif(bool(importlib.util.find_spec("isaaclab")), reason="Isaac Lab is installed here")
-def test_isaaclab_that_is_not_installed_is_said(suite):
-    with pytest.raises(MissingExtraError, match=r"^engine isaaclab needs Isaac Lab, .* `make test-isaaclab`"):
-        check.check(suite, 1, engine="isaaclab")
 
 
 SHAPES = [
@@ -175,11 +158,3 @@ def test_joints_that_no_action_drives_are_fixed_in_the_urdf_that_is_converted():
     mj = mujoco()
     model = mj.MjSpec.from_string(frozen_urdf(robot)).compile()
     assert {model.joint(i).name for i in range(model.njnt)} == {name for name, *_ in robot.drives()}
-
-
-def test_frames_are_brightened_up_to_white_and_stay_as_they_are_at_one():
-    frames = np.arange(2 * 3 * 5 * 3, dtype=np.uint8).reshape(2, 3, 5, 3) * 2
-    assert np.array_equal(exposed(frames, 1.0), frames)
-    bright = exposed(frames, 1.5)
-    assert bright.dtype == np.uint8
-    assert np.array_equal(bright, np.minimum(frames.astype(int) * 3 // 2, 255))

@@ -30,7 +30,7 @@ Stage = Any  # of USD, which is imported when it is first used
 Prim = Any
 EXTRA = "isaaclab"
 BOXES = 4  # that stand for a cylinder
-LAYOUT = 4  # raised when what is written into the cache changes
+LAYOUT = 5  # raised when what is written into the cache changes
 TORSIONAL, ROLLING = 0.02, 0.001  # [m] friction of a contact about its normal and of rolling, as in `scene`
 
 

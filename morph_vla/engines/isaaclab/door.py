@@ -1,4 +1,4 @@
-"""The engine `isaaclab`: all worlds side by side, on a GPU or a CPU. Options: physics, renderer, device."""
+"""The engine `isaaclab`: all worlds side by side, on a GPU or a CPU. Options: `options.Options`."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -6,28 +6,22 @@ from importlib.metadata import version
 
 from morph_vla import robots
 from morph_vla.engines.engine import Worlds
-from morph_vla.engines.isaaclab.scene import Options
-from morph_vla.errors import MissingExtraError, MorphVlaError, nearest
+from morph_vla.engines.isaaclab import lights
+from morph_vla.engines.isaaclab.options import Options, read
+from morph_vla.errors import MissingExtraError
 from morph_vla.suites.suite import Suite
 
 LOCKSTEP = True
 
 
 def _options(given: Mapping[str, str]) -> Options:
-    known = ("physics", "renderer", "device")
-    for key in given:
-        if key not in known:
-            raise MorphVlaError(
-                f"engine isaaclab has no option '{key}'{nearest(key, known)}; there are {', '.join(known)}"
-            )
-    options = Options(**given)
-    options.check()
+    chosen = read(given)
     if importlib.util.find_spec("isaaclab") is None:
         raise MissingExtraError(
             "engine isaaclab needs Isaac Lab, which is not installed: `make test-isaaclab` makes an "
             "environment with it in .venv-isaaclab, or pip install 'morph-vla[isaaclab]' on Python 3.12"
         )
-    return options
+    return chosen
 
 
 def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
@@ -39,7 +33,16 @@ def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
 
 
 def facts(options: Mapping[str, str]) -> dict[str, str]:
-    """Versions of Isaac Lab and of what it computes with, and the options."""
-    chosen = vars(_options(options))
+    """Versions of Isaac Lab and of what it computes with, and what was chosen."""
+    chosen = _options(options)
     packages = {name: version(name) for name in ("newton", "mujoco-warp", "warp-lang")}
-    return {"name": "isaaclab", "version": version("isaaclab"), **chosen, **packages}
+    return {"name": "isaaclab", "version": version("isaaclab"), **declared(chosen), **packages}
+
+
+def declared(chosen: Options) -> dict[str, str]:
+    """What a record says of the choice."""
+    return {
+        **{key: str(value) for key, value in vars(chosen).items()},
+        "lights": lights.ABOUT if chosen.renderer == "newton" else lights.ABOUT_OTHERS,
+        "repeats": "bit-equal, asked for" if chosen.deterministic else "bit-equal, as measured",
+    }

@@ -1,9 +1,8 @@
-"""The engine for scale: Isaac Lab, kit-less on Newton or with PhysX and RTX, all worlds side by side.
+"""The engine for scale: Isaac Lab, on Newton or with PhysX and RTX, all worlds side by side.
 
-The worlds step together, and one frame of a camera is rendered for all of them: what is asked of one world is
-read from what was measured for all. Quaternions are (x, y, z, w) in Isaac Lab and (w, x, y, z) here. What the
-scene is made of: `isaaclab.scene`. Run on a CPU with Newton; with PhysX and RTX the same calls are made, and
-nobody has run them here.
+The worlds step together, and a camera renders all of them at once: what is asked of one world is read from
+what was measured for all. Quaternions are (x, y, z, w) in Isaac Lab and (w, x, y, z) here. What the scene is
+made of: `isaaclab.scene`. Which choices ever ran is in docs/isaaclab.md.
 """
 
 import dataclasses
@@ -11,12 +10,14 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float
 
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Frame, Sight, measured_state, observation
-from morph_vla.engines.isaaclab import assets
+from morph_vla.engines.isaaclab import assets, launch, lights
 from morph_vla.engines.isaaclab import scene as scenes
+from morph_vla.engines.isaaclab.limits import Limits
+from morph_vla.engines.isaaclab.options import Options
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.robots import Robot
@@ -25,9 +26,6 @@ from morph_vla.suites.shapes import resting_height
 from morph_vla.suites.suite import InitialState, Suite
 
 DIVERGED = 1e3  # [m/s | rad/s] as in `mujoco`
-# A table of (158, 140, 117) is (196, 177, 155) in the embedded engine's lights, (136, 123, 110) in Newton's:
-# a policy trained in one is blind in the other. RTX was not seen.
-EXPOSURE = {"newton": 1.44, "rtx": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,17 +54,18 @@ class IsaacLabEngine:
     lockstep = True
     state, observe = measured_state, observation
 
-    def __init__(self, robot: Robot, suite: Suite, count: int, options: scenes.Options):
+    def __init__(self, robot: Robot, suite: Suite, count: int, options: Options):
         options.check()
         self.robot, self.suite, self.count, self.options = robot, suite, count, options
         self.limb = hands.limb(robot, suite.expert.tool)
         self._fingers = hands.fingers(robot)
         self._links = scenes.solid_links(robot)
         with assets.quiet():
+            launch.start(options)
             self._build()
         self._targets = np.tile(self._joint_values(robot.rest), (count, 1))
         self._measured: Measured | None = None
-        self._frames: dict[str, UInt8[np.ndarray, "n h w 3"]] = {}
+        self._frames: dict[tuple[int, str], Frame] = {}
         with assets.quiet():  # kernels are compiled at first use
             self._advance(1)
             self._measure()
@@ -86,6 +85,10 @@ class IsaacLabEngine:
         self._things = {name: self._scene[scenes.prim_name(name)] for name in self.suite.objects}
         self._order = {name: i for i, name in enumerate(self._body.joint_names)}
         self._origins = _array(self._scene.env_origins)
+        self._limits = None
+        if self.options.physics == "newton":
+            steps, contacts = self.suite.physics_steps, self.options.contacts
+            self._limits = Limits(self._sim.physics_manager, self.count, steps, contacts)
 
     def _fold(self) -> int:
         """Calls per control step: one where the physics repeats its steps itself (on a GPU, in one graph)."""
@@ -128,6 +131,8 @@ class IsaacLabEngine:
             thing.write_root_velocity_to_sim_index(root_velocity=nothing, env_ids=env_ids)
         self._scene.write_data_to_sim()
         self._sim.forward()
+        if self._limits:
+            self._limits.forget(ids)
         self._forget()
 
     def _pose(self, name: str, state: InitialState) -> list[float]:
@@ -146,6 +151,8 @@ class IsaacLabEngine:
             self._scene.write_data_to_sim()
             self._sim.step(render=False)
             self._scene.update(dt * self.suite.physics_steps / self._calls)
+            if self._limits:
+                self._limits.look()
         self._forget()
 
     def reset(self, states: Mapping[int, InitialState]) -> None:
@@ -161,6 +168,8 @@ class IsaacLabEngine:
         return {index: self._checked(index) for index in actions}
 
     def _checked(self, index: int) -> Reading | MorphVlaError:
+        if self._limits and (left_out := self._limits.problem(index)):
+            return MorphVlaError(left_out)
         rates = self._now().rates[index]
         if np.isfinite(rates).all() and np.abs(rates).max() <= DIVERGED:
             return self.reading(index)
@@ -232,10 +241,19 @@ class IsaacLabEngine:
         """None: films show the suite's cameras."""
 
     def render(self, index: int, camera: str) -> Frame:
-        if camera not in self._frames:
-            output = self._scene[f"camera_{scenes.prim_name(camera)}"].data.output["rgb"]
-            self._frames[camera] = exposed(_array(output)[..., :3], EXPOSURE[self.options.renderer])
-        return self._frames[camera][index].copy()
+        if (index, camera) not in self._frames:
+            self._frames[index, camera] = self._frame(index, camera)
+        return self._frames[index, camera].copy()
+
+    def _frame(self, index: int, camera: str) -> Frame:
+        """One world's: all were rendered, but only what is asked for is copied and shaded."""
+        output = self._scene[f"camera_{scenes.prim_name(camera)}"].data.output
+        seen = [_array(output[kind], index) for kind in scenes.SEEN[self.options.renderer]]
+        if self.options.renderer != "newton":
+            return seen[0][..., :3]
+        colors, normals = seen
+        axes = self.camera_pose(index, camera)[1]
+        return lights.shaded(colors[..., :3], normals, axes, self.suite.cameras[camera].fovy)
 
     def close(self) -> None:
         # Another engine can be made after that.
@@ -244,12 +262,7 @@ class IsaacLabEngine:
             self._context.clear_instance()
 
 
-def exposed(frames: UInt8[np.ndarray, "n h w 3"], gain: float) -> UInt8[np.ndarray, "n h w 3"]:
-    """Frames as a camera with `gain` times the exposure has them; what is too bright is white."""
-    return np.clip(np.rint(frames * np.float32(gain)), 0, 255).astype(np.uint8)
-
-
-def _array(values: scenes.Tensor) -> np.ndarray:
-    """A copy of Isaac Lab's live view of its state."""
+def _array(values: scenes.Tensor, index: int | None = None) -> np.ndarray:
+    """A copy of Isaac Lab's live view of its state, or of one world's row of it."""
     tensor = getattr(values, "torch", values)
-    return np.array(tensor.detach().cpu().numpy())
+    return np.array((tensor if index is None else tensor[index]).detach().cpu().numpy())

@@ -1,21 +1,20 @@
 """The Isaac Lab scene of a suite: configurations of robot, servos, table, objects, cameras, lights, contacts.
 
-One function per kind of thing; nothing is simulated here. `Options` chooses physics, renderer and device.
-Newton with MuJoCo-Warp gets the contact model, the servos and the solver of `scene`; what PhysX has no word
-for (rolling friction) it ignores.
+One function per kind of thing; nothing is simulated here. Newton with MuJoCo-Warp gets the contact model, the
+servos and the solver of `scene`; what PhysX has no word for (rolling friction) it ignores.
 """
 
-import dataclasses
-import importlib.util
 import math
+from types import SimpleNamespace
 from typing import Any
 
-from morph_vla.engines.isaaclab import assets
+from morph_vla.engines.isaaclab import assets, lights
+from morph_vla.engines.isaaclab.options import Options
 from morph_vla.engines.mujoco.scene import look_at
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot
 from morph_vla.suites.shapes import rolls
-from morph_vla.suites.suite import Camera, Suite
+from morph_vla.suites.suite import Camera, Suite, Vector3
 
 # Isaac Lab and torch, which describe neither, are imported when they are first used.
 Config = Any
@@ -24,40 +23,11 @@ EXTRA = assets.EXTRA
 ROBOT = "{ENV_REGEX_NS}/Robot"
 SOLREF = (0.02, 1.0)  # MuJoCo's contacts: time constant [s] and damping ratio
 SUBSTEPS = 2  # of a physics step of the suite's; with one, fingers lost a cube in 1 of 12 lifts
-CONSTRAINTS, CONTACTS = 800, 200  # per world; more is an error
-PHYSICS, RENDERERS = ("newton", "physx"), ("newton", "rtx")
+ROWS = 6  # of constraints that one contact has at most (condim 6)
+# What a camera is asked for: of Newton what `lights` shades, of the others their pictures.
+SEEN = {"newton": ("albedo", "normals"), "rtx": ("rgb",), "ovrtx": ("rgb",)}
 SPACING = 5.0  # [m] between worlds that share one space
 APERTURE = 20.955  # [mm] any will do: the field of view is what the focal length makes of it
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Who simulates and who renders, and where.
-
-    `physics`: Newton (MuJoCo-Warp, without Isaac Sim) or PhysX. `renderer`: Newton's ray tracer or RTX.
-    PhysX and RTX need an installation of Isaac Sim.
-    """
-
-    physics: str = "newton"
-    renderer: str = "newton"
-    device: str = "cpu"
-
-    def check(self) -> None:
-        """Raise MorphVlaError for an unknown choice, or where the program it needs is not installed."""
-        needing = []
-        for key, choices in (("physics", PHYSICS), ("renderer", RENDERERS)):
-            value = getattr(self, key)
-            if value not in choices:
-                raise MorphVlaError(
-                    f"engine isaaclab: {key} is '{value}'{nearest(value, choices)}; "
-                    f"it can be {' or '.join(choices)}"
-                )
-            needing += [] if value == "newton" else [f"{key}={value}"]
-        if needing and importlib.util.find_spec("isaacsim") is None:
-            raise MorphVlaError(
-                f"engine isaaclab: {' and '.join(needing)} needs Isaac Sim, which is not installed; install "
-                "it beside Isaac Lab (docs/isaaclab.md), or use physics=newton and renderer=newton"
-            )
 
 
 def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Config:
@@ -159,13 +129,9 @@ def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Option
     parent = f"{ROBOT}/{links[camera.link]}" if camera.link is not None else "{ENV_REGEX_NS}"
     w, x, y, z = look_at(camera.position, camera.look_at)
     across = APERTURE * camera.height / camera.width  # pixels are square
-    if options.renderer == "newton":
-        renderer = require("isaaclab_newton.renderers", EXTRA).NewtonWarpRendererCfg()
-    else:
-        renderer = require("isaaclab_physx.renderers", EXTRA).IsaacRtxRendererCfg()
     return sensors.CameraCfg(
         prim_path=f"{parent}/camera_{prim_name(name)}", width=camera.width, height=camera.height,
-        data_types=["rgb"], renderer_cfg=renderer,
+        data_types=list(SEEN[options.renderer]), renderer_cfg=renderer_cfg(options),
         # Without it a camera on a link silently stays where it began.
         update_latest_camera_pose=True,
         spawn=sim.PinholeCameraCfg(
@@ -176,22 +142,43 @@ def camera_cfg(camera: Camera, links: dict[str, str], name: str, options: Option
     )  # fmt: skip
 
 
+def renderer_cfg(options: Options) -> Config:
+    """Who renders."""
+    if options.renderer == "newton":
+        return require("isaaclab_newton.renderers", EXTRA).NewtonWarpRendererCfg()
+    if options.renderer == "rtx":
+        return require("isaaclab_physx.renderers", EXTRA).IsaacRtxRendererCfg()
+    return require("isaaclab_ov.renderers", EXTRA).OVRTXRendererCfg()
+
+
+def runtime_cfg(options: Options) -> Config:
+    """What Isaac Lab's launcher looks at to know which program to start: who simulates, and who renders."""
+    camera = require("isaaclab.sensors", EXTRA).CameraCfg(renderer_cfg=renderer_cfg(options))
+    return SimpleNamespace(physics=physics_cfg(options), camera=camera)
+
+
 def simulation_cfg(suite: Suite, options: Options) -> Config:
     """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
     sim = require("isaaclab.sim", EXTRA)
-    dt, physics = 1.0 / suite.physics_rate, _physics_cfg(options)
+    dt, physics = 1.0 / suite.physics_rate, physics_cfg(options)
     return sim.SimulationCfg(dt=dt, device=options.device, save_logs_to_file=False, physics=physics)
 
 
-def _physics_cfg(options: Options) -> Config:
+def physics_cfg(options: Options) -> Config:
+    """Who simulates. On a GPU bit-equal repetition is asked for, which costs time there."""
     if options.physics == "physx":
-        return require("isaaclab_physx.physics", EXTRA).PhysxCfg()
+        return require("isaaclab_physx.physics", EXTRA).PhysxCfg(deterministic=options.deterministic)
+    if options.physics == "ovphysx":
+        return require("isaaclab_ov.physics", EXTRA).OvPhysxCfg(deterministic=options.deterministic)
     newton = require("isaaclab_newton.physics", EXTRA)
     return newton.NewtonCfg(
+        deterministic_mode="run_to_run" if options.deterministic else "not_guaranteed",
         num_substeps=SUBSTEPS,
         default_shape_cfg=newton.NewtonShapeCfg(gap=0.0),  # a contact is one that presses, as in MuJoCo
         solver_cfg=newton.MJWarpSolverCfg(
-            integrator="implicitfast", cone="elliptic", impratio=10.0, njmax=CONSTRAINTS, nconmax=CONTACTS,
+            integrator="implicitfast", cone="elliptic", impratio=10.0,
+            nconmax=options.contacts, njmax=ROWS * options.contacts,
+            disable_sensors=True,  # MuJoCo-Warp's own, which nobody reads and which are not deterministic
             # Contacts by Newton: MuJoCo-Warp 3.12's own, in float32, left 11 of 12 cubes turning in the bowl.
             use_mujoco_contacts=False,
         ),
@@ -215,9 +202,8 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
     config.robot = robot_cfg(robot, suite, options)
     for name in suite.objects:
         setattr(config, prim_name(name), object_cfg(suite, name, options))
-    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
-    dome = sim.DomeLightCfg(intensity=2000.0, color=(0.9, 0.9, 0.9))  # for the light of MuJoCo's scene
-    config.light = lab.AssetBaseCfg(prim_path="/World/Light", spawn=dome)
+    for name, light in lights_cfg(options).items():
+        setattr(config, name, light)
     # What the object touches among the robot's links.
     config.touch = require("isaaclab.sensors", EXTRA).ContactSensorCfg(
         prim_path="{ENV_REGEX_NS}/" + prim_name(suite.success.object),
@@ -231,3 +217,23 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
 def solid_links(robot: Robot) -> list[str]:
     """The robot's links that something can touch, in the order in which contacts are reported."""
     return sorted(link.name for link in robot.urdf.links if link.collisions)
+
+
+def lights_cfg(options: Options) -> dict[str, Config]:
+    """The scene's lights, for a renderer with its own way of them; none where `lights` shades the frames."""
+    if options.renderer == "newton":
+        return {}
+    sim, lab = require("isaaclab.sim", EXTRA), require("isaaclab.assets", EXTRA)
+    dome = sim.DomeLightCfg(intensity=1000.0 * (lights.AMBIENT + lights.HEAD))
+    key = sim.DistantLightCfg(intensity=3000.0 * lights.KEY)
+    along = lab.AssetBaseCfg.InitialStateCfg(rot=_turned(lights.DIRECTION))
+    return {
+        "dome": lab.AssetBaseCfg(prim_path="/World/Dome", spawn=dome),
+        "key": lab.AssetBaseCfg(prim_path="/World/Key", spawn=key, init_state=along),
+    }
+
+
+def _turned(direction: Vector3) -> tuple[float, float, float, float]:
+    """The turn (x, y, z, w) of a light that shines along its own -z, so that it shines in `direction`."""
+    w, x, y, z = look_at((0.0, 0.0, 0.0), direction)
+    return x, y, z, w

@@ -1,0 +1,35 @@
+"""Starting the program that an Isaac Lab simulation runs in: Kit for PhysX and RTX, none for Newton."""
+
+import atexit
+import contextlib
+import functools
+
+from morph_vla.engines.isaaclab import assets, scene
+from morph_vla.engines.isaaclab.options import Options
+from morph_vla.errors import require
+
+
+@functools.cache
+def start(options: Options) -> None:
+    """Start what `options` need, once per process: before a scene is built, and until the process ends.
+
+    Kit cannot be started twice in a process, and ends it when it is closed.
+    """
+    app = require("isaaclab.app", assets.EXTRA)
+    if options.physics == "ovphysx":
+        _without_a_driver()
+    arguments = {"headless": True, "device": options.device}
+    running = contextlib.ExitStack()
+    running.enter_context(app.launch_simulation(scene.runtime_cfg(options), arguments))
+    atexit.register(running.close)
+
+
+def _without_a_driver() -> None:
+    """Let OvPhysX simulate on a processor where there is no NVIDIA driver.
+
+    Isaac Lab puts its articulations' indices into memory that only the driver can pin; here it is ordinary.
+    """
+    warp = require("warp", assets.EXTRA)
+    if not warp.is_cuda_available():
+        processor = warp.get_device("cpu")
+        processor.pinned_allocator = processor.default_allocator
