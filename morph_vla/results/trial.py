@@ -39,6 +39,8 @@ class Trial:
     lifted: bool | None = None
     dropped: bool | None = None
     pushed_in: bool | None = None
+    reward: Real | None = None
+    """Sum of the rewards that another simulator gave."""
     begun_anew: bool | None = None
     """Whether its first simulation worker died."""
     initial: Mapping[str, list[Real]] | None = None
