@@ -9,6 +9,8 @@ from jaxtyping import Float
 from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Policy
 from morph_vla.engines.pool import Pool, Verdict
+from morph_vla.evaluation.environment import Environment
+from morph_vla.evaluation.simulated import Simulated
 from morph_vla.findings import Finding
 from morph_vla.results.record import EngineFacts, SuiteFacts
 from morph_vla.results.trial import Trial
@@ -75,11 +77,7 @@ Task = Suite | EnvironmentSuite | Benchmark
 def of(task: Task, engine: str = engines.DEFAULT) -> Benchmark:
     """A task as a benchmark: one of our suites in the engine of that name, or another simulator's."""
     if isinstance(task, Suite):
-        from morph_vla.evaluation.simulated import Simulated
-
         return Simulated(task, engine)
     if isinstance(task, EnvironmentSuite):
-        from morph_vla.evaluation.environment import Environment
-
         return Environment(task, engine)
     return task

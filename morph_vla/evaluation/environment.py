@@ -97,6 +97,8 @@ class Environment:
             failed_clause=None if success or error else _clause(standing),
             clauses={"success_s": standing.longest / rate},
             reward=standing.reward,
+            initial={},
+            first_seen=standing.first_seen,
         )
 
 

@@ -41,6 +41,8 @@ class Trial:
     pushed_in: bool | None = None
     reward: Real | None = None
     """Sum of the rewards that another simulator gave."""
+    first_seen: str | None = None
+    """Digest of what was seen first, where another simulator drew the initial state."""
     begun_anew: bool | None = None
     """Whether its first simulation worker died."""
     initial: Mapping[str, list[Real]] | None = None

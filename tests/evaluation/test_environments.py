@@ -128,11 +128,16 @@ def test_an_interrupted_evaluation_goes_on_with_the_rows_that_are_left(load, tmp
 def test_two_policies_are_compared_row_by_row(load):
     task = load(VECTORIZED)
     difference = morph_vla.compare(evaluate(Right(-1.0), task), evaluate(Right(), task))
-    assert difference.paired
-    assert (difference.pairs.only_a, difference.pairs.only_b) == (1, 6)
-    other = evaluate(Right(), load(VECTORIZED, "id=Tiny-v0", "kwargs={ends: false}"))
-    with pytest.raises(MorphVlaError, match=r"kwargs\.ends"):
-        morph_vla.compare(evaluate(Right(), task), other)
+    assert difference.paired is not None
+    assert (difference.paired.only_a, difference.paired.only_b) == (1, 6)
+    other = evaluate(Right(), load(VECTORIZED, "kwargs={ends: false}"))
+    trials = [dataclasses.replace(trial, first_seen="else") for trial in other.trials]
+    unpaired = morph_vla.compare(other, dataclasses.replace(other, trials=tuple(trials)))
+    assert (unpaired.paired, unpaired.difference) == (None, 0)
+    assert unpaired.reason == "the initial states differ, first in episode 0 of task 'tiny'"
+    refused = morph_vla.compare(evaluate(Right(), task), other)
+    assert refused.difference is None
+    assert "kwargs.ends: none and false" in str(refused.reason)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +223,15 @@ def test_success_must_hold_without_a_break_and_an_end_leaves_nothing_to_hold():
     assert play("x.xx.", 9).reward == 5.0
 
 
+def test_what_is_seen_first_is_told_apart_but_for_how_it_was_rendered():
+    seen = {"at": np.array([[1.0, -0.0], [1.0, 0.1]]), "look": np.array([[3], [4]], np.uint8)}
+    assert reading.fingerprint(seen, 0) != reading.fingerprint(seen, 1)
+    alike = {"at": np.array([[1.0000001, 0.0]]), "look": np.array([[9]], np.uint8)}
+    assert reading.fingerprint(seen, 0) == reading.fingerprint(alike, 0)
+    pictures = {"look": seen["look"]}
+    assert reading.fingerprint(pictures, 0) != reading.fingerprint(pictures, 1)
+
+
 def test_each_signal_means_what_it_says():
     info = {"won": np.array([0, 1]), "_won": np.array([True, True]), "deep": {"won": np.array([1.0, 0.0])}}
     step: reading.Step = np.array([0.2, 0.9]), np.array([True, False]), np.array([False, False]), info
@@ -294,7 +308,7 @@ def test_a_suite_of_several_tasks_and_the_command_line(run, folder):
     status, out, _ = run("suites list")
     assert (status, "a walk" in out) == (0, True)
     status, out, _ = run("suites show tiny:far --json")
-    assert (status, json.loads(out)["task"]) == (0, "farther")
+    assert (status, json.loads(out)["far"]["task"]) == (0, "farther")
     status, out, _ = run("suites check tiny:near")
     assert (status, "it takes 1 action values" in out) == (0, True)
     status, out, _ = run("suites check tiny:near success.info=won")

@@ -1,5 +1,6 @@
 """What comes from an environment and goes to it, as arrays: pure functions of batches, keys and one index."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -46,6 +47,19 @@ def state(batch: Leaves, keys: Sequence[str], index: int) -> Float[np.ndarray, "
     """The values at `keys` of one episode, one after the other. Raises MorphVlaError for a key it lacks."""
     parts = [_leaf(batch, key)[index].reshape(-1) for key in keys]
     return np.concatenate([np.zeros(0), *parts]).astype(np.float32)
+
+
+def fingerprint(batch: Leaves, index: int) -> str:
+    """SHA-256 of what is seen of one episode, to 1e-5: two that share it stand in the same state.
+
+    Of images only where there is nothing else, because two machines may render them differently.
+    """
+    numbers = {key: value for key, value in batch.items() if value.dtype.kind in "bif"}
+    digest = hashlib.sha256()
+    for key, value in sorted((numbers or batch).items()):
+        rounded = np.round(value[index].astype(np.float64), 5) + 0.0  # without a minus zero
+        digest.update(key.encode() + rounded.tobytes())
+    return digest.hexdigest()
 
 
 def image(batch: Leaves, key: str, index: int) -> Frame:

@@ -34,6 +34,8 @@ class Standing:
     """And in its longest unbroken stretch."""
     reward: float = 0.0
     """Sum so far."""
+    first_seen: str | None = None
+    """`reading.fingerprint` of what it began with."""
     ended: Literal["success", "time", "terminated", "error"] | None = None
     error: str | None = None
 
@@ -49,7 +51,8 @@ def judged(before: Standing, change: Transition, hold: int, most: int) -> Standi
     signals success leaves nothing to hold: that is success too. `most`: control steps of an episode.
     """
     held = before.held + 1 if change.success else 0
-    after = Standing(before.steps + 1, held, max(before.longest, held), before.reward + change.reward)
+    longest, reward = max(before.longest, held), before.reward + change.reward
+    after = dataclasses.replace(before, steps=before.steps + 1, held=held, longest=longest, reward=reward)
     if held >= hold or (change.success and change.terminated):
         return dataclasses.replace(after, ended="success")
     if change.terminated:
@@ -119,7 +122,10 @@ class Environments:
         if self.suite.row_attribute:
             made.vector.set_attr(self.suite.row_attribute, numbers)
         seen, _ = made.vector.reset(seed=[self.suite.seed + number for number in numbers])
-        self._seen[first] = made.read(seen)
+        self._seen[first] = batch = made.read(seen)
+        self.status |= {
+            first + place: Standing(first_seen=reading.fingerprint(batch, place)) for place in rows
+        }
 
     def begin(self, indices: Collection[int]) -> None:
         self.status |= {index: Standing() for index in indices}
