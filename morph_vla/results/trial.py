@@ -11,6 +11,7 @@ from morph_vla.results.values import Real, integer, mapping, numbers, read_as, r
 ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+LATER = ("reward", "first_seen")  # what only another simulator's trials have
 Key = tuple[str, int]  # task, episode
 
 
@@ -69,6 +70,9 @@ class Trial:
     def to_json(self, folder: Path) -> dict[str, object]:
         """Plain values, the video by a path relative to `folder`."""
         plain: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in LATER:
+            if plain[name] is None:
+                del plain[name]
         return {**plain, "video": None if self.video is None else name_in(folder, self.video)}
 
 
