@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.flights import Flights
+from morph_vla.evaluation.simulated import Simulated
 from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import Suite, initial_state, initial_states
 
@@ -150,13 +152,14 @@ def _row(
     suite: Suite, policy: Any, environments: int, workers: int, groups: int, open_loop: int, whole: Suite
 ) -> dict[str, Any]:
     """One measurement, the reference before and after it; `whole` is the suite with its full episodes."""
-    joints = len(robots.load(suite.robot).joints)
     before = reference(suite, open_loop)
-    with WorkerPool(suite, environments, workers) as pool, Asker(policy, joints) as asker:
+    played = Simulated(suite)
+    build = partial(engines.episodes, suite, engines.DEFAULT)
+    with WorkerPool(build, environments, workers) as pool, Asker(policy, played.actions) as asker:
         pids = [worker.process.pid for worker in pool.workers]
         used, here, begun = processor_s(pids), time.process_time(), time.perf_counter()
-        flights = Flights(pool, asker, suite, open_loop, groups)
-        trials = list(flights.run(initial_states(suite, ROUNDS * environments, joints)))
+        flights = Flights(pool, asker, played, open_loop, groups)
+        trials = list(flights.run(played.states(ROUNDS * environments)))
         wall, used = time.perf_counter() - begun, processor_s(pids) - used
         here = time.process_time() - here
         spent, policy_s = dict(pool.spent), asker.spent

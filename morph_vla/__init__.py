@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.serving.policy import load as load_policy
     from morph_vla.serving.trials import train
+    from morph_vla.suites.environment import load_tasks as load_suite
     from morph_vla.suites.suite import Suite
-    from morph_vla.suites.suite import load_tasks as load_suite
     from morph_vla.training.loop import Run
     from morph_vla.training.trackers import Tracker
 
@@ -55,7 +55,7 @@ _HOME = {
     "load_policy": "serving.policy:load",
     "load_recipe": "recipes.recipe:load",
     "load_robot": "robots.examine:load",
-    "load_suite": "suites.suite:load_tasks",
+    "load_suite": "suites.environment:load_tasks",
     "train": "serving.trials:train",
     "write_report": "report:write",
 }

@@ -79,10 +79,10 @@ def test_compare_takes_several_tasks_and_several_records(run, folder):
 
 def whole_evaluation(folder, name: str, successes: int, trials: int, *overrides: str, **changes) -> None:
     """A record of schema 3 at `folder/name`, with its whole suite and its policy's sampler."""
-    from morph_vla.evaluation import rollout
+    from morph_vla.evaluation import simulated
     from morph_vla.suites import suite
 
-    facts = rollout.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ()).to_json()
+    facts = simulated.suite_facts(suite.load("droid_panda:cube_in_bowl", overrides), ()).to_json()
     policy = {"name": name, "step": 5, "sampler": {"steps": 10, "noise": 1.0}}
     result = {
         **an_evaluation(successes, trials),

@@ -14,6 +14,7 @@ from morph_vla.recipes.recipe import Dataset, Mesh
 from morph_vla.results.record import Record
 from morph_vla.robots.side import Side
 from morph_vla.suites.begin import BeginShares
+from morph_vla.suites.environment import EnvironmentFile, load_tasks
 from morph_vla.suites.suite import ExpertSpec, SuiteFile
 from morph_vla.suites.variation import Variation
 
@@ -112,6 +113,8 @@ def test_tables_have_every_key(pages):
     assert sorted([*expert, "kind"]) == fields(ExpertSpec)
     assert sorted(begin) == fields(BeginShares)
     assert sorted(key.removeprefix("variation.") for key in variation) == fields(Variation)
+    others = keys(pages["docs/environments.md"], "| key | what it says |")
+    assert sorted(others) == fields(EnvironmentFile)
     assert set(keys(pages["docs/evaluation.md"], "| key | what it says |")) <= {*fields(Record), "summary"}
 
 
@@ -119,6 +122,9 @@ def test_their_yaml_is_read(pages, tmp_path):
     (side,) = blocks(pages["docs/robots.md"], "yaml")
     (tmp_path / "side.yaml").write_text(side)
     assert typed_yaml.read(tmp_path / "side.yaml", Side).joints == ("arm_1", "arm_2", "jaw_left")
+    (environment,) = blocks(pages["docs/environments.md"], "yaml")
+    (tmp_path / "my_push.yaml").write_text(environment)
+    assert load_tasks(tmp_path / "my_push.yaml")[0].label == "my_push"
     (mesh,) = blocks(pages["docs/scale.md"], "yaml")
     (tmp_path / "mesh.yaml").write_text(yaml.safe_dump(yaml.safe_load(mesh)["training"]["mesh"]))
     assert typed_yaml.read(tmp_path / "mesh.yaml", Mesh) == Mesh(fsdp=8)

@@ -71,7 +71,10 @@ DOORS = {
         "data/versions.py",
         "demonstrations/recording.py",
         "demonstrations/lerobot_writer.py",
+        "engines/gymnasium/making.py",
+        "hosts/lerobot.py",
     },
+    "gymnasium": {"engines/gymnasium/making.py"},
     "mujoco": {"engines/mujoco/scene.py"},
     "mink": {"demonstrations/experts.py"},
     "isaaclab": {

@@ -11,6 +11,7 @@ from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
+    from morph_vla.engines.engine import Policy
     from morph_vla.results.record import Record
 
 EXAMPLES = """
@@ -28,8 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.evaluation.rollout import Settings
     from morph_vla.evaluation.sampler import Sampler
 
-    add(parser, "checkpoint", "a checkpoint's folder", "CHECKPOINT", type=Path)
+    add(parser, "checkpoint", "a checkpoint's folder; none with --policy", "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
+    add(parser, "--policy", "a policy of LeRobot's in place of a checkpoint", "lerobot:FOLDER")
     add(parser, "--suite", "a suite's name or file", "SUITE", required=True)
     add_output(parser, "where the record goes")
     about = "the first N initial states, or those from A to B - 1 (default: as many as the suite says)"
@@ -57,29 +59,45 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
     from morph_vla.evaluation.evaluate import check_against, evaluate
     from morph_vla.results import record as records
-    from morph_vla.suites import suite
+    from morph_vla.suites import environment
 
     process.prepare()
     if arguments.stop_when_decided and not arguments.against:
         raise MorphVlaError("--stop-when-decided needs --against RECORD, the evaluation to compare with")
     against = records.read(arguments.against) if arguments.against else None
-    tasks = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
+    if arguments.policy and arguments.checkpoint:
+        arguments.overrides.insert(0, arguments.checkpoint)  # the first word; the policy is elsewhere
+    tasks = environment.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     if against:
         check_against(tasks, against, str(arguments.against))
-    from morph_vla.serving import policy as policies
-
-    policy = policies.load(
-        arguments.checkpoint, robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
-        steps=arguments.sampler_steps, noise=arguments.noise,
-    )  # fmt: skip
+    policy = _policy(arguments, tasks[0].robot)
     (first, episodes), settings = arguments.episodes, ("parallel", "workers", "open_loop", "videos", "engine")
-    with Bars(f"evaluating {arguments.checkpoint.name}", "episode") as bars:
+    with Bars(f"evaluating {arguments.policy or Path(arguments.checkpoint).name}", "episode") as bars:
         record = evaluate(
             policy, tasks, folder=arguments.output, against=against if arguments.stop_when_decided else None,
             overrides=arguments.overrides, progress=bars.evaluated, first=first, episodes=episodes,
             answer_seconds=arguments.timeout, **{name: getattr(arguments, name) for name in settings},
         )  # fmt: skip
     show(record, arguments, against)
+
+
+def _policy(arguments: argparse.Namespace, robot: str) -> "Policy":
+    """The policy of a checkpoint, or one of LeRobot's."""
+    if arguments.policy:
+        from morph_vla.hosts import lerobot
+
+        kind, _, folder = arguments.policy.partition(lerobot.PREFIX)
+        if kind or not folder:
+            raise MorphVlaError(f"--policy expects lerobot:FOLDER, not '{arguments.policy}'")
+        return lerobot.LerobotPolicy(folder)
+    if not arguments.checkpoint:
+        raise MorphVlaError("what is evaluated? a checkpoint's folder, or --policy lerobot:FOLDER")
+    from morph_vla.serving import policy as policies
+
+    return policies.load(
+        Path(arguments.checkpoint), robot=robot, batch=policies.EVALUATION_BATCH,
+        steps=arguments.sampler_steps, noise=arguments.noise,
+    )  # fmt: skip
 
 
 def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:

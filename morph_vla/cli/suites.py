@@ -11,6 +11,7 @@ from morph_vla.results.statistics import percent
 
 if TYPE_CHECKING:
     from morph_vla.demonstrations.check import Check
+    from morph_vla.suites.environment import EnvironmentSuite
 
 EXAMPLES = """
   morph-vla suites list
@@ -25,7 +26,7 @@ ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
-    summary = "measure how often a suite's scripted expert succeeds from the suite's initial states"
+    summary = "measure how often a suite's expert succeeds; try another simulator's environment for a moment"
     check = files.configure(parser, "suites", load, more={"check": (summary, run_check)})["check"]
     add_number(check, "--episodes", None, "initial states to try (default: as many as the suite says)")
     add_number(check, "--workers", None, "processes (default: one per core)")
@@ -35,19 +36,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def load(name: str, overrides: list[str], folders: list[str]) -> Any:
     """A suite's file, checked."""
-    from morph_vla.suites import suite
+    from morph_vla.suites import environment
 
-    return suite.load_file(name, overrides, folders)
+    return environment.load_file(name, overrides, folders)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Print the expert's success rate in each task, its interval and what failed; status 1 below 95%."""
+    """Print the expert's success rate in each task, its interval and what failed; status 1 below 95%.
+
+    Another simulator's environment has no expert of ours: print what is wrong with it, status 1 for an error.
+    """
     from morph_vla.cli.progress import Bar
     from morph_vla.demonstrations.check import check
-    from morph_vla.suites import suite
+    from morph_vla.suites.environment import EnvironmentSuite, load_tasks
 
     checks = []
-    for task in suite.load_tasks(arguments.name, arguments.overrides, arguments.folders):
+    for task in load_tasks(arguments.name, arguments.overrides, arguments.folders):
+        if isinstance(task, EnvironmentSuite):
+            return _probe(task, arguments)
         episodes = task.episodes if arguments.episodes is None else arguments.episodes
         with Bar("the expert", episodes, "episode") as bar:
             done = check(
@@ -61,6 +67,21 @@ def run_check(arguments: argparse.Namespace) -> int:
         plain = [as_dict(done) for done in checks]
         print_json(plain[0] if len(plain) == 1 else plain)
     return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in checks) else 1
+
+
+def _probe(task: "EnvironmentSuite", arguments: argparse.Namespace) -> int:
+    """Print what a short trial of an environment found."""
+    from morph_vla.engines.gymnasium.probe import probe
+    from morph_vla.findings import counts, errors
+
+    findings = probe(task).findings
+
+    def text(_: object) -> Iterator[str]:
+        yield from map(str, findings)
+        yield words.counts(counts(findings))
+
+    render(findings, arguments.json, text)
+    return 1 if errors(findings) else 0
 
 
 def as_dict(done: "Check") -> dict[str, Any]:

@@ -4,9 +4,11 @@ How to add one: docs/engines.md.
 """
 
 import importlib
+from functools import partial
 from typing import cast
 
 from morph_vla.engines.engine import Door, Worlds
+from morph_vla.engines.episode import Episodes
 from morph_vla.engines.pool import Pool
 from morph_vla.engines.waves import WavePool
 from morph_vla.engines.workers import WorkerPool
@@ -52,12 +54,17 @@ def worlds(suite: Suite, count: int, text: str = DEFAULT) -> Worlds:
     return door.worlds(suite, count, options)
 
 
+def episodes(suite: Suite, text: str, count: int) -> Episodes:
+    """Episodes in `count` worlds of the engine."""
+    return Episodes(worlds(suite, count, text))
+
+
 def pool(suite: Suite, slots: int, workers: int | None, text: str) -> Pool:
     """`slots` worlds to play episodes in: in `workers` processes, or in this one where they move together."""
     check(text)
     if lockstep(text):
-        return WavePool(lambda count: worlds(suite, count, text), slots)
-    return WorkerPool(suite, slots, workers, text)
+        return WavePool(partial(episodes, suite, text), slots)
+    return WorkerPool(partial(episodes, suite, text), slots, workers)
 
 
 def facts(text: str) -> dict[str, str]:

@@ -177,16 +177,21 @@ def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Read
     return measured
 
 
+def rows_of(answer: object) -> np.ndarray:
+    """What a policy's answer holds under `actions`, float32 of any shape. Raises MorphVlaError without it."""
+    if not isinstance(answer, dict) or "actions" not in answer:
+        keys = sorted(answer) if isinstance(answer, dict) else type(answer).__name__
+        raise MorphVlaError(f"the policy's answer has no 'actions' (got {keys})")
+    return np.asarray(answer["actions"], dtype=np.float32)
+
+
 def actions_of(answer: object, joints: int) -> Float[np.ndarray, "h j"]:
     """The actions in a policy's answer, checked.
 
     Raises MorphVlaError saying what came and what was expected: a dictionary with `actions`, an array
     [horizon >= 1, joints] of finite numbers.
     """
-    if not isinstance(answer, dict) or "actions" not in answer:
-        keys = sorted(answer) if isinstance(answer, dict) else type(answer).__name__
-        raise MorphVlaError(f"the policy's answer has no 'actions' (got {keys})")
-    actions = np.asarray(answer["actions"], dtype=np.float32)
+    actions = rows_of(answer)
     if actions.ndim != 2 or actions.shape[0] < 1 or actions.shape[1] < joints:
         raise MorphVlaError(
             f"the policy's actions have shape {actions.shape}; expected (horizon, {joints}), "

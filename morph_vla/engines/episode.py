@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.engines import films
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import Observation, Worlds
+from morph_vla.engines.engine import Frame, Observation, Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import InitialState
 
@@ -29,13 +30,32 @@ class Status:
     error: str | None = None
     """What went wrong, a sentence."""
 
+    @property
+    def steps(self) -> int:
+        """Control steps so far."""
+        return self.progress.steps
+
+    def failed(self, error: str) -> "Status":
+        """The same episode, ended by an error."""
+        return dataclasses.replace(self, ended="error", error=error)
+
 
 class Episodes:
-    """The episodes in `worlds`: world index -> `status`."""
+    """The episodes in `worlds`: world index -> `status`. A `pool.Stage`."""
 
     def __init__(self, worlds: Worlds):
-        self.worlds = worlds
+        self.worlds, self.count, self.lockstep = worlds, worlds.count, worlds.lockstep
         self.status: dict[int, Status] = {}
+
+    def prepare(self) -> None:
+        """Make the renderer, so that a machine without EGL says so before the first episode."""
+        for name in self.worlds.suite.cameras:
+            self.worlds.render(0, name)
+
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Put worlds into initial states, let them settle, and begin an episode in each."""
+        self.worlds.reset(states)
+        self.begin(states)
 
     def begin(self, indices: Iterable[int]) -> None:
         """Begin an episode in each of these worlds, which stand as they were reset or brought."""
@@ -53,7 +73,7 @@ class Episodes:
 
     def _judged(self, before: Status, measured: criterion.Reading | MorphVlaError) -> Status:
         if isinstance(measured, MorphVlaError):
-            return dataclasses.replace(before, ended="error", error=str(measured))
+            return before.failed(str(measured))
         suite = self.worlds.suite
         progress = criterion.update(before.progress, measured, suite.success, suite.control_rate)
         if progress.success_step is not None:
@@ -61,6 +81,15 @@ class Episodes:
         if progress.lost:
             return Status(measured, progress, "lost")
         return Status(measured, progress, "time" if progress.steps >= suite.max_steps else None)
+
+    def observe(self, index: int) -> Observation:
+        return self.worlds.observe(index)
+
+    def film(self, index: int) -> Frame:
+        return films.frame(self.worlds, index)
+
+    def close(self) -> None:
+        self.worlds.close()
 
 
 def play(

@@ -2,7 +2,7 @@
 
 A slot is told to begin an episode or to execute a chunk of actions, and answers with how the episode stands
 and what is seen; frames are rendered only where a policy looks. `LocalPool` has the worlds in this process,
-`workers.WorkerPool` in others.
+`workers.WorkerPool` in others. Whose worlds they are is the business of their `Stage`.
 
 Worlds that can only step together begin in waves: one cannot settle while its neighbours stand still, so the
 next episodes start when every one of this wave has ended. What an episode meets does not depend on the wave.
@@ -11,17 +11,85 @@ next episodes start when every one of this wave has ended. What an episode meets
 import contextlib
 import dataclasses
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines import films
-from morph_vla.engines.engine import Frame, Observation, Worlds
-from morph_vla.engines.episode import Episodes, Status
+from morph_vla.engines.engine import Frame, Observation
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import InitialState
+
+
+@runtime_checkable
+class Verdict(Protocol):
+    """How an episode stands, whoever judges it: `episode.Status` of our engines says more."""
+
+    @property
+    def steps(self) -> int:
+        """Control steps so far."""
+        ...
+
+    @property
+    def ended(self) -> str | None:
+        """How it ended, as a `Trial` says it; None while it goes on."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong, a sentence."""
+        ...
+
+    def failed(self, error: str) -> "Verdict":
+        """The same episode, ended by an error."""
+        ...
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """`count` episodes of one task side by side: reset by row, observe, step, verdict.
+
+    `episode.Episodes` is one over the worlds of any of our engines, which measure and are judged here; other
+    simulators place, measure and judge themselves (`gymnasium.stage`).
+    """
+
+    count: int
+    lockstep: bool
+    """Whether all episodes take a step when one does."""
+
+    @property
+    def status(self) -> Mapping[int, Verdict]:
+        """Of each episode that has begun."""
+        ...
+
+    def prepare(self) -> None:
+        """Make what the first episode would otherwise wait for; raises MorphVlaError where that fails."""
+
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Begin an episode in each of these places."""
+
+    def begin(self, indices: Collection[int]) -> None:
+        """Count an episode as begun in places that could not be reset."""
+
+    def step(self, actions: Mapping[int, Float[np.ndarray, "_"]]) -> Mapping[int, Verdict]:
+        """One control step of the episodes that still go on; how these now stand."""
+        ...
+
+    def observe(self, index: int) -> Observation:
+        """What a policy is shown, without `episode` and `step`."""
+        ...
+
+    def film(self, index: int) -> Frame | None:
+        """What a film shows now; None where there is nothing to see."""
+        ...
+
+    def close(self) -> None:
+        """Give renderers, processes and memory back."""
+
+
+Build = Callable[[int], Stage]
+"""Makes a stage of so many places; it goes to worker processes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +115,7 @@ Entered = TypeVar("Entered")
 class Answer:
     """What a slot did with a message."""
 
-    status: Status
+    status: Verdict
     observation: Observation | None
     """None when the episode has ended."""
     frames: list[Frame]
@@ -100,11 +168,11 @@ def no_time() -> dict[str, float]:
 
 
 class LocalPool(Pool):
-    """The worlds of one engine as slots, in this process; `send` returns when all is done."""
+    """The places of one stage as slots, in this process; `send` returns when all is done."""
 
-    def __init__(self, worlds: Worlds):
-        self.worlds, self.episodes = worlds, Episodes(worlds)
-        self.slots, self.width, self.waves = worlds.count, 1, worlds.lockstep
+    def __init__(self, stage: Stage):
+        self.stage = stage
+        self.slots, self.width, self.waves = stage.count, 1, stage.lockstep
         self.spent = no_time()
         self._filmed: set[int] = set()
         self._answers: dict[int, Answer] = {}
@@ -126,12 +194,12 @@ class LocalPool(Pool):
             )
         frames = self._begin(begun) if begun else self._execute(chunks)
         for slot in messages:
-            status, seen = self.episodes.status[slot], None
+            status, seen = self.stage.status[slot], None
             if status.ended is None:
                 with self._timed("frames_s"):
-                    seen = self.worlds.observe(slot)
+                    seen = self.stage.observe(slot)
             if status.error is not None:
-                status = dataclasses.replace(status, error=f"simulation: {status.error}")
+                status = status.failed(f"simulation: {status.error}")
             self._answers[slot] = Answer(status, seen, frames[slot])
 
     def receive(self, slots: Collection[int]) -> dict[int, Answer]:
@@ -139,8 +207,7 @@ class LocalPool(Pool):
 
     def _begin(self, begun: Mapping[int, Begin]) -> dict[int, list[Frame]]:
         with self._timed("physics_s"):
-            self.worlds.reset({slot: message.state for slot, message in begun.items()})
-            self.episodes.begin(begun)
+            self.stage.reset({slot: message.state for slot, message in begun.items()})
         self._filmed -= begun.keys()
         self._filmed |= {slot for slot, message in begun.items() if message.film}
         return {slot: self._film(slot) for slot in begun}
@@ -156,7 +223,7 @@ class LocalPool(Pool):
         frames: dict[int, list[Frame]] = {slot: [] for slot in chunks}
         for row in range(max(lengths, default=0)):
             with self._timed("physics_s"):
-                moved = self.episodes.step({slot: rows[row] for slot, rows in chunks.items()})
+                moved = self.stage.step({slot: rows[row] for slot, rows in chunks.items()})
             for slot, status in moved.items():
                 frames[slot] += self._film(slot) if status.error is None else []
         return frames
@@ -165,7 +232,8 @@ class LocalPool(Pool):
         if slot not in self._filmed:
             return []
         with self._timed("frames_s"):
-            return [films.frame(self.worlds, slot)]
+            frame = self.stage.film(slot)
+        return [] if frame is None else [frame]
 
     @contextlib.contextmanager
     def _timed(self, what: str) -> Iterator[None]:
@@ -174,4 +242,4 @@ class LocalPool(Pool):
         self.spent[what] += time.perf_counter() - begun
 
     def close(self) -> None:
-        self.worlds.close()
+        self.stage.close()

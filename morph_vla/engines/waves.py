@@ -4,10 +4,9 @@ Such an engine renders all its worlds for a frame of one of them, so that six fi
 every world beside them, at every step. They are taken in a wave of their own, by an engine of that size.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
-from morph_vla.engines.engine import Worlds
-from morph_vla.engines.pool import Answer, Begin, LocalPool, Message, Pool, no_time
+from morph_vla.engines.pool import Answer, Begin, Build, LocalPool, Message, Pool, no_time
 
 
 class WavePool(Pool):
@@ -16,7 +15,7 @@ class WavePool(Pool):
     It has `slots` worlds, or for a filmed wave only those that are told to begin: the first slots' then.
     """
 
-    def __init__(self, make: Callable[[int], Worlds], slots: int):
+    def __init__(self, make: Build, slots: int):
         self.slots, self.width, self.waves = slots, 1, True
         self.spent = no_time()
         self._make = make

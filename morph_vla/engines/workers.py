@@ -9,7 +9,6 @@ is started again, once. After that its slots are no longer usable.
 """
 
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import queue
@@ -21,9 +20,8 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from multiprocessing.connection import Connection
 
-from morph_vla.engines.pool import Answer, Begin, LocalPool, Lost, Message, Pool, no_time
+from morph_vla.engines.pool import Answer, Begin, Build, LocalPool, Lost, Message, Pool, no_time
 from morph_vla.errors import MorphVlaError
-from morph_vla.suites.suite import Suite
 
 Report = tuple[list[Answer], dict[str, float]]  # of a worker: answers in order, seconds by what they went to
 Inbox = queue.SimpleQueue[tuple[int, int, Report | None]]  # (worker, its start, its report; None: it is gone)
@@ -34,19 +32,15 @@ GUARD = (
 LOST_BEFORE = "a simulation worker died"
 
 
-def serve(pipe: Connection, suite: Suite, count: int, engine: str) -> None:
+def serve(pipe: Connection, build: Build, count: int) -> None:
     """The worker's loop: lists of (slot, message) until None.
 
     Each list is answered by (the answers in its order, seconds spent in this process by what on).
     """
-    from morph_vla.engines import by_name
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     try:
-        pool = LocalPool(by_name.worlds(suite, count, engine))
-        # The renderer is made here, so that a machine without EGL says so before the first episode.
-        for name in suite.cameras:
-            pool.worlds.render(0, name)
+        pool = LocalPool(build(count))
+        pool.stage.prepare()
         pipe.send(None)
     except Exception as error:  # whatever it is, the parent must hear of it
         pipe.send(error if isinstance(error, MorphVlaError) else MorphVlaError(traceback.format_exc()))
@@ -67,10 +61,9 @@ def _answer(pool: LocalPool, slot: int, message: Message) -> Answer:
         pool.send({slot: message})
         return pool.receive([slot])[slot]
     except Exception as error:
-        if isinstance(message, Begin) or slot not in pool.episodes.status:
-            pool.episodes.begin([slot])
-        status = dataclasses.replace(pool.episodes.status[slot], ended="error", error=f"simulation: {error}")
-        return Answer(status, None, [])
+        if isinstance(message, Begin) or slot not in pool.stage.status:
+            pool.stage.begin([slot])
+        return Answer(pool.stage.status[slot].failed(f"simulation: {error}"), None, [])
 
 
 def check_main() -> None:
@@ -83,7 +76,7 @@ def check_main() -> None:
 class _Worker:
     """One place for a process: the one that runs there now, and what it has yet to answer."""
 
-    def __init__(self, number: int, serving: tuple[Suite, int, str], inbox: Inbox):
+    def __init__(self, number: int, serving: tuple[Build, int], inbox: Inbox):
         """`serving`: what `serve` is given besides its end of the pipe."""
         self.number, self._serving, self._inbox = number, serving, inbox
         self.starts, self.alive = 0, False
@@ -141,21 +134,19 @@ class _Worker:
 
 
 class WorkerPool(Pool):
-    """`slots` worlds spread over worker processes; slot s lives in worker s % workers.
+    """`slots` places of a task, spread over worker processes; slot s lives in worker s % workers.
 
     Raises MorphVlaError when a worker cannot start. `spent` counts seconds of the workers.
     """
 
-    def __init__(self, suite: Suite, slots: int, workers: int | None = None, engine: str = "mujoco"):
+    def __init__(self, build: Build, slots: int, workers: int | None = None):
         self.slots, self.waves = slots, False
         self.spent = no_time()
         self._inbox: Inbox = queue.SimpleQueue()
         self._answers: dict[int, Answer | Lost] = {}
         self._begun: dict[int, int] = {}  # slot -> the start of its worker in which its episode began
         self.width = count = max(1, min(slots, workers or os.cpu_count() or 1))
-        self.workers = [
-            _Worker(w, (suite, len(range(w, slots, count)), engine), self._inbox) for w in range(count)
-        ]
+        self.workers = [_Worker(w, (build, len(range(w, slots, count))), self._inbox) for w in range(count)]
         for worker in self.workers:
             worker.start()
         try:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines.engine import BatchPolicy, Observation, Policy, actions_of
+from morph_vla.engines.engine import BatchPolicy, Observation, Policy
 from morph_vla.errors import MorphVlaError
 
-# Checked actions [h, joints]; a sentence where the policy failed; None where it could not be asked.
+# Checked actions [h, values]; a sentence where the policy failed; None where it could not be asked.
 Asked = Float[np.ndarray, "_ _"] | str | None
+Read = Callable[[object], Float[np.ndarray, "_ _"]]  # an answer's actions; raises for one that is no answer
 Work = Callable[[], list[object]]  # a call of the policy: its answers, not yet checked
 FIRST = 10  # times the limit, for calls before one has returned: the policy may compile
 
@@ -31,14 +32,14 @@ class _Failed(Exception):
 
 
 class Asker:
-    """Asks `policy` for actions of `joints` values, waiting at most `seconds` per call.
+    """Asks `policy` for actions, checks its answers with `read`, and waits at most `seconds` per call.
 
     Use as a context manager. `notes` says, in sentences, what went wrong without costing an episode, and
     `spent` how long answers were waited for [s].
     """
 
-    def __init__(self, policy: Policy, joints: int, seconds: float = 60.0):
-        self._policy, self._joints, self._seconds = policy, joints, seconds
+    def __init__(self, policy: Policy, read: Read, seconds: float = 60.0):
+        self._policy, self._read, self._seconds = policy, read, seconds
         self._returned = self._pending = False
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[list[object] | BaseException] = queue.SimpleQueue()
@@ -55,7 +56,7 @@ class Asker:
                 self._done.put(error)
 
     def ask(self, observations: Sequence[Observation]) -> list[Asked]:
-        """Checked actions [h, joints] per observation, or a sentence where the policy failed.
+        """Checked actions [h, values] per observation, or a sentence where the policy failed.
 
         A batch that fails as a whole is asked again one by one, so that a failure lands on its own episode;
         one that is late, only once the policy is back. None stands for an observation that could not be
@@ -133,7 +134,7 @@ class Asker:
 
     def _checked(self, answer: object) -> Asked:
         try:
-            return actions_of(answer, self._joints)
+            return self._read(answer)
         except Exception as error:
             return f"policy: {_words(error)}"
 

@@ -7,19 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from morph_vla.doctor import require_gl
-from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation import fit, journal, rollout
+from morph_vla.evaluation import benchmark, fit, journal, rollout
+from morph_vla.evaluation.benchmark import Benchmark, Task
 from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files.plain import as_typed
-from morph_vla.findings import Finding, errors
+from morph_vla.findings import errors
 from morph_vla.results import comparison, sequential
 from morph_vla.results.merging import combine
 from morph_vla.results.record import FILE_NAME, Record, write
-from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)
 Progress = Callable[[str, int, int, int], None]  # a task, its episodes done, in all, and its successes
@@ -27,7 +25,7 @@ Progress = Callable[[str, int, int, int], None]  # a task, its episodes done, in
 
 def evaluate(
     policy: Policy,
-    suite: Suite | Sequence[Suite],
+    suite: Task | Sequence[Task],
     *,
     folder: str | Path | None = None,
     name: str = "",
@@ -49,17 +47,17 @@ def evaluate(
     task stands, first of all with 0 episodes done.
     Raises MorphVlaError with both sides where the policy does not fit a task, and what an engine lacks.
     """
-    tasks = [suite] if isinstance(suite, Suite) else list(suite)
     describe = getattr(policy, "describe", None)
     about = describe() if describe else {"name": type(policy).__name__, "checkpoint": None, "step": None}
     about = {**about, "name": name or about["name"]}
     place = None if folder is None else Path(folder)
     run = _Run(policy, Settings(**settings), about, against, overrides, progress)
-    engines.check(run.settings.engine)
-    if engines.split(run.settings.engine)[0] == "mujoco":
-        require_gl()
+    given = suite if isinstance(suite, Sequence) else [suite]
+    tasks = [benchmark.of(task, run.settings.engine) for task in given]
     for task in tasks:
-        if problems := errors(run.findings(task)):
+        task.check()
+    for task in tasks:
+        if problems := errors(task.findings(policy)):
             sentences = "; ".join(map(fit.sentence, problems))
             where = about["checkpoint"] or about["name"]
             raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
@@ -73,9 +71,9 @@ def evaluate(
     return whole
 
 
-def check_against(suite: Sequence[Suite], against: Record, name: str) -> None:
+def check_against(suite: Sequence[Task], against: Record, name: str) -> None:
     """Raise MorphVlaError where the record `against`, called `name`, does not measure what the suite does."""
-    parts = [rollout.suite_facts(task, ()) for task in suite]
+    parts = [benchmark.of(task).facts() for task in suite]
     tasks = {key: facts for part in parts for key, facts in part.tasks.items()}
     this = Record(suite=dataclasses.replace(parts[0], tasks=tasks))
     comparison.check_comparable({name: against, "this evaluation": this})
@@ -92,16 +90,12 @@ class _Run:
     overrides: Sequence[str]
     progress: Progress | None
 
-    def findings(self, task: Suite) -> Sequence[Finding]:
-        """What of a task the policy was not trained with, where it says what it was trained with."""
-        return fit.check(self.policy, task) if isinstance(self.policy, fit.Trained) else ()
-
-    def task(self, task: Suite, folder: Path | None) -> Record:
+    def task(self, task: Benchmark, folder: Path | None) -> Record:
         """The record of one task, kept in `folder`."""
         first, progress = self.settings.first, self.progress
-        facts = rollout.suite_facts(task, ())
+        facts = task.facts()
         stop = sequential.stopper(self.against, facts, task.task_key, first) if self.against else None
-        notes = [fit.sentence(finding) for finding in self.findings(task)]
+        notes = [fit.sentence(finding) for finding in task.findings(self.policy)]
         for note in notes:
             LOG.warning("%s", note)
         if progress:
@@ -121,7 +115,7 @@ class _Run:
         elif folder is not None:
             write(record, folder / FILE_NAME)
 
-    def command(self, suite: str, task: Suite, folder: Path | None) -> str:
+    def command(self, suite: str, task: Benchmark, folder: Path | None) -> str:
         """The command that makes this record; nothing for a policy that no command line can name."""
         checkpoint = self.about.get("checkpoint")
         if not checkpoint or folder is None:

@@ -15,15 +15,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from morph_vla.engines import success as criterion
 from morph_vla.engines.pool import Answer, Begin, Execute, Lost, Message, Pool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
+from morph_vla.evaluation.benchmark import Benchmark
 from morph_vla.evaluation.video import VideoWriter, write_picture
 from morph_vla.results import films
 from morph_vla.results.trial import Trial
-from morph_vla.results.values import Real
-from morph_vla.suites.suite import InitialState, Suite
+from morph_vla.suites.suite import InitialState
 
 
 @dataclasses.dataclass
@@ -37,20 +36,20 @@ class Episode:
 
 
 class Flights:
-    """The episodes of one suite in a pool, asked of one policy. `notes` says what happened to workers."""
+    """The episodes of one task in a pool, asked of one policy. `notes` says what happened to workers."""
 
     def __init__(
         self,
         pool: Pool,
         asker: Asker,
-        suite: Suite,
+        benchmark: Benchmark,
         open_loop: int,
         groups: int,
         folder: Path | None = None,
         filmed: int = 0,
     ):
         """`open_loop` actions of an answer are executed; episodes below `filmed` are filmed to `folder`."""
-        self._pool, self._asker, self._suite = pool, asker, suite
+        self._pool, self._asker, self._benchmark = pool, asker, benchmark
         self._open_loop, self._folder, self._filmed = open_loop, folder, filmed
         self._groups: list[list[int]] = [[] for _ in range(groups)]
         for slot in range(pool.slots):  # of one size, and every worker with more than one has slots of each
@@ -158,9 +157,7 @@ class Flights:
             answer, number = self._flying[slot].answer, self._flying[slot].state.episode
             assert answer is not None
             assert answer.observation is not None
-            observations.append(
-                {**answer.observation, "episode": number, "step": answer.status.progress.steps}
-            )
+            observations.append({**answer.observation, "episode": number, "step": answer.status.steps})
         messages: dict[int, Message] = {}
         for slot, actions in zip(slots, self._asker.ask(observations), strict=True):
             if isinstance(actions, str):
@@ -173,36 +170,9 @@ class Flights:
 
     def _trial(self, episode: Episode, error: str | None) -> Trial:
         """One row of the record."""
-        suite, number, answer = self._suite, episode.state.episode, episode.answer
-        progress = answer.status.progress if answer else criterion.Progress()
-        reading = answer.status.reading if answer else None
-        seconds = progress.success_step / suite.control_rate if progress.success_step else None
-        success = error is None and seconds is not None
-        clause = None
-        if reading is not None and error is None:
-            clause = criterion.failed_clause(progress, reading, suite.success)
-        return Trial(
-            task=suite.task_key,
-            episode=number,
-            success=success,
-            time_s=seconds if success else None,
-            ended="error" if error else "success" if success else "lost" if progress.lost else "time",
-            error=error,
-            steps=progress.steps,
-            failed_clause=clause,
-            clauses=criterion.times(progress, suite.control_rate),
-            touched=progress.reached,
-            lifted=progress.lifted,
-            knocked=progress.knocked,
-            dropped=progress.dropped,
-            pushed_in=reading is not None and criterion.pushed_in(progress, reading, suite.success),
-            dragged=None if reading is None else criterion.dragged(progress, reading),
-            begun_anew=episode.begun_anew,
-            initial={name: list(pose) for name, pose in episode.state.poses.items()},
-            final_object=[round(float(v), 4) for v in reading.object_position] if reading else None,
-            final_target=_pose(reading) if reading else None,
-            video=self._video(episode),
-        )
+        verdict = episode.answer.status if episode.answer else None
+        trial = self._benchmark.trial(episode.state, verdict, error)
+        return dataclasses.replace(trial, begun_anew=episode.begun_anew, video=self._video(episode))
 
     def _show(self, episode: Episode, answer: Answer) -> None:
         """Put what was seen since the last answer on the episode's film."""
@@ -211,7 +181,7 @@ class Flights:
         for frame in answer.frames:
             if episode.film is None:
                 path = self._folder / f"videos/{episode.state.episode:03d}.mp4"
-                episode.film = VideoWriter(path, self._suite.control_rate)
+                episode.film = VideoWriter(path, self._benchmark.control_rate)
             episode.film.add(frame)
 
     def _video(self, episode: Episode) -> Path | None:

@@ -1,4 +1,4 @@
-"""Evaluation: a policy on a suite, over a fixed table of initial states, into a record.
+"""Evaluation: a policy on a task, over a fixed table of initial states, into a record.
 
 Every episode of the table is started, counted and judged, whatever else happens: an error of the policy or
 the simulator is that episode's failure with its reason. Which environments run side by side changes nothing:
@@ -7,7 +7,6 @@ an episode's initial state, and where its policy takes random numbers from, depe
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -15,29 +14,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from morph_vla import robots
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import workers
 from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import benchmark
 from morph_vla.evaluation.asking import Asker
+from morph_vla.evaluation.benchmark import Benchmark, Task
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.journal import Journal
-from morph_vla.files.plain import to_plain
-from morph_vla.results import identity
-from morph_vla.results.record import (
-    FILE_NAME,
-    Record,
-    Stopped,
-    SuiteFacts,
-    Target,
-    TaskFacts,
-    engine_from_json,
-    policy_from_json,
-    read,
-)
+from morph_vla.results.record import FILE_NAME, Record, Stopped, SuiteFacts, policy_from_json, read
 from morph_vla.results.trial import Trial
-from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states, resolved
 
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 OPEN_LOOP_SECONDS = 8 / 15
@@ -60,7 +47,7 @@ class Settings:
 
 
 def evaluate(
-    suite: Suite,
+    task: Task,
     policy: Policy,
     settings: Settings = Settings(),
     *,
@@ -72,7 +59,7 @@ def evaluate(
     stop: Stop | None = None,
     overrides: Sequence[str] = (),
 ) -> Record:
-    """Run `policy` on the suite's table of initial states and return the record.
+    """Run `policy` on the task's table of initial states and return the record.
 
     `about` describes the policy in the record (default: its class's name). With `folder`, finished episodes
     are kept there as they end, and videos are written to its `videos/`; an interrupted evaluation of the
@@ -84,12 +71,12 @@ def evaluate(
     begun are finished and counted, and the record says so under `stopped`.
     """
     _check(settings)
-    joints = len(robots.load(suite.robot).joints)
-    count = suite.episodes if settings.episodes is None else settings.episodes
+    played = benchmark.of(task, settings.engine)
+    count = played.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
-    table = initial_states(suite, max(rows.stop, suite.episodes), joints)
-    open_loop = settings.open_loop or open_loop_at(suite.control_rate)
-    begun = _begun(suite_facts(suite, table), about or {"name": type(policy).__name__}, settings, rows)
+    table = played.states(max(rows.stop, played.episodes))
+    open_loop = settings.open_loop or open_loop_at(played.control_rate)
+    begun = _begun(played, played.facts(table), about or {"name": type(policy).__name__}, settings, rows)
     begun = dataclasses.replace(
         begun, open_loop=open_loop, overrides=tuple(overrides), command=command, folder=folder or Path()
     )
@@ -103,12 +90,12 @@ def evaluate(
     if waiting:
         slots = min(settings.parallel, len(waiting))
         with (
-            engines.pool(suite, slots, settings.workers or default_workers(), settings.engine) as pool,
-            Asker(policy, joints, settings.answer_seconds) as asker,
+            played.pool(slots, settings.workers or default_workers()) as pool,
+            Asker(policy, played.actions, settings.answer_seconds) as asker,
         ):
             groups = 1 if pool.waves else settings.groups
             filmed = settings.first + settings.videos if folder is not None else 0
-            flights = Flights(pool, asker, suite, open_loop, groups, folder, filmed)
+            flights = Flights(pool, asker, played, open_loop, groups, folder, filmed)
             for trial in flights.run(waiting):
                 trials[trial.episode] = trial
                 journal.add(trial)
@@ -128,12 +115,14 @@ def evaluate(
     )  # fmt: skip
 
 
-def _begun(suite: SuiteFacts, about: Mapping[str, object], settings: Settings, rows: range) -> Record:
+def _begun(
+    played: Benchmark, suite: SuiteFacts, about: Mapping[str, object], settings: Settings, rows: range
+) -> Record:
     """The record before the first episode."""
     return Record(
         suite=suite,
         policy=policy_from_json(about),
-        engine=engine_from_json(engines.facts(settings.engine)),
+        engine=played.engine(),
         rows=(rows.start, rows.stop),
         parallel=settings.parallel,
         versions=versions(),
@@ -179,27 +168,3 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
     return installed
-
-
-def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
-    """What a record says of a suite: what its tasks share, and its one task."""
-    whole, success = resolved(suite), suite.success
-    task = TaskFacts(
-        task=suite.task,
-        episode_seconds=suite.episode_seconds,
-        object=success.object,
-        target=Target(success.target, list(success.low), list(success.high)),
-        initial_states_sha256=fingerprint(table),
-        resolved=whole,
-        resolved_sha256=identity.digest(whole),
-    )
-    return SuiteFacts(
-        name=suite.name,
-        version=suite.version,
-        seed=suite.seed,
-        robot=suite.robot,
-        urdf_sha256=hashlib.sha256(robots.load(suite.robot).urdf_path.read_bytes()).hexdigest(),
-        control_rate=suite.control_rate,
-        variation=to_plain(suite.variation),
-        tasks={suite.task_key: task},
-    )

@@ -180,6 +180,12 @@ def layers(path: Path, key: str) -> tuple[str, ...]:
     return tuple(given)
 
 
+def top(path: Path, key: str) -> object:
+    """The plain value at `key` of a YAML file; None where it has no such key."""
+    value = _Document(_text(path), str(path)).value
+    return value.get(key) if isinstance(value, dict) else None
+
+
 def _lay_over(document: _Document, key: str, name: str) -> None:
     """Merge the mapping at `key: name:` into the rest of the document; lines follow the values."""
     under: dict[str, Any] = document.value or {}

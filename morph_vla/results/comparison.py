@@ -175,7 +175,7 @@ def states_differ(trial_a: Trial, trial_b: Trial) -> str | None:
     episode = f"episode {trial_a.episode}{trial_a.of_task}"
     if trial_a.initial is None or trial_b.initial is None:
         return f"{episode} does not say from which initial state it started"
-    if trial_a.initial != trial_b.initial:
+    if (trial_a.initial, trial_a.first_seen) != (trial_b.initial, trial_b.first_seen):
         return f"the initial states differ, first in {episode}"
     return None
 

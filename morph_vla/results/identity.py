@@ -16,6 +16,7 @@ from morph_vla.results.values import listing
 NONE = "none"  # what a record says of a key that it does not have
 # What a success rate is a rate of. Everything else of a suite is a condition, which may differ on purpose.
 MEASURED = ("robot", "control_rate", "episode_seconds", "task", "success", "objects", "expert")
+MEASURED += ("kind", "id", "kwargs")  # of another simulator's environment
 TABLE = "initial_states_sha256"
 Kind = Literal["measured", "condition", "elsewhere"]
 SPOKEN_ELSEWHERE = ("name", "task_name", "version", "seed", TABLE)

@@ -12,7 +12,8 @@ ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
-LATER = ("knocked", "dragged", "final_target")  # what trials of schemas 1 and 2 lack
+# What trials of schemas 1 and 2 lack, and what only another simulator's trials have.
+LATER = ("knocked", "dragged", "final_target", "reward", "first_seen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,10 @@ class Trial:
     dropped: bool | None = None
     pushed_in: bool | None = None
     dragged: bool | None = None
+    reward: Real | None = None
+    """Sum of the rewards that another simulator gave."""
+    first_seen: str | None = None
+    """Digest of what was seen first, where another simulator drew the initial state."""
     begun_anew: bool | None = None
     """Whether its first simulation worker died."""
     initial: Mapping[str, list[Real]] | None = None

@@ -11,7 +11,7 @@ from morph_vla.evaluation.rollout import Settings
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.results.record import Record
 from morph_vla.serving import policy as policies
-from morph_vla.suites import suite as suites
+from morph_vla.suites.environment import load_tasks
 from morph_vla.training import loop
 from morph_vla.training.loop import Run
 from morph_vla.training.trackers import Tracker
@@ -52,7 +52,7 @@ def check_suites(recipe: Recipe, folders: Sequence[str | Path] = ()) -> None:
     """Raise MorphVlaError for an unknown suite, and for one of a robot that is not trained."""
     trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
-        robot = suites.load_tasks(name, (), folders)[0].robot
+        robot = load_tasks(name, (), folders)[0].robot
         if robot not in trained:
             raise MorphVlaError(
                 f"evaluation.suites: '{name}' is of robot '{robot}'; "
@@ -73,7 +73,7 @@ def try_out(
     A finished evaluation is read back, an interrupted one resumed.
     """
     episodes, rates = recipe.evaluation.episodes, {}
-    for task in (task for name in recipe.evaluation.suites for task in suites.load_tasks(name, (), folders)):
+    for task in (task for name in recipe.evaluation.suites for task in load_tasks(name, (), folders)):
         place = folder / f"{checkpoint.name}-{task.label.replace(':', '-')}"
         policy = policies.load(checkpoint, robot=task.robot, batch=policies.EVALUATION_BATCH)
         record = evaluate(

@@ -17,15 +17,16 @@ from typing import Literal
 import numpy as np
 
 from morph_vla.errors import ConfigError, nearest
-from morph_vla.files import dropin, typed_yaml
+from morph_vla.files import typed_yaml
 from morph_vla.files.plain import to_plain
+from morph_vla.suites import tasks
 from morph_vla.suites.begin import BeginShares
+from morph_vla.suites.tasks import TASKS
 from morph_vla.suites.variation import CameraShift, Light, Variation, draw_cameras, draw_light
 
 Vector3 = tuple[float, float, float]
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
-TASKS = "tasks"  # the key of a file that holds several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,22 +256,9 @@ def load_tasks(
 
     `overrides` change every task. Raises ConfigError with every problem found, one line each.
     """
-    file, _, wanted = str(name).partition(":")
-    path = dropin.find("suites", file, folders)
-    names = typed_yaml.layers(path, TASKS)
-    if wanted and wanted not in names:
-        known = f"its tasks are {', '.join(names)}" if names else "it holds a single one, without a name"
-        raise ConfigError(f"{path}: no task '{wanted}'{nearest(wanted, names)} ({known})")
-    chosen = [wanted] if wanted else list(names) or [""]
-    return tuple(_read(path, task, overrides) for task in chosen)
-
-
-def load_file(
-    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
-) -> Suite | dict[str, Suite]:
-    """What a file holds: its one task, or each of several by name. Raises as `load_tasks` does."""
-    tasks = load_tasks(name, overrides, folders)
-    return {task.task_name: task for task in tasks} if tasks[0].task_name else tasks[0]
+    path, names = tasks.named(name, folders)
+    tasks.refuse_other_kinds(path)
+    return tuple(_read(path, task, overrides) for task in names)
 
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:

@@ -14,6 +14,7 @@ if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "da
 
 from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
+from morph_vla.engines.episode import Episodes, Status
 from morph_vla.engines.isaaclab.assets import boxed, frozen_urdf
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
@@ -39,7 +40,7 @@ def trio(suite):
 def test_worlds_that_are_told_together_answer_as_each_would_alone(suite, trio):
     states, rest = initial_states(suite, 3, 8), trio.robot.to_dataset(trio.robot.rest)
     rows = [np.stack([rest + 0.01 * (step + world) for step in range(5)]) for world in range(3)]
-    with LocalPool(trio) as pool:
+    with LocalPool(Episodes(trio)) as pool:
 
         def run(messages):
             pool.send(messages)
@@ -50,10 +51,12 @@ def test_worlds_that_are_told_together_answer_as_each_would_alone(suite, trio):
         last = [run({1: Execute(rows[1])})[1] for _ in range(4)][2:]
     assert [len(begun[slot].frames) for slot in range(3)] == [0, 1, 0]
     for slot, answer in gone.items():
-        alone = LocalPool(MujocoEngine(trio.robot, suite, 1))
+        alone = LocalPool(Episodes(MujocoEngine(trio.robot, suite, 1)))
         alone.send({0: Begin(states[slot])})
         alone.send({0: Execute(rows[slot])})
         same = alone.receive([0])[0]
+        assert isinstance(same.status, Status)
+        assert isinstance(answer.status, Status)
         assert same.status.progress == answer.status.progress
         assert same.observation is not None
         assert answer.observation is not None
@@ -63,14 +66,14 @@ def test_worlds_that_are_told_together_answer_as_each_would_alone(suite, trio):
         None,
         None,
     ]  # 15 control steps are its second
-    assert [answer.status.progress.steps for answer in last] == [15, 15]
+    assert [answer.status.steps for answer in last] == [15, 15]
     assert [len(answer.frames) for answer in last] == [5, 0]  # what is told after the end is ignored
     assert last[0].status.ended == "time"
     assert pool.spent["physics_s"] > 0
 
 
 def test_a_pool_in_this_process_refuses_what_it_cannot_do(suite, trio):
-    pool = LocalPool(trio)
+    pool = LocalPool(Episodes(trio))
     state = initial_states(suite, 1, 8)[0]
     with pytest.raises(
         MorphVlaError,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.engines import workers
+from morph_vla.engines import by_name, workers
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import Settings, evaluate
 
@@ -90,11 +90,11 @@ def test_no_worker_left_ends_it_in_one_sentence(tiny_suite):
 
 
 UNGUARDED = """
-from morph_vla.engines import workers
+from morph_vla.engines import by_name
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites import suite
 try:
-    workers.WorkerPool(suite.load("droid_panda:cube_in_bowl"), 1, 1)
+    by_name.pool(suite.load("droid_panda:cube_in_bowl"), 1, 1, "mujoco")
 except MorphVlaError as error:
     print(error)
 """
@@ -136,4 +136,4 @@ def test_a_worker_that_is_killed_before_it_began_is_not_told_of_the_guard(monkey
     with pytest.raises(
         MorphVlaError, match=r"^a simulation worker died \(exit code -9\); this happens when mem"
     ):
-        workers.WorkerPool(tiny_suite, 1, 1)
+        by_name.pool(tiny_suite, 1, 1, "mujoco")

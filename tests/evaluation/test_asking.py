@@ -2,15 +2,18 @@
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from morph_vla.engines.engine import actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import FIRST, Asker
 
 JOINTS = 3
+READ = partial(actions_of, joints=JOINTS)
 GOOD = {"actions": np.ones((2, JOINTS))}
 SECONDS = 0.5
 
@@ -73,20 +76,20 @@ def ask(asker: Asker, *what: str) -> list:
     ],
 )
 def test_a_failure_is_that_episodes_own(policy, what, words):
-    with Asker(policy, JOINTS) as asker:
+    with Asker(policy, READ) as asker:
         first, failed, last = ask(asker, "good", what, "good")
     assert failed == words
     assert first.shape == last.shape == (2, JOINTS)
 
 
 def test_rows_of_unequal_length_are_an_error_too(policy):
-    with Asker(policy, JOINTS) as asker:
+    with Asker(policy, READ) as asker:
         assert ask(asker, "ragged")[0].startswith("policy: ValueError: ")
 
 
 def test_a_batch_that_fails_is_asked_one_by_one_and_said():
     policy = Scripted()
-    with Asker(policy, JOINTS) as asker:
+    with Asker(policy, READ) as asker:
         ask(asker, "good", "raise", "good")
         ask(asker, "raise")
         assert asker.notes == [
@@ -98,14 +101,14 @@ def test_a_batch_that_fails_is_asked_one_by_one_and_said():
 def test_a_batch_with_an_answer_too_few_is_not_taken_for_the_others():
     policy = Scripted()
     policy.infer_batch = lambda observations: [GOOD] * (len(observations) - 1)
-    with Asker(policy, JOINTS) as asker:
+    with Asker(policy, READ) as asker:
         assert len(ask(asker, "good", "good", "good")) == 3
         assert "2 answers to 3 observations" in asker.notes[0]
 
 
 def test_a_late_answer_costs_its_own_episode():
     """Whoever is late is waited for before the next question, and what it said then is thrown away."""
-    with Asker(Scripted(batched=False), JOINTS, SECONDS) as asker:
+    with Asker(Scripted(batched=False), READ, SECONDS) as asker:
         ask(asker, "good")
         before, late, after = ask(asker, "good", "late", "good")
     assert late == f"policy: no answer within {SECONDS:g} s"
@@ -114,7 +117,7 @@ def test_a_late_answer_costs_its_own_episode():
 
 def test_a_late_batch_is_asked_one_by_one_once_the_policy_is_back():
     policy = Scripted()
-    with Asker(policy, JOINTS, SECONDS) as asker:
+    with Asker(policy, READ, SECONDS) as asker:
         ask(asker, "good")
         fine, late = ask(asker, "good", "late")
         assert fine.shape == (2, JOINTS)
@@ -123,7 +126,7 @@ def test_a_late_batch_is_asked_one_by_one_once_the_policy_is_back():
 
 
 def test_a_policy_that_is_stuck_ends_it_in_one_sentence(policy):
-    with Asker(policy, JOINTS, SECONDS) as asker:
+    with Asker(policy, READ, SECONDS) as asker:
         ask(asker, "good")
         begun = time.monotonic()
         answers = ask(asker, "hang", "good")
@@ -143,7 +146,7 @@ def test_a_policy_that_is_stuck_ends_it_in_one_sentence(policy):
 
 def test_the_first_call_may_compile():
     policy = Scripted(batched=False)
-    with Asker(policy, JOINTS, SECONDS / 2) as asker:
+    with Asker(policy, READ, SECONDS / 2) as asker:
         assert 1.5 * SECONDS < FIRST * SECONDS / 2
         assert ask(asker, "late")[0].shape == (2, JOINTS)  # the first: ten times the limit
         assert ask(asker, "late")[0] == f"policy: no answer within {SECONDS / 2:g} s"
@@ -151,6 +154,6 @@ def test_the_first_call_may_compile():
 
 def test_nothing_is_asked_for_nothing():
     policy = Scripted()
-    with Asker(policy, JOINTS) as asker:
+    with Asker(policy, READ) as asker:
         assert asker.ask([]) == []
     assert policy.calls == []

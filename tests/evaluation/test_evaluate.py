@@ -8,7 +8,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import evaluate as module
-from morph_vla.evaluation import rollout
+from morph_vla.evaluation import simulated
 from morph_vla.evaluation.evaluate import check_against, evaluate
 from morph_vla.evaluation.journal import Journal
 from morph_vla.evaluation.sampler import Sampler
@@ -50,12 +50,12 @@ def played(monkeypatch):
         if progress:
             progress(len(trials), len(trials), 1)
         return Record(
-            suite=rollout.suite_facts(task, ()), policy=policy_from_json(about), open_loop=settings.open_loop,
+            suite=task.facts(), policy=policy_from_json(about), open_loop=settings.open_loop,
             overrides=tuple(overrides), trials=trials, wall_s=1.0, command=command, time="2026",
         )  # fmt: skip
 
     monkeypatch.setattr(module.rollout, "evaluate", rolled)
-    monkeypatch.setattr(module, "require_gl", lambda: None)
+    monkeypatch.setattr(simulated, "require_gl", lambda: None)
 
 
 def test_a_policy_that_does_not_fit_is_refused_with_both_sides(played):

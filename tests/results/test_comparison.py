@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.rollout import suite_facts
+from morph_vla.evaluation.simulated import suite_facts
 from morph_vla.files.plain import to_plain
 from morph_vla.results import comparison
 from morph_vla.results.intervals import TANGO, constrained, mcnemar, newcombe, paired_score, tango

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from morph_vla.evaluation import rollout
+from morph_vla.evaluation import simulated
 from morph_vla.results import identity
 from morph_vla.results.identity import Difference
 from morph_vla.results.record import Record, record_from_json
@@ -21,7 +21,7 @@ def plain(*overrides: str, task: str = TASK, **changes) -> dict:
     facts = {
         "schema": 3,
         "kind": "evaluation",
-        "suite": rollout.suite_facts(chosen, ()).to_json(),
+        "suite": simulated.suite_facts(chosen, ()).to_json(),
         "policy": {"name": "trained", "sha256": "ab", "sampler": {"steps": 10, "noise": 1.0}},
         "engine": {"name": "mujoco", "version": "3.1"},
         "open_loop": 8,

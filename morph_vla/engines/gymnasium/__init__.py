@@ -1,0 +1,1 @@
+"""Other simulators' environments, through gymnasium's vector interface or LeRobot's configs."""

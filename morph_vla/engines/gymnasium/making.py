@@ -1,0 +1,166 @@
+"""The door to gymnasium and to `lerobot.envs`: a vector environment, and what a record says of it.
+
+Both give a `VectorEnv`, also for a single episode, so that one stage plays them all.
+"""
+
+import contextlib
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from morph_vla.engines.gymnasium.reading import IMAGES, Leaves, leaves
+from morph_vla.errors import MorphVlaError, nearest, reason, require
+from morph_vla.suites.environment import EnvironmentSuite
+
+# Whose release may change what an environment does, beside the package that the environment is from.
+SIMULATORS = ("mujoco", "pymunk", "pybullet", "robosuite", "sapien", "mani-skill", "dm-control")
+
+
+@runtime_checkable
+class VectorEnv(Protocol):
+    """What we use of `gymnasium.vector.VectorEnv`; observations, rewards and infos are batched."""
+
+    num_envs: int
+    render_mode: str | None
+    metadata: Mapping[str, object]
+    single_action_space: object
+
+    def reset(self, *, seed: list[int]) -> tuple[object, Mapping[str, object]]: ...
+
+    def step(self, actions: np.ndarray) -> tuple[object, object, object, object, Mapping[str, object]]: ...
+
+    def render(self) -> Sequence[object]: ...
+
+    def get_attr(self, name: str) -> object: ...
+
+    def set_attr(self, name: str, values: list[int]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Made:
+    """A vector environment, and how its observation is read as arrays by dotted keys."""
+
+    vector: VectorEnv
+    read: Callable[[object], Leaves]
+
+
+def make(suite: EnvironmentSuite, count: int) -> Made:
+    """`count` episodes' environment. Raises MorphVlaError, one sentence, where it cannot be made."""
+    with _told_as(suite, "cannot be made"):
+        return _of_lerobot(suite, count) if suite.kind == "lerobot" else _of_gymnasium(suite, count)
+
+
+def facts(suite: EnvironmentSuite) -> dict[str, str]:
+    """What a record says of the simulator: versions of all that its numbers may depend on.
+
+    Raises MorphVlaError, one sentence, for an unknown environment and where its package is not installed.
+    """
+    with _told_as(suite, "is unknown"):
+        module = _config(suite).package_name if suite.kind == "lerobot" else _registered(suite.id)
+    packages = _distributions(module)
+    simulators = {name: version for name in SIMULATORS if (version := _version(name))}
+    version = _version(suite.kind) or ""
+    return {"name": suite.kind, "version": version, "environment": suite.id, **packages, **simulators}
+
+
+@contextlib.contextmanager
+def _told_as(suite: EnvironmentSuite, what: str) -> Iterator[None]:
+    """Errors of other libraries in a sentence that names the suite; what they print goes to stderr."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except MorphVlaError:
+        raise
+    except Exception as error:  # whatever an environment raises
+        raise MorphVlaError(
+            f"{suite.label}: the {suite.kind} environment '{suite.id}' {what}: {reason(error)}"
+        ) from error
+
+
+def _registered(name: str) -> str:
+    """The module of a registered environment. `module:ID` imports the module first, which registers it."""
+    gym = require("gymnasium", "gymnasium")
+    module, colon, bare = name.rpartition(":")
+    if colon:
+        importlib.import_module(module)
+    if bare not in gym.registry:
+        with contextlib.suppress(gym.error.Error):  # a version may be left out
+            bare = gym.spec(bare).id
+    if bare not in gym.registry:
+        hint = "" if colon else "; where a module registers it, write MODULE:ID"
+        raise MorphVlaError(f"no environment is registered as '{bare}'{nearest(bare, gym.registry)}{hint}")
+    entry = gym.registry[bare].entry_point or gym.registry[bare].vector_entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+
+
+def _of_gymnasium(suite: EnvironmentSuite, count: int) -> Made:
+    _registered(suite.id)
+    make_vec = require("gymnasium", "gymnasium").make_vec
+    if suite.vectorized:
+        return Made(make_vec(suite.id, num_envs=count, **suite.kwargs), leaves)
+    # The passive checker warns at every start of what the check of a suite says in a sentence.
+    kwargs = {"disable_env_checker": True, **suite.kwargs}
+    return Made(make_vec(suite.id, num_envs=count, vectorization_mode="sync", **kwargs), leaves)
+
+
+def _config(suite: EnvironmentSuite) -> Any:
+    """LeRobot's configuration of a type; `module:TYPE` imports the module first, which registers it."""
+    module, _, kind = suite.id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return require("lerobot.envs", "lerobot").make_env_config(kind, **suite.kwargs)
+
+
+def _of_lerobot(suite: EnvironmentSuite, count: int) -> Made:
+    """The environment as `lerobot-eval` makes it, its observations after LeRobot's own processors."""
+    envs, config = require("lerobot.envs", "lerobot"), _config(suite)
+    made = {
+        f"{group}/{number}": vector
+        for group, vectors in envs.make_env(config, n_envs=count).items()
+        for number, vector in vectors.items()
+    }
+    if len(made) != 1:
+        for vector in made.values():
+            vector.close()
+        raise MorphVlaError(
+            f"{suite.label}: LeRobot makes {len(made)} tasks of '{suite.id}' ({', '.join(made)}); give each "
+            "a name under `tasks:`, with the `kwargs` that choose it, such as task_ids: [0]"
+        )
+    before, _ = config.get_env_processors()
+    (vector,) = made.values()
+    return Made(vector, partial(_as_lerobot, envs.preprocess_observation, before))
+
+
+def _as_lerobot(
+    convert: Callable[[Any], dict[str, Any]], processor: Callable[[Any], Any], observation: object
+) -> Leaves:
+    """LeRobot's names and values (`observation.state`, `observation.images.top`), images uint8 [n h w 3]."""
+    batch = processor(convert(observation))  # a whole transition, of which only this was seen
+    arrays = leaves({key: value for key, value in batch.items() if key.startswith("observation")})
+    images = {key: _pixels(value) for key, value in arrays.items() if key.startswith(IMAGES)}
+    return {**arrays, **images}
+
+
+def _pixels(images: np.ndarray) -> np.ndarray:
+    """Float images [n 3 h w] in 0 .. 1 as uint8 [n h w 3]."""
+    return np.rint(np.moveaxis(images, 1, -1) * 255).astype(np.uint8)
+
+
+def _distributions(module: str) -> dict[str, str]:
+    """The installed packages that a module is from, with their versions."""
+    names = importlib.metadata.packages_distributions().get(module.partition(".")[0], [])
+    return {name: importlib.metadata.version(name) for name in sorted(set(names))}
+
+
+def _version(name: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return None

@@ -1,0 +1,152 @@
+"""What is wrong with a suite of another simulator, found in seconds: one environment, two rows, a few steps.
+
+`code` says what kind of thing was found. An error keeps the suite from being evaluated; a warning is worth a
+look; notes list what there is, to be named in the suite's file.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.errors import MorphVlaError
+from morph_vla.findings import Finding, Line, Severity, in_order
+from morph_vla.suites.environment import EnvironmentSuite
+from morph_vla.suites.suite import InitialState
+
+Code = Literal[
+    "environment", "action-space", "action-map", "reset", "observation", "step", "rows", "rate", "time-limit",
+    "there-is",
+]  # fmt: skip
+STEPS = 3  # control steps that are taken
+
+
+@runtime_checkable
+class Box(Protocol):
+    """What we use of `gymnasium.spaces.Box`."""
+
+    low: np.ndarray
+    high: np.ndarray
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was found, and what the environment takes."""
+
+    findings: tuple[Finding, ...]
+    low: Float[np.ndarray, "a"]
+    """The least that each value of an action may be."""
+    high: Float[np.ndarray, "a"]
+    cameras: tuple[str, ...] = ()
+    """That a policy is shown."""
+    states: int = 0
+    """Values of the state that it is shown."""
+
+
+def probe(suite: EnvironmentSuite) -> Probe:
+    """What an environment of the suite is like; never raises."""
+    stage, empty = Environments(suite, 1), np.zeros(0)
+    with contextlib.closing(stage):
+        try:
+            stage.prepare()
+        except MorphVlaError as error:
+            return Probe((_finding(suite, "environment", "error", str(error)),), empty, empty)
+        space = stage.vector.single_action_space
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            text = f"it takes actions of {space}; a policy answers one row of numbers a step"
+            return Probe((_finding(suite, "action-space", "error", text),), empty, empty)
+        low, high = (np.asarray(end, np.float64) for end in (space.low, space.high))
+        findings = [*_action_map(suite, len(low)), *_limits(suite, stage), *_seen(suite, stage, low, high)]
+        cameras, states = (), 0
+        if not any(finding.severity == "error" for finding in findings):
+            shown = stage.observe(0)
+            cameras = tuple(key.removeprefix("images/") for key in shown if key.startswith("images/"))
+            states = len(np.asarray(shown["state"]))
+    return Probe(in_order(findings), low, high, cameras, states)
+
+
+def _finding(
+    suite: EnvironmentSuite, code: Code, severity: Severity, text: str, subject: str = ""
+) -> Finding:
+    return Finding(code, severity, Line(str(suite.path)), (subject,), text, "", "")
+
+
+def _action_map(suite: EnvironmentSuite, width: int) -> Iterator[Finding]:
+    """The map has as many values as the environment takes."""
+    for key in ("columns", "scale", "offset"):
+        given = getattr(suite.actions, key)
+        if given and len(given) != width:
+            text = f"actions.{key}: {len(given)} values, the environment takes {width}"
+            yield _finding(suite, "action-map", "error", text, key)
+
+
+def _limits(suite: EnvironmentSuite, stage: Environments) -> Iterator[Finding]:
+    """The rate and the length that the environment itself states."""
+    metadata, vector = stage.vector.metadata, stage.vector
+    rate = metadata.get("render_fps")
+    if isinstance(rate, int | float) and rate != suite.control_rate:
+        text = f"control_rate: {suite.control_rate:g} Hz, the environment's own rate is {rate:g} Hz"
+        yield _finding(suite, "rate", "warning", text)
+    most = getattr(getattr(vector, "spec", None), "max_episode_steps", None)
+    if isinstance(most, int) and most != suite.max_steps:
+        text = f"episode_seconds: {suite.max_steps} steps, the environment ends an episode after {most}"
+        yield _finding(suite, "time-limit", "warning", text)
+
+
+def _seen(
+    suite: EnvironmentSuite, stage: Environments, low: np.ndarray, high: np.ndarray
+) -> Iterator[Finding]:
+    """What rows begin with, what a policy would be shown, and what a few steps in the middle do."""
+    first = _begun(stage, 0)
+    if isinstance(first, str):
+        yield _finding(suite, "reset", "error", first)
+        return
+    listed = ", ".join(f"{key} {value.dtype} {list(value.shape[1:])}" for key, value in first.items())
+    yield _finding(suite, "there-is", "note", f"its observation has {listed}", "observation")
+    bounds = f"in [{low.min():g}, {high.max():g}]" if len(low) else ""
+    yield _finding(suite, "there-is", "note", f"it takes {len(low)} action values {bounds}", "action")
+    try:
+        stage.observe(0)
+    except MorphVlaError as error:
+        yield _finding(suite, "observation", "error", str(error))
+    middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, 0.0)
+    for _ in range(STEPS):
+        if (status := stage.step({0: middle})[0]).ended:
+            break
+    if status.ended == "error":
+        yield _finding(suite, "step", "error", str(status.error))
+    elif status.ended:
+        text = f"an episode ended after {status.steps} steps of an action in the middle ({status.ended})"
+        yield _finding(suite, "step", "warning", text)
+    yield from _rows(suite, stage, first)
+
+
+def _rows(suite: EnvironmentSuite, stage: Environments, first: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    """A row is the same state whenever it is reset, and another row another one."""
+    again, other = _begun(stage, 0), _begun(stage, 1)
+    if isinstance(again, str) or isinstance(other, str):
+        text = f"the second time, {again if isinstance(again, str) else other}"
+        yield _finding(suite, "reset", "error", text)
+        return
+    if key := _differing(first, again):
+        text = f"row 0 began otherwise the second time ('{key}'): what is paired by row is not the same state"
+        yield _finding(suite, "rows", "warning", text, "again")
+    if not _differing(first, other):
+        text = "rows 0 and 1 begin alike: all that differs between episodes is chance in the policy"
+        yield _finding(suite, "rows", "warning", text, "alike")
+
+
+def _begun(stage: Environments, row: int) -> Mapping[str, np.ndarray] | str:
+    """What is seen at the beginning of a row; a sentence where it cannot be reset."""
+    stage.reset({0: InitialState(row, {}, ())})
+    return stage.status[0].error or {key: value.copy() for key, value in stage.seen.items()}
+
+
+def _differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str | None:
+    """The first key whose values differ."""
+    return next((key for key in a if key not in b or not np.array_equal(a[key], b[key])), None)

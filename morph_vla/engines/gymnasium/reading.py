@@ -1,0 +1,168 @@
+"""What comes from an environment and goes to it, as arrays: pure functions of batches, keys and one index."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines.engine import Frame, rows_of
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.suites.environment import ActionMap, EnvironmentSuite, Signal
+
+Leaves = dict[str, np.ndarray]  # dotted key -> a value per episode, [n ...]
+WHOLE = "observation"  # the key of an observation that is a single array
+STATE, IMAGES = "observation.state", "observation.image"  # of LeRobot; the latter is a beginning
+FINAL = "final_info"  # where a vector environment keeps the last info of an episode that it has reset
+
+
+def array(value: object) -> np.ndarray:
+    """Any array; a tensor is brought here from its device."""
+    bring = getattr(value, "cpu", None)
+    return np.asarray(bring() if bring else value)
+
+
+def leaves(observation: object) -> Leaves:
+    """A batched observation as arrays by dotted keys; a single array has the key `observation`."""
+    if not isinstance(observation, Mapping):
+        return {WHOLE: array(observation)}
+    flat: Leaves = {}
+    for key, value in observation.items():
+        below = leaves(value) if isinstance(value, Mapping) else {"": value}
+        flat |= {f"{key}.{name}" if name else str(key): array(item) for name, item in below.items()}
+    return flat
+
+
+def maps(suite: EnvironmentSuite, batch: Leaves) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The keys of the state, and camera -> key; of LeRobot's observations by default all there are."""
+    if suite.kind != "lerobot":
+        return suite.state, suite.images
+    cameras = {key.rpartition(".")[2]: key for key in batch if key.startswith(IMAGES)}
+    return suite.state or tuple(key for key in batch if key == STATE), suite.images or cameras
+
+
+def state(batch: Leaves, keys: Sequence[str], index: int) -> Float[np.ndarray, "s"]:
+    """The values at `keys` of one episode, one after the other. Raises MorphVlaError for a key it lacks."""
+    parts = [_leaf(batch, key)[index].reshape(-1) for key in keys]
+    return np.concatenate([np.zeros(0), *parts]).astype(np.float32)
+
+
+def fingerprint(batch: Leaves, index: int) -> str:
+    """SHA-256 of what is seen of one episode, to 1e-5: two that share it stand in the same state.
+
+    Of images only where there is nothing else, because two machines may render them differently.
+    """
+    numbers = {key: value for key, value in batch.items() if value.dtype.kind in "bif"}
+    digest = hashlib.sha256()
+    for key, value in sorted((numbers or batch).items()):
+        rounded = np.round(value[index].astype(np.float64), 5) + 0.0  # without a minus zero
+        digest.update(key.encode() + rounded.tobytes())
+    return digest.hexdigest()
+
+
+def image(batch: Leaves, key: str, index: int) -> Frame:
+    """An image of one episode. Raises MorphVlaError for a key it lacks, and where it is no image."""
+    return checked_image(_leaf(batch, key)[index], f"'{key}'")
+
+
+def checked_image(picture: np.ndarray, name: str) -> Frame:
+    """The image, if it is one. Raises MorphVlaError with what it is."""
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        given = f"{picture.dtype} {list(picture.shape)}"
+        raise MorphVlaError(f"{name} is no image: expected uint8 [height, width, 3], got {given}")
+    return picture
+
+
+def _leaf(batch: Leaves, key: str) -> np.ndarray:
+    if key not in batch:
+        raise MorphVlaError(
+            f"its observation has no '{key}'{nearest(key, batch)}; its keys are {', '.join(batch)}"
+        )
+    return batch[key]
+
+
+Step = tuple[object, object, object, Mapping[str, object]]
+"""Rewards, terminated, truncated, infos: what a vector environment says of a step besides its observation"""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What one episode's environment said of one control step."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+    """Whether the suite's signal held."""
+
+
+def transition(signal: Signal, step: Step, index: int) -> Transition:
+    """One episode's part of a step. Raises MorphVlaError for a missing or infinite signal."""
+    reward, terminated, truncated, info = step
+    paid, ended = float(array(reward)[index]), bool(array(terminated)[index])
+    if not np.isfinite(paid):
+        raise MorphVlaError(f"its reward is {paid}, expected a finite number")
+    if signal.info:
+        success = _signalled(info, signal.info, index)
+    else:
+        success = ended if signal.terminated else paid >= (signal.reward or 0.0)
+    return Transition(paid, ended, bool(array(truncated)[index]), success)
+
+
+def _signalled(info: Mapping[str, object], key: str, index: int) -> bool:
+    """Whether the info's value at a dotted key is 1; what was kept of the end precedes what follows it."""
+    kept = info.get(FINAL)
+    sources = [kept, info] if isinstance(kept, Mapping) else [info]
+    for source in sources:
+        *path, last = key.split(".")
+        holder = reduce(_inside, path, source)
+        if isinstance(holder, Mapping) and last in holder and _is_set(holder, last, index):
+            value = array(holder[last]).reshape(-1)
+            signalled = float(value[index]) if index < len(value) else float("nan")
+            if not np.isfinite(signalled):
+                raise MorphVlaError(f"info's '{key}' is {signalled}, expected 0 or 1 of each episode")
+            return signalled > 0.5
+    names = sorted(name for name in {key for source in sources for key in source} if not name.startswith("_"))
+    known = f"; its keys are {', '.join(names)}" if names else "; it is empty"
+    raise MorphVlaError(f"info has no '{key}'{nearest(key, names)}{known}")
+
+
+def _inside(holder: object, key: str) -> object:
+    return holder.get(key) if isinstance(holder, Mapping) else None
+
+
+def _is_set(holder: Mapping[str, object], key: str, index: int) -> bool:
+    """Whether a batched info has this key of this episode: gymnasium says so under `_key`."""
+    mask = holder.get(f"_{key}")
+    return mask is None or bool(array(mask)[index])
+
+
+def actions(
+    answer: object,
+    given: ActionMap,
+    low: Float[np.ndarray, "a"],
+    high: Float[np.ndarray, "a"],
+) -> Float[np.ndarray, "h a"]:
+    """The environment's actions in a policy's answer, between its bounds `low` and `high` where it clips.
+
+    Raises MorphVlaError for an answer without actions, of another width, and for values that are not finite.
+    """
+    rows, wanted = rows_of(answer), len(low)
+    if rows.ndim != 2 or not len(rows) or (not given.columns and rows.shape[1] != wanted):
+        raise MorphVlaError(
+            f"the policy's actions have shape {rows.shape}; expected (horizon, {wanted}), one column for "
+            "each value of the environment, or actions.columns to say which are meant"
+        )
+    if given.columns and rows.shape[1] <= max(given.columns):
+        raise MorphVlaError(
+            f"the policy's actions have shape {rows.shape}; actions.columns asks for column "
+            f"{max(given.columns)}"
+        )
+    chosen = rows[:, list(given.columns)] if given.columns else rows
+    if not np.isfinite(chosen).all():
+        bad = int((~np.isfinite(chosen)).sum())
+        raise MorphVlaError(f"the policy's actions hold {bad} values that are not finite")
+    chosen = chosen * np.asarray(given.scale or 1.0) + np.asarray(given.offset or 0.0)
+    return np.clip(chosen, low, high) if given.clip else chosen

@@ -1,0 +1,223 @@
+"""A stage of another simulator's environments: reset by row, observe, step, and their own verdict.
+
+Row r begins where the environment goes from seed + r. Usually each episode has a vector environment of one,
+so that it begins, fails and ends alone; `vectorized` ones share a single vector environment, as simulators on
+a GPU do. An environment that has raised is closed, and made anew for the next row.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines import films
+from morph_vla.engines.engine import Frame, Observation
+from morph_vla.engines.gymnasium import reading
+from morph_vla.engines.gymnasium.making import Made, VectorEnv, make
+from morph_vla.engines.gymnasium.reading import Leaves, Transition
+from morph_vla.errors import MorphVlaError, reason
+from morph_vla.suites.environment import RENDER, EnvironmentSuite
+from morph_vla.suites.suite import InitialState
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How an episode stands; a `pool.Verdict`."""
+
+    steps: int = 0
+    held: int = 0
+    """Control steps for which the signal of success has held up to now."""
+    longest: int = 0
+    """And in its longest unbroken stretch."""
+    reward: float = 0.0
+    """Sum so far."""
+    first_seen: str | None = None
+    """`reading.fingerprint` of what it began with."""
+    ended: Literal["success", "time", "terminated", "error"] | None = None
+    error: str | None = None
+
+    def failed(self, error: str) -> "Standing":
+        """The same episode, ended by an error."""
+        return dataclasses.replace(self, ended="error", error=error)
+
+
+def judged(before: Standing, change: Transition, hold: int, most: int) -> Standing:
+    """The standing after one more control step.
+
+    Success is the signal in `hold` steps without a break. An environment that ends an episode while it
+    signals success leaves nothing to hold: that is success too. `most`: control steps of an episode.
+    """
+    held = before.held + 1 if change.success else 0
+    longest, reward = max(before.longest, held), before.reward + change.reward
+    after = dataclasses.replace(before, steps=before.steps + 1, held=held, longest=longest, reward=reward)
+    if held >= hold or (change.success and change.terminated):
+        return dataclasses.replace(after, ended="success")
+    if change.terminated:
+        return dataclasses.replace(after, ended="terminated")
+    return dataclasses.replace(after, ended="time" if change.truncated or after.steps >= most else None)
+
+
+def hold_steps(suite: EnvironmentSuite) -> int:
+    """Consecutive control steps for which the signal must hold (at least one)."""
+    return max(1, round(suite.success.hold_seconds * suite.control_rate))
+
+
+class Environments:
+    """`count` episodes of one suite; a `pool.Stage`."""
+
+    def __init__(self, suite: EnvironmentSuite, count: int):
+        self.suite, self.count, self.lockstep = suite, count, suite.vectorized
+        self.status: dict[int, Standing] = {}
+        self._width = count if suite.vectorized else 1
+        self._made: dict[int, Made] = {}  # its first episode -> an environment
+        self._seen: dict[int, Leaves] = {}  # likewise, what it showed last
+        self._last: dict[int, np.ndarray] = {}  # likewise, the actions that it was given last
+
+    def _home(self, index: int) -> tuple[int, int]:
+        """The first episode of the environment that an episode lives in, and its place there."""
+        return index - index % self._width, index % self._width
+
+    @property
+    def vector(self) -> VectorEnv:
+        """The first environment."""
+        return self._environment(0).vector
+
+    @property
+    def seen(self) -> Leaves:
+        """What it showed last."""
+        return self._seen[0]
+
+    def prepare(self) -> None:
+        self._environment(0)
+
+    def _environment(self, first: int) -> Made:
+        if first not in self._made:
+            self._made[first] = made = make(self.suite, self._width)
+            space = made.vector.single_action_space
+            shape, kind = getattr(space, "shape", None) or (0,), getattr(space, "dtype", np.float32)
+            self._last[first] = np.zeros((self._width, *shape), kind)
+        return self._made[first]
+
+    def reset(self, states: Mapping[int, InitialState]) -> None:
+        self.begin(states)
+        homes: dict[int, dict[int, int]] = {}  # first episode of an environment -> place in it -> row
+        for index, state in states.items():
+            first, place = self._home(index)
+            homes.setdefault(first, {})[place] = state.episode
+        for first, rows in homes.items():
+            try:
+                self._reset(first, rows)
+            except Exception as error:  # whatever an environment raises is the error of its episodes
+                self._drop(first)
+                failed = Standing().failed(f"the environment could not be reset: {_words(error)}")
+                self.status |= {first + place: failed for place in rows}
+
+    def _reset(self, first: int, rows: Mapping[int, int]) -> None:
+        """Reset an environment, places to their rows; one that is to rest gets the row of another."""
+        made, spare = self._environment(first), next(iter(rows.values()))
+        numbers = [rows.get(place, spare) for place in range(self._width)]
+        if self.suite.row_attribute:
+            made.vector.set_attr(self.suite.row_attribute, numbers)
+        seen, _ = made.vector.reset(seed=[self.suite.seed + number for number in numbers])
+        self._seen[first] = batch = made.read(seen)
+        self.status |= {
+            first + place: Standing(first_seen=reading.fingerprint(batch, place)) for place in rows
+        }
+
+    def begin(self, indices: Collection[int]) -> None:
+        self.status |= {index: Standing() for index in indices}
+
+    def step(self, actions: Mapping[int, Float[np.ndarray, "_"]]) -> dict[int, Standing]:
+        going = {index: row for index, row in actions.items() if self.status[index].ended is None}
+        homes: dict[int, list[int]] = {}
+        for index in going:
+            homes.setdefault(self._home(index)[0], []).append(index)
+        after: dict[int, Standing] = {}
+        for first, indices in homes.items():
+            after |= self._advance(first, {index: going[index] for index in indices})
+        self.status |= after
+        return after
+
+    def _advance(self, first: int, actions: Mapping[int, np.ndarray]) -> dict[int, Standing]:
+        """One control step of an environment; episodes in it that have ended are told their last action."""
+        made, batch = self._made[first], self._last[first]
+        for index, row in actions.items():
+            batch[index - first] = row
+        try:
+            seen, reward, terminated, truncated, info = made.vector.step(batch.copy())
+            self._seen[first] = made.read(seen)
+        except Exception as error:
+            self._drop(first)
+            who = "the environment" if len(actions) == 1 else f"the environment of {len(actions)} episodes"
+            return {index: self.status[index].failed(f"{who} raised {_words(error)}") for index in actions}
+        return {index: self._judged(index, (reward, terminated, truncated, info)) for index in actions}
+
+    def _judged(self, index: int, step: reading.Step) -> Standing:
+        before, suite = self.status[index], self.suite
+        try:
+            change = reading.transition(suite.success, step, self._home(index)[1])
+        except MorphVlaError as error:
+            return before.failed(f"the environment's step {before.steps + 1}: {error}")
+        return judged(before, change, hold_steps(suite), suite.max_steps)
+
+    def observe(self, index: int) -> Observation:
+        first, place = self._home(index)
+        batch = self._seen[first]
+        keys, cameras = reading.maps(self.suite, batch)
+        frames = {f"images/{name}": self._image(index, key) for name, key in cameras.items()}
+        about: Observation = {"prompt": self._prompt(first, place), "robot": self.suite.robot}
+        return {**frames, "state": reading.state(batch, keys, place), **about}
+
+    def _image(self, index: int, key: str) -> Frame:
+        first, place = self._home(index)
+        if key != RENDER:
+            return reading.image(self._seen[first], key, place)
+        picture = self._rendered(index)
+        if picture is None:
+            raise MorphVlaError("it renders nothing: set render_mode: rgb_array under kwargs")
+        return picture
+
+    def _rendered(self, index: int) -> Frame | None:
+        """What the environment's `render` shows of an episode; None where it shows nothing."""
+        first, place = self._home(index)
+        vector = self._made[first].vector
+        if vector.render_mode != "rgb_array":
+            return None
+        return reading.checked_image(reading.array(vector.render()[place]), "what it renders")
+
+    def film(self, index: int) -> Frame | None:
+        """What it renders, else the policy's cameras in a row."""
+        first, _ = self._home(index)
+        if first not in self._made:  # it could not be reset
+            return None
+        _, cameras = reading.maps(self.suite, self._seen[first])
+        rendered = self._rendered(index)
+        if rendered is None and cameras:
+            return films.in_a_row([self._image(index, key) for key in cameras.values()])
+        return rendered
+
+    def _prompt(self, first: int, place: int) -> str:
+        """The suite's text, else the environment's own."""
+        if self.suite.task:
+            return self.suite.task
+        with contextlib.suppress(Exception):  # most environments have none
+            texts = self._made[first].vector.get_attr("task_description")
+            return str(texts[place]) if isinstance(texts, tuple | list) else ""
+        return ""
+
+    def _drop(self, first: int) -> None:
+        """Close an environment that has raised; the next reset makes another."""
+        with contextlib.suppress(Exception):
+            self._made.pop(first).vector.close()
+
+    def close(self) -> None:
+        for first in list(self._made):
+            self._drop(first)
+
+
+def _words(error: Exception) -> str:
+    """An error's sentence, with its kind where it is not one of ours."""
+    return str(error) if isinstance(error, MorphVlaError) else f"{type(error).__name__}: {reason(error)}"

@@ -1,0 +1,132 @@
+"""A task of another simulator, as a `Benchmark`: gymnasium's environments and LeRobot's."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.engines import by_name as engines
+from morph_vla.engines.engine import Policy
+from morph_vla.engines.gymnasium import making, reading
+from morph_vla.engines.gymnasium.probe import Probe, probe
+from morph_vla.engines.gymnasium.stage import Environments, Standing
+from morph_vla.engines.pool import LocalPool, Pool, Verdict
+from morph_vla.engines.workers import WorkerPool
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.evaluation.fit import Trained
+from morph_vla.findings import Finding, Source
+from morph_vla.results import identity
+from morph_vla.results.record import EngineFacts, SuiteFacts, TaskFacts, engine_from_json
+from morph_vla.results.trial import Trial
+from morph_vla.suites.environment import EnvironmentSuite, resolved
+from morph_vla.suites.suite import InitialState
+
+
+class Environment:
+    """See `benchmark.Benchmark`."""
+
+    def __init__(self, suite: EnvironmentSuite, engine: str = engines.DEFAULT):
+        """Raises MorphVlaError where another engine is asked for: the environment is its own."""
+        if engine != engines.DEFAULT:
+            raise MorphVlaError(
+                f"suite '{suite.label}' brings its own simulator: leave out --engine {engine}"
+            )
+        self.suite = suite
+        self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
+        self.episodes, self.control_rate = suite.episodes, suite.control_rate
+
+    @cached_property
+    def _probe(self) -> Probe:
+        return probe(self.suite)
+
+    def findings(self, policy: Policy) -> Sequence[Finding]:
+        """What the check of the suite says, and what a trained policy misses."""
+        unfit = _unfit(policy, self.suite, self._probe) if isinstance(policy, Trained) else ()
+        return [*(finding for finding in self._probe.findings if finding.severity != "note"), *unfit]
+
+    def check(self) -> None:
+        making.facts(self.suite)
+
+    def engine(self) -> EngineFacts | None:
+        return engine_from_json(making.facts(self.suite))
+
+    def states(self, count: int) -> tuple[InitialState, ...]:
+        """Rows; the environment makes the state of each."""
+        return tuple(InitialState(row, {}, ()) for row in range(count))
+
+    def facts(self, states: Sequence[InitialState] = ()) -> SuiteFacts:
+        suite, whole = self.suite, resolved(self.suite)
+        table = [suite.kind, suite.id, suite.kwargs, suite.row_attribute]
+        seeds = [suite.seed + state.episode for state in states]
+        task = TaskFacts(
+            task=suite.task or None,
+            episode_seconds=suite.episode_seconds,
+            initial_states_sha256=identity.digest([*table, seeds]),
+            resolved=whole,
+            resolved_sha256=identity.digest(whole),
+        )
+        return SuiteFacts(
+            name=suite.name,
+            version=suite.version,
+            seed=suite.seed,
+            robot=suite.robot or None,
+            control_rate=suite.control_rate,
+            tasks={suite.task_key: task},
+        )
+
+    def pool(self, slots: int, workers: int) -> Pool:
+        if self.suite.vectorized:
+            return LocalPool(Environments(self.suite, slots))
+        return WorkerPool(partial(Environments, self.suite), slots, workers)
+
+    def actions(self, answer: object) -> Float[np.ndarray, "h a"]:
+        return reading.actions(answer, self.suite.actions, self._probe.low, self._probe.high)
+
+    def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
+        standing = verdict if isinstance(verdict, Standing) else Standing()
+        success, rate = error is None and standing.ended == "success", self.control_rate
+        return Trial(
+            task=self.task_key,
+            episode=state.episode,
+            success=success,
+            time_s=standing.steps / rate if success else None,
+            ended="error" if error else standing.ended or "time",
+            error=error,
+            steps=standing.steps,
+            failed_clause=None if success or error else _clause(standing),
+            clauses={"success_s": standing.longest / rate},
+            reward=standing.reward,
+            initial={},
+            first_seen=standing.first_seen,
+        )
+
+
+def _clause(standing: Standing) -> str:
+    """Why an episode that ended without an error is no success."""
+    if standing.longest:
+        return "not_held"
+    return "ended_without_success" if standing.ended == "terminated" else "never_successful"
+
+
+def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Finding]:
+    """What of the suite a policy was not trained with: all that an environment says of itself."""
+
+    def finding(code: str, found: str, expected: str) -> Finding:
+        return Finding(code, "error", Source(suite.label), (), found, expected, "")
+
+    if suite.robot and suite.robot != policy.robot_name:
+        yield finding(
+            "robot", f"robot: the suite has '{suite.robot}'", f"the policy drives '{policy.robot_name}'"
+        )
+    rate, joints = policy.trained["control_rate"], len(policy.trained["joints"])
+    if rate != suite.control_rate:
+        has = f"control rate: the suite runs at {suite.control_rate:g} Hz"
+        yield finding("control-rate", has, f"the policy was trained at {rate:g} Hz")
+    if seen.low.size and joints != seen.states:
+        has = f"state: the suite shows {seen.states} values"
+        yield finding("joints", has, f"the policy was trained with {joints}")
+    for name in policy.cameras.values():
+        if name not in seen.cameras:
+            has = f"camera: the suite shows {', '.join(seen.cameras) or 'none'}"
+            yield finding("camera", has, f"the policy needs '{name}'{nearest(name, seen.cameras)}")

@@ -1,0 +1,117 @@
+"""A task of one of our suites, in one of our engines, as a `Benchmark`."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla import robots
+from morph_vla.doctor import require_gl
+from morph_vla.engines import by_name as engines
+from morph_vla.engines import success as criterion
+from morph_vla.engines.engine import Policy, actions_of
+from morph_vla.engines.episode import Status
+from morph_vla.engines.pool import Pool, Verdict
+from morph_vla.evaluation import fit
+from morph_vla.files.plain import to_plain
+from morph_vla.findings import Finding
+from morph_vla.results import identity
+from morph_vla.results.record import EngineFacts, SuiteFacts, Target, TaskFacts, engine_from_json
+from morph_vla.results.trial import Trial
+from morph_vla.results.values import Real
+from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states, resolved
+
+
+class Simulated:
+    """See `benchmark.Benchmark`."""
+
+    def __init__(self, suite: Suite, engine: str = engines.DEFAULT):
+        self.suite, self._engine = suite, engine
+        self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
+        self.episodes, self.control_rate = suite.episodes, suite.control_rate
+        self._joints = len(robots.load(suite.robot).joints)
+
+    def findings(self, policy: Policy) -> Sequence[Finding]:
+        """What of the task the policy was not trained with, where it says what it was trained with."""
+        return fit.check(policy, self.suite) if isinstance(policy, fit.Trained) else ()
+
+    def check(self) -> None:
+        engines.check(self._engine)
+        if engines.split(self._engine)[0] == "mujoco":
+            require_gl()
+
+    def engine(self) -> EngineFacts | None:
+        return engine_from_json(engines.facts(self._engine))
+
+    def states(self, count: int) -> tuple[InitialState, ...]:
+        return initial_states(self.suite, count, self._joints)
+
+    def facts(self, states: Sequence[InitialState] = ()) -> SuiteFacts:
+        return suite_facts(self.suite, states)
+
+    def pool(self, slots: int, workers: int) -> Pool:
+        return engines.pool(self.suite, slots, workers, self._engine)
+
+    def actions(self, answer: object) -> Float[np.ndarray, "h j"]:
+        return actions_of(answer, self._joints)
+
+    def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
+        suite = self.suite
+        assert verdict is None or isinstance(verdict, Status)
+        progress = verdict.progress if verdict else criterion.Progress()
+        reading = verdict.reading if verdict else None
+        seconds = progress.success_step / suite.control_rate if progress.success_step else None
+        success = error is None and seconds is not None
+        clause = None
+        if reading is not None and error is None:
+            clause = criterion.failed_clause(progress, reading, suite.success)
+        return Trial(
+            task=suite.task_key,
+            episode=state.episode,
+            success=success,
+            time_s=seconds if success else None,
+            ended="error" if error else "success" if success else "lost" if progress.lost else "time",
+            error=error,
+            steps=progress.steps,
+            failed_clause=clause,
+            clauses=criterion.times(progress, suite.control_rate),
+            touched=progress.reached,
+            lifted=progress.lifted,
+            knocked=progress.knocked,
+            dropped=progress.dropped,
+            pushed_in=reading is not None and criterion.pushed_in(progress, reading, suite.success),
+            dragged=None if reading is None else criterion.dragged(progress, reading),
+            initial={name: list(pose) for name, pose in state.poses.items()},
+            final_object=[round(float(v), 4) for v in reading.object_position] if reading else None,
+            final_target=_pose(reading) if reading else None,
+        )
+
+
+def _pose(reading: criterion.Reading) -> list[Real]:
+    """The target's: position [m], quaternion (w, x, y, z)."""
+    return [round(float(v), 4) for v in (*reading.target_position, *reading.target_quaternion)]
+
+
+def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
+    """What a record says of a suite: what its tasks share, and its one task."""
+    whole, success = resolved(suite), suite.success
+    task = TaskFacts(
+        task=suite.task,
+        episode_seconds=suite.episode_seconds,
+        object=success.object,
+        target=Target(success.target, list(success.low), list(success.high)),
+        initial_states_sha256=fingerprint(table),
+        resolved=whole,
+        resolved_sha256=identity.digest(whole),
+    )
+    return SuiteFacts(
+        name=suite.name,
+        version=suite.version,
+        seed=suite.seed,
+        robot=suite.robot,
+        urdf_sha256=hashlib.sha256(robots.load(suite.robot).urdf_path.read_bytes()).hexdigest(),
+        control_rate=suite.control_rate,
+        variation=to_plain(suite.variation),
+        tasks={suite.task_key: task},
+    )

@@ -1,0 +1,87 @@
+"""LeRobot's own policies, asked as ours are: `morph-vla eval --policy lerobot:FOLDER`.
+
+LeRobot loads them and runs its own processors, so that an answer is what `lerobot-eval` would execute. One
+observation is asked at a time, with torch's random numbers from its episode and step: no answer depends on
+what was asked beside it.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.engines.engine import Observation
+from morph_vla.errors import MorphVlaError, nearest, reason, require
+from morph_vla.files.plain import as_typed
+
+PREFIX = "lerobot:"  # of a policy on the command line
+STATE = "observation.state"
+
+
+class LerobotPolicy:
+    """A folder that `lerobot-train` wrote (a checkpoint's `pretrained_model`): an `engines.engine.Policy`."""
+
+    def __init__(self, folder: str | Path, device: str = "cpu"):
+        """Load the policy. Raises MorphVlaError where LeRobot cannot, and for one that needs a history."""
+        self.folder, self._torch = Path(folder), require("torch", "lerobot")
+        if not (self.folder / "config.json").is_file():
+            raise MorphVlaError(f"{folder}: no LeRobot policy: it has no config.json")
+        configs, factory = (
+            require("lerobot.configs", "lerobot"),
+            require("lerobot.policies.factory", "lerobot"),
+        )
+        try:
+            config = configs.PreTrainedConfig.from_pretrained(self.folder)
+            config.device = device
+            self._policy = factory.get_policy_class(config.type).from_pretrained(self.folder, config=config)
+            self._before, self._after = factory.make_pre_post_processors(
+                config, pretrained_path=str(self.folder),
+                preprocessor_overrides={"device_processor": {"device": device}},
+            )  # fmt: skip
+        except Exception as error:  # whatever LeRobot raises
+            raise MorphVlaError(f"{folder}: LeRobot cannot load this policy: {reason(error)}") from error
+        if config.n_obs_steps > 1:
+            raise MorphVlaError(
+                f"{folder}: this policy looks at {config.n_obs_steps} observations at once; only policies of "
+                "one observation can be asked"
+            )
+        self.kind, self._features = config.type, dict(config.input_features)
+        self._policy.eval()
+
+    def describe(self) -> dict[str, Any]:
+        """What a record says of this policy."""
+        digest = hashlib.sha256()
+        for path in sorted(self.folder.glob("*.*")):
+            digest.update(path.read_bytes())
+        about = {"name": self.folder.name, "checkpoint": None, "step": None, "sha256": digest.hexdigest()}
+        return {**about, "lerobot": as_typed(self.folder), "type": self.kind}
+
+    def infer(self, observation: Observation) -> dict[str, Any]:
+        """Actions [horizon, values], as LeRobot's processors give them back."""
+        torch = self._torch
+        torch.manual_seed(int(observation.get("episode", 0)) << 20 | int(observation.get("step", 0)))
+        batch = {key: torch.from_numpy(value)[None] for key, value in self._given(observation)}
+        with torch.inference_mode():
+            chunk = self._policy.predict_action_chunk(
+                self._before({**batch, "task": [observation["prompt"]]})
+            )
+            actions = self._after(chunk)
+        return {"actions": np.asarray(actions[0].to("cpu"), np.float32)}
+
+    def _given(self, observation: Observation) -> Iterator[tuple[str, np.ndarray]]:
+        """LeRobot's features of an observation; images as floats [3 h w] in 0 .. 1."""
+        for name in self._features:
+            key = (
+                "state"
+                if name == STATE
+                else f"images/{name.removeprefix('observation.').removeprefix('images.')}"
+            )
+            if key not in observation:
+                raise MorphVlaError(
+                    f"the observation lacks {key}, which the policy calls {name}{nearest(key, observation)}; "
+                    f"it has {', '.join(sorted(observation))}"
+                )
+            value = np.asarray(observation[key], np.float32)
+            yield name, value if name == STATE else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)

@@ -1,0 +1,319 @@
+"""Other simulators' environments: the same record, journal and pairing, from their own verdict."""
+
+import dataclasses
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium", reason="needs the extra 'gymnasium'")
+
+from tiny_environment import LIMIT, RATE
+
+import morph_vla
+from morph_vla.engines.gymnasium import reading
+from morph_vla.engines.gymnasium.probe import probe
+from morph_vla.engines.gymnasium.reading import Transition
+from morph_vla.engines.gymnasium.stage import Standing, judged
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.evaluation import benchmark
+from morph_vla.results import record as records
+from morph_vla.suites import suite as suites
+from morph_vla.suites.environment import ActionMap, EnvironmentSuite, Signal, load_tasks
+
+SEED, ROWS = 100, 8
+GYMNASIUM = """
+kind: gymnasium
+id: tiny_environment:Tiny-v0
+version: 3
+seed: 100
+episodes: 8
+control_rate: 5
+episode_seconds: 1
+success: {info: is_success}
+state: [agent_pos]
+images: {front: pixels}
+"""
+LEROBOT = """
+kind: lerobot
+id: tiny_lerobot:tiny
+version: 3
+seed: 100
+episodes: 8
+control_rate: 5
+episode_seconds: 1
+success: {info: is_success}
+"""
+VECTORIZED = f"{GYMNASIUM}vectorized: true\n"
+
+
+class Right:
+    """Walks right, two actions an answer; keeps what it was asked."""
+
+    def __init__(self, stride=1.0, width=1):
+        self.stride, self.width = stride, width
+        self.asked: list[dict] = []
+
+    def infer(self, observation):
+        self.asked.append(observation)
+        return {"actions": np.full((2, self.width), self.stride, np.float32)}
+
+
+@pytest.fixture
+def load(tmp_path):
+    """The suite of a text, with overrides."""
+
+    def made(text: str, *overrides: str) -> EnvironmentSuite:
+        (tmp_path / "tiny.yaml").write_text(text)
+        (task,) = load_tasks(tmp_path / "tiny.yaml", overrides)
+        assert isinstance(task, EnvironmentSuite)
+        return task
+
+    return made
+
+
+@pytest.fixture(params=["gymnasium", "vectorized", "lerobot"])
+def text(request):
+    if request.param == "lerobot" and not find_spec("lerobot"):
+        pytest.skip("LeRobot is not installed")
+    return {"gymnasium": GYMNASIUM, "vectorized": VECTORIZED, "lerobot": LEROBOT}[request.param]
+
+
+def evaluate(policy, task, **settings):
+    return morph_vla.evaluate(policy, task, **{"workers": 1, "parallel": 3, "videos": 0, **settings})
+
+
+def steps_to_goal(row: int) -> int:
+    """1 to 6; 0 where the goal is never met."""
+    return (SEED + row) % 7
+
+
+def test_rows_succeed_as_their_seeds_say(text, load, tmp_path):
+    policy = Right()
+    record = evaluate(policy, load(text), folder=tmp_path / "out")
+    expected = [steps_to_goal(row) if 0 < steps_to_goal(row) <= LIMIT else None for row in range(ROWS)]
+    assert [trial.time_s for trial in record.trials] == [steps and steps / RATE for steps in expected]
+    assert [trial.success for trial in record.trials] == [steps is not None for steps in expected]
+    assert [trial.steps for trial in record.trials] == [steps or LIMIT for steps in expected]
+    assert [trial.reward for trial in record.trials] == [float(steps is not None) for steps in expected]
+    assert {trial.ended for trial in record.trials} == {"success", "time"}
+    assert record.summary.failed_clauses == {"never_successful": expected.count(None)}
+    assert record.summary.low is not None
+    assert record.engine is not None
+    assert record.engine.others["environment"] == load(text).id
+    seen = policy.asked[0]
+    assert set(seen) == {"images/front" if text != LEROBOT else "images/image", "state", "prompt", "robot",
+                         "episode", "step"}  # fmt: skip
+    assert seen["state"].tolist() == [0, steps_to_goal(seen["episode"]) or -1]
+    assert seen["state"].dtype == np.float32
+    assert seen["prompt"] == "walk to the goal"
+    again = records.read(tmp_path / "out")
+    assert again.trials == record.trials
+    assert evaluate(policy, load(text), folder=tmp_path / "out") == again  # it is there already
+
+
+def test_an_interrupted_evaluation_goes_on_with_the_rows_that_are_left(load, tmp_path):
+    task, first, second = load(GYMNASIUM), Right(), Right()
+    evaluate(first, task, episodes=3, folder=tmp_path / "out", videos=1)
+    assert (tmp_path / "out/videos/000.mp4").is_file() == bool(find_spec("av"))
+    record = evaluate(second, task, folder=tmp_path / "out")
+    assert {seen["episode"] for seen in first.asked} == {0, 1, 2}
+    assert {seen["episode"] for seen in second.asked} == set(range(3, ROWS))
+    assert [trial.success for trial in record.trials] == [
+        trial.success for trial in evaluate(Right(), task, parallel=1).trials
+    ]
+
+
+def test_two_policies_are_compared_row_by_row(load):
+    task = load(VECTORIZED)
+    difference = morph_vla.compare(evaluate(Right(-1.0), task), evaluate(Right(), task))
+    assert difference.paired is not None
+    assert (difference.paired.only_a, difference.paired.only_b) == (1, 6)
+    other = evaluate(Right(), load(VECTORIZED, "kwargs={ends: false}"))
+    trials = [dataclasses.replace(trial, first_seen="else") for trial in other.trials]
+    unpaired = morph_vla.compare(other, dataclasses.replace(other, trials=tuple(trials)))
+    assert (unpaired.paired, unpaired.difference) == (None, 0)
+    assert unpaired.reason == "the initial states differ, first in episode 0 of task 'tiny'"
+    refused = morph_vla.compare(evaluate(Right(), task), other)
+    assert refused.difference is None
+    assert "kwargs.ends: none and false" in str(refused.reason)
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("raise", "the environment raised RuntimeError: the solver gave up"),
+        ("nan", "the environment's step 1: its reward is nan, expected a finite number"),
+    ],
+)
+def test_an_error_in_an_episode_is_a_trial_that_failed(load, fault, sentence):
+    record = evaluate(Right(), load(GYMNASIUM, f"kwargs={{fault: {fault}}}", "seed=101"), parallel=2)
+    ended = {trial.episode: trial.error for trial in record.trials if trial.ended == "error"}
+    bad = {row for row in range(ROWS) if (101 + row) % 3 == 0}
+    assert ended == dict.fromkeys(bad, f"simulation: {sentence}")
+    assert record.summary.errors == len(bad)
+    assert any(trial.success and trial.episode > min(bad) for trial in record.trials)  # it went on
+
+
+def test_an_error_in_a_shared_environment_is_one_of_all_its_episodes(load):
+    record = evaluate(Right(), load(VECTORIZED, "kwargs={fault: raise}", "seed=100"), parallel=4)
+    errors = [trial.error for trial in record.trials]
+    assert errors[3] == "simulation: the environment of 4 episodes raised RuntimeError: the solver gave up"
+    assert errors[5] == "simulation: the environment of 3 episodes raised RuntimeError: the solver gave up"
+    assert errors[6] is None  # it had ended
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["id=Tinny-v0"], "is unknown|no environment is registered as 'Tinny-v0'"),
+        (["id=tinny_environment:Tiny-v0"], "'tinny_environment:Tiny-v0' is unknown: No module named 'tinny"),
+        (["success.info=is_succes"], r"info has no 'is_succes'; did you mean 'is_success'\?; its keys"),
+        (["kwargs={fault: silent}"], "info has no 'is_success'; it is empty"),
+        (["kwargs={fault: reset}"], "could not be reset: RuntimeError: no such scene"),
+        (["state=[agent_poss]"], r"no 'agent_poss'; did you mean 'agent_pos'\?; its keys are agent_pos, pix"),
+        (["images.front=agent_pos"], r"'agent_pos' is no image: expected uint8 \[height, width, 3\], got"),
+        (["images.front=render"], "it renders nothing: set render_mode: rgb_array under kwargs"),
+        (["actions.scale=[1, 2]"], "actions.scale: 2 values, the environment takes 1"),
+        (["kwargs={colour: red}", "id=CartPole-v1"], "unexpected keyword argument 'colour'"),
+        (["id=CartPole-v1"], "it takes actions of Discrete"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_before_the_first_episode(load, overrides, sentence):
+    policy = Right()
+    with pytest.raises(MorphVlaError, match=sentence):
+        evaluate(policy, load(GYMNASIUM, *overrides))
+    assert not policy.asked
+
+
+def test_actions_of_another_width_are_refused_or_chosen(load):
+    record = evaluate(Right(width=3), load(GYMNASIUM), episodes=1)
+    assert record.trials[0].error == (
+        "policy: the policy's actions have shape (2, 3); expected (horizon, 1), one column for each value of "
+        "the environment, or actions.columns to say which are meant"
+    )
+    assert evaluate(Right(width=3), load(GYMNASIUM, "actions.columns=[2]"), episodes=2).summary.errors == 0
+    given, low, high = ActionMap((2, 0), (2.0, 0.5), (0.0, 1.0)), np.array([-1.0, -9]), np.array([1.0, 9])
+    answer = {"actions": [[4.0, 7.0, 0.25], [2.0, 7.0, 3.0]]}
+    assert reading.actions(answer, given, low, high).tolist() == [[0.5, 3.0], [1.0, 2.0]]
+    free = dataclasses.replace(given, clip=False)
+    assert reading.actions(answer, free, low, high).tolist() == [[0.5, 3.0], [6.0, 2.0]]
+    with pytest.raises(MorphVlaError, match=r"shape \(2, 3\); actions.columns asks for column 3$"):
+        reading.actions(answer, ActionMap((3, 0)), low, high)
+    with pytest.raises(MorphVlaError, match=r"hold 1 values that are not finite$"):
+        reading.actions({"actions": [[np.nan, 0.0]]}, ActionMap(), low, high)
+
+
+def test_success_must_hold_without_a_break_and_an_end_leaves_nothing_to_hold():
+    def play(signals: str, hold: int, most: int = 7) -> Standing:
+        standing = Standing()
+        for letter in signals:
+            if standing.ended:
+                break
+            change = Transition(1.0, letter in "ET", letter == "L", letter in "xE")
+            standing = judged(standing, change, hold, most)
+        return standing
+
+    assert [play(".x.xx", hold).ended for hold in (1, 2, 3)] == ["success", "success", None]
+    assert [play(".x.xx", hold).steps for hold in (1, 2, 3)] == [2, 5, 5]
+    assert (play("..E", 3).ended, play("..T", 1).ended) == ("success", "terminated")
+    assert (play("..L", 1).ended, play("x......", 2).ended) == ("time", "time")
+    assert play("x.xx.", 9).longest == 2
+    assert play("x.xx.", 9).reward == 5.0
+
+
+def test_what_is_seen_first_is_told_apart_but_for_how_it_was_rendered():
+    seen = {"at": np.array([[1.0, -0.0], [1.0, 0.1]]), "look": np.array([[3], [4]], np.uint8)}
+    assert reading.fingerprint(seen, 0) != reading.fingerprint(seen, 1)
+    alike = {"at": np.array([[1.0000001, 0.0]]), "look": np.array([[9]], np.uint8)}
+    assert reading.fingerprint(seen, 0) == reading.fingerprint(alike, 0)
+    pictures = {"look": seen["look"]}
+    assert reading.fingerprint(pictures, 0) != reading.fingerprint(pictures, 1)
+
+
+def test_each_signal_means_what_it_says():
+    info = {"won": np.array([0, 1]), "_won": np.array([True, True]), "deep": {"won": np.array([1.0, 0.0])}}
+    step: reading.Step = np.array([0.2, 0.9]), np.array([True, False]), np.array([False, False]), info
+
+    def success(signal: Signal) -> list[bool]:
+        return [reading.transition(signal, step, index).success for index in (0, 1)]
+
+    assert success(Signal("won")) == [False, True]
+    assert success(Signal("deep.won")) == [True, False]
+    assert success(Signal(reward=0.9)) == [False, True]
+    assert success(Signal(terminated=True)) == [True, False]
+    # An environment that was reset at once keeps the last info of the episode that ended.
+    ended = {"final_info": {"won": np.array([1, 0]), "_won": np.array([True, False])}, **info}
+    assert reading.transition(Signal("won"), (*step[:3], ended), 0).success
+    assert reading.transition(Signal("won"), (*step[:3], ended), 1).success
+    with pytest.raises(MorphVlaError, match=r"^info's 'won' is nan, expected 0 or 1 of each episode$"):
+        reading.transition(Signal("won"), (*step[:3], {"won": np.array([np.nan, 1])}), 0)
+
+
+def test_the_check_lists_what_there_is_and_what_is_odd(load):
+    found = probe(load(GYMNASIUM, "control_rate=10"))
+    assert (found.states, found.cameras, found.low.tolist()) == (2, ("front",), [-1.0])
+    lines = [(finding.severity, finding.found) for finding in found.findings]
+    assert ("warning", "control_rate: 10 Hz, the environment's own rate is 5 Hz") in lines
+    assert ("warning", "episode_seconds: 10 steps, the environment ends an episode after 9") in lines
+    assert ("note", "its observation has agent_pos float64 [2], pixels uint8 [6, 8, 3]") in lines
+    assert ("note", "it takes 1 action values in [-1, 1]") in lines
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["success={}"], "success: expected exactly one of info, reward and terminated, got 0"),
+        (["success.reward=1"], "success: expected exactly one of info, reward and terminated, got 2"),
+        (["success.hold_seconds=1"], "success.hold_seconds: must be at least 0 and below episode_seconds, n"),
+        (["state=[]", "images={}"], "state, images: a policy would see nothing"),
+        (["control_rate=0"], "control_rate: must be above 0, not 0"),
+        (["actions.columns=[-1]"], "actions.columns: counted from 0, not -1"),
+        (["actions={columns: [0, 1], scale: [1]}"], r"actions: columns, scale and offset have \[1, 2\] val"),
+        (["vectorized=true", "row_attribute=row"], "row_attribute: a vector environment"),
+        (["kind=gymnasum"], "kind: expected 'gymnasium' or 'lerobot', got \"gymnasum\"; did you mean 'gym"),
+        (["robott=panda"], "robott: no such key; did you mean 'robot'"),
+    ],
+)  # fmt: skip
+def test_wrong_values_of_a_file_are_named(load, overrides, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        load(GYMNASIUM, *overrides)
+
+
+def test_it_is_no_suite_to_record_from_and_has_its_own_simulator(load, tmp_path):
+    task = load(GYMNASIUM)
+    with pytest.raises(
+        ConfigError, match=r"a suite of kind 'gymnasium' is another simulator's: `morph-vla ev"
+    ):
+        suites.load_tasks(tmp_path / "tiny.yaml")
+    with pytest.raises(
+        MorphVlaError, match=r"^suite 'tiny' brings its own simulator: leave out --engine isaac"
+    ):
+        benchmark.of(task, "isaaclab")
+
+
+def test_rows_may_be_numbers_that_the_environment_is_given(load):
+    task = load(GYMNASIUM, "row_attribute=start", "seed=0")
+    pool = benchmark.of(task).pool(1, 1)
+    with pool:
+        assert probe(task).findings  # the attribute is there to be set
+
+
+def test_a_suite_of_several_tasks_and_the_command_line(run, folder):
+    tasks = "\ntasks:\n  near: {seed: 101}\n  far: {seed: 102, task: farther}\n"
+    (folder / "eval").mkdir()
+    (folder / "eval/tiny.yaml").write_text(f"# a walk\n{GYMNASIUM}{tasks}")
+    assert [task.label for task in load_tasks("tiny")] == ["tiny:near", "tiny:far"]
+    status, out, _ = run("suites list")
+    assert (status, "a walk" in out) == (0, True)
+    status, out, _ = run("suites show tiny:far --json")
+    assert (status, json.loads(out)["far"]["task"]) == (0, "farther")
+    status, out, _ = run("suites check tiny:near")
+    assert (status, "it takes 1 action values" in out) == (0, True)
+    status, out, _ = run("suites check tiny:near success.info=won")
+    assert (status, "error: the environment's step 1: info has no 'won'" in out) == (1, True)
+    status, _, err = run("eval --suite tiny -o out")
+    assert (status, "what is evaluated? a checkpoint's folder, or --policy" in err) == (2, True)
+    status, _, err = run("eval --policy lerobott:x --suite tiny -o out")
+    assert (status, "--policy expects lerobot:FOLDER, not 'lerobott:x'" in err) == (2, True)

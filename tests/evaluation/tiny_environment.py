@@ -1,0 +1,54 @@
+"""A tiny environment whose outcome is known: a point walks right to a goal that its seed decides.
+
+The goal of a seed is seed % 7 steps of +1 away; of 0 it is behind. Registered when imported.
+"""
+
+import gymnasium as gym
+import numpy as np
+
+RATE, LIMIT = 5.0, 5  # [Hz], the control steps of an episode
+
+
+class Tiny(gym.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+    observation_space = gym.spaces.Dict(
+        {
+            "agent_pos": gym.spaces.Box(-9, 9, (2,), np.float64),
+            "pixels": gym.spaces.Box(0, 255, (6, 8, 3), np.uint8),
+        }
+    )
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    task_description = "walk to the goal"
+
+    def __init__(self, fault="", ends=True, render_mode=None, obs_type="", **_):
+        self.fault, self.ends, self.render_mode = fault, ends, render_mode
+        self.start = 0
+
+    def seen(self):
+        picture = np.full((6, 8, 3), self.at, np.uint8)
+        return {"agent_pos": np.array([self.at, self.goal], float), "pixels": picture}
+
+    def reset(self, *, seed=None, options=None):
+        if self.fault == "reset":
+            raise RuntimeError("no such scene")
+        super().reset(seed=seed)
+        self.seed, self.at = seed if seed is not None else 0, 0.0
+        self.goal = self.seed % 7 or -1
+        return self.seen(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.at += float(action[0])
+        there = bool(abs(self.at - self.goal) < 0.5)
+        bad = self.seed % 3 == 0  # every third row
+        if self.fault == "raise" and bad and self.at == 2:
+            raise RuntimeError("the solver gave up\nand more")
+        reward = float("nan") if self.fault == "nan" and bad else float(there)
+        info = {} if self.fault == "silent" else {"is_success": there, "deep": {"won": there}}
+        return self.seen(), reward, there and self.ends, False, info
+
+    def render(self):
+        return np.full((6, 8, 3), 7 * self.at, np.uint8)
+
+
+gym.register("Tiny-v0", "tiny_environment:Tiny", max_episode_steps=9)
