@@ -1,7 +1,7 @@
 """`morph-vla eval CHECKPOINT --suite SUITE`."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,9 @@ from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
+    from morph_vla.engines.engine import Policy
     from morph_vla.results.record import Record
+    from morph_vla.suites.suite import Suite
 
 EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
@@ -29,6 +31,7 @@ EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --episodes 150:300 -o runs/first/other_half
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --engine isaaclab -o runs/first/isaac
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --noise 0 -o runs/first/mean
+  morph-vla eval --policy ws://127.0.0.1:8000 --suite droid_panda -o runs/first/served
   morph-vla eval runs/b/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
 """
 
@@ -38,8 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.evaluation.rollout import Settings
     from morph_vla.evaluation.sampler import Sampler
 
-    add(parser, "checkpoint", "a checkpoint's folder", "CHECKPOINT", type=Path)
+    add(parser, "checkpoint", "a checkpoint's folder; none with --policy", "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
+    about = "a server of openpi's protocol in place of a checkpoint; its key is $MORPH_VLA_API_KEY"
+    add(parser, "--policy", about, "ws://HOST:PORT")
+    about = "the keys of its requests, where it does not say them: droid, libero, aloha or so101"
+    add(parser, "--preset", f"with --policy: {about}", "NAME", default="")
     add(parser, "--suite", "a suite's name or file", "SUITE", required=True)
     add_output(parser, "where the record goes")
     about = "the first N initial states, or those from A to B - 1 (default: as many as the suite says)"
@@ -74,23 +81,39 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stop_when_decided and not arguments.against:
         raise MorphVlaError("--stop-when-decided needs --against RECORD, the evaluation to compare with")
     against = records.read(arguments.against) if arguments.against else None
+    if arguments.policy and arguments.checkpoint:
+        arguments.overrides.insert(0, arguments.checkpoint)  # the first word; the policy is elsewhere
     tasks = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     if against:
         check_against(tasks, against, str(arguments.against))
-    from morph_vla.serving import policy as policies
-
-    policy = policies.load(
-        arguments.checkpoint, robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
-        steps=arguments.sampler_steps, noise=arguments.noise,
-    )  # fmt: skip
+    policy = _policy(arguments, tasks)
     (first, episodes), settings = arguments.episodes, ("parallel", "workers", "open_loop", "videos", "engine")
-    with Bars(f"evaluating {arguments.checkpoint.name}", "episode") as bars:
+    name = arguments.policy or Path(arguments.checkpoint).name
+    with Bars(f"evaluating {name}", "episode") as bars:
         record = evaluate(
             policy, tasks, folder=arguments.output, against=against if arguments.stop_when_decided else None,
             overrides=arguments.overrides, progress=bars.evaluated, first=first, episodes=episodes,
             answer_seconds=arguments.timeout, **{name: getattr(arguments, name) for name in settings},
         )  # fmt: skip
     show(record, arguments, against)
+
+
+def _policy(arguments: argparse.Namespace, tasks: Sequence["Suite"]) -> "Policy":
+    """The policy of a checkpoint, or of a server, which is asked once before the first episode."""
+    if arguments.policy:
+        from morph_vla.evaluation.asking import FIRST
+        from morph_vla.serving import remote
+
+        timeout_s = FIRST * arguments.timeout
+        return remote.connect(arguments.policy, tasks, preset=arguments.preset, timeout_s=timeout_s)
+    if not arguments.checkpoint:
+        raise MorphVlaError("what is evaluated? a checkpoint's folder, or --policy ws://HOST:PORT")
+    from morph_vla.serving import policy as policies
+
+    return policies.load(
+        Path(arguments.checkpoint), robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
+        steps=arguments.sampler_steps, noise=arguments.noise,
+    )  # fmt: skip
 
 
 def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:

@@ -11,7 +11,6 @@ from morph_vla import process
 from morph_vla.cli.common import add, add_number
 
 LOG = logging.getLogger(__name__)
-KEY = "MORPH_VLA_API_KEY"
 EXAMPLES = """
   morph-vla serve runs/first/checkpoints/1500
   morph-vla serve runs/first/checkpoints/1500 --preset droid --host 0.0.0.0 --api-key SECRET
@@ -24,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.evaluation.sampler import Sampler
     from morph_vla.serving.bounds import JUMP_S
     from morph_vla.serving.keys import PRESETS
+    from morph_vla.serving.remote import KEY
     from morph_vla.serving.settings import Settings
 
     add(parser, "checkpoint", "a checkpoint's folder, or hf://OWNER/NAME", "CHECKPOINT")

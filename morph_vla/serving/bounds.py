@@ -50,11 +50,15 @@ class Bounds:
         """The chunk within the bounds, unchanged bit for bit where it was; and what had to be changed."""
         seconds = self.jump_s + np.arange(len(actions))[:, None] / self.rate
         near = _clip(actions, state - self.speed * seconds, state + self.speed * seconds)
-        inside = _clip(near, self.lower, self.upper)
-        if np.array_equal(inside, actions):
+        sent = _clip(near, self.lower, self.upper)
+        if np.array_equal(sent, actions):
             return actions, None
-        jumped, left = (near != actions).any(axis=0), (inside != near).any(axis=0)
-        return inside, Limited(self._named(left), self._named(jumped), int((inside != actions).sum()))
+        outside = _clip(actions, self.lower, self.upper) != actions
+        return sent, Limited(
+            self._named(outside.any(axis=0)),
+            self._named((near != actions).any(axis=0)),
+            int((sent != actions).sum()),
+        )
 
     def _named(self, marked: np.ndarray) -> tuple[str, ...]:
         return tuple(self.names[index] for index in np.flatnonzero(marked))

@@ -187,8 +187,9 @@ class WebsocketClientPolicy(_Protocol):
         while self._connection is None:
             left = max(0.01, until - time.monotonic())
             try:
-                connection = self._connect_with(self.address, open_timeout=left, **self._options)
-                self._connection = connection
+                # Entered, never left: websockets 17 wants its connections so, and `_close` ends them at once.
+                opened = self._connect_with(self.address, open_timeout=left, **self._options)
+                connection = self._connection = opened.__enter__()
                 self._welcome(connection.recv(timeout=left))
             except BaseException as error:
                 self._close()

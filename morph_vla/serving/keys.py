@@ -147,8 +147,9 @@ def _state(request: Mapping[str, Any], names: Sequence[str], joints: Sequence[st
             part = np.asarray(None)
         if part.dtype.kind not in "iuf" or part.ndim > 1:
             raise MorphVlaError(f"{name}: expected a list of numbers, not {_kind(value)}")
-        parts.append(np.atleast_1d(part).astype(np.float32))
-    state = np.concatenate(parts)
+        parts.append(np.atleast_1d(part))
+    with np.errstate(over="ignore"):
+        state = np.concatenate(parts).astype(np.float32)
     if len(state) != len(joints):
         raise MorphVlaError(
             f"{' and '.join(names)}: {len(state)} values; this policy has {len(joints)} joints "

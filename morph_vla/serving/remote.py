@@ -5,6 +5,7 @@ is. Of another server nothing is known but what it answers: one question is aske
 """
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 from morph_vla import robots
 from morph_vla.engines.engine import Observation, actions_of
 from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import fit
+from morph_vla.findings import errors
 from morph_vla.results.values import text
 from morph_vla.serving import card as cards
 from morph_vla.serving import keys
@@ -21,6 +24,8 @@ from morph_vla.serving.client import ServerError, WebsocketClientPolicy
 from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)
+KEY = "MORPH_VLA_API_KEY"
+"""The environment variable with a server's key."""
 
 
 class RemotePolicy:
@@ -76,16 +81,25 @@ class ServedPolicy(RemotePolicy):
 
 
 def connect(
-    address: str, cameras: Sequence[str], *, preset: str = "", api_key: str = "", timeout_s: float = 600.0
+    address: str, tasks: Sequence[Suite], *, preset: str = "", timeout_s: float = 600.0
 ) -> RemotePolicy:
-    """The policy at an address. `cameras` are the suite's; `preset` says another server's keys.
+    """The policy at an address, asked once in each task; `preset` says another server's keys.
 
-    Raises MorphVlaError where no server answers, and where its actions are not joint positions.
+    Raises MorphVlaError where no server answers, where its actions are not joint positions or not as many as
+    the suite's robot has joints, and with both sides where a morph-vla server's policy does not fit.
     """
     if not address.startswith(("ws://", "wss://")):
         raise MorphVlaError(f"a policy's address is ws://HOST:PORT or wss://HOST, not '{address}'")
-    client = WebsocketClientPolicy(address, None, api_key or None, timeout_s=timeout_s)
-    metadata = client.get_server_metadata()
+    client = WebsocketClientPolicy(address, None, os.environ.get(KEY) or None, timeout_s=timeout_s)
+    policy = _of(client, list(tasks[0].cameras), preset)
+    for task in tasks:
+        if not (isinstance(policy, ServedPolicy) and errors(fit.check(policy, task))):
+            probe(policy, task)  # what does not fit is refused by `evaluate`, with both sides
+    return policy
+
+
+def _of(client: WebsocketClientPolicy, cameras: Sequence[str], preset: str) -> RemotePolicy:
+    metadata, address = client.get_server_metadata(), client.address
     card = cards.read(metadata)
     if card is not None:
         return ServedPolicy(client, card)

@@ -135,7 +135,7 @@ def _head(frame: bytes, place: int) -> tuple[str, int, int]:
 def _plain(value: Any) -> Any:
     """A NumPy array or scalar as the map that stands for it."""
     if not isinstance(value, np.ndarray | np.generic):
-        raise WireError(f"a value of type '{type(value).__name__}' cannot be sent")
+        raise WireError(f"a value of type '{_type(value)}' cannot be sent")
     dtype = value.dtype.str
     if not DTYPES.fullmatch(dtype):
         raise WireError(f"an array of dtype '{value.dtype}' cannot be sent; numbers and truth values can")
@@ -175,7 +175,7 @@ def _array(value: dict[Any, Any], where: str, limits: Limits) -> np.ndarray:
 def _scalar(value: dict[Any, Any], where: str) -> np.generic:
     data, dtype = value.get(b"data"), _dtype(value, where)
     if not isinstance(data, bool | int | float):
-        raise WireError(f"{where or 'the scalar'}: a scalar is a number, not a {type(data).__name__}")
+        raise WireError(f"{where or 'the scalar'}: expected a number, not a value of type '{_type(data)}'")
     try:
         with np.errstate(over="ignore"):
             return dtype.type(data)
@@ -187,7 +187,7 @@ def _dtype(value: dict[Any, Any], where: str) -> np.dtype:
     name = value.get(b"dtype")
     if isinstance(name, str) and DTYPES.fullmatch(name) and name.lstrip("<>|=") not in ("b2", "b4", "b8"):
         return np.dtype(name)
-    said = f"'{visible(name, 20)}'" if isinstance(name, str) else f"a {type(name).__name__}"
+    said = f"'{visible(name, 20)}'" if isinstance(name, str) else f"a value of type '{_type(name)}'"
     raise WireError(f"{where or 'the array'}: the dtype is {said}; numbers and truth values are read")
 
 
@@ -196,6 +196,10 @@ def _finite(value: Any, where: str, limits: Limits) -> Any:
     if limits.finite and is_real and not np.isfinite(value).all():
         raise WireError(f"{where or 'the value'}: not every number is finite")
     return value
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__
 
 
 def _name(key: str | bytes) -> str:

@@ -88,7 +88,7 @@ class Wave:
 
 def serving(policy=None, *, preset: str = "", jump_s: float = 1e6, **settings):
     """A server on loopback, on a port of its own, ready within the block."""
-    chosen, known = Settings(port=0, **settings), card(preset)
+    chosen, known = Settings(**{"port": 0, **settings}), card(preset)
     server = PolicyServer(policy or Wave(), known, limits(jump_s), chosen)
     return server.background([example(known)], ready_s=LIMIT_S)
 
