@@ -48,7 +48,7 @@ test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot
 
 # openpi-client is held to numpy < 2: it asks from an environment of its own, the server is the main one.
 test-openpi-client: setup ## our policy server against the real openpi-client
-	@sh scripts/setup.sh $(OPENPI_CLIENT) 3.11 serve 'openpi-client==0.1.2' 'numpy<2'
+	@sh scripts/setup.sh $(OPENPI_CLIENT) 3.11 serve 'openpi-client==0.1.2' typing_extensions 'numpy<2'
 	@MORPH_VLA_OPENPI_CLIENT=$(OPENPI_CLIENT)/bin/python $(BIN)/python -m pytest -q tests/serving/test_openpi_client.py $(ARGS)
 
 # Its wheel pins torch, numpy, MuJoCo 3.12 and Newton: an environment of its own, with the model beside it.

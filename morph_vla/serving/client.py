@@ -54,9 +54,10 @@ class _Protocol:
         `deadline_s` is of no use: it is an error, and the server is told. Without one, an answer is waited
         for `timeout_s`. A server that is not there yet is tried for `connect_s`.
         """
-        self.address = host if host.startswith("ws") else f"ws://{host}:{port or DEFAULT_PORT}"
-        if host.startswith("ws") and port is not None:
-            self.address = f"{host}:{port}"
+        is_address = host.startswith(("ws://", "wss://"))
+        self.address = host if is_address and port is None else f"{host}:{port or DEFAULT_PORT}"
+        if not is_address:
+            self.address = f"ws://{self.address}"
         self._deadline_s, self._timeout_s, self._connect_s = deadline_s, timeout_s, connect_s
         # No pings: a server that computes on its event loop, as openpi's, does not answer them meanwhile.
         self._options: dict[str, Any] = {"compression": None, "ping_interval": None}

@@ -18,6 +18,7 @@ from morph_vla.findings import visible
 
 MAX_PIXELS = 2**23
 """Of one picture: enough for 4K."""
+MAX_ASPECT = 32
 BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
 
 
@@ -168,6 +169,8 @@ def _picture(value: Any, name: str) -> np.ndarray:
     height, width, _ = picture.shape
     if not 0 < height * width <= MAX_PIXELS:
         raise MorphVlaError(f"{name}: {width} x {height} pixels; from 1 to {MAX_PIXELS} are read")
+    if max(height, width) > MAX_ASPECT * min(height, width):
+        raise MorphVlaError(f"{name}: {width} x {height} pixels; the sides are at most 1 to {MAX_ASPECT}")
     if picture.dtype.kind == "f":
         if picture.min() < 0 or picture.max() > 1:
             raise MorphVlaError(f"{name}: a picture of fractions has values from 0 to 1")

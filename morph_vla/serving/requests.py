@@ -18,6 +18,8 @@ from morph_vla.serving.worker import Computed
 
 MAX_ROWS = 256
 """Observations in one request"""
+MAX_NAME = 200
+"""Letters of a session's name and of a request's id"""
 MAX_SESSIONS = 4096
 """Of one connection; beyond, the one that was asked longest ago begins anew"""
 RESET = "reset successful"
@@ -56,7 +58,7 @@ class Sessions:
             return given  # pyright: ignore[reportReturnType]
         name = _session(request)
         episode, step = self._counts.pop(name, (0, 0))
-        if step and bool(np.any(request.get("reset", False))):
+        if _truth(request, "reset") and step:
             episode, step = episode + 1, 0
         self._counts[name] = (episode, step + 1)
         if len(self._counts) > MAX_SESSIONS:
@@ -71,8 +73,26 @@ class Sessions:
 
 
 def _session(request: Mapping[str, Any]) -> str:
-    value = request.get("env_id", request.get("session_id", ""))
-    return str(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)[:200]
+    """The session's name: a text or a number, also in an array of one, as RoboArena has it."""
+    key = "env_id" if "env_id" in request else "session_id"
+    value = _alone(request.get(key, ""))
+    if isinstance(value, str | int) and len(str(value)) <= MAX_NAME:
+        return str(value)
+    raise MorphVlaError(f"{key}: expected a whole number, or a text of at most {MAX_NAME} letters")
+
+
+def _truth(request: Mapping[str, Any], key: str) -> bool:
+    value = _alone(request.get(key))
+    if value is None or isinstance(value, bool | int):
+        return bool(value)
+    raise MorphVlaError(f"{key}: expected a truth value")
+
+
+def _alone(value: Any) -> Any:
+    """The value in an array, a scalar or a list of one."""
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        return value.item()
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def example(card: Card) -> Observation:
@@ -93,8 +113,8 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
     rows = message.pop("batch", None)
     outer = keys.flat(message)
     endpoint = outer.pop("endpoint", None)
-    if endpoint not in (None, "infer", "reset"):
-        raise MorphVlaError(f"endpoint: expected 'infer' or 'reset', not {visible(repr(endpoint), 60)}")
+    if endpoint is not None and not (isinstance(endpoint, str) and endpoint in ("infer", "reset")):
+        raise MorphVlaError(f"endpoint: expected 'infer' or 'reset', not {_shown(endpoint)}")
     about = {"request_id": _request_id(outer), "deadline_s": _deadline(outer)}
     if endpoint == "reset":
         sessions.reset(outer)
@@ -117,24 +137,30 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
 
 def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Sessions) -> Observation:
     robot = request.get("robot", card.robot)
-    if robot != card.robot:
-        raise MorphVlaError(f"robot: this policy drives '{card.robot}', not {visible(repr(robot), 60)}")
+    if not isinstance(robot, str) or robot != card.robot:
+        raise MorphVlaError(f"robot: this policy drives '{card.robot}', not {_shown(robot)}")
     observation = keys.observation(request, known, card.joints)
     episode, step = sessions.moment(request)
     return {**observation, "robot": card.robot, "episode": episode, "step": step}
 
 
+def _shown(value: Any) -> str:
+    return visible(repr(value), 60) if isinstance(value, str) else f"a value of type '{type(value).__name__}'"
+
+
 def _request_id(request: Mapping[str, Any]) -> str | int | None:
     value = request.get("request_id")
-    if value is None or (isinstance(value, str) and len(value) <= 200) or type(value) is int:
+    if value is None or (isinstance(value, str) and len(value) <= MAX_NAME) or type(value) is int:
         return value
-    raise MorphVlaError("request_id: expected a text of at most 200 letters, or a whole number")
+    raise MorphVlaError(f"request_id: expected a whole number, or a text of at most {MAX_NAME} letters")
 
 
 def _deadline(request: Mapping[str, Any]) -> float | None:
     value = request.get("deadline_s")
-    if value is None or (isinstance(value, int | float) and value > 0):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, int | float) and value > 0:
+        return float(value)
     raise MorphVlaError("deadline_s: expected a number above 0, in seconds")
 
 

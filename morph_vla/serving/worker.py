@@ -101,7 +101,7 @@ class Worker:
                 for job in jobs:
                     self._compute([job])
                 return
-            LOG.warning("the policy failed: %s", reason(error), exc_info=not isinstance(error, MorphVlaError))
+            LOG.debug("the policy failed", exc_info=error)
             kind = "" if isinstance(error, MorphVlaError) else f"{type(error).__name__}: "
             jobs[0].answer.set_exception(MorphVlaError(f"the policy failed: {kind}{reason(error)}"))
             return

@@ -4,12 +4,14 @@ It imports nothing of morph_vla. A message is its length in four bytes, and open
 """
 
 import sys
+from typing import Any
 
 from openpi_client import action_chunk_broker, msgpack_numpy, websocket_client_policy
 
 
 def main() -> None:
-    policy, chunks = None, None
+    policy: Any = None
+    chunks: Any = None
     while head := sys.stdin.buffer.read(4):
         frame = sys.stdin.buffer.read(int.from_bytes(head, "big"))
         message = msgpack_numpy.unpackb(frame)

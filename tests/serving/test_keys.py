@@ -1,5 +1,7 @@
 """The dialects of openpi's clients: the same observation, whatever its keys are called."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from stand_ins import CAMERAS, PANDA, observation
@@ -8,7 +10,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.serving import keys
 
 
-def read(request, preset="", cameras=CAMERAS):
+def read(request, preset="", cameras=CAMERAS) -> dict[str, Any]:
     return keys.observation(keys.flat(request), keys.of(cameras, preset), PANDA.names)
 
 
@@ -88,6 +90,10 @@ BIG = np.broadcast_to(np.uint8(0), (4096, 4096, 3))
         (
             {"images/wrist": np.zeros((0, 5, 3), np.uint8)},
             "images/wrist: 5 x 0 pixels; from 1 to 8388608 are read",
+        ),
+        (
+            {"images/wrist": np.zeros((1, 33, 3), np.uint8)},
+            "images/wrist: 33 x 1 pixels; the sides are at most 1 to 32",
         ),
         ({"images/wrist": BIG}, "images/wrist: 4096 x 4096 pixels; from 1 to 8388608 are read"),
         (

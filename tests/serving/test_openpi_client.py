@@ -33,22 +33,25 @@ class Client:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
+        assert self.child.stdin
+        assert self.child.stdout
+        self.into, self.out = self.child.stdin, self.child.stdout
+
     def ask(self, **message):
         frame = wire.encode(message)
-        assert self.child.stdin is not None
-        assert self.child.stdout is not None
-        self.child.stdin.write(len(frame).to_bytes(4, "big") + frame)
-        self.child.stdin.flush()
-        size = int.from_bytes(self.child.stdout.read(4), "big")
-        return wire.decode(self.child.stdout.read(size), wire.ANSWER)
+        self.into.write(len(frame).to_bytes(4, "big") + frame)
+        self.into.flush()
+        size = int.from_bytes(self.out.read(4), "big")
+        return wire.decode(self.out.read(size), wire.ANSWER)
 
 
 @pytest.fixture(scope="module")
 def client():
     asker = Client()
-    yield asker
-    asker.child.stdin.close()
-    assert asker.child.wait(20) == 0
+    with asker.child:
+        yield asker
+        asker.into.close()
+        assert asker.child.wait(20) == 0
 
 
 @hypothesis.given(values)

@@ -8,18 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 from stand_ins import LIMIT_S, card, observation, serving, without
 from test_client import other
 
+from morph_vla.cli import build_parser
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.serving import card as cards
 from morph_vla.serving import keys, remote, wire
-from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
 from morph_vla.serving.remote import ServedPolicy
 from morph_vla.serving.requests import example
 from morph_vla.serving.server import PolicyServer
@@ -33,7 +35,7 @@ def test_an_evaluation_over_the_wire_is_bit_for_bit_the_checkpoints_own(tiny_run
     policy = CheckpointPolicy(tiny_run.checkpoint, batch=2)
     known, limits = cards.of(policy, "droid")
     assert known.sha256 == policy.digest()
-    options = {"episodes": 3, "parallel": 3, "workers": 1, "videos": 0}
+    options: dict[str, Any] = {"episodes": 3, "parallel": 3, "workers": 1, "videos": 0}
     here = evaluate(policy, tiny_suite, **options)
     wide = dataclasses.replace(limits, speed=limits.speed * np.inf)  # the engine keeps the limits too
     server = PolicyServer(policy, known, wide, Settings(port=0))
@@ -50,7 +52,7 @@ def test_an_evaluation_over_the_wire_is_bit_for_bit_the_checkpoints_own(tiny_run
             MorphVlaError, match="does not fit suite 'so101_pick_orange': robot: the suite has"
         ):
             evaluate(served, other_suite, **options)
-    np.testing.assert_array_equal(answer["actions"], limits.apply(alone["actions"], row["state"])[0])
+    np.testing.assert_array_equal(answer["actions"], wide.apply(alone["actions"], row["state"])[0])
     assert answer["policy_timing"].keys() == {"prepare_ms", "sample_ms", "restore_ms"}
     assert there.trials == here.trials
     assert not there.summary.errors
@@ -166,9 +168,12 @@ def test_a_checkpoint_is_served_and_asked_by_the_command_line(tiny_run, run, fol
     ]
     environment = {**os.environ, "MORPH_VLA_API_KEY": "secret"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout
         try:
             first, second = (child.stdout.readline() for _ in range(2))
-            address = re.search(r"on (ws://127\.0\.0\.1:\d+), compiling$", first)[1]
+            listening = re.search(r"on (ws://127\.0\.0\.1:\d+), compiling$", first)
+            assert listening
+            address = listening[1]
             assert second == "ready: /healthz answers 200\n"
             pixels = " ".join(
                 f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")
@@ -186,6 +191,10 @@ def test_a_checkpoint_is_served_and_asked_by_the_command_line(tiny_run, run, fol
     record = json.loads((folder / "out/record.json").read_text())
     assert record["policy"]["server"] == address
     assert record["summary"]["errors"] == 0
+
+
+def test_a_server_computes_as_many_at_once_as_an_evaluation():
+    assert build_parser("serve").parse_args(["serve", "folder"]).batch == EVALUATION_BATCH
 
 
 def test_an_evaluation_needs_a_policy(run, folder):

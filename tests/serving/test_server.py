@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def raw(server, **options):
     return connection
 
 
-def ask(connection, request) -> object:
+def ask(connection, request) -> Any:
     connection.send(request if isinstance(request, bytes | str) else wire.encode(request))
     reply = connection.recv(timeout=LIMIT_S)
     return reply if isinstance(reply, str) else wire.decode(reply, wire.ANSWER)
@@ -268,8 +269,10 @@ REQUESTS = {
     "another robot": (observation(robot="so101"), "robot: this policy drives 'panda', not 'so101'"),
     "a long id": (
         observation(request_id="x" * 201),
-        "request_id: expected a text of at most 200 letters, or a whole number",
+        "request_id: expected a whole number, or a text of at most 200 letters",
     ),
+    "no session": (observation(env_id=[1, 2]), "env_id: expected a whole number, or a text of at most "),
+    "no truth": (observation(reset="now"), "reset: expected a truth value"),
     "no deadline": (observation(deadline_s=-1), "deadline_s: expected a number above 0, in seconds"),
     "a key with escapes": ({"\x1b[31m\n": 1}, "the observation lacks images/exterior, "),
 }
@@ -284,6 +287,21 @@ def test_each_fault_gets_one_sentence_and_the_connection_lives_on(server):
             assert sentence.isprintable()
         asked = observation(1, episode=0, step=0)
         np.testing.assert_array_equal(ask(connection, asked)["actions"], expected(asked))
+
+
+ODD = [None, True, -1, 2**63, 1e300, "x", b"x", [], {}, [[1], [2, 3]], np.zeros((0, 3)), np.zeros((2, 2, 2)),
+       np.ones(70_000), np.float32(2), {"a": {"b": 1}}, [observation()]]  # fmt: skip
+
+
+def test_no_key_may_hold_what_the_server_does_not_understand(server):
+    """Every key of a request with every kind of value: a sentence about it or an answer."""
+    known = [*observation(), *card().accepts, "robot", "episode", "step"]
+    with raw(server) as connection:
+        for key in known:
+            for value in ODD:
+                reply = ask(connection, {**observation(), key: value})
+                about = (key, "batch", "the observation lacks", "reset successful")
+                assert not isinstance(reply, str) or reply.startswith(about), (key, value)
 
 
 def test_a_thousand_malformed_frames_crash_nothing(server):
@@ -312,6 +330,7 @@ def test_a_thousand_malformed_frames_crash_nothing(server):
             table[kind, "sentence" if isinstance(reply, str) else "answer"] += 1
             if isinstance(reply, str):
                 assert reply.isprintable()
+                assert not reply.startswith("the server could not answer")
         assert connection.ping().wait(LIMIT_S)
     assert table.total() == 1000
     assert table["cut", "answer"] == table["noise", "answer"] == 0
