@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -36,10 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--api-key", about, "KEY", default=os.environ.get(KEY, ""))
     about = "observations computed at once, as by `morph-vla eval`; 1 answers one robot soonest"
     add_number(parser, "--batch", 10, about, least=1)
-    about = "how long a batch waits for other connections"
-    add_number(parser, "--wait", 1e3 * Settings.wait_s, about, "MS", least=0)
-    about = "a target is at most so many seconds of full speed from the state"
-    add_number(parser, "--jump", JUMP_S, about, "SECONDS", least=0)
+    add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for other connections", "MS", least=0)
+    add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
     add_number(parser, "--noise", Sampler.noise, "scale of the sampler's initial noise", "FACTOR", least=0)
     add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
     parser.set_defaults(run=run)
@@ -69,10 +68,8 @@ def run(arguments: argparse.Namespace) -> None:
         if settings.is_open:
             LOG.warning("anyone who reaches this address may ask without a key (--api-key)")
 
-    def ready() -> None:
-        print("ready: /healthz answers 200", flush=True)
-
     async def serve() -> None:
+        ready = functools.partial(print, "ready: /healthz answers 200", flush=True)
         task = asyncio.ensure_future(server.run([example(card)], listening, ready))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
