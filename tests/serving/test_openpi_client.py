@@ -96,5 +96,5 @@ def test_its_broker_of_chunks_drives_a_simulated_robot(client, tiny_suite):
             assert status.error is None
             worlds.close()
     assert len(there) > 3
-    assert np.abs(there[-1] - rest()).max() > 0.01
+    assert np.abs(np.array(there) - rest()).max() > 0.01
     np.testing.assert_array_equal(there, here)
