@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _served(arguments: argparse.Namespace) -> tuple[Any, Card, bounds.Bounds]:
-    """The policy, what its server says of it, and its bounds, which a stand-in's answers are within."""
+    """The policy, what its server says of it, and its bounds; a stand-in's answers have none."""
     if arguments.checkpoint is not None:
         from morph_vla.serving.policy import CheckpointPolicy  # JAX: only where a checkpoint is asked
 
@@ -104,7 +104,11 @@ def _served(arguments: argparse.Namespace) -> tuple[Any, Card, bounds.Bounds]:
         name="stand-in", robot="panda", joints=robot.names, control_rate=15.0, batch=arguments.batch,
         keys=to_plain(keys.of(CAMERAS)), cameras=CAMERAS, image_size=PIXELS,
     )  # fmt: skip
-    return StandIn(1e-3 * arguments.ms), card, bounds.of(robot, affine, 15.0)
+    anywhere = np.full(len(robot.joints), np.inf)
+    limits = dataclasses.replace(
+        bounds.of(robot, affine, 15.0), lower=-anywhere, upper=anywhere, speed=anywhere
+    )
+    return StandIn(1e-3 * arguments.ms), card, limits
 
 
 def _row(policy: Any, card: Card, port: int, clients: int, seconds: float) -> dict[str, Any]:
