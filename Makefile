@@ -6,6 +6,7 @@ LANE311 := .venv-openpi
 ORACLE := .venv-oracle
 LIVE_OPENPI := .venv-live-openpi
 ISAACLAB := .venv-isaaclab
+OPENPI_CLIENT := .venv-openpi-client
 DEMO := runs/demo
 ARGS :=
 # How many processes share the tests, each with a model of its own in memory; WORKERS=0 is this one alone (pdb, -s).
@@ -14,7 +15,7 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$
 SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-isaaclab lint format types bench clean clean-all
+.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab lint format types bench clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -44,6 +45,11 @@ test-py311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11, 
 test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot[pi]
 	@sh scripts/setup.sh $(ORACLE) 3.12 model,dev 'lerobot[pi]>=0.6.1,<0.7'
 	@MORPH_VLA_ORACLE=1 $(ORACLE)/bin/python -m pytest -q -s -W ignore tests/oracle $(ARGS)
+
+# openpi-client is held to numpy < 2: it asks from an environment of its own, the server is the main one.
+test-openpi-client: setup ## our policy server against the real openpi-client
+	@sh scripts/setup.sh $(OPENPI_CLIENT) 3.11 serve 'openpi-client==0.1.2' typing_extensions 'numpy<2'
+	@MORPH_VLA_OPENPI_CLIENT=$(OPENPI_CLIENT)/bin/python $(BIN)/python -m pytest -q tests/serving/test_openpi_client.py $(ARGS)
 
 # Its wheel pins torch, numpy, MuJoCo 3.12 and Newton: an environment of its own, with the model beside it.
 test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of about 9 GB

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]  # of the checkout, where this is one
 VERBS = {
     "robots": "time to read and judge a robot, and of its graph and descriptors, up to 500 joints",
     "data": "samples per second of our loader, of memory-mapped frames and of LeRobot's DataLoader",
+    "serve": "requests per second of the policy server and their latency, beside whole batches without it",
     "sim": "control steps per second by environments and workers, and where the time goes",
     "train": "the parts of a training step, against the joint pass and openpi's step",
     "model": "one pass over the prefix against the joint pass, sampling, and the cost of each variant",
@@ -23,6 +24,7 @@ EXAMPLES = """
   morph-vla bench robots
   morph-vla bench data
   morph-vla bench model
+  morph-vla bench serve
   morph-vla bench sim
   morph-vla bench --repeats 31 --json
 """

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
+from morph_vla.cli import policies
 from morph_vla.cli.common import add, add_common, add_engine, add_number, add_output, add_overrides, rows
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
-    from morph_vla.engines.engine import Policy
     from morph_vla.results.record import Record
 
 EXAMPLES = """
@@ -20,6 +20,7 @@ EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --episodes 150:300 -o runs/first/other_half
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --engine isaaclab -o runs/first/isaac
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --noise 0 -o runs/first/mean
+  morph-vla eval --policy ws://127.0.0.1:8000 --suite droid_panda -o runs/first/served
   morph-vla eval runs/b/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
 """
 
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add(parser, "checkpoint", "a checkpoint's folder; none with --policy", "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
-    add(parser, "--policy", "a policy of LeRobot's in place of a checkpoint", "lerobot:FOLDER")
+    policies.configure(parser)
     add(parser, "--suite", "a suite's name or file", "SUITE", required=True)
     add_output(parser, "where the record goes")
     about = "the first N initial states, or those from A to B - 1 (default: as many as the suite says)"
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     tasks = environment.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     if against:
         check_against(tasks, against, str(arguments.against))
-    policy = _policy(arguments, tasks[0].robot)
+    policy = policies.of(arguments, tasks)
     (first, episodes), settings = arguments.episodes, ("parallel", "workers", "open_loop", "videos", "engine")
     with Bars(f"evaluating {arguments.policy or Path(arguments.checkpoint).name}", "episode") as bars:
         record = evaluate(
@@ -79,25 +80,6 @@ def run(arguments: argparse.Namespace) -> None:
             answer_seconds=arguments.timeout, **{name: getattr(arguments, name) for name in settings},
         )  # fmt: skip
     show(record, arguments, against)
-
-
-def _policy(arguments: argparse.Namespace, robot: str) -> "Policy":
-    """The policy of a checkpoint, or one of LeRobot's."""
-    if arguments.policy:
-        from morph_vla.hosts import lerobot
-
-        kind, _, folder = arguments.policy.partition(lerobot.PREFIX)
-        if kind or not folder:
-            raise MorphVlaError(f"--policy expects lerobot:FOLDER, not '{arguments.policy}'")
-        return lerobot.LerobotPolicy(folder)
-    if not arguments.checkpoint:
-        raise MorphVlaError("what is evaluated? a checkpoint's folder, or --policy lerobot:FOLDER")
-    from morph_vla.serving import policy as policies
-
-    return policies.load(
-        Path(arguments.checkpoint), robot=robot, batch=policies.EVALUATION_BATCH,
-        steps=arguments.sampler_steps, noise=arguments.noise,
-    )  # fmt: skip
 
 
 def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:

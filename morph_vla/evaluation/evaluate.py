@@ -117,15 +117,18 @@ class _Run:
 
     def command(self, suite: str, task: Benchmark, folder: Path | None) -> str:
         """The command that makes this record; nothing for a policy that no command line can name."""
-        checkpoint = self.about.get("checkpoint")
-        if not checkpoint or folder is None:
+        checkpoint, server = self.about.get("checkpoint"), self.about.get("server")
+        if not (checkpoint or server) or folder is None:
             return ""
         settings, default = self.settings, Settings()
         rows = str(settings.episodes or task.episodes)
         if settings.first:
             rows = f"{settings.first}:{settings.first + int(rows)}"
         sampler = Sampler(**self.about.get("sampler") or {})
-        words = [checkpoint, *self.overrides, *sampler.options(), "--suite", suite, "--episodes", rows]
+        source = ["--policy", str(server), *self.overrides]
+        if checkpoint:
+            source = [checkpoint, *self.overrides, *sampler.options()]
+        words = [*source, "--suite", suite, "--episodes", rows]
         if settings.open_loop != default.open_loop:
             words += ["--open-loop", str(settings.open_loop)]
         if settings.engine != default.engine:

@@ -1,1 +1,1 @@
-"""A checkpoint as a policy, what its joints attend to, and training that is evaluated on the way."""
+"""A checkpoint as a policy, also on a server; what its joints attend to; evaluation during training."""

@@ -10,6 +10,7 @@ the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -120,15 +121,22 @@ class CheckpointPolicy:
         return answers
 
     def _infer(self, observations: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        real = len(observations)
+        """The answers; `policy_timing` has what their batch took: pictures and text, sampling, units."""
+        real, times = len(observations), [time.perf_counter()]
         rows = observations + [observations[-1]] * (self.batch - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        sampled = np.asarray(self._sample(self.params, self._modulations, self.prepare(rows), moments))
+        prepared = self.prepare(rows)
+        times.append(time.perf_counter())
+        sampled = np.asarray(self._sample(self.params, self._modulations, prepared, moments))
+        times.append(time.perf_counter())
         learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._joints])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
         relative = np.asarray(self.trained["relative"])
         absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
-        return [{"actions": chunk} for chunk in absolute]
+        times.append(time.perf_counter())
+        parts = zip(("prepare_ms", "sample_ms", "restore_ms"), np.diff(times) * 1e3, strict=True)
+        timing = {name: float(milliseconds) for name, milliseconds in parts}
+        return [{"actions": chunk, "policy_timing": timing} for chunk in absolute]
 
     def prepare(self, rows: Sequence[dict[str, Any]]) -> Observation:
         """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""

@@ -316,4 +316,4 @@ def test_a_suite_of_several_tasks_and_the_command_line(run, folder):
     status, _, err = run("eval --suite tiny -o out")
     assert (status, "what is evaluated? a checkpoint's folder, or --policy" in err) == (2, True)
     status, _, err = run("eval --policy lerobott:x --suite tiny -o out")
-    assert (status, "--policy expects lerobot:FOLDER, not 'lerobott:x'" in err) == (2, True)
+    assert (status, "--policy expects ws://HOST:PORT or lerobot:FOLDER, not 'lerobott:x'" in err) == (2, True)

@@ -1,0 +1,79 @@
+"""`morph-vla serve CHECKPOINT`."""
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+
+from morph_vla import process
+from morph_vla.cli.common import add, add_number
+
+LOG = logging.getLogger(__name__)
+EXAMPLES = """
+  morph-vla serve runs/first/checkpoints/1500
+  morph-vla serve runs/first/checkpoints/1500 --preset droid --host 0.0.0.0 --api-key SECRET
+  morph-vla serve hf://someone/three_robots --robot so101 --preset so101 --batch 1
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla serve`."""
+    from morph_vla.evaluation.sampler import Sampler
+    from morph_vla.serving.bounds import JUMP_S
+    from morph_vla.serving.keys import PRESETS
+    from morph_vla.serving.remote import KEY
+    from morph_vla.serving.settings import Settings
+
+    add(parser, "checkpoint", "a checkpoint's folder, or hf://OWNER/NAME", "CHECKPOINT")
+    add(parser, "--robot", "which of the robots it was trained on", "NAME", default="")
+    about = "the keys of requests (default: images/CAMERA, state, prompt)"
+    add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")
+    add(parser, "--host", f"where to listen (default {Settings.host})", "ADDRESS", default=Settings.host)
+    add_number(parser, "--port", Settings.port, "0 for any that is free", least=0)
+    about = f"asked of every client, as `Authorization: Api-Key KEY` (default: ${KEY})"
+    add(parser, "--api-key", about, "KEY", default=os.environ.get(KEY, ""))
+    about = "observations computed at once, as by `morph-vla eval`; 1 answers one robot soonest"
+    add_number(parser, "--batch", 10, about, least=1)
+    add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for other connections", "MS", least=0)
+    add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
+    add_number(parser, "--noise", Sampler.noise, "scale of the sampler's initial noise", "FACTOR", least=0)
+    add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Serve a checkpoint until interrupted."""
+    process.prepare()
+    from morph_vla.serving import card as cards
+    from morph_vla.serving import policy as policies
+    from morph_vla.serving.requests import example
+    from morph_vla.serving.server import PolicyServer
+    from morph_vla.serving.settings import Settings
+    from morph_vla.weights import remote
+
+    settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
+    policy = policies.load(
+        remote.resolve(arguments.checkpoint), robot=arguments.robot, batch=arguments.batch,
+        steps=arguments.sampler_steps, noise=arguments.noise,
+    )  # fmt: skip
+    card, bounds = cards.of(policy, arguments.preset, arguments.jump)
+    server = PolicyServer(policy, card, bounds, settings)
+
+    def listening() -> None:
+        about = f"{card.name} for robot '{card.robot}' on ws://{settings.host}:{server.port}"
+        print(f"{about}, compiling", flush=True)
+        if settings.is_open:
+            LOG.warning("anyone who reaches this address may ask without a key (--api-key)")
+
+    async def serve() -> None:
+        ready = functools.partial(print, "ready: /healthz answers 200", flush=True)
+        task = asyncio.ensure_future(server.run([example(card)], listening, ready))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(serve())

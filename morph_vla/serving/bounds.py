@@ -1,0 +1,91 @@
+"""What goes out to a robot stays within its limits, and begins near where it is. No JAX.
+
+Of joint i, with limits l and u, measured value s and speed v from the URDF, in the dataset's units:
+
+    target k of a chunk    l <= a_k <= u        |a_k - s| <= v (jump_s + k / rate)
+
+A target runs ahead of the joint, so that the bound on the jump is not v / rate: `jump_s` says how many
+seconds of motion at full speed the first target may be away.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.robots.robot import Robot
+
+JUMP_S = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Limited:
+    """Where the bounds changed a chunk."""
+
+    position: tuple[str, ...]
+    """The joints that were asked to leave their limits"""
+    jump: tuple[str, ...]
+    """Those that were asked for more than they can move"""
+    values: int
+    """How many targets were changed"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bounds:
+    """The bounds of J joints in the dataset's units; infinite where nothing is known."""
+
+    names: tuple[str, ...]
+    lower: Float[np.ndarray, "j"]
+    upper: Float[np.ndarray, "j"]
+    speed: Float[np.ndarray, "j"]
+    """Per second"""
+    rate: float
+    """Targets per second [Hz]"""
+    jump_s: float = JUMP_S
+
+    def apply(
+        self, actions: Float[np.ndarray, "h j"], state: Float[np.ndarray, "j"]
+    ) -> tuple[Float[np.ndarray, "h j"], Limited | None]:
+        """The chunk within the bounds, unchanged bit for bit where it was; and what had to be changed."""
+        seconds = self.jump_s + np.arange(len(actions))[:, None] / self.rate
+        near = _clip(actions, state - self.speed * seconds, state + self.speed * seconds)
+        sent = _clip(near, self.lower, self.upper)
+        if np.array_equal(sent, actions):
+            return actions, None
+        outside = _clip(actions, self.lower, self.upper) != actions
+        return sent, Limited(
+            self._named(outside.any(axis=0)),
+            self._named((near != actions).any(axis=0)),
+            int((sent != actions).sum()),
+        )
+
+    def _named(self, marked: np.ndarray) -> tuple[str, ...]:
+        return tuple(self.names[index] for index in np.flatnonzero(marked))
+
+
+def of(robot: Robot, affine: Sequence[Sequence[float]], rate: float, jump_s: float = JUMP_S) -> Bounds:
+    """A robot's bounds; `affine` are (scale, zero) of each joint, dataset = (native - zero) * scale."""
+    scale, zero = np.asarray(affine, np.float64).reshape(-1, 2).T
+    turning = np.array([joint.type == "continuous" for joint in robot.joints])
+    ends = np.stack([(robot.lower - zero) * scale, (robot.upper - zero) * scale])
+    speeds = np.array([joint.velocity or np.inf for joint in robot.joints])
+    return Bounds(
+        robot.names,
+        np.where(turning, -np.inf, ends.min(axis=0)),
+        np.where(turning, np.inf, ends.max(axis=0)),
+        speeds * np.abs(scale),
+        rate,
+        jump_s,
+    )
+
+
+def _clip(
+    values: Float[np.ndarray, "h j"], lower: Float[np.ndarray, "*b j"], upper: Float[np.ndarray, "*b j"]
+) -> Float[np.ndarray, "h j"]:
+    """Within the bounds in the values' own type, to which they are rounded inwards."""
+    kind = values.dtype.type
+    low, high = np.asarray(lower, kind), np.asarray(upper, kind)
+    low = np.where(low < lower, np.nextafter(low, kind(np.inf)), low)
+    high = np.where(high > upper, np.nextafter(high, kind(-np.inf)), high)
+    return np.clip(values, low, high)

@@ -1,0 +1,159 @@
+"""What a server says of its policy before anything is asked: openpi's metadata frame. No JAX.
+
+A superset of RoboArena's. A client that knows nothing of it may ignore it; `morph-vla eval --policy` holds it
+against the suite before the first episode.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from morph_vla._version import __version__
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.rollout import versions
+from morph_vla.files.plain import to_plain
+from morph_vla.results.values import Real, listing, mapping, number, numbers, read_as, text
+from morph_vla.serving import bounds, keys
+from morph_vla.serving.bounds import Bounds
+from morph_vla.serving.keys import Keys
+
+if TYPE_CHECKING:
+    from morph_vla.serving.policy import CheckpointPolicy
+
+SERVED_BY = f"morph-vla {__version__}"
+ACTIONS = "absolute joint positions in the units of the state, one row per control step"
+ACCEPTS = ("request_id", "deadline_s", "batch", "env_id", "session_id", "reset", "endpoint")
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """A server's metadata; what it does not say is None or empty."""
+
+    served_by: str = SERVED_BY
+    name: str = ""
+    """Of the policy, as records have it"""
+    step: int | None = None
+    sha256: str | None = None
+    """Of parameters and statistics"""
+    robot: str = ""
+    joints: tuple[str, ...] = ()
+    """In the order of a state's and an action's values"""
+    units: tuple[str, ...] = ()
+    lower: tuple[float | None, ...] = ()
+    """In these units; None where there is no limit"""
+    upper: tuple[float | None, ...] = ()
+    jump_s: Real | None = None
+    """A target is at most so many seconds of full speed away from the state"""
+    control_rate: Real | None = None
+    """Targets per second [Hz]"""
+    horizon: int | None = None
+    """Targets in an answer"""
+    actions: str = ACTIONS
+    preset: str = ""
+    keys: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """Of a request: `images` (camera -> keys), `state`, `channels_first`"""
+    cameras: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The model's name -> the dataset's"""
+    image_size: int | None = None
+    """Pixels of the square that the model looks at; any size may be sent"""
+    batch: int | None = None
+    """Observations that are computed at once"""
+    sampler: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    accepts: tuple[str, ...] = ACCEPTS
+    """Keys of a request beyond the observation's"""
+    trained: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """What it was trained with, as `evaluation.fit` asks it"""
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def metadata(self) -> dict[str, Any]:
+        """The first frame of a connection, with RoboArena's keys beside ours."""
+        wrists = sum("wrist" in camera for camera in self.cameras)
+        roboarena = {
+            "image_resolution": None,
+            "n_external_cameras": len(self.cameras) - wrists,
+            "needs_wrist_camera": wrists > 0,
+            "needs_stereo_camera": False,
+            "needs_session_id": False,
+            "action_space": "joint_position",
+        }
+        return {**to_plain(self), **roboarena}
+
+    def request_keys(self) -> Keys:
+        """The keys of a request, as the server reads it."""
+        images = {
+            camera: tuple(map(str, listing(names)))
+            for camera, names in mapping(self.keys.get("images")).items()
+        }
+        state = tuple(map(str, listing(self.keys.get("state")))) or ("state",)
+        return Keys(images, state, self.keys.get("channels_first") is True)
+
+
+def of(policy: "CheckpointPolicy", preset: str = "", jump_s: float = bounds.JUMP_S) -> tuple[Card, Bounds]:
+    """The card of a checkpoint's policy, and the bounds of what it may command.
+
+    Raises MorphVlaError where the robot has changed since training, and as `keys.of`.
+    """
+    trained, robot = policy.trained, policy.robot
+    if list(trained["joints"]) != list(robot.names):
+        raise MorphVlaError(
+            f"{policy.folder}: trained on joints {', '.join(trained['joints'])}; "
+            f"robot '{robot.name}' now has {', '.join(robot.names)}"
+        )
+    affine = trained.get("affine") or [(joint.scale, joint.zero) for joint in robot.joints]
+    limits = bounds.of(robot, affine, trained["control_rate"], jump_s)
+    description = policy.describe()
+    known = {name: description[name] for name in ("name", "step", "sha256", "sampler", "batch")}
+    card = Card(
+        **known,
+        robot=policy.robot_name,
+        joints=robot.names,
+        units=tuple(trained.get("units") or (joint.unit for joint in robot.joints)),
+        lower=_ends(limits.lower),
+        upper=_ends(limits.upper),
+        jump_s=jump_s,
+        control_rate=trained["control_rate"],
+        horizon=policy.config.horizon,
+        preset=preset,
+        keys=to_plain(keys.of(policy.cameras, preset)),
+        cameras=policy.cameras,
+        image_size=policy.image_size,
+        trained=trained,
+        versions=versions(),
+    )
+    return card, limits
+
+
+def read(metadata: Mapping[str, object]) -> Card | None:
+    """The card in a server's metadata; None where it is another's, who says other things."""
+    if not (text(metadata.get("served_by")) or "").startswith("morph-vla"):
+        return None
+    return read_as(Card, metadata, lower=_read_ends(metadata, "lower"), upper=_read_ends(metadata, "upper"))
+
+
+def check(card: Card) -> None:
+    """Raise MorphVlaError where a card lacks what `evaluation.fit` asks."""
+    trained, joints = card.trained, len(card.joints)
+    pairs = [trained.get(name) for name in ("affine", "limits") if name in trained]
+    whole = {
+        "joints": joints > 0 and list(listing(trained.get("joints"))) == list(card.joints),
+        "control rate": number(trained.get("control_rate")) is not None,
+        "units": all(
+            len(listing(table)) == joints and all(len(numbers(pair) or ()) == 2 for pair in listing(table))
+            for table in pairs
+        ),
+        "statistics": all(mapping(trained.get(f"{kind}_stats")) for kind in ("state", "action")),
+        "cameras": bool(card.cameras) and card.image_size is not None,
+    }
+    missing = [name for name, is_there in whole.items() if not is_there]
+    if missing:
+        raise MorphVlaError(f"the server's metadata does not say {', '.join(missing)} as it should")
+
+
+def _ends(values: np.ndarray) -> tuple[float | None, ...]:
+    return tuple(float(value) if np.isfinite(value) else None for value in values)
+
+
+def _read_ends(metadata: Mapping[str, object], name: str) -> tuple[float | None, ...]:
+    return tuple(number(value) for value in listing(metadata.get(name)))

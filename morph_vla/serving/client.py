@@ -1,0 +1,311 @@
+"""A client of openpi's websocket protocol with the class names of openpi-client, sync and async.
+
+    policy = WebsocketClientPolicy("127.0.0.1", 8000)
+    actions = policy.infer(observation)["actions"]
+
+It needs NumPy (1 or 2), msgpack and websockets alone, and speaks to any server of the protocol. An answer
+that is late is never returned: after a deadline has passed, and after anything that interrupts a call, the
+connection is given up with whatever was still to come on it, and the next call opens another.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from morph_vla.errors import MorphVlaError, require
+from morph_vla.findings import visible
+from morph_vla.serving import wire
+
+exceptions = require("websockets.exceptions", "serve")
+DEFAULT_PORT = 8000
+PAUSE_S = 0.2  # between two attempts to connect
+TOO_BIG = 1009  # the code with which a websocket is closed after a frame that is too large
+
+
+class ServerError(MorphVlaError, RuntimeError):
+    """The server answered with a sentence, did not answer, or is not there."""
+
+
+class LateAnswerError(ServerError, TimeoutError):
+    """The answer did not come before its deadline; it is thrown away whenever it comes."""
+
+
+class _Protocol:
+    """What the two clients share: the bytes of a question, and what an answer has to be."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        api_key: str | None = None,
+        *,
+        deadline_s: float | None = None,
+        timeout_s: float = 600.0,
+        connect_s: float = 30.0,
+    ):
+        """Where the server is; the positional arguments are those of openpi-client.
+
+        `host` may be an address, `ws://robot:8000` or `wss://...`. An answer that comes later than
+        `deadline_s` is of no use: it is an error, and the server is told. Without one, an answer is waited
+        for `timeout_s`. A server that is not there yet is tried for `connect_s`.
+        """
+        is_address = host.startswith(("ws://", "wss://"))
+        self.address = host if is_address and port is None else f"{host}:{port or DEFAULT_PORT}"
+        if not is_address:
+            self.address = f"ws://{self.address}"
+        self._deadline_s, self._timeout_s, self._connect_s = deadline_s, timeout_s, connect_s
+        # No pings: a server that computes on its event loop, as openpi's, does not answer them meanwhile.
+        self._options: dict[str, Any] = {"compression": None, "ping_interval": None}
+        self._options["max_size"] = wire.ANSWER.frame_bytes
+        if api_key:
+            self._options["additional_headers"] = {"Authorization": f"Api-Key {api_key}"}
+        self._metadata: dict[str, Any] = {}
+        self._name, self._numbers = secrets.token_hex(4), itertools.count()
+        self._is_reset = False
+
+    def get_server_metadata(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        return self._metadata
+
+    @property
+    def _limit_s(self) -> float:
+        return self._timeout_s if self._deadline_s is None else self._deadline_s
+
+    def _welcome(self, frame: str | bytes) -> None:
+        """Take the metadata, which a server sends first."""
+        metadata = wire.decode(frame, wire.ANSWER) if isinstance(frame, bytes) else frame
+        if not isinstance(metadata, dict):
+            raise ServerError(f"{self.address} does not speak openpi's protocol: no metadata came first")
+        self._metadata = metadata
+
+    def _question(self, request: Mapping[str, Any]) -> tuple[bytes, str]:
+        """The frame of a request and its id; keys beyond openpi's only where the server knows them."""
+        accepts = self._metadata.get("accepts", ())
+        request_id = f"{self._name}-{next(self._numbers)}"
+        more: dict[str, Any] = {"request_id": request_id, "deadline_s": self._deadline_s}
+        more["reset"] = True if self._is_reset else None
+        known = {key: value for key, value in more.items() if key in accepts and value is not None}
+        return wire.encode({**request, **known}), request_id
+
+    def _answer(self, frame: str | bytes, request_id: str) -> Any:
+        """An answer, or the server's sentence. Raises ServerError for another's, LateAnswerError if late."""
+        if isinstance(frame, str):
+            return frame
+        answer = wire.decode(frame, wire.ANSWER)
+        for part in answer if isinstance(answer, list) else [answer]:
+            about = part if isinstance(part, dict) else {}
+            if about.get("request_id", request_id) != request_id:
+                raise ServerError(f"{self.address} answered another request; its answer is not used")
+            if about.get("late") and self._deadline_s is not None:
+                raise LateAnswerError(f"{self.address} says that its answer is late; it is not used")
+        self._is_reset = False
+        return answer
+
+    def _spoken(self, answer: Any) -> Any:
+        """An answer. Raises ServerError for a sentence, after which the connection lives on."""
+        if isinstance(answer, str):
+            raise ServerError(f"{self.address}: {visible(answer.strip(), 2000)}")
+        return answer
+
+    def _late(self) -> LateAnswerError:
+        return LateAnswerError(f"{self.address} did not answer within {self._limit_s:g} s")
+
+    def _refusal(self, error: BaseException) -> ServerError:
+        """Why there is no connection, or no longer one."""
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status in (401, 403):
+            return ServerError(f"{self.address} refuses the API key (status {status})")
+        if status is not None:
+            return ServerError(f"{self.address} refuses the connection (status {status})")
+        why = visible(str(error) or type(error).__name__, 300)
+        return ServerError(f"{self.address} is not to be reached: {why}")
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether trying again leads nowhere: the server refused, or closed for a frame that is too large."""
+    closed = getattr(error, "rcvd", None)
+    return hasattr(error, "response") or (closed is not None and closed.code == TOO_BIG)
+
+
+class WebsocketClientPolicy(_Protocol):
+    """A policy on a server. Threads may share it: they are answered one after the other."""
+
+    def __init__(self, *where: Any, **options: Any):
+        """Connect; the arguments are those of `_Protocol`. Raises ServerError where no server is."""
+        super().__init__(*where, **options)
+        self._connect_with = require("websockets.sync.client", "serve").connect
+        self._connection: Any = None
+        self._lock = threading.Lock()
+        with self._lock:
+            self._connected(time.monotonic() + self._connect_s)
+
+    def infer(self, obs: Mapping[str, Any]) -> Any:
+        """The answer to an observation, a dictionary with `actions`.
+
+        Raises ServerError with the server's sentence, LateAnswerError after the deadline. A lost connection
+        is opened again, and the question asked once more.
+        """
+        with self._lock, self._whole_or_closed():
+            until = time.monotonic() + self._limit_s
+            for is_last in (False, True):
+                try:
+                    connection = self._connected(min(until, time.monotonic() + self._connect_s))
+                    frame, request_id = self._question(obs)
+                    connection.send(frame)
+                    reply = connection.recv(timeout=max(0.0, until - time.monotonic()))
+                    answer = self._answer(reply, request_id)
+                    break
+                except ServerError:
+                    raise
+                except TimeoutError:
+                    raise self._late() from None
+                except (exceptions.ConnectionClosed, OSError) as error:
+                    self._close()
+                    if is_last or _is_final(error):
+                        raise self._refusal(error) from None
+        return self._spoken(answer)
+
+    def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Answers to several observations in one frame, of a server whose metadata accepts `batch`."""
+        return self.infer({"batch": [dict(observation) for observation in observations]})
+
+    def reset(self) -> None:
+        """Begin another episode: the next request says so to a server that knows the word."""
+        self._is_reset = True
+
+    def close(self) -> None:
+        """Give the connection up; the next call opens another."""
+        with self._lock:
+            self._close()
+
+    def _connected(self, until: float) -> Any:
+        """The connection, opened where there is none, which is tried `until` then."""
+        while self._connection is None:
+            left = max(0.01, until - time.monotonic())
+            try:
+                # Entered, never left: websockets 17 wants its connections so, and `_close` ends them at once.
+                opened = self._connect_with(self.address, open_timeout=left, **self._options)
+                connection = self._connection = opened.__enter__()
+                self._welcome(connection.recv(timeout=left))
+            except BaseException as error:
+                self._close()
+                if not isinstance(error, OSError | exceptions.WebSocketException):  # TimeoutError is one
+                    raise
+                if _is_final(error) or time.monotonic() + PAUSE_S >= until:
+                    raise self._refusal(error) from None
+                time.sleep(PAUSE_S)
+        return self._connection
+
+    @contextlib.contextmanager
+    def _whole_or_closed(self) -> Iterator[None]:
+        """Whatever interrupts a call, its answer must not be taken for that of the next one."""
+        try:
+            yield
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close_socket()
+
+    def __enter__(self) -> "WebsocketClientPolicy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncWebsocketClientPolicy(_Protocol):
+    """`WebsocketClientPolicy` for an event loop; it connects with the first call."""
+
+    def __init__(self, *where: Any, **options: Any):
+        """The arguments are those of `_Protocol`."""
+        super().__init__(*where, **options)
+        self._connect_with = require("websockets.asyncio.client", "serve").connect
+        self._connection: Any = None
+        self._lock = asyncio.Lock()
+
+    async def connect(self) -> dict[str, Any]:
+        """Connect now; what the server says of itself."""
+        async with self._lock:
+            await self._connected(time.monotonic() + self._connect_s)
+        return self._metadata
+
+    async def infer(self, obs: Mapping[str, Any]) -> Any:
+        """As `WebsocketClientPolicy.infer`."""
+        async with self._lock:
+            try:
+                async with asyncio.timeout(self._limit_s):
+                    answer = await self._ask(obs)
+            except ServerError:
+                await self._close()
+                raise
+            except TimeoutError:
+                await self._close()
+                raise self._late() from None
+            except BaseException:
+                await self._close()
+                raise
+        return self._spoken(answer)
+
+    async def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """As `WebsocketClientPolicy.infer_batch`."""
+        return await self.infer({"batch": [dict(observation) for observation in observations]})
+
+    async def reset(self) -> None:
+        """As `WebsocketClientPolicy.reset`."""
+        self._is_reset = True
+
+    async def close(self) -> None:
+        """Give the connection up; the next call opens another."""
+        async with self._lock:
+            await self._close()
+
+    async def _ask(self, obs: Mapping[str, Any]) -> Any:
+        """An answer or a sentence; asked once more where the connection is lost."""
+        for is_last in (False, True):
+            try:
+                connection = await self._connected(time.monotonic() + self._connect_s)
+                frame, request_id = self._question(obs)
+                await connection.send(frame)
+                return self._answer(await connection.recv(), request_id)
+            except exceptions.ConnectionClosed as error:
+                await self._close()
+                if is_last or _is_final(error):
+                    raise self._refusal(error) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _connected(self, until: float) -> Any:
+        while self._connection is None:
+            left = max(0.01, until - time.monotonic())
+            try:
+                async with asyncio.timeout(left):
+                    self._connection = await self._connect_with(self.address, **self._options)
+                    self._welcome(await self._connection.recv())
+            except BaseException as error:
+                await self._close()
+                if not isinstance(error, OSError | exceptions.WebSocketException):
+                    raise
+                if _is_final(error) or time.monotonic() + PAUSE_S >= until:
+                    raise self._refusal(error) from None
+                await asyncio.sleep(PAUSE_S)
+        return self._connection
+
+    async def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.transport.abort()
+
+    async def __aenter__(self) -> "AsyncWebsocketClientPolicy":
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,186 @@
+"""Which keys a request has: the preset dialects of openpi's clients, and our own. No JAX.
+
+Our own are those of `engines.engine`: `images/CAMERA` by the dataset's names, `state`, `prompt`. A preset
+names the keys of a kind of robot instead. Where a client nests maps (`{"images": {"cam_high": ...}}`), their
+keys are joined by `/`. Keys that nobody asks for are ignored.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from morph_vla.engines.engine import Observation
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.findings import visible
+
+MAX_PIXELS = 2**23
+"""Of one picture: enough for 4K."""
+MAX_ASPECT = 32
+BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """The keys of a request."""
+
+    images: Mapping[str, tuple[str, ...]]
+    """Camera -> its key; of several, the first that is there. A preset has the model's names for cameras, and
+    `of` puts a policy's own in their place"""
+    state: tuple[str, ...] = ("state",)
+    """Of the joint values; of two keys, the second has the last value alone, the gripper's"""
+    channels_first: bool = False
+    """Whether a client sends pictures as [3, h, w]; both forms are read"""
+
+
+def _cameras(base: str | tuple[str, ...], left: str, right: str = "") -> Mapping[str, tuple[str, ...]]:
+    known = {BASE: (base,) if isinstance(base, str) else base, LEFT: (left,), RIGHT: (right,)}
+    return MappingProxyType({camera: keys for camera, keys in known.items() if keys != ("",)})
+
+
+_DROID = (
+    "observation/exterior_image_1_left",
+    "observation/exterior_image_0_left",
+)  # RoboArena's is the second
+PRESETS: Mapping[str, Keys] = MappingProxyType(
+    {
+        "droid": Keys(
+            _cameras(_DROID, "observation/wrist_image_left"),
+            ("observation/joint_position", "observation/gripper_position"),
+        ),
+        "libero": Keys(_cameras("observation/image", "observation/wrist_image"), ("observation/state",)),
+        "aloha": Keys(
+            _cameras("images/cam_high", "images/cam_left_wrist", "images/cam_right_wrist"),
+            channels_first=True,
+        ),
+        "so101": Keys(_cameras("images/front", "images/wrist")),
+    }
+)
+
+
+def of(cameras: Mapping[str, str], preset: str = "") -> Keys:
+    """The keys for a policy's cameras (the model's name -> the dataset's), in a preset's dialect or our own.
+
+    Raises MorphVlaError for an unknown preset, and for one without a camera that the policy looks through.
+    """
+    if not preset:
+        return Keys({name: (f"images/{name}",) for name in cameras.values()})
+    if preset not in PRESETS:
+        raise MorphVlaError(f"no preset '{preset}'{nearest(preset, PRESETS)} ({', '.join(PRESETS)})")
+    dialect = PRESETS[preset]
+    missing = [camera for camera in cameras if camera not in dialect.images]
+    if missing:
+        raise MorphVlaError(
+            f"preset '{preset}' has no key for {', '.join(missing)}, which the policy looks through "
+            f"({', '.join(dialect.images)})"
+        )
+    images = {name: dialect.images[camera] for camera, name in cameras.items()}
+    return dataclasses.replace(dialect, images=images)
+
+
+def roles(cameras: Sequence[str]) -> dict[str, str]:
+    """The model's name -> a suite's camera, where no policy says: those on wrists have it in their name.
+
+    `exterior, wrist` are the base's and the left wrist's. A second of a kind is left out.
+    """
+    names: dict[str, str] = {}
+    for camera in cameras:
+        right = "right" in camera
+        names.setdefault((RIGHT if right else LEFT) if "wrist" in camera else BASE, camera)
+    return names
+
+
+def request(observation: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+    """An observation of ours as a request; the inverse of `observation`. Other values go as they are."""
+    sent = {key: value for key, value in observation.items() if not key.startswith("images/")}
+    state = sent.pop("state")
+    parts = [state] if len(keys.state) == 1 else [state[:-1], state[-1:]]
+    sent.update(zip(keys.state, parts, strict=True))
+    for camera, (key, *_) in keys.images.items():
+        picture = observation[f"images/{camera}"]
+        sent[key] = np.ascontiguousarray(picture.transpose(2, 0, 1)) if keys.channels_first else picture
+    return sent
+
+
+def flat(request: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
+    """Nested maps as one, their keys joined by `/`; keys that are no text are left out."""
+    values: dict[str, Any] = {}
+    for key, value in request.items():
+        if isinstance(key, str):
+            values.update(
+                flat(value, f"{before}{key}/") if isinstance(value, dict) else {before + key: value}
+            )
+    return values
+
+
+def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -> Observation:
+    """What a policy is given of a flat request. Raises MorphVlaError for a key that is missing or wrong."""
+    wanted = [*(names[0] for names in keys.images.values()), *keys.state, "prompt"]
+    chosen = {camera: _first(request, names) for camera, names in keys.images.items()}
+    lacking = [keys.images[camera][0] for camera, key in chosen.items() if key is None]
+    lacking += [key for key in (*keys.state, "prompt") if key not in request]
+    if lacking:
+        given = visible(", ".join(sorted(request)) or "nothing", 500)
+        raise MorphVlaError(
+            f"the observation lacks {', '.join(lacking)}; this policy needs {', '.join(wanted)}, and was "
+            f"given {given}"
+        )
+    if not isinstance(request["prompt"], str):
+        raise MorphVlaError(f"prompt: expected a text, not {_kind(request['prompt'])}")
+    pictures = {f"images/{camera}": _picture(request[key], key) for camera, key in chosen.items() if key}
+    return {**pictures, "state": _state(request, keys.state, joints), "prompt": request["prompt"]}
+
+
+def _first(request: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in request), None)
+
+
+def _state(request: Mapping[str, Any], names: Sequence[str], joints: Sequence[str]) -> np.ndarray:
+    """float32 [joints], the values under `names` one after the other."""
+    parts = []
+    for name in names:
+        value = request[name]
+        try:
+            part = np.asarray(value)
+        except ValueError:  # a list of lists of several lengths
+            part = np.asarray(None)
+        if part.dtype.kind not in "iuf" or part.ndim > 1:
+            raise MorphVlaError(f"{name}: expected a list of numbers, not {_kind(value)}")
+        parts.append(np.atleast_1d(part))
+    with np.errstate(over="ignore"):
+        state = np.concatenate(parts).astype(np.float32)
+    if len(state) != len(joints):
+        raise MorphVlaError(
+            f"{' and '.join(names)}: {len(state)} values; this policy has {len(joints)} joints "
+            f"({', '.join(joints)})"
+        )
+    if not np.isfinite(state).all():
+        raise MorphVlaError(f"{' and '.join(names)}: not every value is finite in float32")
+    return state
+
+
+def _picture(value: Any, name: str) -> np.ndarray:
+    """uint8 [h, w, 3] of a picture in either order of axes; fractions from 0 to 1 become levels."""
+    if not isinstance(value, np.ndarray) or value.ndim != 3 or 3 not in (value.shape[0], value.shape[2]):
+        raise MorphVlaError(f"{name}: expected a picture [h, w, 3], not {_kind(value)}")
+    picture = value if value.shape[2] == 3 else value.transpose(1, 2, 0)
+    height, width, _ = picture.shape
+    if not 0 < height * width <= MAX_PIXELS:
+        raise MorphVlaError(f"{name}: {width} x {height} pixels; from 1 to {MAX_PIXELS} are read")
+    if max(height, width) > MAX_ASPECT * min(height, width):
+        raise MorphVlaError(f"{name}: {width} x {height} pixels; the sides are at most 1 to {MAX_ASPECT}")
+    if picture.dtype.kind == "f":
+        if picture.min() < 0 or picture.max() > 1:
+            raise MorphVlaError(f"{name}: a picture of fractions has values from 0 to 1")
+        picture = (255 * picture.astype(np.float32)).astype(np.uint8)
+    if picture.dtype != np.uint8:
+        raise MorphVlaError(f"{name}: expected a picture of dtype uint8, not {picture.dtype}")
+    return np.ascontiguousarray(picture)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {list(value.shape)} of {value.dtype}"
+    return f"a value of type '{type(value).__name__}'"

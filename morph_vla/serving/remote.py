@@ -1,0 +1,137 @@
+"""A policy on a server, as `morph-vla eval --policy ws://HOST:PORT` asks it. No JAX.
+
+A morph-vla server says what its policy was trained with, so that it is held against the suite as a checkpoint
+is. Of another server nothing is known but what it answers: one question is asked before the first episode.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from morph_vla import robots
+from morph_vla.engines.engine import Observation, actions_of
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import fit
+from morph_vla.findings import errors
+from morph_vla.results.values import text
+from morph_vla.serving import card as cards
+from morph_vla.serving import keys
+from morph_vla.serving.card import Card
+from morph_vla.serving.client import ServerError, WebsocketClientPolicy
+from morph_vla.suites.environment import EnvironmentSuite
+from morph_vla.suites.suite import Suite
+
+LOG = logging.getLogger(__name__)
+KEY = "MORPH_VLA_API_KEY"
+"""The environment variable with a server's key."""
+
+
+class RemotePolicy:
+    """A policy on any server of openpi's protocol."""
+
+    def __init__(self, client: WebsocketClientPolicy, known: keys.Keys):
+        self.client, self._keys = client, known
+        self._roboarena = "needs_session_id" in client.get_server_metadata()
+
+    def infer(self, observation: Observation) -> Mapping[str, Any]:
+        """Actions for one observation; raises ServerError."""
+        return self._answer(self.client.infer(self._request(observation)))
+
+    def describe(self) -> dict[str, Any]:
+        """What a record says of this policy."""
+        name = text(self.client.get_server_metadata().get("name")) or self.client.address
+        return {"name": name, "checkpoint": None, "step": None, "server": self.client.address}
+
+    def _request(self, observation: Observation) -> dict[str, Any]:
+        request = keys.request(observation, self._keys)
+        if not self._roboarena:
+            return request
+        for name, *others in self._keys.images.values():
+            request.update(dict.fromkeys(others, request[name]))
+        session = str(observation.get("episode", 0))
+        return {**request, "endpoint": "infer", "session_id": session}
+
+    @staticmethod
+    def _answer(answer: Any) -> Mapping[str, Any]:
+        """As ours: a server of RoboArena's dialect answers with the array alone."""
+        return {"actions": answer} if isinstance(answer, np.ndarray) else answer
+
+
+class ServedPolicy(RemotePolicy):
+    """A policy on a morph-vla server: batches in one frame, and `evaluation.fit.Trained`."""
+
+    def __init__(self, client: WebsocketClientPolicy, card: Card):
+        cards.check(card)
+        super().__init__(client, card.request_keys())
+        self._roboarena, self.card = False, card
+        self.robot_name, self.cameras = card.robot, dict(card.cameras)
+        self.trained: dict[str, Any] = dict(card.trained)
+        self.image_size = card.image_size or 0
+
+    def infer_batch(self, observations: Sequence[Observation]) -> list[Mapping[str, Any]]:
+        """Actions for several observations, in order."""
+        return self.client.infer_batch([self._request(observation) for observation in observations])
+
+    def describe(self) -> dict[str, Any]:
+        card = self.card
+        known = {"step": card.step, "sha256": card.sha256, "sampler": dict(card.sampler), "batch": card.batch}
+        return {**super().describe(), **known}
+
+
+def connect(
+    address: str,
+    tasks: Sequence[Suite] | Sequence[EnvironmentSuite],
+    *,
+    preset: str = "",
+    timeout_s: float = 600.0,
+) -> RemotePolicy:
+    """The policy at an address, asked once in each task of ours; `preset` says another server's keys.
+
+    Raises MorphVlaError where no server answers, where its actions are not joint positions or not as many as
+    the suite's robot has joints, and with both sides where a morph-vla server's policy does not fit.
+    """
+    if not address.startswith(("ws://", "wss://")):
+        raise MorphVlaError(f"a policy's address is ws://HOST:PORT or wss://HOST, not '{address}'")
+    client = WebsocketClientPolicy(address, None, os.environ.get(KEY) or None, timeout_s=timeout_s)
+    first = tasks[0]
+    policy = _of(client, list(first.cameras if isinstance(first, Suite) else first.images), preset)
+    for task in tasks:
+        if not isinstance(task, Suite):
+            continue
+        if not (isinstance(policy, ServedPolicy) and errors(fit.check(policy, task))):
+            probe(policy, task)  # what does not fit is refused by `evaluate`, with both sides
+    return policy
+
+
+def _of(client: WebsocketClientPolicy, cameras: Sequence[str], preset: str) -> RemotePolicy:
+    metadata, address = client.get_server_metadata(), client.address
+    card = cards.read(metadata)
+    if card is not None:
+        return ServedPolicy(client, card)
+    space = metadata.get("action_space", "joint_position")
+    if space != "joint_position":
+        raise MorphVlaError(f"{address} answers with '{space}'; a suite takes absolute joint positions")
+    LOG.warning(
+        "%s does not say what joints, units and rate its actions have: they are taken as the suite's", address
+    )
+    return RemotePolicy(client, keys.of(keys.roles(cameras), preset))
+
+
+def probe(policy: RemotePolicy, suite: Suite) -> None:
+    """Ask once, of black pictures and the rest pose. Raises MorphVlaError where the answer is no chunk."""
+    robot = robots.load(suite.robot)
+    pictures = {
+        f"images/{name}": np.zeros((camera.height, camera.width, 3), np.uint8)
+        for name, camera in suite.cameras.items()
+    }
+    state = robot.to_dataset(robot.rest).astype(np.float32)
+    about: Observation = {"prompt": suite.task, "robot": robot.name, "episode": 0, "step": 0}
+    try:
+        actions_of(policy.infer({**pictures, "state": state, **about}), len(robot.joints))
+    except ServerError:
+        raise
+    except MorphVlaError as error:
+        raise MorphVlaError(f"{policy.client.address} does not fit suite '{suite.label}': {error}") from None

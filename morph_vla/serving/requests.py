@@ -1,0 +1,216 @@
+"""From a frame to what the policy is asked, and from its answer to a frame. No JAX, no socket."""
+
+import dataclasses
+import zlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from morph_vla.engines.engine import Observation, actions_of
+from morph_vla.errors import MorphVlaError
+from morph_vla.findings import visible
+from morph_vla.serving import keys, wire
+from morph_vla.serving.bounds import Bounds
+from morph_vla.serving.card import SERVED_BY, Card
+from morph_vla.serving.worker import Computed
+
+MAX_ROWS = 256
+"""Observations in one request"""
+MAX_NAME = 200
+"""Letters of a session's name and of a request's id"""
+MAX_SESSIONS = 4096
+"""Of one connection; beyond, the one that was asked longest ago begins anew"""
+RESET = "reset successful"
+"""RoboArena's answer to `endpoint: reset`"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What one frame asks."""
+
+    observations: tuple[Observation, ...]
+    request_id: str | int | None = None
+    deadline_s: float | None = None
+    is_batch: bool = False
+    """Answered by a list"""
+    is_bare: bool = False
+    """RoboArena's: answered by an array, not a map"""
+    is_reset: bool = False
+    """RoboArena's `endpoint: reset`: nothing is computed"""
+
+
+class Sessions:
+    """Where the random numbers of one connection's answers come from: its sessions' episodes and steps.
+
+    A request that says `episode` and `step` has them from there. Else they are counted for each session
+    (`env_id` or `session_id`): `reset` begins the next episode. Other connections have no part in it.
+    """
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def moment(self, request: Mapping[str, Any]) -> tuple[int, int]:
+        """(episode, step) of an observation, as `engines.engine` has them."""
+        given = request.get("episode"), request.get("step")
+        if all(type(value) is int and 0 <= value < 2**32 for value in given):
+            return given  # pyright: ignore[reportReturnType]
+        name = _session(request)
+        episode, step = self._counts.pop(name, (0, 0))
+        if _truth(request, "reset") and step:
+            episode, step = episode + 1, 0
+        self._counts[name] = (episode, step + 1)
+        if len(self._counts) > MAX_SESSIONS:
+            self._counts.popitem(last=False)
+        return zlib.crc32(f"{name}/{episode}".encode()), step
+
+    def reset(self, request: Mapping[str, Any]) -> None:
+        """Begin the next episode of a session."""
+        episode, step = self._counts.get(_session(request), (0, 0))
+        if step:
+            self._counts[_session(request)] = (episode + 1, 0)
+
+
+def _session(request: Mapping[str, Any]) -> str:
+    """The session's name: a text or a number, also in an array of one, as RoboArena has it."""
+    key = "env_id" if "env_id" in request else "session_id"
+    value = _alone(request.get(key, ""))
+    if isinstance(value, str | int) and len(str(value)) <= MAX_NAME:
+        return str(value)
+    raise MorphVlaError(f"{key}: expected a whole number, or a text of at most {MAX_NAME} letters")
+
+
+def _truth(request: Mapping[str, Any], key: str) -> bool:
+    value = _alone(request.get(key))
+    if value is None or isinstance(value, bool | int):
+        return bool(value)
+    raise MorphVlaError(f"{key}: expected a truth value")
+
+
+def _alone(value: Any) -> Any:
+    """The value in an array, a scalar or a list of one."""
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        return value.item()
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def example(card: Card) -> Observation:
+    """An observation that a policy can answer, with which a server warms up."""
+    size = card.image_size or 1
+    pictures = {f"images/{name}": np.zeros((size, size, 3), np.uint8) for name in card.cameras.values()}
+    state = np.zeros(len(card.joints), np.float32)
+    return {**pictures, "state": state, "prompt": "warm up", "robot": card.robot, "episode": 0, "step": 0}
+
+
+def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -> Request:
+    """What a frame asks. Raises MorphVlaError, in one sentence, for what is wrong with it."""
+    if isinstance(frame, str):
+        raise wire.WireError("a text frame came; a request is a binary frame of msgpack")
+    message = wire.decode(frame)
+    if not isinstance(message, dict):
+        raise wire.WireError(f"a request is a map, not a value of type '{type(message).__name__}'")
+    rows = message.pop("batch", None)
+    outer = keys.flat(message)
+    endpoint = outer.pop("endpoint", None)
+    if endpoint is not None and not (isinstance(endpoint, str) and endpoint in ("infer", "reset")):
+        raise MorphVlaError(f"endpoint: expected 'infer' or 'reset', not {_shown(endpoint)}")
+    about = {"request_id": _request_id(outer), "deadline_s": _deadline(outer)}
+    if endpoint == "reset":
+        sessions.reset(outer)
+        return Request((), **about, is_reset=True)
+    if rows is None:
+        return Request((_row(outer, card, known, sessions),), **about, is_bare=endpoint is not None)
+    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
+        count = f"a list of {len(rows)}" if isinstance(rows, list) else f"a '{type(rows).__name__}'"
+        raise MorphVlaError(f"batch: expected a list of 1 to {MAX_ROWS} observations, not {count}")
+    observations = []
+    for index, row in enumerate(rows):
+        try:
+            if not isinstance(row, dict):
+                raise MorphVlaError(f"expected a map, not a value of type '{type(row).__name__}'")
+            observations.append(_row({**outer, **keys.flat(row)}, card, known, sessions))
+        except MorphVlaError as error:
+            raise MorphVlaError(f"batch[{index}]: {error}") from None
+    return Request(tuple(observations), **about, is_batch=True)
+
+
+def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Sessions) -> Observation:
+    robot = request.get("robot", card.robot)
+    if not isinstance(robot, str) or robot != card.robot:
+        raise MorphVlaError(f"robot: this policy drives '{card.robot}', not {_shown(robot)}")
+    observation = keys.observation(request, known, card.joints)
+    episode, step = sessions.moment(request)
+    return {**observation, "robot": card.robot, "episode": episode, "step": step}
+
+
+def _shown(value: Any) -> str:
+    return visible(repr(value), 60) if isinstance(value, str) else f"a value of type '{type(value).__name__}'"
+
+
+def _request_id(request: Mapping[str, Any]) -> str | int | None:
+    value = request.get("request_id")
+    if value is None or (isinstance(value, str) and len(value) <= MAX_NAME) or type(value) is int:
+        return value
+    raise MorphVlaError(f"request_id: expected a whole number, or a text of at most {MAX_NAME} letters")
+
+
+def _deadline(request: Mapping[str, Any]) -> float | None:
+    value = request.get("deadline_s")
+    if value is None:
+        return None
+    if isinstance(value, int | float) and value > 0:
+        return float(value)
+    raise MorphVlaError("deadline_s: expected a number above 0, in seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """How long a request took until now [s]."""
+
+    decode_s: float
+    total_s: float
+
+
+def write(
+    request: Request, computed: Sequence[Computed], card: Card, bounds: Bounds, spent: Spent
+) -> bytes | str:
+    """The frame that answers a request. Raises MorphVlaError where the policy's answer is none."""
+    if request.is_reset:
+        return RESET
+    answers = [
+        _answer(request, observation, one, card, bounds, spent)
+        for observation, one in zip(request.observations, computed, strict=True)
+    ]
+    if request.is_bare:
+        return wire.encode(answers[0]["actions"])
+    return wire.encode(answers if request.is_batch else answers[0])
+
+
+def _answer(
+    request: Request, observation: Observation, computed: Computed, card: Card, bounds: Bounds, spent: Spent
+) -> dict[str, Any]:
+    state = observation["state"]
+    assert isinstance(state, np.ndarray)
+    chunk = actions_of(dict(computed.answer), len(card.joints))
+    actions, limited = bounds.apply(chunk, state)
+    usable_s = request.deadline_s or len(actions) / bounds.rate
+    answer: dict[str, Any] = {
+        "actions": actions,
+        "served_by": SERVED_BY,
+        "late": spent.total_s > usable_s,
+        "server_timing": {
+            "decode_ms": 1e3 * spent.decode_s,
+            "wait_ms": 1e3 * computed.waited_s,
+            "infer_ms": 1e3 * computed.infer_s,
+            "total_ms": 1e3 * spent.total_s,
+            "batch": computed.company,
+        },
+    }
+    if request.request_id is not None:
+        answer["request_id"] = request.request_id
+    if isinstance(timing := computed.answer.get("policy_timing"), Mapping):
+        answer["policy_timing"] = dict(timing)
+    if limited is not None:
+        answer["limited"] = dataclasses.asdict(limited)
+    return answer

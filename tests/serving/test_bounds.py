@@ -1,0 +1,55 @@
+"""What goes out to a robot stays within its limits; what was within them is not touched."""
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from stand_ins import PANDA, limits, rest
+
+from morph_vla import robots
+from morph_vla.serving import bounds
+
+chunks = arrays.arrays(np.float32, (5, 8), elements=st.floats(-100, 100, width=32))
+
+
+@hypothesis.given(chunks, st.floats(0, 2))
+@hypothesis.settings(max_examples=60)
+def test_every_target_is_within_the_urdfs_limits_and_the_jump(chunk, jump_s):
+    known = limits(jump_s)
+    sent, _ = known.apply(chunk, rest())
+    native = PANDA.to_native(sent)
+    assert (native >= PANDA.lower - 1e-6).all()
+    assert (native <= PANDA.upper + 1e-6).all()
+    seconds = jump_s + np.arange(5)[:, None] / 15.0
+    speed = np.array([joint.velocity for joint in PANDA.joints])
+    assert (np.abs(native - PANDA.to_native(rest())) <= speed * seconds + 1e-5).all()
+    again, limited = known.apply(sent, rest())
+    assert limited is None
+    assert again is sent
+
+
+def test_what_is_within_them_goes_out_bit_for_bit():
+    chunk = np.tile(rest(), (5, 1)) + np.linspace(0, 0.01, 5, dtype=np.float32)[:, None]
+    sent, limited = limits(0.5).apply(chunk, rest())
+    assert sent is chunk
+    assert limited is None
+
+
+def test_it_says_which_joints_were_limited_and_by_what():
+    chunk = np.tile(rest(), (5, 1))
+    chunk[:, 3] = 1.0  # beyond the upper limit of the fourth joint, 0 rad
+    chunk[0, 0] = rest()[0] + 2.5  # more than it moves in half a second
+    _, limited = limits(0.5).apply(chunk, rest())
+    assert limited == bounds.Limited(("panda_joint4",), ("panda_joint1", "panda_joint4"), 6)
+    _, limited = limits(10.0).apply(chunk, rest())
+    assert limited == bounds.Limited(("panda_joint4",), (), 5)
+
+
+@pytest.mark.parametrize("name", ["panda", "so101", "aloha", "g1_dex1"])
+def test_a_robots_rest_pose_is_within_its_bounds(name):
+    robot = robots.load(name)
+    affine = [(joint.scale, joint.zero) for joint in robot.joints]
+    pose = robot.to_dataset(robot.rest).astype(np.float32)[None]
+    sent, _ = bounds.of(robot, affine, 30.0).apply(pose, pose[0])
+    np.testing.assert_allclose(sent, pose, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,241 @@
+"""The client: NumPy, msgpack and websockets alone; what is late or another's is never returned."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from stand_ins import LIMIT_S, Wave, expected, observation, serving
+from websockets.sync.server import serve
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.serving import wire
+from morph_vla.serving.client import (
+    AsyncWebsocketClientPolicy,
+    LateAnswerError,
+    ServerError,
+    WebsocketClientPolicy,
+)
+
+
+def other(answer, metadata=b"\x80"):
+    """A server of somebody else: `answer(frame, connection)` is what it sends back."""
+
+    def handle(connection):
+        connection.send(metadata)
+        for frame in connection:
+            reply = answer(frame, connection)
+            if reply is not None:
+                connection.send(reply)
+
+    class Running:
+        def __enter__(self):
+            self.server = serve(handle, "127.0.0.1", 0, compression=None)
+            self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+            self.thread.start()
+            self.port = self.server.socket.getsockname()[1]
+            return self
+
+        def __exit__(self, *_):
+            self.server.shutdown()
+            self.thread.join(LIMIT_S)
+
+    return Running()
+
+
+def connect(server, **options) -> WebsocketClientPolicy:
+    return WebsocketClientPolicy(
+        "127.0.0.1", server.port, **{"timeout_s": LIMIT_S, "connect_s": 2.0, **options}
+    )
+
+
+def test_importing_it_imports_numpy_msgpack_and_websockets_alone():
+    code = "import sys, morph_vla.serving.client; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    ours = {name for name in loaded if name.startswith("morph_vla.")}
+    assert ours == {
+        *("morph_vla._version", "morph_vla.errors", "morph_vla.findings"),
+        *("morph_vla.serving", "morph_vla.serving.client", "morph_vla.serving.wire"),
+    }
+    assert not {"jax", "jaxtyping", "pydantic", "yaml", "PIL", "mujoco"} & set(loaded)
+
+
+def test_an_answer_comes_back_over_either_form_of_address():
+    asked = observation(1, episode=2, step=3)
+    with serving() as server:
+        for where in (
+            ("127.0.0.1", server.port),
+            (f"ws://127.0.0.1:{server.port}",),
+            ("ws://127.0.0.1", server.port),
+        ):
+            with WebsocketClientPolicy(*where, timeout_s=LIMIT_S) as policy:
+                np.testing.assert_array_equal(policy.infer(asked)["actions"], expected(asked))
+
+
+def test_reset_begins_another_episode():
+    with serving() as server, connect(server) as policy:
+        first, second = (policy.infer(observation())["actions"] for _ in range(2))
+        policy.reset()
+        third, fourth = (policy.infer(observation())["actions"] for _ in range(2))
+        policy.close()
+        again = policy.infer(observation())["actions"]
+    answers = [first, second, third, fourth]
+    assert not any(np.array_equal(a, b) for i, a in enumerate(answers) for b in answers[:i])
+    np.testing.assert_array_equal(again, first)
+
+
+def test_a_late_answer_is_never_taken_for_the_next_one():
+    policy = Wave()
+    with serving(policy) as server, connect(server, deadline_s=0.2) as asker:
+        policy.go.clear()
+        with pytest.raises(LateAnswerError, match=r"did not answer within 0\.2 s$"):
+            asker.infer(observation(1, episode=1, step=0))
+        policy.go.set()
+        asked = observation(2, episode=2, step=0)
+        for _ in range(3):
+            try:
+                answer = asker.infer(asked)
+                break
+            except LateAnswerError:  # of this machine
+                time.sleep(0.5)
+        np.testing.assert_array_equal(answer["actions"], expected(asked))
+
+
+def test_what_interrupts_a_call_gives_its_answer_up(monkeypatch):
+    with serving() as server, connect(server) as asker:
+        with monkeypatch.context() as patch:
+            patch.setattr(asker._connection, "recv", lambda **_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                asker.infer(observation(1, episode=1, step=0))
+        asked = observation(2, episode=2, step=0)
+        np.testing.assert_array_equal(asker.infer(asked)["actions"], expected(asked))
+
+
+def test_a_server_that_came_back_is_found_again_and_one_that_did_not_is_said():
+    with serving() as server:
+        policy = connect(server)
+        port = server.port
+    with serving(port=port):
+        asked = observation(1, episode=1, step=0)
+        np.testing.assert_array_equal(policy.infer(asked)["actions"], expected(asked))
+    policy._connect_s = 0.3
+    with pytest.raises(ServerError, match=rf"^ws://127\.0\.0\.1:{port} is not to be reached: "):
+        policy.infer(asked)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ("hello", "does not speak openpi's protocol: no metadata came first"),
+        (b"\x01", "does not speak openpi's protocol: no metadata came first"),
+        (b"\xc1", "a value begins with byte 0xc1, which is no type of openpi's protocol"),
+    ],
+)
+def test_another_protocol_is_said(metadata, words):
+    with other(lambda *_: None, metadata) as server, pytest.raises(MorphVlaError, match=f"{words}$"):
+        connect(server)
+
+
+def test_another_servers_requests_hold_what_openpi_knows_alone():
+    with other(lambda frame, _: frame) as server, connect(server, deadline_s=LIMIT_S) as policy:
+        policy.reset()
+        assert policy.infer({"prompt": "x"}) == {"prompt": "x"}
+
+
+def test_the_answer_to_another_request_is_not_used():
+    metadata = wire.encode({"accepts": ["request_id"]})
+    with other(lambda *_: wire.encode({"request_id": "old"}), metadata) as server, connect(server) as policy:
+        with pytest.raises(ServerError, match=r"answered another request; its answer is not used$"):
+            policy.infer({})
+        assert policy._connection is None
+
+
+def test_an_answer_marked_late_is_not_used():
+    late = wire.encode({"actions": np.zeros((1, 8)), "late": True})
+    with other(lambda *_: late) as server:
+        refused = pytest.raises(LateAnswerError, match=r"says that its answer is late; it is not used$")
+        with connect(server, deadline_s=LIMIT_S) as policy, refused:
+            policy.infer({})
+        with connect(server) as policy:  # in a simulation time stands still
+            assert policy.infer({})["late"]
+
+
+def test_a_sentence_is_an_error_and_a_traceback_one_line():
+    with other(lambda *_: "Traceback:\n  in infer\nKeyError: 'x'") as server, connect(server) as policy:
+        with pytest.raises(RuntimeError, match=r"^ws://127.* Traceback:.*KeyError: 'x'$") as error:
+            policy.infer({})
+        assert "\n" not in str(error.value)
+
+
+def test_a_connection_that_drops_is_opened_once_more():
+    asked = []
+
+    def answer(frame, connection):
+        asked.append(frame)
+        if len(asked) in (1, 3, 4):
+            connection.socket.close()
+            return None
+        return frame
+
+    with other(answer) as server, connect(server) as policy:
+        assert policy.infer({"prompt": "x"}) == {"prompt": "x"}
+        with pytest.raises(ServerError, match="is not to be reached"):
+            policy.infer({"prompt": "x"})
+    assert len(asked) == 4
+
+
+def test_a_frame_too_large_for_the_server_is_not_sent_twice():
+    with serving() as server, connect(server) as policy, pytest.raises(ServerError, match="1009"):
+        policy.infer({"prompt": "x", "blob": bytes(wire.REQUEST.frame_bytes)})
+
+
+def test_threads_that_share_a_client_get_their_own_answers():
+    with serving() as server, connect(server) as policy:
+        asked = [observation(i, episode=i, step=0) for i in range(6)]
+        answers = {}
+        threads = [
+            threading.Thread(target=lambda i=i: answers.update({i: policy.infer(asked[i])["actions"]}))
+            for i in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_S)
+    for number, actions in answers.items():
+        np.testing.assert_array_equal(actions, expected(asked[number]))
+
+
+def test_the_client_of_an_event_loop_does_the_same():
+    policy = Wave()
+
+    async def drive(server):
+        where = ("127.0.0.1", server.port)
+        async with AsyncWebsocketClientPolicy(*where, timeout_s=LIMIT_S) as asker:
+            assert asker.get_server_metadata()["robot"] == "panda"
+            rows = [observation(i, episode=i, step=0) for i in range(4)]
+            for asked, answer in zip(rows, await asker.infer_batch(rows), strict=True):
+                np.testing.assert_array_equal(answer["actions"], expected(asked))
+            with pytest.raises(ServerError, match="the observation lacks"):
+                await asker.infer({})
+            await asker.close()
+            assert "actions" in await asker.infer(rows[0])
+        hasty = AsyncWebsocketClientPolicy(*where, deadline_s=0.3)
+        policy.go.clear()
+        with pytest.raises(LateAnswerError, match=r"did not answer within 0\.3 s$"):
+            await hasty.infer(rows[0])
+        policy.go.set()
+        assert hasty._connection is None
+        await hasty.reset()
+        await hasty.close()
+        return server.port
+
+    with serving(policy) as server:
+        port = asyncio.run(drive(server))
+    gone = AsyncWebsocketClientPolicy("127.0.0.1", port, connect_s=0.3)
+    with pytest.raises(ServerError, match="is not to be reached"):
+        asyncio.run(gone.connect())

@@ -1,0 +1,208 @@
+"""A policy on a server is evaluated as the checkpoint itself: the same trials, the same refusals."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from stand_ins import LIMIT_S, card, observation, serving, without
+from test_client import other
+
+from morph_vla.cli import build_parser
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import fit
+from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.serving import card as cards
+from morph_vla.serving import keys, remote, wire
+from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
+from morph_vla.serving.remote import ServedPolicy
+from morph_vla.serving.requests import example
+from morph_vla.serving.server import PolicyServer
+from morph_vla.serving.settings import Settings
+from morph_vla.suites import suite
+
+CAN = "droid_panda:can_in_mug"
+
+
+def test_an_evaluation_over_the_wire_is_bit_for_bit_the_checkpoints_own(tiny_run, tiny_suite, tmp_path):
+    policy = CheckpointPolicy(tiny_run.checkpoint, batch=2)
+    known, limits = cards.of(policy, "droid")
+    assert known.sha256 == policy.digest()
+    options: dict[str, Any] = {"episodes": 3, "parallel": 3, "workers": 1, "videos": 0}
+    here = evaluate(policy, tiny_suite, **options)
+    wide = dataclasses.replace(limits, speed=limits.speed * np.inf)  # the engine keeps the limits too
+    server = PolicyServer(policy, known, wide, Settings(port=0))
+    with server.background([example(known)]):
+        served = remote.connect(f"ws://127.0.0.1:{server.port}", [tiny_suite])
+        assert isinstance(served, ServedPolicy)
+        assert isinstance(served, fit.Trained)
+        assert fit.check(served, tiny_suite) == fit.check(policy, tiny_suite)
+        there = evaluate(served, tiny_suite, folder=tmp_path / "there", **options)
+        row = {**observation(), "images/exterior": np.zeros((24, 24, 3), np.uint8), "episode": 3, "step": 1}
+        (answer,), alone = served.infer_batch([row]), policy.infer(row)
+        other_suite = suite.load("so101_pick_orange")
+        with pytest.raises(
+            MorphVlaError, match="does not fit suite 'so101_pick_orange': robot: the suite has"
+        ):
+            evaluate(served, other_suite, **options)
+    np.testing.assert_array_equal(answer["actions"], wide.apply(alone["actions"], row["state"])[0])
+    assert answer["policy_timing"].keys() == {"prepare_ms", "sample_ms", "restore_ms"}
+    assert there.trials == here.trials
+    assert not there.summary.errors
+    assert (there.policy.sha256, there.policy.batch) == (here.policy.sha256, 2)
+    assert there.command.startswith(f"morph-vla eval --policy ws://127.0.0.1:{server.port} --suite ")
+
+
+class Small:
+    """A server of somebody else: eight joints, a chunk of two."""
+
+    def __init__(self, joints: int = 8, bare: bool = False):
+        self.joints, self.bare, self.asked = joints, bare, []
+
+    def __call__(self, frame, _connection):
+        self.asked.append(wire.decode(frame))
+        actions = np.zeros((2, self.joints), np.float32)
+        return wire.encode(actions if self.bare else {"actions": actions})
+
+
+def connect(server, preset: str = ""):
+    return remote.connect(f"ws://127.0.0.1:{server.port}", [suite.load(CAN)], preset=preset)
+
+
+def test_a_server_of_somebody_else_is_asked_in_its_own_keys_once_before_the_first_episode(caplog):
+    small = Small()
+    with other(small) as server:
+        policy = connect(server, "droid")
+        assert not isinstance(policy, ServedPolicy)
+        assert policy.describe()["server"] == f"ws://127.0.0.1:{server.port}"
+    assert "does not say what joints, units and rate its actions have" in caplog.text
+    (asked,) = small.asked
+    assert {key for key in asked if "/" in key} == {
+        "observation/exterior_image_1_left", "observation/wrist_image_left",
+        "observation/joint_position", "observation/gripper_position",
+    }  # fmt: skip
+    assert (asked["observation/joint_position"].shape, asked["prompt"]) == ((7,), suite.load(CAN).task)
+
+
+def test_a_server_of_roboarenas_is_asked_in_its_dialect():
+    small = Small(bare=True)
+    metadata = wire.encode({"needs_session_id": True, "action_space": "joint_position"})
+    with other(small, metadata) as server:
+        answer = connect(server, "droid").infer({**suite_observation(), "episode": 4})
+    assert answer["actions"].shape == (2, 8)
+    assert (small.asked[-1]["endpoint"], small.asked[-1]["session_id"]) == ("infer", "4")
+    assert "observation/exterior_image_0_left" in small.asked[-1]
+
+
+def suite_observation() -> dict:
+    return {f"images/{name}": np.zeros((4, 4, 3), np.uint8) for name in suite.load(CAN).cameras} | {
+        "state": np.zeros(8, np.float32), "prompt": "x",
+    }  # fmt: skip
+
+
+def test_what_cannot_be_evaluated_is_refused_before_hours_are_spent():
+    with other(Small(joints=7)) as server:
+        sentence = r"does not fit suite 'droid_panda:can_in_mug': the policy's actions have shape \(2, 7\)"
+        with pytest.raises(MorphVlaError, match=sentence):
+            connect(server)
+    velocities = wire.encode({"action_space": "joint_velocity"})
+    with (
+        other(Small(), velocities) as server,
+        pytest.raises(MorphVlaError, match="answers with 'joint_velocity'"),
+    ):
+        connect(server)
+    with pytest.raises(
+        MorphVlaError, match=r"^a policy's address is ws://HOST:PORT or wss://HOST, not 'h:1'$"
+    ):
+        remote.connect("h:1", [suite.load(CAN)])
+    with serving(preset="so101") as server:  # fits but for its pictures' size, of which it does not speak
+        assert connect(server).describe()["sha256"] == "12" * 32
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"trained": {}}, "joints, control rate, statistics"),
+        ({"cameras": {}}, "cameras"),
+        ({"trained": {**card().trained, "affine": [["x", 1]] * 8}}, "units"),
+        ({"trained": {**card().trained, "joints": ["a"]}}, "joints"),
+    ],
+)
+def test_a_card_without_what_is_compared_is_refused(change, missing):
+    sentence = f"^the server's metadata does not say {missing} as it should$"
+    with pytest.raises(MorphVlaError, match=sentence):
+        cards.check(without(card(), **change))
+
+
+def test_a_card_is_read_back_from_its_metadata():
+    known = card("droid")
+    back = cards.read(wire.decode(wire.encode(known.metadata()), wire.ANSWER))
+    assert back is not None
+    cards.check(back)
+    plain = {"trained", "lower", "upper"}
+    for field in dataclasses.fields(known):
+        if field.name not in plain:
+            assert getattr(back, field.name) == getattr(known, field.name), field.name
+    assert back.request_keys() == keys.of(known.cameras, "droid")
+    assert cards.read({"served_by": "other 1.0"}) is None
+
+
+def test_a_checkpoint_is_served_and_asked_by_the_command_line(tiny_run, run, folder):
+    command = [
+        sys.executable,
+        "-m",
+        "morph_vla.cli",
+        "serve",
+        str(tiny_run.checkpoint),
+        "--port",
+        "0",
+        "--batch",
+        "2",
+    ]
+    environment = {**os.environ, "MORPH_VLA_API_KEY": "secret"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdout
+        try:
+            first, second = (child.stdout.readline() for _ in range(2))
+            listening = re.search(r"on (ws://127\.0\.0\.1:\d+), compiling$", first)
+            assert listening
+            address = listening[1]
+            assert second == "ready: /healthz answers 200\n"
+            pixels = " ".join(
+                f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")
+            )
+            asked = f"eval --policy {address} {pixels} episode_seconds=0.8 --suite droid_panda:cube_in_bowl"
+            rest = "--workers 1 --parallel 1 --videos 0 --episodes 1 -o out"
+            status, _, err = run(f"{asked} {rest}")
+            assert (status, "refuses the API key" in err) == (2, True)
+            os.environ["MORPH_VLA_API_KEY"] = "secret"
+            assert run(f"{asked} {rest}")[0] == 0
+        finally:
+            os.environ.pop("MORPH_VLA_API_KEY", None)
+            child.send_signal(signal.SIGINT)
+        assert child.wait(LIMIT_S) == 0
+    record = json.loads((folder / "out/record.json").read_text())
+    assert record["policy"]["server"] == address
+    assert record["summary"]["errors"] == 0
+
+
+def test_a_server_computes_as_many_at_once_as_an_evaluation():
+    assert build_parser("serve").parse_args(["serve", "folder"]).batch == EVALUATION_BATCH
+
+
+def test_an_evaluation_needs_a_policy(run, folder):
+    status, _, err = run("eval --suite droid_panda -o out")
+    assert status == 2
+    either = "a checkpoint's folder, or --policy ws://HOST:PORT or lerobot:FOLDER"
+    assert err == f"error: what is evaluated? {either}\n"
+    begun = time.monotonic()
+    status, _, err = run("eval --policy ws://127.0.0.1:9 --suite droid_panda -o out --timeout 1")
+    assert (status, err.startswith("error: ws://127.0.0.1:9 is not to be reached: ")) == (2, True)
+    assert time.monotonic() - begun < 3 * LIMIT_S
