@@ -102,10 +102,11 @@ PUBLIC = {
     "versions",
     "demo": "job words",
     "demonstrations": "check recording",
-    "engines": "by_name engine episode hands mujoco.engine mujoco.scene pool success workers",
-    "evaluation": "evaluate journal rollout sampler",
+    "engines": "by_name engine episode gymnasium.making gymnasium.probe gymnasium.reading gymnasium.stage "
+    "hands mujoco.engine mujoco.scene pool success workers",
+    "evaluation": "asking evaluate fit journal rollout sampler",
     "files": "cache dropin plain typed_yaml writing",
-    "hosts": "",
+    "hosts": "lerobot",
     "morphology": "arrays bias config tokens",
     "pi05": "augmentation config counts gemma model observation paligemma parts tokenizer",
     "recipes": "fitting held recipe",
@@ -113,8 +114,8 @@ PUBLIC = {
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
     "robots": "adding choose draw examine geometry kinematics records robot side",
-    "serving": "attention policy trials",
-    "suites": "begin shapes suite variation",
+    "serving": "attention bounds card keys policy remote requests server settings trials",
+    "suites": "begin environment shapes suite variation",
     "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
     "trackers",
     "weights": "convert inspect load remote",

@@ -1,16 +1,13 @@
 """`morph-vla suites list | show | check`."""
 
 import argparse
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import files
 from morph_vla.cli.common import add_engine, add_number
-from morph_vla.cli.render import print_json
-from morph_vla.results.statistics import percent
+from morph_vla.cli.render import print_json, render
 
 if TYPE_CHECKING:
-    from morph_vla.demonstrations.check import Check
     from morph_vla.suites.environment import EnvironmentSuite
 
 EXAMPLES = """
@@ -62,9 +59,9 @@ def run_check(arguments: argparse.Namespace) -> int:
             )  # fmt: skip
         checks.append(done)
         if not arguments.json:
-            print("\n".join(lines(done)))
+            print(done)
     if arguments.json:
-        plain = [as_dict(done) for done in checks]
+        plain = [done.as_dict() for done in checks]
         print_json(plain[0] if len(plain) == 1 else plain)
     return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in checks) else 1
 
@@ -72,41 +69,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 def _probe(task: "EnvironmentSuite", arguments: argparse.Namespace) -> int:
     """Print what a short trial of an environment found."""
     from morph_vla.engines.gymnasium.probe import probe
-    from morph_vla.findings import counts, errors
+    from morph_vla.findings import errors, tally
 
     findings = probe(task).findings
-
-    def text(_: object) -> Iterator[str]:
-        yield from map(str, findings)
-        yield words.counts(counts(findings))
-
-    render(findings, arguments.json, text)
+    render(findings, arguments.json, text="\n".join([*map(str, findings), tally(findings)]))
     return 1 if errors(findings) else 0
-
-
-def as_dict(done: "Check") -> dict[str, Any]:
-    """Plain values: counts, the rate with its interval, and the episodes that failed, by clause."""
-    trials = len(done.outcomes)
-    return {
-        "suite": done.suite,
-        "successes": done.successes,
-        "trials": trials,
-        "rate": done.successes / trials,
-        "low": done.interval.low,
-        "high": done.interval.high,
-        "median_seconds": done.seconds,
-        "failed": done.failed,
-        "errors": {str(outcome.episode): outcome.error for outcome in done.outcomes if outcome.error},
-    }
-
-
-def lines(done: "Check") -> Iterator[str]:
-    """The rate in words, a line for each clause that failed, and each error once."""
-    trials, bounds = len(done.outcomes), done.interval
-    text = f"{done.suite}: the expert succeeded in {done.successes} of {trials} initial states, "
-    text += percent(done.successes / trials, bounds.low, bounds.high)
-    yield text if done.seconds is None else f"{text}, median {done.seconds:.1f} s to success"
-    for clause, numbers in done.failed.items():
-        more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
-        yield f"  failed at '{clause}': {len(numbers)} (episodes {', '.join(map(str, numbers[:10]))}{more})"
-    yield from sorted({f"  {outcome.error}" for outcome in done.outcomes if outcome.error})

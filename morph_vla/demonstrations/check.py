@@ -18,6 +18,7 @@ from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.intervals import Interval, wilson
+from morph_vla.results.statistics import percent
 from morph_vla.suites.suite import Suite
 
 CHUNK = 25  # episodes a worker takes at once
@@ -65,6 +66,35 @@ class Check:
         """Median simulated time to success [s]; None where nothing succeeded."""
         times = sorted(outcome.seconds for outcome in self.outcomes if outcome.failed_clause is None)
         return times[len(times) // 2] if times else None
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values: counts, the rate with its interval, and the episodes that failed, by clause."""
+        trials = len(self.outcomes)
+        return {
+            "suite": self.suite,
+            "successes": self.successes,
+            "trials": trials,
+            "rate": self.successes / trials,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "median_seconds": self.seconds,
+            "failed": self.failed,
+            "errors": {str(outcome.episode): outcome.error for outcome in self.outcomes if outcome.error},
+        }
+
+    def __str__(self) -> str:
+        """The rate in words, a line for each clause that failed, and each error once."""
+        trials, bounds = len(self.outcomes), self.interval
+        rate = percent(self.successes / trials, bounds.low, bounds.high)
+        text = f"{self.suite}: the expert succeeded in {self.successes} of {trials} initial states, {rate}"
+        lines = [text if self.seconds is None else f"{text}, median {self.seconds:.1f} s to success"]
+        for clause, numbers in self.failed.items():
+            more = f" and {len(numbers) - 10} more" if len(numbers) > 10 else ""
+            first = ", ".join(map(str, numbers[:10]))
+            lines.append(f"  failed at '{clause}': {len(numbers)} (episodes {first}{more})")
+        return "\n".join(
+            [*lines, *sorted({f"  {outcome.error}" for outcome in self.outcomes if outcome.error})]
+        )
 
 
 def check(

@@ -193,8 +193,3 @@ class Flights:
         # How it ended, which is the moment of success where there was one.
         write_picture(films.poster_of(film.path), film.last)
         return film.path
-
-
-def _pose(reading: criterion.Reading) -> list[Real]:
-    """The target's: position [m], quaternion (w, x, y, z)."""
-    return [round(float(v), 4) for v in (*reading.target_position, *reading.target_quaternion)]
