@@ -32,6 +32,7 @@ from stand_ins import (
 from test_wire import FAULTS
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.serving import keys, wire
@@ -344,6 +345,7 @@ def test_a_frame_that_is_too_large_ends_its_connection_alone(server):
         connection.send(b"\xc6" + bytes(wire.REQUEST.frame_bytes))
         with pytest.raises(ConnectionClosed) as closed:
             connection.recv(timeout=LIMIT_S)
+        assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
         assert "actions" in ask(other, observation())
 
@@ -352,6 +354,7 @@ def test_who_is_killed_in_the_middle_of_a_frame_is_forgotten(server):
     code = f"""
         import time
         from websockets.sync.client import connect
+from websockets.typing import Origin
         connection = connect("ws://127.0.0.1:{server.port}", compression=None).__enter__()
         connection.recv()
         connection.socket.sendall(bytes([0x82, 0xFE, 0xFF, 0xFF]) + bytes(1000))
@@ -360,6 +363,7 @@ def test_who_is_killed_in_the_middle_of_a_frame_is_forgotten(server):
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
         assert child.stdout.readline() == "half way\n"
         assert len(server._connections) == 1
         os.kill(child.pid, signal.SIGKILL)
@@ -430,7 +434,7 @@ def test_a_key_is_asked_for_where_one_is_set():
 
 def test_a_page_in_a_browser_may_not_ask(server):
     with pytest.raises(InvalidStatus) as refused:
-        connect(f"ws://127.0.0.1:{server.port}", origin="http://example.org")
+        connect(f"ws://127.0.0.1:{server.port}", origin=Origin("http://example.org"))
     assert refused.value.response.status_code == 403
 
 

@@ -80,7 +80,7 @@ def test_what_has_no_place_in_a_frame_is_not_sent(value, words):
         wire.encode(value)
 
 
-def array(data=b"\x00" * 8, dtype: object = "<f4", shape: object = (2,)) -> bytes:
+def array(data: object = b"\x00" * 8, dtype: object = "<f4", shape: object = (2,)) -> bytes:
     named = {b"__ndarray__": True, b"data": data, b"dtype": dtype, b"shape": shape}
     return wire.msgpack.packb({"state": named})
 
