@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.demonstrations.experts import LEAST_CARRY, PickAndPlace, Waypoint
+from morph_vla.demonstrations.experts import PickAndPlace, Waypoint
 from morph_vla.engines.engine import Sight
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.suite import Suite
@@ -127,18 +127,13 @@ def _slip(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> list[W
 
 
 def _carry(expert: PickAndPlace, seen: Sight, rng: np.random.Generator) -> list[Waypoint]:
-    """The object is grasped and lifted; then it is beside the target, nearer ones lower, or anywhere."""
-    spec, (low, high) = expert.suite.expert, _corners(expert.suite)
+    """The object is grasped and lifted; half of the time it is then beside the target, else anywhere."""
+    hover, (low, high) = expert.suite.expert.hover, _corners(expert.suite)
     way, (lifted, over, *_) = _grasp(expert.waypoints(seen))
     beside = rng.uniform() < CARRY_BESIDE
-    near = float(rng.uniform())
-    if beside:
-        place = over.position[:2] + near * spec.hover * rng.uniform(-0.6, 0.6, 2)
-    else:
-        place = rng.uniform(low, high)
-    height = over.position[2] + spec.hover * float(rng.uniform(0.0, 0.4))
-    if beside and near < 0.5:  # not yet over the target, and on the way down already
-        height = over.position[2] - (1 - LEAST_CARRY) * spec.carry * float(rng.uniform())
+    offset = hover * rng.uniform(-0.6, 0.6, 2)
+    place = over.position[:2] + offset if beside else rng.uniform(low, high)
+    height = over.position[2] + hover * float(rng.uniform(0.0, 0.4))
     return [*way, lifted, Waypoint(np.array([*place, height]), 0.0, 1.0)]
 
 

@@ -29,9 +29,6 @@ SE3 = Any
 KERNEL = 9  # control steps over which a disturbance is smoothed, at 15 Hz
 ALIGNED = 0.09  # a tool no further to the side than this is above the object, in shares of `hover`
 LEAST_HEIGHT = 0.4  # the height over the object at which the tool may move to the side, likewise
-LEAST_CARRY = (
-    0.5  # the same over the height of release for a tool that holds the object, in shares of `carry`
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +75,7 @@ def waypoints(
         Waypoint(grasp, yaw_rad, 1.0, hold=hold),
         Waypoint(over + 0.02 * up, yaw_rad, 1.0),
         Waypoint(above + spec.carry * up, 0.0, 1.0, free=True),
-        Waypoint(above, 0.0, 1.0, hold=2, speed=spec.lowering),
+        Waypoint(above, 0.0, 1.0, hold=2, speed=0.7),
         Waypoint(above, 0.0, 0.0, hold=hold),
         Waypoint(above + spec.retreat * up, 0.0, 0.0, hold=2),
     ]
@@ -177,16 +174,10 @@ class PickAndPlace:
         return [dataclasses.replace(beside, position=up), beside, *rest]
 
     def waypoints_holding(self, seen: Sight) -> list[Waypoint]:
-        """The rest of pick-and-place for a tool that holds the object, lifted: over the target, down, away.
-
-        A tool lower than `carry` goes over the target at the height it has (see `waypoints_from_here`).
-        """
+        """The rest of pick-and-place for a tool that holds the object, lifted."""
         way = self.waypoints(seen)
         last = max(i for i, waypoint in enumerate(way) if waypoint.gripper == 1.0)
-        over, *rest = way[last - 1 :]
-        low, high = rest[0].position[2] + LEAST_CARRY * self.suite.expert.carry, over.position[2]
-        height = np.clip(self.tool(seen)[2], low, high)
-        return [dataclasses.replace(over, position=np.array([*over.position[:2], height])), *rest]
+        return way[last - 1 :]  # over the target, down, open, away
 
     def follow(self, seen: Sight, way: Sequence[Waypoint]) -> Plan:
         """Joint targets that take the tool along `way` from where it stands."""

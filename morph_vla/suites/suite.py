@@ -144,7 +144,6 @@ class ExpertSpec:
     closed: float = 1.0  # and to hold
     clearance: float = 0.006  # [m] the tool grasps above the object's centre
     carry: float = 0.04  # [m] above the height of release, on the way there
-    lowering: float = 0.7  # share of `speed` on the way from there to the height of release
     retreat: float = 0.08  # [m] above it afterwards
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
     grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once

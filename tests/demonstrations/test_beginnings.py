@@ -140,21 +140,6 @@ def test_carry_ends_with_the_object_in_the_hand_high_over_the_table():
     assert 1 <= beside < 7
 
 
-def test_from_a_carry_beside_the_target_the_expert_goes_over_it_at_the_height_it_has():
-    lower = 0
-    for number in range(11):
-        engine = brought("carry", number)
-        expert, seen = PickAndPlace(engine), engine.sight(0)
-        over, down, *_ = beginnings.recorded_waypoints(expert, seen, "carry")
-        np.testing.assert_allclose(over.position[:2], seen.target_position[:2], atol=1e-6)
-        spec, release = engine.suite.expert, down.position[2]
-        assert release + spec.carry / 2 <= over.position[2] + 1e-9 <= release + spec.carry + 2e-9
-        if expert.tool(seen)[2] < release + spec.carry:
-            lower += 1
-            assert over.position[2] == pytest.approx(max(expert.tool(seen)[2], release + spec.carry / 2))
-    assert 1 <= lower < 9
-
-
 def test_shut_closes_the_gripper_in_its_share():
     shut = [brought("near", number).sight(0).opening < 0.1 for number in range(11)]
     assert 1 <= sum(shut) <= 8  # 0.35 of them
