@@ -27,6 +27,8 @@ from morph_vla.suites.suite import Suite
 LOG = logging.getLogger(__name__)
 KEY = "MORPH_VLA_API_KEY"
 """The environment variable with a server's key."""
+CONNECT_S = 30.0
+"""For how long a server that does not answer yet is waited for, at most"""
 
 
 class RemotePolicy:
@@ -95,7 +97,8 @@ def connect(
     """
     if not address.startswith(("ws://", "wss://")):
         raise MorphVlaError(f"a policy's address is ws://HOST:PORT or wss://HOST, not '{address}'")
-    client = WebsocketClientPolicy(address, None, os.environ.get(KEY) or None, timeout_s=timeout_s)
+    key, connect_s = os.environ.get(KEY) or None, min(CONNECT_S, timeout_s)
+    client = WebsocketClientPolicy(address, None, key, timeout_s=timeout_s, connect_s=connect_s)
     first = tasks[0]
     policy = _of(client, list(first.cameras if isinstance(first, Suite) else first.images), preset)
     for task in tasks:

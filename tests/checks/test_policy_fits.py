@@ -9,7 +9,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import evaluate as module
-from morph_vla.evaluation import fit
+from morph_vla.evaluation import fit, simulated
 from morph_vla.findings import Finding, errors
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import Camera
@@ -216,6 +216,6 @@ def test_what_is_done_about_a_finding_does_not_depend_on_its_words(policy, tiny_
     ]  # fmt: skip
     assert {fit.sentence(finding) for finding in after} <= {"word, word", "word, word: word"}
     policy.infer = lambda _: pytest.fail("it was asked")
-    monkeypatch.setattr(module, "require_gl", lambda: None)
+    monkeypatch.setattr(simulated, "require_gl", lambda: None)
     with pytest.raises(MorphVlaError, match=r"does not fit suite .*: word, word; word, word"):
         module.evaluate(policy, tiny_suite)

@@ -73,7 +73,7 @@ def load(tmp_path):
     return made
 
 
-@pytest.fixture(params=["gymnasium", "vectorized", "lerobot"])
+@pytest.fixture(params=["gymnasium", "vectorized", pytest.param("lerobot", marks=pytest.mark.slow)])
 def text(request):
     if request.param == "lerobot" and not find_spec("lerobot"):
         pytest.skip("LeRobot is not installed")

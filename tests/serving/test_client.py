@@ -59,7 +59,7 @@ def test_importing_it_imports_numpy_msgpack_and_websockets_alone():
     ).stdout.split()
     ours = {name for name in loaded if name.startswith("morph_vla.")}
     assert ours == {
-        *("morph_vla._version", "morph_vla.errors", "morph_vla.findings"),
+        *("morph_vla._version", "morph_vla.errors", "morph_vla.findings", "morph_vla.wording"),
         *("morph_vla.serving", "morph_vla.serving.client", "morph_vla.serving.wire"),
     }
     assert not {"jax", "jaxtyping", "pydantic", "yaml", "PIL", "mujoco"} & set(loaded)

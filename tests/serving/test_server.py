@@ -354,7 +354,6 @@ def test_who_is_killed_in_the_middle_of_a_frame_is_forgotten(server):
     code = f"""
         import time
         from websockets.sync.client import connect
-from websockets.typing import Origin
         connection = connect("ws://127.0.0.1:{server.port}", compression=None).__enter__()
         connection.recv()
         connection.socket.sendall(bytes([0x82, 0xFE, 0xFF, 0xFF]) + bytes(1000))

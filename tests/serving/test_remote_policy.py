@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from morph_vla.serving.requests import example
 from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
 from morph_vla.suites import suite
+from morph_vla.suites.environment import load_tasks
 
 CAN = "droid_panda:can_in_mug"
 
@@ -99,6 +101,40 @@ def test_a_server_of_roboarenas_is_asked_in_its_dialect():
     assert answer["actions"].shape == (2, 8)
     assert (small.asked[-1]["endpoint"], small.asked[-1]["session_id"]) == ("infer", "4")
     assert "observation/exterior_image_0_left" in small.asked[-1]
+
+
+ENVIRONMENT = """
+kind: gymnasium
+id: tiny_environment:Tiny-v0
+version: 1
+seed: 100
+episodes: 8
+control_rate: 5
+episode_seconds: 1
+success: {info: is_success}
+task: walk right
+state: [agent_pos]
+images: {front: pixels}
+"""
+
+
+def test_another_simulators_environment_is_played_by_any_server(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium", reason="needs the extra 'gymnasium'")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "evaluation"))  # the environment's module
+    (tmp_path / "tiny.yaml").write_text(ENVIRONMENT)
+    tasks, asked = load_tasks(tmp_path / "tiny.yaml"), []
+
+    def right(frame, _connection):
+        asked.append(wire.decode(frame))
+        return wire.encode({"actions": np.ones((2, 1), np.float32)})
+
+    with other(right) as server:
+        policy = remote.connect(f"ws://127.0.0.1:{server.port}", tasks)
+        record = evaluate(policy, tasks, episodes=8, parallel=2, workers=1, videos=0)
+    # Seeds 100 to 107 have their goals 2, 3, 4, 5, 6, -1, 1 and 2 steps to the right; an episode has five.
+    assert [trial.success for trial in record.trials] == [True] * 4 + [False] * 2 + [True] * 2
+    assert {question["prompt"] for question in asked} == {"walk right"}
+    assert asked[0]["images/front"].shape == (6, 8, 3)
 
 
 def suite_observation() -> dict:
@@ -203,6 +239,6 @@ def test_an_evaluation_needs_a_policy(run, folder):
     either = "a checkpoint's folder, or --policy ws://HOST:PORT or lerobot:FOLDER"
     assert err == f"error: what is evaluated? {either}\n"
     begun = time.monotonic()
-    status, _, err = run("eval --policy ws://127.0.0.1:9 --suite droid_panda -o out --timeout 1")
+    status, _, err = run("eval --policy ws://127.0.0.1:9 --suite droid_panda -o out --timeout 0.1")
     assert (status, err.startswith("error: ws://127.0.0.1:9 is not to be reached: ")) == (2, True)
     assert time.monotonic() - begun < 3 * LIMIT_S
