@@ -1,6 +1,7 @@
 """What every test runs under: one CPU, no network, strict dtypes, nothing of the user's own settings."""
 
 import hashlib
+import importlib.util
 import itertools
 import os
 import shlex
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import hypothesis
 import pytest
@@ -53,6 +55,18 @@ def shared() -> Path:
         if folder.is_dir():
             return folder
     pytest.skip("the shared folder with recorded values is not beside this checkout")
+
+
+@pytest.fixture(scope="module")
+def script(request) -> ModuleType:
+    """The file of `scripts/` that a test module is about, as a module: its global SCRIPT."""
+    path = ROOT / "scripts" / f"{request.module.SCRIPT}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

@@ -11,23 +11,14 @@ from morph_vla import robots
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp")):
     pytest.skip("the scripted experts need the extra 'sim'", allow_module_level=True)
 
+SCRIPT = "criteria"
+
 
 class Waves(Wave):
     """Answers several at once."""
 
     def infer_batch(self, observations):
         return [self.infer(observation) for observation in observations]
-
-
-@pytest.fixture(scope="module")
-def script(request):
-    path = request.config.rootpath / "scripts" / "criteria.py"
-    spec = importlib.util.spec_from_file_location("criteria", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """The script that asks whether a policy sees: one that does scores 1, one that goes to the mean place 0."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
+
+SCRIPT = "first_look"
 
 
 class Policy:
@@ -17,17 +17,6 @@ class Policy:
     def infer_batch(self, observations):
         assert len(observations) == len(self.chunks)
         return [{"actions": chunk} for chunk in self.chunks]
-
-
-@pytest.fixture(scope="module")
-def script(request):
-    path = request.config.rootpath / "scripts" / "first_look.py"
-    spec = importlib.util.spec_from_file_location("first_look", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.gl

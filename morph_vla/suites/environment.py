@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from morph_vla.errors import ConfigError
 from morph_vla.files import typed_yaml
 from morph_vla.files.plain import to_plain
 from morph_vla.suites import suite, tasks
 from morph_vla.suites.suite import Suite
-from morph_vla.suites.tasks import KIND, TASKS
+from morph_vla.suites.tasks import KIND, Named
 
 RENDER = "render"  # as a camera's key: what the environment's `render` shows
 
@@ -79,22 +78,8 @@ class EnvironmentFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class EnvironmentSuite(EnvironmentFile):
+class EnvironmentSuite(Named, EnvironmentFile):
     """One task, with its file's name and path, and its own name among several."""
-
-    name: str = ""
-    path: Path = Path()
-    task_name: str = ""
-
-    @property
-    def label(self) -> str:
-        """What `load_tasks` is asked for."""
-        return f"{self.name}:{self.task_name}" if self.task_name else self.name
-
-    @property
-    def task_key(self) -> str:
-        """What a record calls the task."""
-        return self.task_name or self.name
 
     @property
     def max_steps(self) -> int:
@@ -128,12 +113,8 @@ def resolved(environment: EnvironmentSuite) -> dict[str, object]:
 
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> EnvironmentSuite:
-    read = typed_yaml.read(path, EnvironmentFile, overrides, (TASKS, task) if task else None)
-    where = f"{path}: {TASKS}.{task}" if task else str(path)
-    if problems := [f"{where}: {problem}" for problem in _problems(read)]:
-        raise ConfigError("\n".join(problems))
-    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(EnvironmentFile)}
-    return EnvironmentSuite(**fields, name=path.stem, path=path, task_name=task)
+    read = tasks.read(path, task, overrides, EnvironmentFile, _problems)
+    return EnvironmentSuite(**vars(read), name=path.stem, path=path, task_name=task)
 
 
 def _problems(read: EnvironmentFile) -> Iterator[str]:

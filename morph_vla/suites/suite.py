@@ -17,11 +17,10 @@ from typing import Literal
 import numpy as np
 
 from morph_vla.errors import ConfigError, nearest
-from morph_vla.files import typed_yaml
 from morph_vla.files.plain import to_plain
 from morph_vla.suites import tasks
 from morph_vla.suites.begin import BeginShares
-from morph_vla.suites.tasks import TASKS
+from morph_vla.suites.tasks import Named
 from morph_vla.suites.variation import CameraShift, Light, Variation, draw_cameras, draw_light
 
 Vector3 = tuple[float, float, float]
@@ -185,26 +184,12 @@ class SuiteFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Suite(SuiteFile):
+class Suite(Named, SuiteFile):
     """One task, ready to be simulated, with its file's name and path, and its own name among several.
 
     `objects` are all that lie on the table: the file's, and those of its `distractors` that `variation` asks
     for; `placement` speaks of the other distractors as well.
     """
-
-    name: str = ""
-    path: Path = Path()
-    task_name: str = ""
-
-    @property
-    def label(self) -> str:
-        """What `load` is asked for: `so101_pick_orange`, or `droid_panda:can_in_mug`."""
-        return f"{self.name}:{self.task_name}" if self.task_name else self.name
-
-    @property
-    def task_key(self) -> str:
-        """What a record calls the task: its own name, or the suite's where that has a single one."""
-        return self.task_name or self.name
 
     @property
     def physics_steps(self) -> int:
@@ -261,12 +246,8 @@ def load_tasks(
 
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
-    read = typed_yaml.read(path, SuiteFile, overrides, (TASKS, task) if task else None)
-    where = f"{path}: {TASKS}.{task}" if task else str(path)
-    if problems := [f"{where}: {problem}" for problem in _problems(read)]:
-        raise ConfigError("\n".join(problems))
-    fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(SuiteFile)}
-    fields["objects"] = {**read.objects, **_on_the_table(read)}
+    read = tasks.read(path, task, overrides, SuiteFile, _problems)
+    fields = {**vars(read), "objects": {**read.objects, **_on_the_table(read)}}
     return Suite(**fields, name=path.stem, path=path, task_name=task)
 
 

@@ -1,13 +1,38 @@
 """Which file the name of a suite means, which of its tasks, and of which kind it is."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.files import dropin, typed_yaml
 
 TASKS = "tasks"  # the key of a file that holds several
 KIND = "kind"  # the key of a file that is no suite of ours: another simulator's
+
+Schema = TypeVar("Schema")
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """How one task of a suite of any kind is called."""
+
+    name: str = ""
+    """The suite's, which is its file's."""
+    path: Path = Path()
+    task_name: str = ""
+    """Its own among several."""
+
+    @property
+    def label(self) -> str:
+        """What `load` is asked for: `so101_pick_orange`, or `droid_panda:can_in_mug`."""
+        return f"{self.name}:{self.task_name}" if self.task_name else self.name
+
+    @property
+    def task_key(self) -> str:
+        """What a record calls the task: its own name, or the suite's where that has a single one."""
+        return self.task_name or self.name
 
 
 def named(name: str | Path, folders: Sequence[Path | str] = ()) -> tuple[Path, list[str]]:
@@ -22,6 +47,21 @@ def named(name: str | Path, folders: Sequence[Path | str] = ()) -> tuple[Path, l
         known = f"its tasks are {', '.join(names)}" if names else "it holds a single one, without a name"
         raise ConfigError(f"{path}: no task '{wanted}'{nearest(wanted, names)} ({known})")
     return path, [wanted] if wanted else list(names) or [""]
+
+
+def read(
+    path: Path,
+    task: str,
+    overrides: Sequence[str],
+    schema: type[Schema],
+    problems: Callable[[Schema], Iterable[str]],
+) -> Schema:
+    """One task of a file, by its schema. Raises ConfigError with every problem found, one line each."""
+    values = typed_yaml.read(path, schema, overrides, (TASKS, task) if task else None)
+    where = f"{path}: {TASKS}.{task}" if task else str(path)
+    if sentences := [f"{where}: {problem}" for problem in problems(values)]:
+        raise ConfigError("\n".join(sentences))
+    return values
 
 
 def refuse_other_kinds(path: Path) -> None:
