@@ -192,6 +192,16 @@ class Suite(Named, SuiteFile):
     """
 
     @property
+    def contact_seconds(self) -> float:
+        """Time constant of a contact [s] (MuJoCo's `solref`): as stiff as the physics rate can follow.
+
+        A held object creeps: MuJoCo's friction is a damper of 2.1 / `contact_seconds` [1/s] that leaves out
+        how the contact's direction turns, so an object carried round the base at v [m/s], r [m] away from it,
+        slides outwards through the fingers at v^2 / r * `contact_seconds` / 2.1.
+        """
+        return min(0.02, 2.05 / self.physics_rate)
+
+    @property
     def physics_steps(self) -> int:
         """Physics steps per control step."""
         return round(self.physics_rate / self.control_rate)

@@ -18,7 +18,7 @@ if importlib.util.find_spec("mujoco") is None:
 from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import TOOL_SITE, tool_axes
-from morph_vla.suites.shapes import DISH_SIDES, PLATE_LEAN, resting_height
+from morph_vla.suites.shapes import DISH_SIDES, FOOT, PLATE_LEAN, resting_height
 
 THINGS = {
     "ball": ObjectSpec("sphere", (0.023, 0.0, 0.0), 0.07),
@@ -88,9 +88,17 @@ def test_a_plates_rim_leans_outwards_and_ends_at_its_height(scene):
         assert np.linalg.norm(middle + half[2] * up - [0, 0, height]) > radius
         assert (middle + half[2] * up)[2] == pytest.approx(height)
         foot = middle - half[2] * up
-        assert np.linalg.norm(foot[:2]) == pytest.approx(radius)
-        assert foot[2] == pytest.approx(0.0)
+        assert foot[2] - half[0] * math.sin(PLATE_LEAN) == pytest.approx(FOOT)
+        assert np.linalg.norm(foot[:2]) - half[0] / math.cos(PLATE_LEAN) < radius  # no gap to the floor
         assert 2 * half[0] == pytest.approx(wall)
+
+
+def test_what_holds_something_stands_on_its_floor_alone(scene):
+    scene.reset({0: state_of(scene)})
+    pairs = [(contact.geom1, contact.geom2) for contact in scene.data(0).contact]
+    touching = {scene.model.geom(geom).name for pair in pairs for geom in pair}
+    assert "dish/floor" in touching
+    assert not any("wall" in name for name in touching)
 
 
 def test_a_ball_that_was_pushed_comes_to_rest(scene):

@@ -42,7 +42,7 @@ def test_the_shipped_suite_is_the_papers_task(suite):
     assert suite.path.name == "droid_panda.yaml"
     assert suite.task == "put the cube in the bowl"
     assert suite.robot in robots.available()
-    assert (suite.control_rate, suite.physics_steps, suite.max_steps) == (15.0, 8, 450)
+    assert (suite.control_rate, suite.physics_steps, suite.max_steps) == (15.0, 16, 450)
     assert set(suite.cameras) == {"exterior", "wrist"}
 
 
@@ -50,7 +50,7 @@ def test_an_override_changes_one_setting_and_no_other():
     changed = load(NAME, ["success.dwell_seconds=0.7", "physics_rate=165"])
     assert (changed.success.dwell_seconds, changed.physics_steps) == (0.7, 11)
     back = dataclasses.replace(
-        changed, physics_rate=120.0, success=dataclasses.replace(changed.success, dwell_seconds=0.5)
+        changed, physics_rate=240.0, success=dataclasses.replace(changed.success, dwell_seconds=0.5)
     )
     assert back == load(NAME)
 
@@ -112,7 +112,7 @@ def test_placements_and_objects_must_match():
 
 def test_every_problem_is_named_at_once():
     assert problems("control_rate=0", "episode_seconds=-1") == [
-        "physics_rate: 120.0 is not a multiple of control_rate 0.0",
+        "physics_rate: 240.0 is not a multiple of control_rate 0.0",
         "episode_seconds: must be above 0, not -1.0",
         "control_rate: must be above 0, not 0.0",
         "success.dwell_seconds: must be shorter than episode_seconds",

@@ -70,6 +70,8 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     for name, camera in suite.cameras.items():
         _add_camera(mj, spec, name, camera)
     _add_tool(spec, suite)
+    for geom in spec.geoms:
+        geom.solref = [suite.contact_seconds, 1.0]
     return spec
 
 
