@@ -199,7 +199,7 @@ class Suite(Named, SuiteFile):
         how the contact's direction turns, so an object carried round the base at v [m/s], r [m] away from it,
         slides outwards through the fingers at v^2 / r * `contact_seconds` / 2.1.
         """
-        return min(0.02, 2.05 / self.physics_rate)
+        return min(0.02, 2.5 / self.physics_rate)
 
     @property
     def physics_steps(self) -> int:

@@ -46,7 +46,7 @@ def creep(name: str, contact_seconds: float | None = None) -> float:
 def test_a_held_object_creeps_by_less_than_four_millimetres(name):
     creep_m = creep(name)
     assert creep_m < 0.004
-    assert creep(name, contact_seconds=0.02) > 2 * creep_m
+    assert creep(name, contact_seconds=0.02) > 1.5 * creep_m
 
 
 def test_contacts_are_as_stiff_as_the_physics_rate_can_follow():
