@@ -229,7 +229,7 @@ VARIANTS = {
 
 
 # Each compiles three gradients.
-QUICK = ("mix", "adj-soft-v1.0")
+QUICK = ("mix",)
 SLOWLY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
 
 

@@ -111,7 +111,7 @@ MOVED = {
 
 
 SLOWLY = [
-    name if name in ("paper", "exact") else pytest.param(name, marks=pytest.mark.slow) for name in MOVED
+    name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in MOVED
 ]
 
 
