@@ -28,6 +28,7 @@ from morph_vla.engines import hands
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import BatchPolicy, actions_of, step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.robots.geometry import product, quaternion_about
 from morph_vla.suites.suite import Suite, initial_state, load_tasks
 
@@ -35,7 +36,6 @@ SUITES = ("droid_panda", "so101_pick_orange", "g1_dex1_red_block")
 HIGH = {"droid_panda:can_in_mug": (0.035, 0.035, 0.09)}  # a box's upper corner in the first version [m]
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
 SECONDS = 3.0  # for what was let go to come to rest
-OPEN_LOOP = 8  # actions of an answer that are executed
 
 Verdict = tuple[str | None, str | None]  # the clause that failed in either version; None: success
 
@@ -139,6 +139,7 @@ def _names(suite: Suite) -> tuple[str, str]:
 def policy_episodes(engine: MujocoEngine, policy: BatchPolicy, count: int) -> Iterator[Verdict]:
     """A policy from the first rows of the evaluated table, as many at once as the engine has worlds."""
     suite, joints = engine.suite, len(engine.robot.joints)
+    open_loop = open_loop_at(suite.control_rate)
     for first in range(0, count, engine.count):
         rows = dict(enumerate(range(first, min(first + engine.count, count))))
         engine.reset({index: initial_state(suite, row, joints) for index, row in rows.items()})
@@ -148,9 +149,9 @@ def policy_episodes(engine: MujocoEngine, policy: BatchPolicy, count: int) -> It
             seen = [{**engine.observe(i), "episode": rows[i], "step": step} for i in going]
             answers = [actions_of(answer, joints) for answer in policy.infer_batch(seen)]
             for actions, (index, episode) in zip(answers, list(going.items()), strict=True):
-                if not all(episode.step(action) for action in actions[:OPEN_LOOP]):
+                if not all(episode.step(action) for action in actions[:open_loop]):
                     del going[index]
-            step += OPEN_LOOP
+            step += open_loop
         yield from (episode.verdict for episode in episodes.values())
 
 
