@@ -1,13 +1,14 @@
 """The same episodes judged by the criterion's first version and by its second: which changed, and why.
 
-    python scripts/criteria.py [SUITE ...] [--expert 300] [--drops 300] [--checkpoint FOLDER --rows 100]
+    python scripts/criteria.py [SUITE ...] [--expert 300] [--drops 300]
+    python scripts/criteria.py [SUITE ...] --expert 0 --drops 0 --checkpoint FOLDER [--noise 0] [--rows 300]
 
 `expert`: the scripted expert from the rows that are evaluated. `drops`: the target turned by any angle, in a
 third of them laid on its side and in a third upside down, the object let go at random above it, in every
-second one with the hand over the target. `policy`: a checkpoint. No episode stops before both versions
-succeeded. The first version's box had the base's axes, its target could stand as it liked, and of the robot
-the fingers alone could hold the object; the mug's box was higher. The table in docs/evaluation.md is of this
-script.
+second one with the hand over the target. `policy`: a checkpoint, asked as `morph-vla eval` asks it; the rows
+that the two versions judge differently are listed below the table. No episode stops before both succeeded.
+The first version's box had the base's axes, its target could stand as it liked, and of the robot the fingers
+alone could hold the object; the mug's box was higher. The table in docs/evaluation.md is of this script.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from morph_vla.engines import hands
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import BatchPolicy, actions_of, step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.robots.geometry import product, quaternion_about
 from morph_vla.suites.suite import Suite, initial_state, load_tasks
 
@@ -34,7 +36,6 @@ SUITES = ("droid_panda", "so101_pick_orange", "g1_dex1_red_block")
 HIGH = {"droid_panda:can_in_mug": (0.035, 0.035, 0.09)}  # a box's upper corner in the first version [m]
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
 SECONDS = 3.0  # for what was let go to come to rest
-OPEN_LOOP = 8  # actions of an answer that are executed
 
 Verdict = tuple[str | None, str | None]  # the clause that failed in either version; None: success
 
@@ -138,6 +139,7 @@ def _names(suite: Suite) -> tuple[str, str]:
 def policy_episodes(engine: MujocoEngine, policy: BatchPolicy, count: int) -> Iterator[Verdict]:
     """A policy from the first rows of the evaluated table, as many at once as the engine has worlds."""
     suite, joints = engine.suite, len(engine.robot.joints)
+    open_loop = open_loop_at(suite.control_rate)
     for first in range(0, count, engine.count):
         rows = dict(enumerate(range(first, min(first + engine.count, count))))
         engine.reset({index: initial_state(suite, row, joints) for index, row in rows.items()})
@@ -147,9 +149,9 @@ def policy_episodes(engine: MujocoEngine, policy: BatchPolicy, count: int) -> It
             seen = [{**engine.observe(i), "episode": rows[i], "step": step} for i in going]
             answers = [actions_of(answer, joints) for answer in policy.infer_batch(seen)]
             for actions, (index, episode) in zip(answers, list(going.items()), strict=True):
-                if not all(episode.step(action) for action in actions[:OPEN_LOOP]):
+                if not all(episode.step(action) for action in actions[:open_loop]):
                     del going[index]
-            step += OPEN_LOOP
+            step += open_loop
         yield from (episode.verdict for episode in episodes.values())
 
 
@@ -163,14 +165,25 @@ def row(label: str, kind: str, verdicts: Sequence[Verdict]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def changed(label: str, verdicts: Sequence[Verdict]) -> list[str]:
+    """A line for each episode that succeeded in one version alone."""
+    return [
+        f"{label}, row {number}: first {first or 'success'}, second {second or 'success'}"
+        for number, (first, second) in enumerate(verdicts)
+        if (first is None) != (second is None)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Judge the same episodes by both versions.")
     parser.add_argument("suites", nargs="*", default=SUITES)
     parser.add_argument("--expert", type=int, default=300)
     parser.add_argument("--drops", type=int, default=300)
     parser.add_argument("--checkpoint", type=Path)
-    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--noise", type=float, default=1.0)
+    parser.add_argument("--rows", type=int, default=300)
     arguments = parser.parse_args()
+    differing: list[str] = []
     print("| task | episodes | n | first | second | only in the first | only in the second |")
     for suite in (task for name in arguments.suites for task in load_tasks(name)):
         kinds: dict[str, Iterator[Verdict]] = {}
@@ -178,13 +191,16 @@ def main() -> None:
             kinds |= {"expert": expert_episodes(engine, arguments.expert)}
             kinds |= {"drops": drops(engine, arguments.drops)}
             if arguments.checkpoint:
-                from morph_vla.serving.policy import CheckpointPolicy  # needs JAX
+                from morph_vla.serving import policy as policies  # needs JAX
 
-                policy = CheckpointPolicy(arguments.checkpoint, robot=suite.robot, batch=10)
+                options = {"robot": suite.robot, "batch": policies.EVALUATION_BATCH, "noise": arguments.noise}
+                policy = policies.load(arguments.checkpoint, **options)
                 kinds |= {"policy": policy_episodes(engine, policy, arguments.rows)}
             for kind, verdicts in kinds.items():
                 if listed := list(verdicts):
                     print(row(suite.label, kind, listed), flush=True)
+                    differing += changed(suite.label, listed) if kind == "policy" else []
+    print("\n".join(differing))
 
 
 if __name__ == "__main__":

@@ -53,3 +53,11 @@ def test_a_line_counts_who_changed_and_why(script):
         script.row("a", "drops", verdicts) == "| a | drops | 5 | 4 | 2 | 2 upright, 1 released | 1 inside |"
     )
     assert script.row("a", "expert", [(None, None)]) == "| a | expert | 1 | 1 | 1 | – | – |"
+
+
+def test_rows_that_succeed_in_one_version_alone_are_listed(script):
+    verdicts = [(None, None), ("inside", "upright"), (None, "upright"), ("inside", None)]
+    assert script.changed("a", verdicts) == [
+        "a, row 2: first success, second upright",
+        "a, row 3: first inside, second success",
+    ]

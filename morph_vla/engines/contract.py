@@ -5,7 +5,7 @@ does not stand exactly where it is commanded); what has to be equal is equal bit
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Worlds
 from morph_vla.engines.mujoco.scene import look_at
+from morph_vla.robots import ActionJoint
 from morph_vla.robots.geometry import matrix_of
 from morph_vla.suites.suite import InitialState, initial_states
 
@@ -43,10 +44,11 @@ def _first(worlds: Worlds, state: InitialState) -> Float[np.ndarray, "j"]:
     return hands.first_posture(worlds.robot, worlds.suite, state)
 
 
-def _hold(worlds: Worlds, target: Float[np.ndarray, "j"]) -> None:
-    """World 0 for a second towards joint values [rad | m]."""
+def _hold(worlds: Worlds, targets: Mapping[int, Float[np.ndarray, "j"]]) -> None:
+    """Worlds by their index, for a second towards joint values [rad | m]."""
+    actions = {index: worlds.robot.to_dataset(target) for index, target in targets.items()}
     for _ in range(round(worlds.suite.control_rate)):
-        worlds.step({0: worlds.robot.to_dataset(target)})
+        worlds.step(actions)
 
 
 def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
@@ -64,23 +66,33 @@ def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
 
 
 def _units(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
-    """Commanded to move in the dataset's units, a joint moves by that much, and it alone."""
-    robot = worlds.robot
-    for action, joint in enumerate(robot.joints):
-        worlds.reset({0: states[0]})
-        before = worlds.native(0)
-        middle, span = (joint.lower + joint.upper) / 2, joint.upper - joint.lower
-        step = min(0.1, 0.2 * span) * (1.0 if before[action] < middle else -1.0)
-        target = _first(worlds, states[0])
-        target[action] += step
-        _hold(worlds, target)
-        moved = worlds.native(0) - before
-        others = np.delete(np.abs(moved), action).max(initial=0.0)
-        if abs(moved[action] - step) > 0.2 * abs(step) or others > 0.3 * abs(step):
-            by = f"{moved[action]:.3f}, others by {others:.3f}"
-            yield f"'{joint.name}' was commanded to move by {step:.3f} and moved by {by}"
-        if not np.allclose(worlds.state(0), robot.to_dataset(worlds.native(0)), rtol=1e-5, atol=1e-5):
-            yield "the state is not the measured joint values in the dataset's units"
+    """Commanded to move in the dataset's units, a joint moves by that much, and it alone.
+
+    Every world tries another joint, so that an engine whose worlds step together is done sooner.
+    """
+    robot, first = worlds.robot, _first(worlds, states[0])
+    for start in range(0, len(robot.joints), worlds.count):
+        tried = dict(enumerate(range(start, min(start + worlds.count, len(robot.joints)))))
+        worlds.reset(dict.fromkeys(tried, states[0]))
+        before = {index: worlds.native(index) for index in tried}
+        steps = {index: _inwards(robot.joints[j], before[index][j]) for index, j in tried.items()}
+        alone = np.eye(len(robot.joints))
+        _hold(worlds, {index: first + steps[index] * alone[j] for index, j in tried.items()})
+        for index, j in tried.items():
+            native, step = worlds.native(index), steps[index]
+            moved = native - before[index]
+            others = np.delete(np.abs(moved), j).max(initial=0.0)
+            if abs(moved[j] - step) > 0.2 * abs(step) or others > 0.3 * abs(step):
+                by = f"{moved[j]:.3f}, others by {others:.3f}"
+                yield f"'{robot.names[j]}' was commanded to move by {step:.3f} and moved by {by}"
+            if not np.allclose(worlds.state(index), robot.to_dataset(native), rtol=1e-5, atol=1e-5):
+                yield "the state is not the measured joint values in the dataset's units"
+
+
+def _inwards(joint: ActionJoint, value: float) -> float:
+    """A step of a joint [rad | m] from `value` towards the middle of its range, short enough for a second."""
+    step = min(0.1, 0.2 * (joint.upper - joint.lower))
+    return step if value < (joint.lower + joint.upper) / 2 else -step
 
 
 def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
@@ -90,7 +102,7 @@ def _cameras(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
     base_from_link_before = robot.forward_kinematics(worlds.native(0))
     target = _first(worlds, states[0])
     inwards = np.where(target < (robot.lower + robot.upper) / 2, 0.15, -0.15)
-    _hold(worlds, target + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0))
+    _hold(worlds, {0: target + np.where(worlds.limb & ~hands.grippers(robot), inwards, 0.0)})
     after, base_from_link = worlds.observe(0), robot.forward_kinematics(worlds.native(0))
     for name, camera in worlds.suite.cameras.items():
         base_from_mount = base_from_link[camera.link] if camera.link else np.eye(4)

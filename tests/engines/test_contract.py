@@ -1,6 +1,8 @@
 """One contract for engines, held against each of them; a broken engine is told in words."""
 
+import dataclasses
 import importlib.util
+import zlib
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ if not importlib.util.find_spec("mujoco"):
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import contract
 from morph_vla.engines.mujoco.engine import MujocoEngine
+from morph_vla.evaluation import rollout
+from morph_vla.evaluation.rollout import Settings
 
 SMALL = {
     "droid_panda:cube_in_bowl": ["exterior", "wrist"],
@@ -67,9 +71,12 @@ def test_what_an_engine_gets_wrong_is_said():
     assert "a world differs with the number of worlds beside it: " in text
 
 
-@pytest.mark.skipif(
+needs_isaaclab = pytest.mark.skipif(
     not importlib.util.find_spec("isaaclab"), reason="isaaclab is not installed: make test-isaaclab"
 )
+
+
+@needs_isaaclab
 @pytest.mark.parametrize(
     "name", [name if "droid" in name else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
 )
@@ -78,9 +85,38 @@ def test_isaaclab_keeps_the_contract(name):
     assert contract.problems(lambda count: engines.worlds(suite, count, "isaaclab")) == []
 
 
-@pytest.mark.skipif(
-    not importlib.util.find_spec("isaaclab"), reason="isaaclab is not installed: make test-isaaclab"
-)
+class Seer:
+    """Moves by what it sees, and keeps its checksum: a pixel that differs changes every action after it."""
+
+    def __init__(self):
+        self.seen: dict[tuple[int, int], int] = {}
+
+    def infer(self, observation):
+        arrays = [value for key, value in observation.items() if key == "state" or key.startswith("images/")]
+        checksum = zlib.crc32(b"".join(array.tobytes() for array in arrays))
+        self.seen[observation["episode"], observation["step"]] = checksum
+        state = observation["state"]
+        return {"actions": np.tile(state + 0.05 * np.sin(checksum + np.arange(len(state))), (16, 1))}
+
+
+@needs_isaaclab
+@pytest.mark.slow
+@pytest.mark.gl
+@pytest.mark.parametrize("name", SMALL)
+def test_isaaclab_shows_a_policy_the_same_in_any_number_of_worlds(name):
+    """Three episodes in two worlds, the third in a second wave, and in three."""
+    suite, policies = dataclasses.replace(small(name), episode_seconds=1.2), (Seer(), Seer())
+    two, three = (
+        rollout.evaluate(suite, policy, Settings(3, parallel=count, videos=0, engine="isaaclab")).trials
+        for policy, count in zip(policies, (2, 3), strict=True)
+    )
+    assert policies[0].seen == policies[1].seen
+    assert len(policies[0].seen) == 3 * 3  # episodes, and answers in each
+    assert two == three
+    assert [trial.ended for trial in two] == ["time"] * 3
+
+
+@needs_isaaclab
 @pytest.mark.parametrize(
     ("physics", "renderer", "configs", "kit"),
     [

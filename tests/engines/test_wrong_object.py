@@ -25,9 +25,9 @@ def engine(tiny_suite):
     made.close()
 
 
-def outcome(engine: MujocoEngine, inside: str, outside: str) -> tuple[criterion.Progress, str | None]:
-    """One second with the gripper open and away, `inside` lying in the bowl."""
-    poses = {inside: (0.5, 0.15, 0.0), outside: (0.5, -0.15, 0.0), "bowl": (0.5, 0.15, 0.0)}
+def outcome(engine: MujocoEngine, **across: float) -> tuple[criterion.Progress, str | None]:
+    """One second with the gripper open and away; objects by where they lie [m], the bowl stands at 0.15."""
+    poses = {name: (0.5, y, 0.0) for name, y in {**across, "bowl": 0.15}.items()}
     engine.reset({0: InitialState(0, poses, (0.0,) * 8)})
     suite, robot = engine.suite, engine.robot
     opened = robot.to_dataset(np.asarray(robot.rest, float))
@@ -41,7 +41,7 @@ def outcome(engine: MujocoEngine, inside: str, outside: str) -> tuple[criterion.
 
 
 def test_the_wrong_object_in_the_target_is_no_success(engine):
-    progress, clause = outcome(engine, inside="decoy", outside="cube")
+    progress, clause = outcome(engine, decoy=0.15, cube=-0.15)
     assert progress.success_step is None
     assert progress.longest["inside"] == 0  # not inside for a single step
     assert clause == "reached"
@@ -49,6 +49,14 @@ def test_the_wrong_object_in_the_target_is_no_success(engine):
 
 def test_the_right_object_there_is_one(engine):
     """The same script with the two exchanged: what the test above could have missed."""
-    progress, clause = outcome(engine, inside="cube", outside="decoy")
+    progress, clause = outcome(engine, cube=0.15, decoy=-0.15)
+    assert progress.success_step is not None
+    assert clause is None
+
+
+def test_the_right_object_is_one_whatever_else_lies_there(engine):
+    """The text asks for one object and forbids no other: docs/evaluation.md says so."""
+    progress, clause = outcome(engine, cube=0.125, decoy=0.175)
+    assert engine.pose(0, "decoy")[0] == pytest.approx(engine.pose(0, "bowl")[0], abs=0.05)
     assert progress.success_step is not None
     assert clause is None

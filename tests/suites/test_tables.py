@@ -49,6 +49,18 @@ def test_no_episode_begins_with_the_task_done(chosen):
         assert any(not goal.low[axis] <= gap[axis] <= goal.high[axis] for axis in (0, 1))
 
 
+def test_what_rests_on_a_containers_rim_is_outside(chosen):
+    """The box ends below the centre of an object that lies or leans on top of the rim, whichever way."""
+    task = chosen[1]
+    held, target = (task.objects[name] for name in (task.success.object, task.success.target))
+    rim = {"open_box": 2, "bowl": 1, "mug": 1}.get(target.shape)  # where `size` has the height
+    if rim is None:
+        pytest.skip("what lies on a plate's rim is on the plate")
+    first, second, _ = held.size
+    across = {"box": min(held.size), "cylinder": min(2 * first, second), "banana": second}  # at its thinnest
+    assert task.success.high[2] < target.size[rim] + across[held.shape] / 2
+
+
 if __name__ == "__main__":
     for name in GOLDEN:
         print(f'    "{name}": "{suite.fingerprint(table_of(suite.load(name)))}",')
