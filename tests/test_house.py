@@ -31,12 +31,12 @@ FLOOR = {
     "pi05": 3,
     "weights": 4,
     "data": 4,
-    "hosts": 4,
     "recipes": 5,
     "training": 6,
     "serving": 7,
     "checks": 7,
     "demo": 8,
+    "hosts": 8,
     "cli": 9,
 }
 ROOMS = tuple(FLOOR)
