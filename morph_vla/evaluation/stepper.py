@@ -28,10 +28,8 @@ class Stepper:
     """`count` episodes of one task side by side; episode `index` is always in the same world."""
 
     def __init__(self, suite: Suite, count: int = 1, engine: str = engines.DEFAULT):
-        """Build the worlds. Raises MorphVlaError where the engine or its renderer cannot run here."""
-        self.benchmark = Simulated(suite, engine)
-        self.benchmark.check()
-        self.suite, self.count = suite, count
+        """Build the worlds. Raises MorphVlaError for an unknown engine, and for one that cannot run here."""
+        self.suite, self.count, self.benchmark = suite, count, Simulated(suite, engine)
         self._episodes = engines.episodes(suite, engine, count)
         self.robot, self.lockstep = self._episodes.worlds.robot, self._episodes.lockstep
         self._states: dict[int, InitialState] = {}
@@ -64,10 +62,11 @@ class Stepper:
     def step(self, actions: Mapping[int, Float[np.ndarray, "_"]]) -> Mapping[int, Status]:
         """One control step towards joint targets in dataset units; how the episodes that took it now stand.
 
-        An episode that has ended takes no step. Raises MorphVlaError for an action of another width or with
-        values that are not finite.
+        An episode that has ended takes no step. Raises MorphVlaError for one that has not begun, and for an
+        action of another width or with values that are not finite.
         """
-        for action in actions.values():
+        for index, action in actions.items():
+            self.status(index)
             self._check(action)
         return self._episodes.step(actions)
 
@@ -81,7 +80,9 @@ class Stepper:
             raise MorphVlaError(f"an action has {bad} values that are not finite")
 
     def status(self, index: int) -> Status:
-        """How an episode stands."""
+        """How an episode stands; raises MorphVlaError for one that has not begun."""
+        if index not in self._states:
+            raise MorphVlaError(f"episode {index} of {self.count} has not begun: reset it first")
         return self._episodes.status[index]
 
     def observe(self, index: int) -> Observation:

@@ -74,6 +74,11 @@ def test_an_action_that_fits_no_joints_is_named(stepper):
         stepper.step({0: np.array([0, 0, np.nan, np.inf, 0, 0, 0, 0])})
 
 
+def test_an_episode_that_has_not_begun_takes_no_step(stepper):
+    with pytest.raises(MorphVlaError, match=r"^episode 1 of 2 has not begun: reset it first$"):
+        stepper.step({1: np.zeros(8)})
+
+
 def test_a_row_below_0_is_named(stepper):
     with pytest.raises(MorphVlaError, match=r"cube_in_bowl': rows are counted from 0, not -1$"):
         stepper.reset({0: -1})
