@@ -31,12 +31,12 @@ FLOOR = {
     "pi05": 3,
     "weights": 4,
     "data": 4,
-    "hosts": 4,
     "recipes": 5,
     "training": 6,
     "serving": 7,
     "checks": 7,
     "demo": 8,
+    "hosts": 8,
     "cli": 9,
 }
 ROOMS = tuple(FLOOR)
@@ -74,7 +74,7 @@ DOORS = {
         "engines/gymnasium/making.py",
         "hosts/lerobot.py",
     },
-    "gymnasium": {"engines/gymnasium/making.py"},
+    "gymnasium": {"engines/gymnasium/making.py", "hosts/gymnasium.py"},
     "mujoco": {"engines/mujoco/scene.py"},
     "mink": {"demonstrations/experts.py"},
     "isaaclab": {
@@ -104,7 +104,7 @@ PUBLIC = {
     "demonstrations": "check recording",
     "engines": "by_name engine episode gymnasium.making gymnasium.probe gymnasium.reading gymnasium.stage "
     "hands mujoco.engine mujoco.scene pool success workers",
-    "evaluation": "asking evaluate fit journal rollout sampler",
+    "evaluation": "asking evaluate fit journal rollout sampler stepper",
     "files": "cache dropin plain typed_yaml writing",
     "hosts": "lerobot",
     "morphology": "arrays bias config tokens",
