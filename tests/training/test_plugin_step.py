@@ -110,9 +110,7 @@ MOVED = {
 }
 
 
-SLOWLY = [
-    name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in MOVED
-]
+SLOWLY = [name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in MOVED]
 
 
 @pytest.mark.parametrize("name", SLOWLY)

@@ -21,8 +21,7 @@ Config = Any
 Tensor = Any
 EXTRA = assets.EXTRA
 ROBOT = "{ENV_REGEX_NS}/Robot"
-SOLREF = (0.02, 1.0)  # MuJoCo's contacts: time constant [s] and damping ratio
-SUBSTEPS = 2  # of a physics step of the suite's; with one, fingers lost a cube in 1 of 12 lifts
+SOLVER_RATE = 240  # [Hz] at least; at 120 fingers lost a cube in 1 of 12 lifts
 ROWS = 6  # of constraints that one contact has at most (condim 6)
 # What a camera is asked for: of Newton what `lights` shades, of the others their pictures.
 SEEN = {"newton": ("albedo", "normals"), "rtx": ("rgb",), "ovrtx": ("rgb",)}
@@ -45,18 +44,18 @@ def robot_cfg(robot: Robot, suite: Suite, options: Options) -> Config:
         )  # fmt: skip
     return lab.ArticulationCfg(
         prim_path=ROBOT,
-        spawn=sim.UsdFileCfg(usd_path=str(assets.robot_usd(robot)), **_robot_props(options)),
+        spawn=sim.UsdFileCfg(usd_path=str(assets.robot_usd(robot)), **_robot_props(suite, options)),
         init_state=lab.ArticulationCfg.InitialStateCfg(joint_pos=rest),
         actuators=servos,
     )
 
 
-def _robot_props(options: Options) -> dict[str, object]:
+def _robot_props(suite: Suite, options: Options) -> dict[str, object]:
     if options.physics == "newton":
         newton = require("isaaclab_newton.sim.schemas", EXTRA)
         body = newton.MujocoRigidBodyCfg(gravcomp=1.0)
         joints = newton.NewtonArticulationCfg(self_collision_enabled=False)
-        contacts = {"collision_props": _contact_model(4)}
+        contacts = {"collision_props": _contact_model(suite, 4)}
     else:
         physx, contacts = require("isaaclab_physx.sim.schemas", EXTRA), {}
         body = physx.PhysxRigidBodyCfg(disable_gravity=True)
@@ -65,10 +64,10 @@ def _robot_props(options: Options) -> dict[str, object]:
     return {**props, **contacts, "physics_material": _friction()}
 
 
-def _contact_model(dimensions: int) -> dict[str, list[Config]]:
+def _contact_model(suite: Suite, dimensions: int) -> dict[str, list[Config]]:
     """MuJoCo's contact model for every collider of an asset; read by Newton's MuJoCo solver alone."""
     newton = require("isaaclab_newton.sim.schemas", EXTRA)
-    return {"/.*": [newton.MujocoCollisionCfg(condim=dimensions, solref=SOLREF)]}
+    return {"/.*": [newton.MujocoCollisionCfg(condim=dimensions, solref=(suite.contact_seconds, 1.0))]}
 
 
 def _friction() -> list[Config]:
@@ -87,7 +86,7 @@ def object_cfg(suite: Suite, name: str, options: Options) -> Config:
     thing = suite.objects[name]
     more = {}
     if options.physics == "newton":
-        more["collision_props"] = _contact_model(6 if rolls(thing) else 4)
+        more["collision_props"] = _contact_model(suite, 6 if rolls(thing) else 4)
     return lab.RigidObjectCfg(
         prim_path="{ENV_REGEX_NS}/" + prim_name(name),
         spawn=sim.UsdFileCfg(
@@ -109,7 +108,7 @@ def table_cfg(suite: Suite, options: Options) -> Config:
     table = suite.table
     more = {"collision_props": {"": [sim.UsdPhysicsCollisionCfg()]}}
     if options.physics == "newton":
-        more["collision_props"][""] += _contact_model(4)["/.*"]
+        more["collision_props"][""] += _contact_model(suite, 4)["/.*"]
     return lab.AssetBaseCfg(
         prim_path="{ENV_REGEX_NS}/Table",
         init_state=lab.AssetBaseCfg.InitialStateCfg(pos=(*table.center, table.height - table.size[2] / 2)),
@@ -161,6 +160,8 @@ def simulation_cfg(suite: Suite, options: Options) -> Config:
     """Time step and solver: `scene`'s for Newton, the installation's defaults for PhysX."""
     sim = require("isaaclab.sim", EXTRA)
     dt, physics = 1.0 / suite.physics_rate, physics_cfg(options)
+    if options.physics == "newton":
+        physics.num_substeps = math.ceil(SOLVER_RATE / suite.physics_rate)
     return sim.SimulationCfg(dt=dt, device=options.device, save_logs_to_file=False, physics=physics)
 
 
@@ -173,7 +174,6 @@ def physics_cfg(options: Options) -> Config:
     newton = require("isaaclab_newton.physics", EXTRA)
     return newton.NewtonCfg(
         deterministic_mode="run_to_run" if options.deterministic else "not_guaranteed",
-        num_substeps=SUBSTEPS,
         default_shape_cfg=newton.NewtonShapeCfg(gap=0.0),  # a contact is one that presses, as in MuJoCo
         solver_cfg=newton.MJWarpSolverCfg(
             integrator="implicitfast", cone="elliptic", impratio=10.0,
