@@ -1,7 +1,8 @@
 """What every engine owes its callers, checked by measuring it: one list of problems for any `engine.Worlds`.
 
-`problems` makes engines of one suite through `make(count)` and asks them. Tolerances are physical (a servo
-does not stand exactly where it is commanded); what has to be equal is equal bit for bit.
+For whoever writes an engine (docs/engines.md), and for the tests of ours. `problems` makes engines of one
+suite through `make(count)` and asks them. Tolerances are physical (a servo does not stand exactly where it is
+commanded); what has to be equal is equal bit for bit.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Worlds
 from morph_vla.engines.mujoco.scene import look_at
+from morph_vla.errors import MorphVlaError
 from morph_vla.robots import ActionJoint
 from morph_vla.robots.geometry import matrix_of
 from morph_vla.suites.suite import InitialState, initial_states
@@ -45,10 +47,12 @@ def _first(worlds: Worlds, state: InitialState) -> Float[np.ndarray, "j"]:
 
 
 def _hold(worlds: Worlds, targets: Mapping[int, Float[np.ndarray, "j"]]) -> None:
-    """Worlds by their index, for a second towards joint values [rad | m]."""
+    """Worlds by their index, for a second towards joint values [rad | m]; raises what a step reports."""
     actions = {index: worlds.robot.to_dataset(target) for index, target in targets.items()}
     for _ in range(round(worlds.suite.control_rate)):
-        worlds.step(actions)
+        for measured in worlds.step(actions).values():
+            if isinstance(measured, MorphVlaError):
+                raise measured
 
 
 def _reset(worlds: Worlds, states: dict[int, InitialState]) -> Iterator[str]:
