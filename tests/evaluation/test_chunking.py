@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,8 +79,8 @@ class GoesOn(Wave):
 
 
 def run(suite, policy, **settings):
-    settings = {"episodes": 1, "parallel": 1, "workers": 1, "videos": 0, "open_loop": 3} | settings
-    return evaluate(suite, policy, Settings(**settings))
+    few: dict[str, Any] = {"episodes": 1, "parallel": 1, "workers": 1, "videos": 0, "open_loop": 3}
+    return evaluate(suite, policy, Settings(**(few | settings)))
 
 
 def test_a_policy_is_told_what_is_executed_until_its_answer_is_there(tiny_suite):

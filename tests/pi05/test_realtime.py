@@ -88,7 +88,8 @@ class Sampler:
     """`sample_actions` in one program; `compiled` says how many it took."""
 
     def __init__(self, config: Any, params: Any, seen: Any, real: Any = None):
-        self.call, self.given = quick(partial(sample_actions, config, steps=STEPS, real=real)), (params, seen)
+        self.call: Any = quick(partial(sample_actions, config, steps=STEPS, real=real))
+        self.given = params, seen
 
     def __call__(self, noise: np.ndarray, previous: Previous | None = None) -> np.ndarray:
         return np.asarray(self.call(*self.given, noise, previous=previous))
