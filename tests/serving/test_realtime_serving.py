@@ -263,7 +263,8 @@ def test_actions_that_do_not_fit_are_refused_in_a_sentence(policy):
 
 def test_a_real_time_evaluation_over_the_wire_is_the_checkpoints_own(policy, tiny_suite):
     known, bounds = cards.of(policy, real_time=True)
-    wide = dataclasses.replace(bounds, speed=bounds.speed * np.inf)  # the engine keeps the limits too
+    free = np.full_like(bounds.upper, np.inf)  # the engine keeps the limits too
+    wide = dataclasses.replace(bounds, lower=-free, upper=free, speed=free)
     options: dict[str, Any] = {"episodes": 2, "parallel": 2, "workers": 1, "videos": 0, "latency": 3}
     here = evaluate(policy, tiny_suite, real_time=True, **options)
     server = PolicyServer(policy, known, wide, Settings(port=0))
