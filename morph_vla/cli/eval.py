@@ -42,6 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     about = "actions executed before the policy is asked again (default: those of 8/15 s)"
     add_number(parser, "--open-loop", Settings.open_loop, about, least=1)
+    add_number(parser, "--latency", Settings.latency, "control steps until an answer is there", least=0)
+    add(parser, "--real-time", "real-time chunking: answers go on from the one that is executed meanwhile")
     about = "scale of the sampler's initial noise; with 0 the answer is always the same, near the mean"
     add_number(parser, "--noise", Sampler.noise, about, "FACTOR", least=0)
     add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
@@ -72,7 +74,8 @@ def run(arguments: argparse.Namespace) -> None:
     if against:
         check_against(tasks, against, str(arguments.against))
     policy = policies.of(arguments, tasks)
-    (first, episodes), settings = arguments.episodes, ("parallel", "workers", "open_loop", "videos", "engine")
+    settings = ("parallel", "workers", "open_loop", "latency", "real_time", "videos", "engine")
+    first, episodes = arguments.episodes
     with Bars(f"evaluating {arguments.policy or Path(arguments.checkpoint).name}", "episode") as bars:
         record = evaluate(
             policy, tasks, folder=arguments.output, against=against if arguments.stop_when_decided else None,

@@ -39,6 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batch", 10, about, least=1)
     add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for other connections", "MS", least=0)
     add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
+    about = "real-time chunking for clients that ask for it; its program is compiled before /healthz is ready"
+    add(parser, "--real-time", about)
     add_number(parser, "--noise", Sampler.noise, "scale of the sampler's initial noise", "FACTOR", least=0)
     add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
     parser.set_defaults(run=run)
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     process.prepare()
     from morph_vla.serving import card as cards
     from morph_vla.serving import policy as policies
-    from morph_vla.serving.requests import example
+    from morph_vla.serving.requests import examples
     from morph_vla.serving.server import PolicyServer
     from morph_vla.serving.settings import Settings
     from morph_vla.weights import remote
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
         remote.resolve(arguments.checkpoint), robot=arguments.robot, batch=arguments.batch,
         steps=arguments.sampler_steps, noise=arguments.noise,
     )  # fmt: skip
-    card, bounds = cards.of(policy, arguments.preset, arguments.jump)
+    card, bounds = cards.of(policy, arguments.preset, arguments.jump, arguments.real_time)
     server = PolicyServer(policy, card, bounds, settings)
 
     def listening() -> None:
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     async def serve() -> None:
         ready = functools.partial(print, "ready: /healthz answers 200", flush=True)
-        task = asyncio.ensure_future(server.run([example(card)], listening, ready))
+        task = asyncio.ensure_future(server.run(examples(card), listening, ready))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):

@@ -12,6 +12,12 @@ The observation is a plain dictionary, so that it can cross a socket:
 | `episode`, `step`  | int                  | where a policy takes its random numbers from, so that   |
 |                    |                      | an episode does not depend on what ran beside it        |
 
+and of a policy whose `real_time` is True, where its answers are to go on from each other:
+
+| `inference_delay`  | int                  | control steps until the answer will be there            |
+| `previous_actions` | float32 [r, joints]  | what the robot executes until then, and would execute   |
+|                    |                      | afterwards; absent at an episode's first question       |
+
 Actions are absolute joint-position targets in the same order and units, one row per control step.
 """
 

@@ -66,6 +66,10 @@ class Benchmark(Protocol):
         """The actions in a policy's answer, as its slots take them; raises MorphVlaError for any other."""
         ...
 
+    def arm(self, targets: Float[np.ndarray, "n a"]) -> Float[np.ndarray, "n j"] | None:
+        """Targets of the joints that carry the hand [rad | m]; None for actions that may be anything else."""
+        ...
+
     def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
         """What a record says of an episode that has ended; no verdict: it never began."""
         ...

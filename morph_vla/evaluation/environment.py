@@ -83,6 +83,9 @@ class Environment:
     def actions(self, answer: object) -> Float[np.ndarray, "h a"]:
         return reading.actions(answer, self.suite.actions, self._probe.low, self._probe.high)
 
+    def arm(self, targets: Float[np.ndarray, "n a"]) -> None:
+        return None
+
     def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
         standing = verdict if isinstance(verdict, Standing) else Standing()
         success, rate = error is None and standing.ended == "success", self.control_rate

@@ -131,6 +131,8 @@ class _Run:
         words = [*source, "--suite", suite, "--episodes", rows]
         if settings.open_loop != default.open_loop:
             words += ["--open-loop", str(settings.open_loop)]
+        words += ["--latency", str(settings.latency)] if settings.latency else []
+        words += ["--real-time"] if settings.real_time else []
         if settings.engine != default.engine:
             words += ["--engine", settings.engine]
         return shlex.join(["morph-vla", "eval", *words, "-o", as_typed(folder)])

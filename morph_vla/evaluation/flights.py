@@ -15,13 +15,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Float
+
 from morph_vla.engines.pool import Answer, Begin, Execute, Lost, Message, Pool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.benchmark import Benchmark
+from morph_vla.evaluation.chunking import Chunking, jumps
 from morph_vla.evaluation.video import VideoWriter, write_picture
 from morph_vla.results import films
-from morph_vla.results.trial import Trial
+from morph_vla.results.trial import Jumps, Trial
 from morph_vla.suites.suite import InitialState
 
 
@@ -33,6 +37,8 @@ class Episode:
     begun_anew: bool = False  # its first worker died
     answer: Answer | None = None
     film: VideoWriter | None = None  # where it is filmed
+    left: np.ndarray | None = None  # of the answer that is being executed, at the next question
+    targets: list[np.ndarray] = dataclasses.field(default_factory=list)  # sent, one array a question
 
 
 class Flights:
@@ -43,14 +49,14 @@ class Flights:
         pool: Pool,
         asker: Asker,
         benchmark: Benchmark,
-        open_loop: int,
+        chunking: Chunking,
         groups: int,
         folder: Path | None = None,
         filmed: int = 0,
     ):
-        """`open_loop` actions of an answer are executed; episodes below `filmed` are filmed to `folder`."""
+        """Answers are executed as `chunking` says; episodes below `filmed` are filmed to `folder`."""
         self._pool, self._asker, self._benchmark = pool, asker, benchmark
-        self._open_loop, self._folder, self._filmed = open_loop, folder, filmed
+        self._chunking, self._folder, self._filmed = chunking, folder, filmed
         self._groups: list[list[int]] = [[] for _ in range(groups)]
         for slot in range(pool.slots):  # of one size, and every worker with more than one has slots of each
             self._groups[(slot // pool.width + slot % pool.width) % groups].append(slot)
@@ -154,10 +160,15 @@ class Flights:
         """Ask the policy for these slots' next actions and send them off."""
         observations = []
         for slot in slots:
-            answer, number = self._flying[slot].answer, self._flying[slot].state.episode
+            episode = self._flying[slot]
+            answer, number = episode.answer, episode.state.episode
             assert answer is not None
             assert answer.observation is not None
-            observations.append({**answer.observation, "episode": number, "step": answer.status.steps})
+            asked = {**answer.observation, "episode": number, "step": answer.status.steps}
+            if self._chunking.real_time:
+                going_on = {} if episode.left is None else {"previous_actions": episode.left}
+                asked |= {"inference_delay": self._chunking.latency, **going_on}
+            observations.append(asked)
         messages: dict[int, Message] = {}
         for slot, actions in zip(slots, self._asker.ask(observations), strict=True):
             if isinstance(actions, str):
@@ -165,14 +176,35 @@ class Flights:
             elif actions is None:  # not asked: the next question is answered by an error
                 self._queue.appendleft(Episode(self._flying.pop(slot).state))
             else:
-                messages[slot] = Execute(actions[: self._open_loop])
+                messages[slot] = self._executed(self._flying[slot], actions)
         self._pool.send(messages)
+
+    def _executed(self, episode: Episode, actions: Float[np.ndarray, "h a"]) -> Execute:
+        """What an episode executes until the policy is asked again."""
+        self._chunking.check(len(actions))
+        targets = self._chunking.next(actions, episode.left)
+        episode.left = self._chunking.remaining(actions)
+        episode.targets.append(targets)
+        return Execute(targets)
+
+    def _jumps(self, episode: Episode, steps: int) -> Jumps | None:
+        """Of the targets of the `steps` control steps that were simulated."""
+        if not episode.targets:
+            return None
+        targets = self._benchmark.arm(np.concatenate(episode.targets)[:steps])
+        borders = self._chunking.borders([len(part) for part in episode.targets])
+        return None if targets is None else jumps(targets, borders)
 
     def _trial(self, episode: Episode, error: str | None) -> Trial:
         """One row of the record."""
         verdict = episode.answer.status if episode.answer else None
         trial = self._benchmark.trial(episode.state, verdict, error)
-        return dataclasses.replace(trial, begun_anew=episode.begun_anew, video=self._video(episode))
+        return dataclasses.replace(
+            trial,
+            begun_anew=episode.begun_anew,
+            jumps=self._jumps(episode, verdict.steps if verdict else 0),
+            video=self._video(episode),
+        )
 
     def _show(self, episode: Episode, answer: Answer) -> None:
         """Put what was seen since the last answer on the episode's film."""

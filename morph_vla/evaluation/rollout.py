@@ -21,6 +21,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import benchmark
 from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.benchmark import Benchmark, Task
+from morph_vla.evaluation.chunking import Chunking
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.journal import Journal
 from morph_vla.results.record import FILE_NAME, Record, Stopped, SuiteFacts, policy_from_json, read
@@ -33,12 +34,14 @@ PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How an evaluation is run; none of it changes what an episode meets but `open_loop`."""
+    """How an evaluation is run; `open_loop`, `latency` and `real_time` alone change what an episode meets."""
 
     episodes: int | None = None  # rows of the table; None: as many as the suite says
     parallel: int = 20
     workers: int | None = None  # None: `default_workers`
     open_loop: int | None = None  # actions executed before the policy is asked again; None: `open_loop_at`
+    latency: int = 0  # control steps until an answer is there; see `chunking`
+    real_time: bool = False  # whether a policy is told what is executed until its answer is there
     videos: int = 6  # episodes that are filmed, the first of the table
     answer_seconds: float = 60.0  # a call of the policy may take; ten times that until one has returned
     first: int = 0  # row of the table: two machines may take a half each (`morph-vla merge`)
@@ -70,15 +73,16 @@ def evaluate(
     successes). `stop` is asked after every episode: with a reason, no further one is begun, those that were
     begun are finished and counted, and the record says so under `stopped`.
     """
-    _check(settings)
+    _check(settings, policy)
     played = benchmark.of(task, settings.engine)
     count = played.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = played.states(max(rows.stop, played.episodes))
     open_loop = settings.open_loop or open_loop_at(played.control_rate)
+    chunking = Chunking(open_loop, settings.latency, settings.real_time)
     begun = _begun(played, played.facts(table), about or {"name": type(policy).__name__}, settings, rows)
     begun = dataclasses.replace(
-        begun, open_loop=open_loop, overrides=tuple(overrides), command=command, folder=folder or Path()
+        begun, **chunking.facts(), overrides=tuple(overrides), command=command, folder=folder or Path()
     )
     journal = Journal(folder, begun)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
@@ -95,7 +99,7 @@ def evaluate(
         ):
             groups = 1 if pool.waves else settings.groups
             filmed = settings.first + settings.videos if folder is not None else 0
-            flights = Flights(pool, asker, played, open_loop, groups, folder, filmed)
+            flights = Flights(pool, asker, played, chunking, groups, folder, filmed)
             for trial in flights.run(waiting):
                 trials[trial.episode] = trial
                 journal.add(trial)
@@ -143,13 +147,20 @@ def default_workers() -> int:
     return max(1, (os.cpu_count() or 1) - 1)
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: Settings, policy: Policy) -> None:
     """Raises MorphVlaError where nothing can be measured: in this process, or under these settings."""
     workers.check_main()
     for name in ("episodes", "parallel", "open_loop", "groups"):
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise MorphVlaError(f"{name.replace('_', '-')} must be at least 1, not {value}")
+    if settings.real_time and getattr(policy, "real_time", False) is not True:
+        raise MorphVlaError(
+            "this policy does not go on from what is being executed (real-time chunking); a checkpoint does, "
+            "and a server that was started with `morph-vla serve --real-time`"
+        )
+    if settings.latency < 0:
+        raise MorphVlaError(f"latency must be at least 0 control steps, not {settings.latency}")
     if settings.first < 0:
         raise MorphVlaError(f"the first row of the table is 0, not {settings.first}")
     if not settings.answer_seconds > 0:

@@ -12,6 +12,7 @@ from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Policy, actions_of
 from morph_vla.engines.episode import Status
+from morph_vla.engines.hands import grippers
 from morph_vla.engines.pool import Pool, Verdict
 from morph_vla.evaluation import fit
 from morph_vla.files.plain import to_plain
@@ -30,7 +31,8 @@ class Simulated:
         self.suite, self._engine = suite, engine
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
         self.episodes, self.control_rate = suite.episodes, suite.control_rate
-        self._joints = len(robots.load(suite.robot).joints)
+        self._robot = robots.load(suite.robot)
+        self._joints = len(self._robot.joints)
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What of the task the policy was not trained with, where it says what it was trained with."""
@@ -55,6 +57,9 @@ class Simulated:
 
     def actions(self, answer: object) -> Float[np.ndarray, "h j"]:
         return actions_of(answer, self._joints)
+
+    def arm(self, targets: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n k"]:
+        return self._robot.to_native(targets)[:, ~grippers(self._robot)]
 
     def trial(self, state: InitialState, verdict: Verdict | None, error: str | None) -> Trial:
         suite = self.suite

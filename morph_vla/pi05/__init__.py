@@ -8,6 +8,7 @@ from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
 from morph_vla.pi05.gemma import Modulations
 from morph_vla.pi05.model import Pi05, init_params, loss, modulations, sample_actions
 from morph_vla.pi05.observation import Observation
+from morph_vla.pi05.realtime import Previous
 
 __all__ = [
     "GemmaConfig",
@@ -15,6 +16,7 @@ __all__ = [
     "Observation",
     "Pi05",
     "Pi05Config",
+    "Previous",
     "VitConfig",
     "init_params",
     "loss",

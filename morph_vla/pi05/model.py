@@ -26,9 +26,11 @@ from jaxtyping import Array, Bool, Float
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.arrays import DESCRIPTORS, Body
 from morph_vla.morphology.tokens import KinematicTokens
+from morph_vla.pi05 import realtime
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.gemma import Cache, Gemma, Modulations, Streams
 from morph_vla.pi05.observation import Observation, to_unit
+from morph_vla.pi05.realtime import Previous
 from morph_vla.pi05.siglip import Siglip
 
 Params = dict[str, Any]
@@ -315,6 +317,7 @@ def sample_actions(
     steps: int = 10,
     modulations: Modulations | None = None,
     real: Bool[Array | np.ndarray, "b a"] | None = None,
+    previous: Previous | None = None,
 ) -> Float[Array, "b h a"]:
     """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps.
 
@@ -325,6 +328,9 @@ def sample_actions(
     where it is left out. The others are padding: 0 in training, so their x_t is t * noise there. They are
     held on that path, whatever the model says of them (`loss_over: real` never taught it), and end at 0.
     Without `real` and without a body all values are integrated, as openpi does.
+
+    With `previous` the chunk goes on from the one that is being executed (`realtime`); a row of which no
+    actions are given is what it is without, bit for bit.
     """
     if real is None and config.morphology is not None and observation.body is not None:
         real = joint_values(observation.body, config.action_dim)
@@ -334,12 +340,21 @@ def sample_actions(
     def held(x: Array, time: Array | float) -> Array:
         return x if real is None else jnp.where(jnp.asarray(real)[:, None], x, time * noise)
 
-    def step(x: Array, now: tuple[Array, Modulations | None]) -> tuple[Array, None]:
-        x, times = held(x, now[0]), jnp.broadcast_to(now[0], x.shape[:1])
-        v = _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body, now[1])
+    def velocity(x: Array, time: Array, table: Modulations | None) -> Array:
+        times = jnp.broadcast_to(time, x.shape[:1])
+        return _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body, table)
+
+    times, pull, weights = schedule(steps), None, None
+    if previous is not None:
+        pull, weights = realtime.pull(previous, real), jnp.asarray(realtime.guidance_weights(times))
+
+    def step(x: Array, now: tuple[Array, Modulations | None, Array | None]) -> tuple[Array, None]:
+        time, table, weight = now
+        x, at = held(x, time), partial(velocity, time=time, table=table)
+        v = at(x) if pull is None or weight is None else realtime.guided(at, x, time, weight, pull)
         return x + dt * v, None
 
-    x, _ = jax.lax.scan(step, noise, (jnp.asarray(schedule(steps)), modulations), length=steps)
+    x, _ = jax.lax.scan(step, noise, (jnp.asarray(times), modulations, weights), length=steps)
     return held(x, 0.0)
 
 

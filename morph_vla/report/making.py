@@ -179,6 +179,8 @@ def _conditions(record: Record) -> Pairs:
     return [
         ("rows of the table", f"{record.rows[0]}..{record.rows[1] - 1}" if record.rows else None),
         ("actions executed per answer", None if record.open_loop is None else str(record.open_loop)),
+        ("latency [control steps]", None if record.latency is None else str(record.latency)),
+        ("real-time chunking", None if record.real_time is None else "yes" if record.real_time else "no"),
         ("observations per batch", None if policy.batch is None else str(policy.batch)),
         ("sampler", None if sampler.steps is None else f"{sampler.steps} steps{noise}"),
         *((f"policy: {plain(name)}", value_words(value)) for name, value in policy.others.items()),

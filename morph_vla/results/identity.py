@@ -52,7 +52,8 @@ def of_evaluation(record: Record) -> str:
     How many rows were asked for is not part of it, nor are overrides: what they changed is in the suite.
     """
     facts = record.facts()
-    return digest({key: facts[key] for key in ("schema", "kind", "suite", "policy", "engine", "open_loop")})
+    kept = {key: facts[key] for key in ("schema", "kind", "suite", "policy", "engine")}
+    return digest({**kept, **record.chunking})
 
 
 def is_whole(record: Record) -> bool:
@@ -66,7 +67,7 @@ def differences(a: Record, b: Record) -> list[Difference]:
     others_a, others_b = (
         flat(record.policy.to_json(), "policy")
         | (flat(record.engine.to_json(), "engine") if record.engine else {})
-        | {"open_loop": record.open_loop}
+        | record.chunking
         for record in (a, b)
     )
     return [difference for _, difference in _of_suites(a, b)] + apart(others_a, others_b)
@@ -90,7 +91,8 @@ def conditions(a: Record, b: Record) -> list[Difference]:
         | ({"open_loop": record.open_loop} if record.open_loop else {})
         for record in (a, b)
     )
-    return differing + apart(asked_a, asked_b, common=True)
+    late_a, late_b = ({**record.chunking, "open_loop": None} for record in (a, b))
+    return differing + apart(asked_a, asked_b, common=True) + apart(late_a, late_b)
 
 
 def _of_suites(a: Record, b: Record) -> list[tuple[Kind, Difference]]:

@@ -63,8 +63,8 @@ def _stopped(records: Sequence[Record], tasks: Sequence[str]) -> Stopped:
 def _shared(record: Record) -> dict[str, object]:
     """What the tasks of one evaluation share."""
     facts, suite = record.facts(), {**record.suite.to_json(), "tasks": {}}
-    shared = {key: facts.get(key) for key in ("schema", "policy", "engine", "open_loop", "overrides")}
-    return identity.flat({**shared, "suite": suite, "versions": record.versions})
+    shared = {key: facts.get(key) for key in ("schema", "policy", "engine", "overrides")}
+    return identity.flat({**shared, **record.chunking, "suite": suite, "versions": record.versions})
 
 
 def merge(parts: Mapping[str, Record]) -> Record:
@@ -161,7 +161,7 @@ def _identity(record: Record, tasks: Collection[str]) -> dict[str, object]:
         "policy": policy,
         "engine": record.engine.to_json() if record.engine else {},
     }
-    return {"open_loop": record.open_loop, **identity.flat(facts)}
+    return {**record.chunking, **identity.flat(facts)}
 
 
 def _check_equal(name_a: str, a: Trial, name_b: str, b: Trial) -> None:
@@ -185,6 +185,8 @@ def _whole(records: Sequence[Record]) -> Record:
         policy=least.policy,  # nobody says more for it
         engine=least.engine,
         open_loop=least.open_loop,
+        latency=least.latency,
+        real_time=least.real_time,
         overrides=least.overrides,
         rows=(min(row[0] for row in rows), max(row[1] for row in rows)) if rows else None,
         wall_s=round(sum(record.wall_s or 0.0 for record in records), 2),

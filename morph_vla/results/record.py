@@ -18,7 +18,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.results import trial
 from morph_vla.results.statistics import Summary, summarise
-from morph_vla.results.trial import Trial, inside, name_in
+from morph_vla.results.trial import Jumps, Trial, inside, name_in, pooled
 from morph_vla.results.values import Real, integer, listing, mapping, read_as, text
 
 FILE_NAME = "record.json"
@@ -159,6 +159,10 @@ class Record:
     engine: EngineFacts | None = None
     open_loop: int | None = None
     """Actions of an answer that were executed."""
+    latency: int | None = None
+    """Control steps until an answer is there; None where all are there at once, each for itself."""
+    real_time: bool | None = None
+    """Whether an answer went on from the one that was executed meanwhile."""
     overrides: tuple[str, ...] | None = None
     """Those the suite was loaded with; None before schema 3."""
     rows: tuple[int, int] | None = None
@@ -185,6 +189,15 @@ class Record:
     folder: Path = field(default=Path(), compare=False)
     """Where its files lie."""
 
+    @property
+    def chunking(self) -> dict[str, object]:
+        """How answers were executed, as plain values; the latency where there was one."""
+        late = {"latency": self.latency, "real_time": self.real_time}
+        return {
+            "open_loop": self.open_loop,
+            **{key: value for key, value in late.items() if value is not None},
+        }
+
     @cached_property
     def summary(self) -> Summary:
         """What the trials say."""
@@ -198,7 +211,14 @@ class Record:
             return f"{label}: {self.stopped}\n{so_far}; after an early stop the decision counts, not the rate"
         tasks = whole.tasks if len(whole.tasks) > 1 else {}
         lines = [whole.sentence(label), *(f"  {rates.sentence(task)}" for task, rates in tasks.items())]
+        if self.latency is not None and (jumps := self.jumps):
+            lines.append(str(jumps))
         return "\n".join(lines)
+
+    @property
+    def jumps(self) -> Jumps | None:
+        """How far targets jumped where one answer took over from another, over all trials."""
+        return pooled([trial.jumps for trial in self.trials if trial.jumps])
 
     def facts(self) -> dict[str, object]:
         """What is known of an evaluation before its first episode, as plain values."""
@@ -208,7 +228,7 @@ class Record:
             "suite": self.suite.to_json(),
             "policy": self.policy.to_json(),
             "engine": self.engine.to_json() if self.engine else None,
-            "open_loop": self.open_loop,
+            **self.chunking,
             **({} if self.overrides is None else {"overrides": list(self.overrides)}),
             **({} if self.rows is None else {"rows": list(self.rows)}),
         }

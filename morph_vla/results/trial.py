@@ -1,7 +1,8 @@
 """One episode of an evaluation: how it began, how it ended and where its video lies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from math import sqrt
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal, get_args
 
@@ -13,7 +14,37 @@ Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
 # What trials of schemas 1 and 2 lack, and what only another simulator's trials have.
-LATER = ("knocked", "dragged", "final_target", "reward", "first_seen")
+LATER = ("knocked", "dragged", "final_target", "reward", "first_seen", "jumps")
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """How far targets jumped where one answer took over from another (`evaluation.chunking.jumps`)."""
+
+    count: int
+    """Of such steps"""
+    rms: Real
+    """Over these and the arm's joints [rad | m]"""
+    max: Real
+    others: int
+    """How many other steps there were"""
+    elsewhere: Real
+    """The rms at those"""
+
+    def __str__(self) -> str:
+        """`targets jump by 0.0502 rms, 0.263 at most, at 231 borders of answers [rad | m]; ...`."""
+        there = f"targets jump by {self.rms:.4f} rms, {self.max:.3f} at most"
+        return f"{there}, at {self.count} borders of answers [rad | m]; elsewhere by {self.elsewhere:.4f} rms"
+
+
+def pooled(parts: Sequence[Jumps]) -> Jumps | None:
+    """The jumps of several trials; None without any."""
+    count, others = sum(part.count for part in parts), sum(part.others for part in parts)
+    if not count:
+        return None
+    there = sum(part.count * part.rms**2 for part in parts) / count
+    elsewhere = sum(part.others * part.elsewhere**2 for part in parts) / max(others, 1)
+    return Jumps(count, sqrt(there), max(part.max for part in parts), others, sqrt(elsewhere))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +78,8 @@ class Trial:
     """Sum of the rewards that another simulator gave."""
     first_seen: str | None = None
     """Digest of what was seen first, where another simulator drew the initial state."""
+    jumps: Jumps | None = None
+    """None where no answer took over from another, and for another simulator's actions."""
     begun_anew: bool | None = None
     """Whether its first simulation worker died."""
     initial: Mapping[str, list[Real]] | None = None
@@ -78,6 +111,8 @@ class Trial:
         for name in LATER:
             if plain[name] is None:
                 del plain[name]
+        if self.jumps is not None:
+            plain["jumps"] = asdict(self.jumps)
         return {**plain, "video": None if self.video is None else name_in(folder, self.video)}
 
 
@@ -107,8 +142,18 @@ def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial"
         ended=ended,
         clauses=None if clauses is None else {k: real(v) for k, v in mapping(clauses).items()},
         initial=None if initial is None else {k: pose for k, pose in poses.items() if pose is not None},
+        jumps=_jumps(mapping(plain.get("jumps"))),
         video=None if video is None else inside(folder, video),
     )
+
+
+def _jumps(plain: Mapping[str, object]) -> Jumps | None:
+    count, others = integer(plain.get("count")), integer(plain.get("others"))
+    sizes = numbers([plain.get(name) for name in ("rms", "max", "elsewhere")])
+    if count is None or others is None or sizes is None:
+        return None
+    rms, most, elsewhere = sizes
+    return Jumps(count, rms, most, others, elsewhere)
 
 
 def list_from_json(plain: object, folder: Path) -> tuple[Trial, ...]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SERVED_BY = f"morph-vla {__version__}"
 ACTIONS = "absolute joint positions in the units of the state, one row per control step"
 ACCEPTS = ("request_id", "deadline_s", "batch", "env_id", "session_id", "reset", "endpoint")
+REAL_TIME = ("inference_delay", "executed_steps")
+"""Keys of a request that a server accepts too, where it does real-time chunking."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,11 @@ class Card:
         }
         return {**to_plain(self), **roboarena}
 
+    @property
+    def real_time(self) -> bool:
+        """Whether the server does real-time chunking."""
+        return set(REAL_TIME) <= set(self.accepts)
+
     def request_keys(self) -> Keys:
         """The keys of a request, as the server reads it."""
         images = {
@@ -90,7 +97,9 @@ class Card:
         return Keys(images, state, self.keys.get("channels_first") is True)
 
 
-def of(policy: "CheckpointPolicy", preset: str = "", jump_s: float = bounds.JUMP_S) -> tuple[Card, Bounds]:
+def of(
+    policy: "CheckpointPolicy", preset: str = "", jump_s: float = bounds.JUMP_S, real_time: bool = False
+) -> tuple[Card, Bounds]:
     """The card of a checkpoint's policy, and the bounds of what it may command.
 
     Raises MorphVlaError where the robot has changed since training, and as `keys.of`.
@@ -119,6 +128,7 @@ def of(policy: "CheckpointPolicy", preset: str = "", jump_s: float = bounds.JUMP
         keys=to_plain(keys.of(policy.cameras, preset)),
         cameras=policy.cameras,
         image_size=policy.image_size,
+        accepts=ACCEPTS + REAL_TIME if real_time else ACCEPTS,
         trained=trained,
         versions=versions(),
     )

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from morph_vla import robots
-from morph_vla.data.actions import restore
+from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
@@ -31,6 +31,7 @@ from morph_vla.pi05 import (
     Modulations,
     Observation,
     Pi05Config,
+    Previous,
     init_params,
     modulations,
     sample_actions,
@@ -45,6 +46,9 @@ EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an eval
 
 class CheckpointPolicy:
     """The averaged parameters of a checkpoint, with the recipe's preprocessing, driving one of its robots."""
+
+    real_time = True
+    """It goes on from `previous_actions`"""
 
     def __init__(
         self,
@@ -114,10 +118,21 @@ class CheckpointPolicy:
         return self.infer_batch([observation])[0]
 
     def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Actions for several observations, in order."""
-        answers: list[dict[str, Any]] = []
-        for start in range(0, len(observations), self.batch):
-            answers += self._infer(list(observations[start : start + self.batch]))
+        """Actions for several observations, in order.
+
+        Those that go on from `previous_actions` are computed by a program of their own, apart from the
+        others, so that no answer depends on its company.
+        """
+        answers: list[dict[str, Any]] = [{}] * len(observations)
+        for goes_on in (False, True):
+            places = [
+                place for place, row in enumerate(observations) if ("previous_actions" in row) == goes_on
+            ]
+            for start in range(0, len(places), self.batch):
+                some = places[start : start + self.batch]
+                computed = self._infer([observations[place] for place in some])
+                for place, answer in zip(some, computed, strict=True):
+                    answers[place] = answer
         return answers
 
     def _infer(self, observations: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -127,7 +142,8 @@ class CheckpointPolicy:
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
         prepared = self.prepare(rows)
         times.append(time.perf_counter())
-        sampled = np.asarray(self._sample(self.params, self._modulations, prepared, moments))
+        previous = self._previous(rows) if "previous_actions" in rows[0] else None
+        sampled = np.asarray(self._sample(self.params, self._modulations, prepared, moments, previous))
         times.append(time.perf_counter())
         learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._joints])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
@@ -160,6 +176,21 @@ class CheckpointPolicy:
             self._body,
         )
 
+    def _previous(self, rows: Sequence[dict[str, Any]]) -> Previous:
+        """The actions that are still to come, as the model has them: relative ones to the state of now."""
+        trained, horizon = self.trained, self.config.horizon
+        kind, relative, rate = trained["actions"], np.asarray(trained["relative"]), trained["control_rate"]
+        actions = np.zeros((len(rows), horizon, self.config.action_dim), np.float32)
+        counts = np.zeros(len(rows), np.int32)
+        for index, row in enumerate(rows):
+            left = np.asarray(row["previous_actions"], np.float32)[:horizon]
+            counts[index] = len(left)
+            if len(left):
+                learnt = to_learn(kind, left, np.asarray(row["state"], np.float32), relative, rate)
+                normal = self._stats["action_stats"].normalise(learnt)
+                actions[index, : len(left), : self._joints] = normal
+        return Previous(actions, np.asarray([row["inference_delay"] for row in rows], np.int32), counts)
+
     def _check(self, observation: dict[str, Any]) -> None:
         wanted = [f"images/{name}" for name in self.cameras.values()]
         missing = [key for key in [*wanted, "state", "prompt"] if key not in observation]
@@ -173,6 +204,14 @@ class CheckpointPolicy:
                 f"the observation's state has {len(observation['state'])} values; this policy was trained "
                 f"with {self._joints} ({', '.join(self.trained['joints'])})"
             )
+        left = np.asarray(observation.get("previous_actions", np.zeros((0, self._joints))))
+        if left.ndim != 2 or left.shape[1] != self._joints or not np.isfinite(left).all():
+            raise MorphVlaError(
+                f"previous_actions have shape {list(left.shape)}; expected finite targets "
+                f"[rows, {self._joints}]"
+            )
+        if "previous_actions" in observation and observation.get("inference_delay", -1) < 0:
+            raise MorphVlaError("previous_actions come with inference_delay, control steps from 0 on")
 
 
 def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
@@ -193,19 +232,26 @@ def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
 
 
 def _sampler(config: Pi05Config, joints: int, steps: int, noise: float, seed: int) -> Any:
-    """(params, their modulations, observation, [b, 2] episode and step) -> actions [b h a].
+    """(params, their modulations, observation, [b, 2] episode and step, previous) -> actions [b h a].
 
     The initial noise is standard normal, from (seed, episode, step), times `noise`. The first `joints` action
     values are the robot's, with or without a body; the others stay on the path that training had them on.
     """
     key = jax.random.key(seed)
 
-    def sample(params: dict[str, Any], table: Modulations, observation: Observation, moments: Any) -> Any:
+    def sample(
+        params: dict[str, Any],
+        table: Modulations,
+        observation: Observation,
+        moments: Any,
+        previous: Previous | None = None,
+    ) -> Any:
         def draw(moment: Any) -> Any:
             its_key = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
             return noise * jax.random.normal(its_key, (config.horizon, config.action_dim))
 
         real = jnp.broadcast_to(jnp.arange(config.action_dim) < joints, (len(moments), config.action_dim))
-        return sample_actions(config, params, observation, jax.vmap(draw)(moments), steps, table, real)
+        noises = jax.vmap(draw)(moments)
+        return sample_actions(config, params, observation, noises, steps, table, real, previous)
 
     return sample

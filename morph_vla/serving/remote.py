@@ -77,6 +77,21 @@ class ServedPolicy(RemotePolicy):
         """Actions for several observations, in order."""
         return self.client.infer_batch([self._request(observation) for observation in observations])
 
+    @property
+    def real_time(self) -> bool:
+        """Whether it goes on from `previous_actions`."""
+        return self.card.real_time
+
+    def _request(self, observation: Observation) -> dict[str, Any]:
+        """The server has the previous actions itself: it is told how many of them were executed."""
+        left = observation.get("previous_actions")
+        request = super()._request({k: v for k, v in observation.items() if k != "previous_actions"})
+        if "inference_delay" in observation:
+            request["env_id"] = str(observation["episode"])
+        if isinstance(left, np.ndarray) and self.card.horizon is not None:
+            request["executed_steps"] = self.card.horizon - len(left)
+        return request
+
     def describe(self) -> dict[str, Any]:
         card = self.card
         known = {"step": card.step, "sha256": card.sha256, "sampler": dict(card.sampler), "batch": card.batch}

@@ -13,7 +13,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.findings import visible
 from morph_vla.serving import keys, wire
 from morph_vla.serving.bounds import Bounds
-from morph_vla.serving.card import SERVED_BY, Card
+from morph_vla.serving.card import REAL_TIME, SERVED_BY, Card
 from morph_vla.serving.worker import Computed
 
 MAX_ROWS = 256
@@ -39,17 +39,43 @@ class Request:
     """RoboArena's: answered by an array, not a map"""
     is_reset: bool = False
     """RoboArena's `endpoint: reset`: nothing is computed"""
+    sessions: tuple[str, ...] = ()
+    """Of the observations"""
 
 
 class Sessions:
     """Where the random numbers of one connection's answers come from: its sessions' episodes and steps.
 
     A request that says `episode` and `step` has them from there. Else they are counted for each session
-    (`env_id` or `session_id`): `reset` begins the next episode. Other connections have no part in it.
+    (`env_id` or `session_id`): `reset` begins the next episode. Other connections have no part in it. Of
+    sessions that ask for real-time chunking their last answer is kept.
     """
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._answers: OrderedDict[str, np.ndarray] = OrderedDict()
+
+    def going_on(self, request: Mapping[str, Any], horizon: int) -> Observation:
+        """What a session that asks for real-time chunking adds to its observation.
+
+        The client says `inference_delay`, and with `executed_steps` how much of the last answer it had
+        executed when it observed. Without that, after `reset`, and where the last answer is not known
+        (another connection), an answer stands for itself.
+        """
+        delay, executed = (_steps(request, key) for key in REAL_TIME)
+        last = self._answers.pop(_session(request), None)
+        if delay is None:
+            return {}
+        if executed is None or last is None or _truth(request, "reset"):
+            return {"inference_delay": min(delay, horizon)}
+        return {"inference_delay": min(delay, horizon), "previous_actions": last[executed:]}
+
+    def keep(self, name: str, observation: Observation, actions: np.ndarray) -> None:
+        """Keep a session's answer, from which its next one goes on."""
+        if "inference_delay" in observation:
+            self._answers[name] = actions
+            if len(self._answers) > MAX_ROWS:
+                self._answers.popitem(last=False)
 
     def moment(self, request: Mapping[str, Any]) -> tuple[int, int]:
         """(episode, step) of an observation, as `engines.engine` has them."""
@@ -67,9 +93,17 @@ class Sessions:
 
     def reset(self, request: Mapping[str, Any]) -> None:
         """Begin the next episode of a session."""
+        self._answers.pop(_session(request), None)
         episode, step = self._counts.get(_session(request), (0, 0))
         if step:
             self._counts[_session(request)] = (episode + 1, 0)
+
+
+def _steps(request: Mapping[str, Any], key: str) -> int | None:
+    value = _alone(request.get(key))
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise MorphVlaError(f"{key}: expected control steps, a whole number from 0 on")
 
 
 def _session(request: Mapping[str, Any]) -> str:
@@ -103,6 +137,14 @@ def example(card: Card) -> Observation:
     return {**pictures, "state": state, "prompt": "warm up", "robot": card.robot, "episode": 0, "step": 0}
 
 
+def examples(card: Card) -> list[Observation]:
+    """Observations with which a server compiles all that it computes."""
+    alone, nothing = example(card), np.zeros((0, len(card.joints)), np.float32)
+    return (
+        [alone, {**alone, "inference_delay": 0, "previous_actions": nothing}] if card.real_time else [alone]
+    )
+
+
 def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -> Request:
     """What a frame asks. Raises MorphVlaError, in one sentence, for what is wrong with it."""
     if isinstance(frame, str):
@@ -120,19 +162,22 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
         sessions.reset(outer)
         return Request((), **about, is_reset=True)
     if rows is None:
-        return Request((_row(outer, card, known, sessions),), **about, is_bare=endpoint is not None)
+        row = _row(outer, card, known, sessions)
+        return Request((row,), **about, is_bare=endpoint is not None, sessions=(_session(outer),))
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
         count = f"a list of {len(rows)}" if isinstance(rows, list) else f"a '{type(rows).__name__}'"
         raise MorphVlaError(f"batch: expected a list of 1 to {MAX_ROWS} observations, not {count}")
-    observations = []
+    observations, names = [], []
     for index, row in enumerate(rows):
         try:
             if not isinstance(row, dict):
                 raise MorphVlaError(f"expected a map, not a value of type '{type(row).__name__}'")
-            observations.append(_row({**outer, **keys.flat(row)}, card, known, sessions))
+            row = {**outer, **keys.flat(row)}
+            observations.append(_row(row, card, known, sessions))
+            names.append(_session(row))
         except MorphVlaError as error:
             raise MorphVlaError(f"batch[{index}]: {error}") from None
-    return Request(tuple(observations), **about, is_batch=True)
+    return Request(tuple(observations), **about, is_batch=True, sessions=tuple(names))
 
 
 def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Sessions) -> Observation:
@@ -140,8 +185,9 @@ def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Ses
     if not isinstance(robot, str) or robot != card.robot:
         raise MorphVlaError(f"robot: this policy drives '{card.robot}', not {_shown(robot)}")
     observation = keys.observation(request, known, card.joints)
+    going_on = sessions.going_on(request, card.horizon or 0) if card.real_time else {}
     episode, step = sessions.moment(request)
-    return {**observation, "robot": card.robot, "episode": episode, "step": step}
+    return {**observation, "robot": card.robot, "episode": episode, "step": step, **going_on}
 
 
 def _shown(value: Any) -> str:
@@ -173,15 +219,25 @@ class Spent:
 
 
 def write(
-    request: Request, computed: Sequence[Computed], card: Card, bounds: Bounds, spent: Spent
+    request: Request,
+    computed: Sequence[Computed],
+    card: Card,
+    bounds: Bounds,
+    spent: Spent,
+    sessions: Sessions,
 ) -> bytes | str:
-    """The frame that answers a request. Raises MorphVlaError where the policy's answer is none."""
+    """The frame that answers a request; what its sessions go on from is kept.
+
+    Raises MorphVlaError where the policy's answer is none.
+    """
     if request.is_reset:
         return RESET
     answers = [
         _answer(request, observation, one, card, bounds, spent)
         for observation, one in zip(request.observations, computed, strict=True)
     ]
+    for name, observation, answer in zip(request.sessions, request.observations, answers, strict=True):
+        sessions.keep(name, observation, answer["actions"])
     if request.is_bare:
         return wire.encode(answers[0]["actions"])
     return wire.encode(answers if request.is_batch else answers[0])
@@ -211,6 +267,20 @@ def _answer(
         answer["request_id"] = request.request_id
     if isinstance(timing := computed.answer.get("policy_timing"), Mapping):
         answer["policy_timing"] = dict(timing)
+    if "inference_delay" in observation:
+        answer["real_time"] = _went_on(observation)
     if limited is not None:
         answer["limited"] = dataclasses.asdict(limited)
     return answer
+
+
+def _went_on(observation: Observation) -> dict[str, int]:
+    """What an answer says of real-time chunking.
+
+    Of its rows, the first `frozen` are those that are executed meanwhile, and the first `guided` were led by
+    the last answer.
+    """
+    left, delay = observation.get("previous_actions"), observation["inference_delay"]
+    guided = len(left) if isinstance(left, np.ndarray) else 0
+    assert isinstance(delay, int)
+    return {"frozen": min(delay, guided), "guided": guided}

@@ -177,7 +177,9 @@ class PolicyServer:
             read_s = time.monotonic() - begun
             computed = await self._computed(request, connection)
             spent = Spent(read_s, time.monotonic() - begun)
-            return await asyncio.to_thread(requests.write, request, computed, self._card, self._bounds, spent)
+            return await asyncio.to_thread(
+                requests.write, request, computed, self._card, self._bounds, spent, sessions
+            )
         except MorphVlaError as error:
             return visible(str(error), MAX_SENTENCE)
         except Exception as error:

@@ -39,7 +39,8 @@ def test_an_evaluation_over_the_wire_is_bit_for_bit_the_checkpoints_own(tiny_run
     assert known.sha256 == policy.digest()
     options: dict[str, Any] = {"episodes": 3, "parallel": 3, "workers": 1, "videos": 0}
     here = evaluate(policy, tiny_suite, **options)
-    wide = dataclasses.replace(limits, speed=limits.speed * np.inf)  # the engine keeps the limits too
+    free = np.full_like(limits.upper, np.inf)  # the engine keeps the limits too
+    wide = dataclasses.replace(limits, lower=-free, upper=free, speed=free)
     server = PolicyServer(policy, known, wide, Settings(port=0))
     with server.background([example(known)]):
         served = remote.connect(f"ws://127.0.0.1:{server.port}", [tiny_suite])

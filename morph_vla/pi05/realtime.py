@@ -1,0 +1,103 @@
+"""Real-time chunking: a chunk sampled so that it goes on from the one which the robot executes meanwhile.
+
+Inpainting by guidance, after Black, Galliker and Levine, "Real-Time Execution of Action Chunking Flow
+Policies" (arXiv 2506.07339, equations 2 to 5). Their time runs from noise at 0 to actions at 1, here it is t
+from 1 to 0, and their velocity is ours with the other sign:
+
+    a = x - t v(x, t)                                     what the chunk will be, estimated at t
+    v' = v - g(t) W (y - a) da/dx                         one vector-Jacobian product a step
+    g(t) = min(beta, t / ((1 - t) r^2))
+    r^2 = s^2 t^2 / (t^2 + s^2 (1 - t)^2)                 variance of what x is a noisy picture of
+
+y are the rows of the last answer that are still to come, and W (`soft_mask`) says how much each row is held
+to them. beta is the number of steps n, so that one step of 1/n leads at most to y itself: 5 in the paper and
+its code (Physical-Intelligence/real-time-chunking-kinetix), both with n = 5, and 10 in LeRobot with n = 10.
+
+s is how far the actions that a policy may answer spread. The paper has 1, that of all actions. What is left
+of it once the policy sees its observation is less, and with 1 the guidance is too weak (A. Soare, "Smooth as
+butter robot policies", 2025, with 0.2). A policy that is certain of its answer whatever it starts from
+(da/dx = 0) is not moved at all.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+SPREAD = 0.2
+"""s, of actions as the model has them (1: between their quantiles and beyond)."""
+
+
+class Previous(NamedTuple):
+    """What the robot executes while a chunk is sampled, of each row of a batch. Data: nothing recompiles."""
+
+    actions: Float[Array | np.ndarray, "b h a"]
+    """As the model has them; row 0 is of the control step at which the observation was taken"""
+    delay: Int[Array | np.ndarray, "b"]
+    """So many of them will be executed before the new chunk is there"""
+    count: Int[Array | np.ndarray, "b"]
+    """So many of them are given; the others are padding. 0: there is nothing to go on from"""
+
+
+def soft_mask(
+    delay: Int[Array | np.ndarray, "*b"], count: Int[Array | np.ndarray, "*b"], horizon: int
+) -> Float[Array, "*b h"]:
+    """How much each row of a chunk is held to the previous one: W of equation 5.
+
+    Rows before `delay` are held whole, the others with weights that fall exponentially, and rows from
+    `count` on are free. delay 2, count 5, horizon 7:
+
+        row       0    1    2     3     4     5    6
+        weight    1    1    0.49  0.19  0.04  0    0
+        c                   3/4   2/4   1/4              weight = c (e^c - 1) / (e - 1)
+    """
+    row, end = jnp.arange(horizon), jnp.asarray(count)[..., None]
+    start = jnp.minimum(jnp.asarray(delay)[..., None], end)
+    share = (end - row).astype(jnp.float32) / (end - start + 1).astype(jnp.float32)
+    falling = share * jnp.expm1(share) / np.float32(np.e - 1)
+    return jnp.where(row < start, np.float32(1), jnp.where(row < end, falling, np.float32(0)))
+
+
+def guidance_weights(times: Float[np.ndarray, "n"], spread: float = SPREAD) -> Float[np.ndarray, "n"]:
+    """g(t) at the times of a schedule of n steps, at most n."""
+    t, limit = times.astype(np.float64), len(times)
+    with np.errstate(divide="ignore"):
+        weights = (t**2 + (spread * (1 - t)) ** 2) / (spread**2 * t * (1 - t))
+    return np.where(t < 1, np.minimum(weights, limit), limit).astype(np.float32)
+
+
+class Pull(NamedTuple):
+    """Where a chunk is led, and how much each of its values."""
+
+    target: Float[Array, "b h a"]
+    mask: Float[Array, "b h a"]
+
+
+def pull(previous: Previous, real: Bool[Array | np.ndarray, "b a"] | None = None) -> Pull:
+    """Lead a chunk to the actions that are still to come; values that are not `real` are left alone."""
+    target = jnp.asarray(previous.actions)
+    mask = soft_mask(previous.delay, previous.count, target.shape[1])[..., None]
+    if real is not None:
+        mask = jnp.where(jnp.asarray(real)[:, None], mask, np.float32(0))
+    return Pull(target, jnp.broadcast_to(mask, target.shape))
+
+
+def guided(
+    velocity: Callable[[Float[Array, "b h a"]], Float[Array, "b h a"]],
+    x: Float[Array, "b h a"],
+    time: Float[Array, ""],
+    weight: Float[Array, ""],
+    pull: Pull,
+) -> Float[Array, "b h a"]:
+    """The velocity at x, turned so that it leads where `pull` says; `weight` is g(time)."""
+
+    def estimate(x: Float[Array, "b h a"]) -> tuple[Float[Array, "b h a"], Float[Array, "b h a"]]:
+        v = velocity(x)
+        return x - time * v, v
+
+    actions, transposed, v = jax.vjp(estimate, x, has_aux=True)
+    (correction,) = transposed(pull.mask * (pull.target - actions))
+    return v - weight * correction

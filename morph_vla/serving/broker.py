@@ -1,0 +1,137 @@
+"""One action a control step, while the next chunk is on its way.
+
+    policy = WebsocketClientPolicy("127.0.0.1", 8000)
+    with ActionBroker(policy, open_loop=8) as broker:
+        while working:
+            robot.move_to(broker.infer(observe())["actions"])       # once a control step
+
+    executed    a0 .. a7 | a8 a9 a10 | b3 b4 ...
+    asked       a        b           |                   b was asked at a8, and took 3 control steps
+
+A server that accepts `inference_delay` (`morph-vla serve --real-time`) goes on from what is executed
+meanwhile; at any other, the robot switches to an answer when it arrives. NumPy, no JAX.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.serving.client import LateAnswerError
+
+MEASURED = 10
+"""The delay that is expected is the longest of so many answers."""
+
+
+@runtime_checkable
+class Client(Protocol):
+    """What a broker asks: a `client.WebsocketClientPolicy`."""
+
+    def infer(self, obs: Mapping[str, Any]) -> Any:
+        """An answer with `actions` [horizon, joints]."""
+        ...
+
+    def get_server_metadata(self) -> Mapping[str, Any]:
+        """What the server says of itself."""
+        ...
+
+    def reset(self) -> None:
+        """Begin another episode."""
+
+
+class ActionBroker:
+    """Executes chunks action by action, and asks for the next one `open_loop` steps into each.
+
+    Of one robot: `infer` is called once a control step, from one thread.
+    """
+
+    def __init__(self, policy: Client, open_loop: int, *, session: str = "", delay: int = 0):
+        """`session` tells robots on one connection apart; `delay` is expected before one was measured.
+
+        Raises MorphVlaError for less than one action a chunk.
+        """
+        if open_loop < 1:
+            raise MorphVlaError(f"open_loop must be at least 1 action, not {open_loop}")
+        self._policy, self._open_loop, self._session = policy, open_loop, session
+        self._real_time = "inference_delay" in policy.get_server_metadata().get("accepts", ())
+        self._first_delay = delay
+        self._thread = ThreadPoolExecutor(1, "next chunk")
+        self.stalls = 0
+        """How often the robot had to wait, because an answer took longer than the chunk lasted"""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._delays: deque[int] = deque([self._first_delay], MEASURED)
+        self._chunk: np.ndarray | None = None
+        self._answer: Mapping[str, Any] = {}
+        self._pending: Future[Any] | None = None
+        self._step = self._asked_at = 0  # of the chunk: the next row, and the one at which was asked
+
+    def infer(self, obs: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer that is being executed, with the one action of this control step as its `actions`.
+
+        The first call waits for an answer, and so does one that finds a chunk at its end. Raises as the
+        policy's `infer`; an answer that is late is thrown away and asked for again.
+        """
+        if self._chunk is None:
+            self._take(self._policy.infer(self._question(obs)), 0)
+        if self._pending is not None and self._pending.done():
+            self._switch(obs)
+        if self._pending is None and self._step >= self._open_loop:
+            self._ask(obs)
+        assert self._chunk is not None
+        if self._step >= len(self._chunk):
+            self.stalls += 1
+            while self._step >= len(self._chunk):
+                self._switch(obs)
+        row = self._chunk[self._step]
+        self._step += 1
+        return {**self._answer, "actions": row}
+
+    def _question(self, obs: Mapping[str, Any], executed: int | None = None) -> dict[str, Any]:
+        """An observation as a request: of which session, and where it is with its chunk."""
+        request = {**obs, "env_id": self._session} if self._session else dict(obs)
+        if self._real_time:
+            request["inference_delay"] = max(self._delays)
+            request |= {} if executed is None else {"executed_steps": executed}
+        return request
+
+    def _ask(self, obs: Mapping[str, Any]) -> None:
+        self._asked_at = self._step
+        self._pending = self._thread.submit(self._policy.infer, self._question(obs, self._step))
+
+    def _switch(self, obs: Mapping[str, Any]) -> None:
+        """Execute the answer that was asked for, from the row that is due; waits for it."""
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        try:
+            answer = pending.result()
+        except LateAnswerError:
+            self._ask(obs)
+            return
+        delay = self._step - self._asked_at
+        self._delays.append(delay)
+        self._take(answer, delay)
+
+    def _take(self, answer: Mapping[str, Any], step: int) -> None:
+        self._chunk, self._answer, self._step = np.asarray(answer["actions"]), answer, step
+
+    def reset(self) -> None:
+        """Begin another episode: what is under way is thrown away."""
+        if self._pending is not None:
+            self._pending.exception()
+        self._begin()
+        self._policy.reset()
+
+    def close(self) -> None:
+        """End the thread that waits for answers."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> "ActionBroker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

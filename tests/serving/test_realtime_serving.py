@@ -1,0 +1,277 @@
+"""Real-time chunking on the server and in the broker: who is told what of the chunk that is executed."""
+
+import contextlib
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from stand_ins import HORIZON, LIMIT_S, Wave, card, expected, limits, observation, serving
+from test_server import ask, client, raw
+
+from morph_vla.data import actions as learning
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.serving import card as cards
+from morph_vla.serving import remote
+from morph_vla.serving.broker import ActionBroker
+from morph_vla.serving.client import LateAnswerError
+from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.serving.requests import examples
+from morph_vla.serving.server import PolicyServer
+from morph_vla.serving.settings import Settings
+
+
+class Noting(Wave):
+    """A wave that keeps what it was told of the last answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.told: dict[str, Any] = {}
+
+    def answer(self, asked):
+        self.told[asked["prompt"]] = asked.get("inference_delay"), asked.get("previous_actions")
+        return super().answer(asked)
+
+
+@contextlib.contextmanager
+def real_time(policy=None):
+    known = dataclasses.replace(card(), accepts=cards.ACCEPTS + cards.REAL_TIME)
+    server = PolicyServer(policy or Noting(), known, limits(), Settings(port=0))
+    with server.background(examples(known), ready_s=LIMIT_S):
+        yield server
+
+
+def went_on(frozen: int, guided: int) -> dict[str, int]:
+    return {"frozen": frozen, "guided": guided}
+
+
+def test_a_sessions_next_answer_goes_on_from_its_last_one():
+    policy = Noting()
+    with real_time(policy) as server, raw(server) as connection:
+
+        def answer(number: int, **more) -> dict:
+            return ask(connection, observation(number, episode=0, step=number, **more))
+
+        first, other = (answer(n, env_id=name, inference_delay=1) for n, name in ((1, "left"), (2, "right")))
+        assert first["real_time"] == other["real_time"] == went_on(0, 0)
+        assert policy.told["task 1"] == (1, None)
+        second = answer(3, env_id="left", inference_delay=2, executed_steps=1)
+        assert second["real_time"] == went_on(2, HORIZON - 1)
+        delay, left = policy.told["task 3"]
+        assert delay == 2
+        np.testing.assert_array_equal(left, first["actions"][1:])
+        answer(4, env_id="right", inference_delay=0, executed_steps=3)
+        np.testing.assert_array_equal(policy.told["task 4"][1], other["actions"][3:])
+        answer(5, env_id="left", inference_delay=9, executed_steps=4)
+        assert policy.told["task 5"][0] == HORIZON
+        np.testing.assert_array_equal(policy.told["task 5"][1], second["actions"][4:])
+
+
+def test_where_there_is_nothing_to_go_on_from_an_answer_stands_for_itself():
+    """After a reset, on another connection, after an answer that nobody goes on from, and past its end."""
+    with real_time() as server, raw(server) as connection, raw(server) as another:
+        going_on = {"inference_delay": 1, "executed_steps": 2}
+
+        def guided(on, **more) -> int:
+            return ask(on, observation(1, **more))["real_time"]["guided"]
+
+        assert guided(connection, **going_on) == 0
+        assert guided(connection, **going_on) == HORIZON - 2
+        assert guided(another, **going_on) == 0
+        assert guided(connection, reset=True, **going_on) == 0
+        assert "real_time" not in ask(connection, observation(1))
+        assert guided(connection, **going_on) == 0
+        assert ask(connection, {"endpoint": "reset"}) == "reset successful"
+        assert guided(connection, **going_on) == 0
+        assert guided(connection, inference_delay=1, executed_steps=50) == 0
+
+
+def test_rows_of_a_batch_have_sessions_of_their_own():
+    policy = Noting()
+    with real_time(policy) as server, client(server) as asker:
+        rows = [observation(number, env_id=number, inference_delay=0) for number in range(3)]
+        first = asker.infer_batch(rows)
+        second = asker.infer_batch(
+            [{**row, "prompt": f"then {n}", "executed_steps": n} for n, row in enumerate(rows)]
+        )
+    assert [answer["real_time"] for answer in second] == [went_on(0, HORIZON - n) for n in range(3)]
+    for number, answer in enumerate(first):
+        np.testing.assert_array_equal(policy.told[f"then {number}"][1], answer["actions"][number:])
+
+
+def test_a_server_that_was_not_told_to_ignores_the_words():
+    policy = Noting()
+    with serving(policy) as server, raw(server) as connection:
+        asked = observation(1, inference_delay="soon", executed_steps=3, episode=0, step=0)
+        answer = ask(connection, asked)
+    assert "real_time" not in answer
+    assert policy.told["task 1"] == (None, None)
+    np.testing.assert_array_equal(answer["actions"], expected(asked))
+
+
+def test_what_is_no_number_of_steps_gets_a_sentence():
+    with real_time() as server, raw(server) as connection:
+        for key, value in (("inference_delay", -1), ("inference_delay", 0.5), ("executed_steps", "two")):
+            sentence = ask(connection, observation(1, **{"inference_delay": 1, key: value}))
+            assert sentence == f"{key}: expected control steps, a whole number from 0 on"
+
+
+# ------------------------------------------------------------------------------------------------ broker
+
+
+class Robot:
+    """A server whose answers come when they are let go; chunk n has rows n.00, n.01, ..."""
+
+    late: tuple[int, ...] = ()
+
+    def __init__(self, rows: int = 7, accepts: tuple[str, ...] = cards.REAL_TIME):
+        self.rows, self.accepts, self.asked, self.resets = rows, accepts, [], 0
+        self.go = threading.Semaphore(1)
+
+    def get_server_metadata(self):
+        return {"accepts": list(self.accepts)}
+
+    def infer(self, obs):
+        self.asked.append(dict(obs))
+        assert self.go.acquire(timeout=LIMIT_S)
+        if obs["at"] in self.late:
+            raise LateAnswerError("too late")
+        actions = len(self.asked) - 1 + np.arange(self.rows)[:, None] / 100
+        return {"actions": actions, "served_by": "robot"}
+
+    def reset(self):
+        self.resets += 1
+
+
+def walk(robot: Robot, broker: ActionBroker, steps: range, there_at: dict[int, int] | None = None) -> list:
+    """The actions of control steps; at `there_at` (step -> answers) answers are let go and have arrived."""
+    rows = []
+    for step in steps:
+        for _ in range((there_at or {}).get(step, 0)):
+            robot.go.release()
+            pending = broker._pending
+            if pending is not None:
+                pending.exception(timeout=LIMIT_S)
+        rows.append(round(float(broker.infer({"at": step})["actions"][0]), 2))
+    return rows
+
+
+def test_a_chunk_is_executed_while_the_next_is_asked_for():
+    robot = Robot()
+    with ActionBroker(robot, open_loop=3, session="left", delay=1) as broker:
+        # The second chunk is asked at step 3 and there at step 5, the third at 8 - 3 + ... and so on.
+        rows = walk(robot, broker, range(9), {5: 1, 7: 1})
+    assert rows == [0, 0.01, 0.02, 0.03, 0.04, 1.02, 1.03, 2.01, 2.02]
+    assert robot.asked == [
+        {"at": 0, "env_id": "left", "inference_delay": 1},
+        {"at": 3, "env_id": "left", "inference_delay": 1, "executed_steps": 3},
+        {"at": 6, "env_id": "left", "inference_delay": 2, "executed_steps": 3},
+    ]
+    assert broker.stalls == 0
+
+
+def test_a_robot_without_actions_waits_and_the_broker_counts_it():
+    robot = Robot(rows=4)
+    with ActionBroker(robot, open_loop=3) as broker:
+        walk(robot, broker, range(4))
+        threading.Timer(0.05, robot.go.release).start()
+        assert walk(robot, broker, range(4, 6)) == [1.01, 1.02]
+        assert broker.stalls == 1
+
+
+def test_a_late_answer_is_asked_for_again():
+    robot = Robot()
+    robot.late = (3,)
+    with ActionBroker(robot, open_loop=3) as broker:
+        rows = walk(robot, broker, range(7), {4: 1, 5: 1})
+    assert rows == [0, 0.01, 0.02, 0.03, 0.04, 2.01, 2.02]
+    assert [asked["at"] for asked in robot.asked] == [0, 3, 4]
+
+
+def test_another_episode_begins_with_an_answer_of_its_own():
+    robot = Robot()
+    with ActionBroker(robot, open_loop=3) as broker:
+        walk(robot, broker, range(4))
+        robot.go.release(2)
+        broker.reset()
+        assert walk(robot, broker, range(2)) == [2, 2.01]
+    assert robot.resets == 1
+    assert "executed_steps" not in robot.asked[-1]
+
+
+def test_a_server_that_knows_nothing_of_it_is_asked_in_its_own_words():
+    robot = Robot(accepts=())
+    with ActionBroker(robot, open_loop=3) as broker:
+        walk(robot, broker, range(4))
+        robot.go.release()
+    assert robot.asked == [{"at": 0}, {"at": 3}]
+    with pytest.raises(MorphVlaError, match="open_loop must be at least 1 action, not 0"):
+        ActionBroker(robot, open_loop=0)
+
+
+# ------------------------------------------------------------------------------------------------ policy
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_run) -> CheckpointPolicy:
+    return CheckpointPolicy(tiny_run.checkpoint, batch=3)
+
+
+def seen(number: int, **more) -> dict:
+    return {**observation(number), "prompt": "put the cube in the bowl", "episode": number, "step": 0, **more}
+
+
+def test_answers_are_the_same_alone_and_beside_those_that_go_on(policy):
+    last = policy.infer(seen(1))["actions"]
+    rows = [
+        seen(2),
+        seen(2, previous_actions=last[5:], inference_delay=3),
+        seen(3, previous_actions=last[2:7], inference_delay=0),
+        seen(4),
+        seen(5, previous_actions=last[:0], inference_delay=1),
+    ]
+    together = [answer["actions"] for answer in policy.infer_batch(rows)]
+    for row, answer in zip(rows, together, strict=True):
+        np.testing.assert_array_equal(policy.infer(row)["actions"], answer)
+    assert not np.array_equal(together[0], together[1])
+
+
+@pytest.mark.parametrize("kind", ["absolute", "delta", "velocity"])
+def test_what_is_executed_is_turned_into_what_the_model_has_learnt(policy, kind, monkeypatch):
+    monkeypatch.setitem(policy.trained, "actions", kind)
+    row = seen(2)
+    left = np.random.default_rng(3).normal(size=(5, 8)).astype(np.float32)
+    previous = policy._previous([{**row, "previous_actions": left, "inference_delay": 2}])
+    assert (int(previous.delay[0]), int(previous.count[0])) == (2, 5)
+    learnt = policy._stats["action_stats"].restore(previous.actions[0, :5, :8])
+    relative = np.asarray(policy.trained["relative"])
+    again = learning.restore(kind, learnt, row["state"], relative, policy.trained["control_rate"])
+    np.testing.assert_allclose(again, left, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(previous.actions[0, 5:], 0)
+
+
+def test_actions_that_do_not_fit_are_refused_in_a_sentence(policy):
+    with pytest.raises(
+        MorphVlaError, match=r"previous_actions have shape \[4, 7\]; expected finite targets "
+    ):
+        policy.infer(seen(1, previous_actions=np.zeros((4, 7)), inference_delay=1))
+    with pytest.raises(MorphVlaError, match="previous_actions come with inference_delay, control steps from"):
+        policy.infer(seen(1, previous_actions=np.zeros((4, 8), np.float32)))
+
+
+def test_a_real_time_evaluation_over_the_wire_is_the_checkpoints_own(policy, tiny_suite):
+    known, bounds = cards.of(policy, real_time=True)
+    free = np.full_like(bounds.upper, np.inf)  # the engine keeps the limits too
+    wide = dataclasses.replace(bounds, lower=-free, upper=free, speed=free)
+    options: dict[str, Any] = {"episodes": 2, "parallel": 2, "workers": 1, "videos": 0, "latency": 3}
+    here = evaluate(policy, tiny_suite, real_time=True, **options)
+    server = PolicyServer(policy, known, wide, Settings(port=0))
+    with server.background(examples(known)):
+        served = remote.connect(f"ws://127.0.0.1:{server.port}", [tiny_suite])
+        there = evaluate(served, tiny_suite, real_time=True, **options)
+        naive = evaluate(served, tiny_suite, **options)
+    assert there.trials == here.trials
+    assert not there.summary.errors
+    assert naive.trials != here.trials
