@@ -28,10 +28,10 @@ from morph_vla.robots import Robot
 from morph_vla.suites.suite import load_tasks
 
 if TYPE_CHECKING:
-    from vla_eval import specs
-    from vla_eval.benchmarks import base as benchmarks
-    from vla_eval.model_servers import base as sessions
-    from vla_eval.model_servers import predict as servers
+    import vla_eval.benchmarks.base as benchmarks
+    import vla_eval.model_servers.base as sessions
+    import vla_eval.model_servers.predict as servers
+    import vla_eval.specs as specs
 else:
     specs = require("vla_eval.specs", "vla-eval")
     benchmarks = require("vla_eval.benchmarks.base", "vla-eval")
