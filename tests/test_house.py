@@ -92,6 +92,7 @@ DOORS = {
     "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
     "openpi_client": set(),
     "jinja2": {"report/page.py"},
+    "vla_eval": {"hosts/vla_eval.py"},
     "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
 }
 # What other rooms, and users of the library, may import of a room beside the room itself.

@@ -39,7 +39,7 @@ NAMESPACE, ANY = "morph_vla", "morph_vla/suite"  # of every id; the id for a sui
 DRAWN, ROWS = "gymnasium", 2**31  # the table that resets without a row draw from, and its rows
 
 
-class SuiteEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
+class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
     """One task of a suite; see the module for spaces and info."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}
