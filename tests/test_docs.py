@@ -118,13 +118,15 @@ def test_tables_have_every_key(pages):
     assert set(keys(pages["docs/evaluation.md"], "| key | what it says |")) <= {*fields(Record), "summary"}
 
 
-def test_their_yaml_is_read(pages, tmp_path):
+def test_their_yaml_is_read(pages, tmp_path, root):
     (side,) = blocks(pages["docs/robots.md"], "yaml")
     (tmp_path / "side.yaml").write_text(side)
     assert typed_yaml.read(tmp_path / "side.yaml", Side).joints == ("arm_1", "arm_2", "jaw_left")
     (environment,) = blocks(pages["docs/environments.md"], "yaml")
     (tmp_path / "my_push.yaml").write_text(environment)
     assert load_tasks(tmp_path / "my_push.yaml")[0].label == "my_push"
+    (example,) = load_tasks(root / "docs/examples/pusht.yaml")
+    assert (example.label, example.max_steps) == ("pusht", 300)
     (mesh,) = blocks(pages["docs/scale.md"], "yaml")
     (tmp_path / "mesh.yaml").write_text(yaml.safe_dump(yaml.safe_load(mesh)["training"]["mesh"]))
     assert typed_yaml.read(tmp_path / "mesh.yaml", Mesh) == Mesh(fsdp=8)

@@ -41,9 +41,9 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
 
         timeout_s = FIRST * arguments.timeout
         return remote.connect(arguments.policy, tasks, preset=arguments.preset, timeout_s=timeout_s)
-    from morph_vla.hosts import lerobot
+    from morph_vla.hosts.lerobot import theirs
 
-    kind, _, folder = arguments.policy.partition(lerobot.PREFIX)
+    kind, _, folder = arguments.policy.partition(theirs.PREFIX)
     if kind or not folder:
         raise MorphVlaError(f"--policy expects {ELSEWHERE}, not '{arguments.policy}'")
-    return lerobot.LerobotPolicy(folder)
+    return theirs.LerobotPolicy(folder)

@@ -11,8 +11,10 @@ EXAMPLES = """
   morph-vla weights inspect pi05-base
   morph-vla weights inspect runs/demo/train/checkpoints/3000 --config panda_demo
   morph-vla weights convert hf://lerobot/pi05_base runs/pi05_openpi --to openpi
+  morph-vla weights convert runs/demo/train/checkpoints/3000 runs/plugin --to lerobot-plugin
   morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
+PLUGIN = "lerobot-plugin"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--kind", choices=("averaged", "params"), default="averaged", help=about)
         add_common(verb)
     add(verbs["inspect"], "--hash", "read all values, and print their SHA-256")
-    convert, formats = verbs["convert"], ("openpi", "lerobot", "morph_vla")
-    add(convert, "target", "the folder to write; it must not exist", "TARGET", type=Path)
+    convert, formats = verbs["convert"], ("openpi", "lerobot", "morph_vla", PLUGIN)
+    about = "the folder to write; it must not exist, or be a checkpoint's own for lerobot-plugin"
+    add(convert, "target", about, "TARGET", type=Path)
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
     about = "without --config: actions per chunk, for LeRobot's config.json"
     add_number(convert, "--horizon", 50, about)
@@ -65,6 +68,13 @@ def run_inspect(arguments: argparse.Namespace) -> int:
 
 def run_convert(arguments: argparse.Namespace) -> None:
     """Write a checkpoint in another format, and say what was written."""
+    if arguments.to == PLUGIN:
+        from morph_vla.hosts.lerobot import export
+
+        export.write(arguments.source, arguments.target)
+        facts = {"target": arguments.target, "to": PLUGIN}
+        render(facts, arguments.json, text=f"{arguments.target}: {PLUGIN}, for lerobot-eval --policy.path")
+        return
     from morph_vla.weights.convert import convert
 
     target, to = arguments.target, arguments.to

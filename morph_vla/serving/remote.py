@@ -25,6 +25,7 @@ from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)
+SCHEMES = ("ws://", "wss://")
 KEY = "MORPH_VLA_API_KEY"
 """The environment variable with a server's key."""
 CONNECT_S = 30.0
@@ -110,12 +111,9 @@ def connect(
     Raises MorphVlaError where no server answers, where its actions are not joint positions or not as many as
     the suite's robot has joints, and with both sides where a morph-vla server's policy does not fit.
     """
-    if not address.startswith(("ws://", "wss://")):
-        raise MorphVlaError(f"a policy's address is ws://HOST:PORT or wss://HOST, not '{address}'")
-    key, connect_s = os.environ.get(KEY) or None, min(CONNECT_S, timeout_s)
-    client = WebsocketClientPolicy(address, None, key, timeout_s=timeout_s, connect_s=connect_s)
     first = tasks[0]
-    policy = _of(client, list(first.cameras if isinstance(first, Suite) else first.images), preset)
+    cameras = list(first.cameras if isinstance(first, Suite) else first.images)
+    policy = reach(address, cameras, preset=preset, timeout_s=timeout_s)
     for task in tasks:
         if not isinstance(task, Suite):
             continue
@@ -124,7 +122,17 @@ def connect(
     return policy
 
 
-def _of(client: WebsocketClientPolicy, cameras: Sequence[str], preset: str) -> RemotePolicy:
+def reach(
+    address: str, cameras: Sequence[str], *, preset: str = "", timeout_s: float = 600.0
+) -> RemotePolicy:
+    """The policy at an address, not yet asked; `cameras` are those whose frames another's server is sent.
+
+    Raises MorphVlaError where no server answers, and where its actions are not joint positions.
+    """
+    if not address.startswith(SCHEMES):
+        raise MorphVlaError(f"a policy's address is ws://HOST:PORT or wss://HOST, not '{address}'")
+    key, connect_s = os.environ.get(KEY) or None, min(CONNECT_S, timeout_s)
+    client = WebsocketClientPolicy(address, None, key, timeout_s=timeout_s, connect_s=connect_s)
     metadata, address = client.get_server_metadata(), client.address
     card = cards.read(metadata)
     if card is not None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from morph_vla.engines.gymnasium.reading import IMAGES, Leaves, leaves
+from morph_vla.engines.gymnasium.reading import IMAGES, Leaves, leaves, pixels
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.suites.environment import EnvironmentSuite
 
@@ -148,13 +148,8 @@ def _as_lerobot(
     """LeRobot's names and values (`observation.state`, `observation.images.top`), images uint8 [n h w 3]."""
     batch = processor(convert(observation))  # a whole transition, of which only this was seen
     arrays = leaves({key: value for key, value in batch.items() if key.startswith("observation")})
-    images = {key: _pixels(value) for key, value in arrays.items() if key.startswith(IMAGES)}
+    images = {key: pixels(value) for key, value in arrays.items() if key.startswith(IMAGES)}
     return {**arrays, **images}
-
-
-def _pixels(images: np.ndarray) -> np.ndarray:
-    """Float images [n 3 h w] in 0 .. 1 as uint8 [n h w 3]."""
-    return np.rint(np.moveaxis(images, 1, -1) * 255).astype(np.uint8)
 
 
 def _distributions(module: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
 from morph_vla.engines.engine import Frame, rows_of
 from morph_vla.errors import MorphVlaError, nearest
@@ -73,6 +73,11 @@ def checked_image(picture: np.ndarray, name: str) -> Frame:
         given = f"{picture.dtype} {list(picture.shape)}"
         raise MorphVlaError(f"{name} is no image: expected uint8 [height, width, 3], got {given}")
     return picture
+
+
+def pixels(images: Float[np.ndarray, "n 3 h w"]) -> UInt8[np.ndarray, "n h w 3"]:
+    """LeRobot's images, fractions from 0 to 1, as levels."""
+    return np.rint(np.moveaxis(images, 1, -1) * 255).astype(np.uint8)
 
 
 def _leaf(batch: Leaves, key: str) -> np.ndarray:

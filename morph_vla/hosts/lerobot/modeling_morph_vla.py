@@ -1,0 +1,116 @@
+"""Our policy as one of LeRobot's: a checkpoint's (JAX) or a server's, behind `select_action`.
+
+Answers are those of `morph-vla eval`, bit for bit: an observation's random numbers come from its episode and
+step, which our suites say (`environment`). In other environments both are counted here.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lerobot.configs import PreTrainedConfig
+from lerobot.policies import PreTrainedPolicy
+from torch import Tensor
+
+from morph_vla.engines.engine import BatchPolicy, Observation, Policy, rows_of
+from morph_vla.engines.gymnasium.reading import STATE, pixels
+from morph_vla.errors import MorphVlaError
+from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
+from morph_vla.hosts.lerobot.export import ADDRESS
+from morph_vla.serving import remote
+
+IMAGES = "observation.images."
+EPISODE, STEP = "observation.episode", "observation.step"  # of our suites, [n 1]
+TRAINING = "a morph_vla policy is trained by `morph-vla train`, not by lerobot-train"
+
+
+class MorphVlaPolicy(PreTrainedPolicy):
+    """A checkpoint's or a server's policy; it has no parameters that torch knows."""
+
+    config_class: Any = MorphVlaConfig
+    name: Any = "morph_vla"
+
+    def __init__(self, config: MorphVlaConfig, folder: Path = Path(), **_: Any):
+        """`folder` is that of config.json. Raises MorphVlaError where no checkpoint or server is there."""
+        super().__init__(config)
+        self._settings, self._policy = config, _load(config, folder)
+        self._actions: deque[Tensor] = deque()
+        self._rollouts = self._steps = 0
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_name_or_path: str | Path, *, config: PreTrainedConfig | None = None, **options: Any
+    ) -> "MorphVlaPolicy":
+        """The policy that the config.json of a folder names; `options` are LeRobot's, of downloads."""
+        config = config or PreTrainedConfig.from_pretrained(pretrained_name_or_path, **options)
+        if not isinstance(config, MorphVlaConfig):
+            raise MorphVlaError(f"{pretrained_name_or_path}: config.json is of type '{config.type}'")
+        return cls(config, Path(pretrained_name_or_path)).eval()
+
+    def reset(self) -> None:
+        """Forget what is left of the last answers: new episodes begin."""
+        self._actions.clear()
+        self._rollouts, self._steps = self._rollouts + 1, 0
+
+    def select_action(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
+        """The next action [n j] of each episode; asks when those of the last answers are executed."""
+        if not self._actions:
+            chunk = self.predict_action_chunk(batch)
+            self._actions.extend(chunk[:, : self._settings.n_action_steps].unbind(1))
+        self._steps += 1
+        return self._actions.popleft()
+
+    def predict_action_chunk(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
+        """Answers [n h j], in the units of the state."""
+        rows = list(self._observations(batch))
+        if isinstance(self._policy, BatchPolicy):
+            answers = self._policy.infer_batch(rows)
+        else:
+            answers = [self._policy.infer(row) for row in rows]
+        return torch.from_numpy(np.stack([rows_of(answer) for answer in answers]))
+
+    def _observations(self, batch: Mapping[str, Any]) -> Iterator[Observation]:
+        """LeRobot's batch as observations of ours (`engines.engine`), one an episode."""
+        if STATE not in batch:
+            raise MorphVlaError(f"the batch lacks {STATE}; it has {', '.join(sorted(batch))}")
+        images = {
+            f"images/{key.removeprefix(IMAGES)}": pixels(value.cpu().numpy())
+            for key, value in batch.items()
+            if key.startswith(IMAGES)
+        }
+        states = batch[STATE].cpu().numpy().astype(np.float32)
+        for index, state in enumerate(states):
+            episode, step = self._rollouts * len(states) + index, self._steps
+            if EPISODE in batch and STEP in batch:
+                episode, step = int(batch[EPISODE][index]), int(batch[STEP][index])
+            about: Observation = {
+                "prompt": batch["task"][index] if "task" in batch else "",
+                "robot": self._settings.robot,
+                "episode": episode,
+                "step": step,
+            }
+            yield {**{name: frames[index] for name, frames in images.items()}, "state": state, **about}
+
+    def get_optim_params(self) -> dict:
+        """LeRobot's: there is nothing to optimize."""
+        raise MorphVlaError(TRAINING)
+
+    def forward(self, batch: Mapping[str, Any]) -> tuple[Tensor, dict | None]:
+        """LeRobot's loss: there is none."""
+        raise MorphVlaError(TRAINING)
+
+
+def _load(config: MorphVlaConfig, folder: Path) -> Policy:
+    """What answers: a server, or a checkpoint that this process computes."""
+    if config.checkpoint.startswith(remote.SCHEMES):
+        cameras = [key.removeprefix(IMAGES) for key in config.image_features]
+        return remote.reach(config.checkpoint, cameras, preset=config.preset)
+    from morph_vla.serving import policy
+
+    where = config.checkpoint if ADDRESS in config.checkpoint else (folder / config.checkpoint).resolve()
+    return policy.load(
+        where, robot=config.robot, batch=config.batch, steps=config.sampler_steps, noise=config.noise
+    )

@@ -1,0 +1,97 @@
+"""LeRobot's own policies, evaluated on another simulator's environment as ours are."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
+
+import torch
+from lerobot.configs import FeatureType, PolicyFeature
+from lerobot.policies import get_policy_class, make_policy_config, make_pre_post_processors
+from test_environments import GYMNASIUM, LEROBOT, evaluate
+from tiny_environment import LIMIT
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.hosts.lerobot.theirs import LerobotPolicy
+from morph_vla.suites.environment import load_tasks
+
+IMAGE = "observation.images.front"
+
+
+@pytest.fixture(scope="module")
+def act(tmp_path_factory):
+    """LeRobot's ACT with random parameters, in a folder as lerobot-train writes it."""
+    folder = tmp_path_factory.mktemp("act")
+    inputs = {
+        "observation.state": PolicyFeature(FeatureType.STATE, (2,)),
+        IMAGE: PolicyFeature(FeatureType.VISUAL, (3, 6, 8)),
+    }
+    config = make_policy_config(
+        "act", device="cpu", input_features=inputs, chunk_size=3, n_action_steps=2, dim_model=12, n_heads=2,
+        output_features={"action": PolicyFeature(FeatureType.ACTION, (1,))}, dim_feedforward=20,
+        n_encoder_layers=1, use_vae=False, pretrained_backbone_weights=None, push_to_hub=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    stats = {
+        key: {"mean": torch.full(shape, 0.5), "std": torch.full(shape, 2.0)}
+        for key, shape in {"observation.state": (2,), "action": (1,), IMAGE: (3, 1, 1)}.items()
+    }
+    get_policy_class("act")(config).save_pretrained(folder)
+    for pipeline in make_pre_post_processors(config, dataset_stats=stats):
+        pipeline.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("text", [GYMNASIUM, LEROBOT], ids=["gymnasium", "lerobot"])
+def test_an_environment_is_evaluated_with_lerobots_own_policy(act, text, tmp_path, monkeypatch):
+    """A random policy walks somewhere: what counts is that every step is one that the policy chose."""
+    (tmp_path / "tiny.yaml").write_text(text.replace("image:", "front:"))
+    (task,) = load_tasks(
+        tmp_path / "tiny.yaml", ["images={front: observation.image}"] if text == LEROBOT else []
+    )
+    policy, asked = LerobotPolicy(act), []
+    infer = policy.infer
+    monkeypatch.setattr(policy, "infer", lambda seen: asked.append((seen, infer(seen))) or asked[-1][1])
+    record = evaluate(policy, task, episodes=2, open_loop=2)
+    assert record.summary.errors == 0
+    assert [trial.steps for trial in record.trials] == [LIMIT, LIMIT]
+    for seen, answer in asked:
+        assert answer["actions"].shape == (3, 1)
+        assert np.array_equal(infer(seen)["actions"], answer["actions"])  # by its episode and step alone
+    starts = {seen["episode"]: (seen["state"], answer) for seen, answer in asked if seen["step"] == 0}
+    for seen, _ in asked:  # the state two steps on is the one before plus what was answered, within bounds
+        if seen["step"] == 2:
+            state, answer = starts[seen["episode"]]
+            moved = np.clip(answer["actions"][:2, 0], -1, 1).sum()
+            assert seen["state"][0] == pytest.approx(state[0] + moved, abs=1e-5)
+    assert policy.describe()["type"] == "act"
+
+
+def test_it_answers_what_lerobots_own_pipelines_give(act):
+    policy = LerobotPolicy(act)
+    rng = np.random.default_rng(1)
+    image, state = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8), np.array([0.25, -3.0], np.float32)
+    answer = policy.infer({"images/front": image, "state": state, "prompt": "go", "episode": 1, "step": 2})
+    loaded = get_policy_class("act").from_pretrained(act)
+    before, after = make_pre_post_processors(loaded.config, pretrained_path=str(act))
+    batch = {
+        IMAGE: torch.from_numpy(image).permute(2, 0, 1)[None] / 255,
+        "observation.state": torch.from_numpy(state)[None],
+    }
+    with torch.inference_mode():
+        expected = after(loaded.predict_action_chunk(before({**batch, "task": ["go"]})))
+    assert np.allclose(answer["actions"], expected[0].numpy(), atol=1e-6)
+
+
+def test_what_cannot_be_asked_is_said(act, tmp_path):
+    with pytest.raises(MorphVlaError, match=r"no LeRobot policy: it has no config.json$"):
+        LerobotPolicy(tmp_path)
+    with pytest.raises(
+        MorphVlaError, match=r"the observation lacks images/front, which the policy calls obs"
+    ):
+        LerobotPolicy(act).infer({"state": np.zeros(2, np.float32), "prompt": ""})
+    (tmp_path / "config.json").write_text(json.dumps({"type": "actt"}))
+    with pytest.raises(MorphVlaError, match=r"LeRobot cannot load this policy: Policy type 'actt'"):
+        LerobotPolicy(tmp_path)

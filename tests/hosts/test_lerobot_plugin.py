@@ -1,0 +1,316 @@
+"""Our policies and suites in LeRobot's commands: the same episodes as in `morph-vla eval`."""
+
+import importlib
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
+
+import torch
+from lerobot.configs import PreTrainedConfig, parser
+from lerobot.envs import EnvConfig, env_to_policy_features, make_env, preprocess_observation
+from lerobot.policies import get_policy_class, make_policy, make_pre_post_processors
+from lerobot.scripts.lerobot_eval import eval_policy_all
+from lerobot.utils.import_utils import register_third_party_plugins
+from policies import Wave
+
+from morph_vla.engines.engine import actions_of
+from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.evaluation import rollout
+from morph_vla.hosts.lerobot import export
+from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
+from morph_vla.hosts.lerobot.environment import MorphVlaEnv, SuiteEnv
+from morph_vla.hosts.lerobot.modeling_morph_vla import MorphVlaPolicy
+from morph_vla.serving import remote
+from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.suites import suite as suites
+
+NAME = "droid_panda:cube_in_bowl"
+SMALL = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
+# The cube is "in the bowl" where it lies on one side of it: some rows succeed at once, others never.
+LOOSE = [
+    *SMALL, "episode_seconds=1.2", "settle_seconds=0.1", "success.dwell_seconds=0.3", "success.min_opening=0",
+    "success.low=[0.0, -2, -2]", "success.high=[2, 2, 2]",
+]  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch) -> dict:
+    """(episode, step) -> what a checkpoint's policy was shown and answered."""
+    moments, infer = {}, CheckpointPolicy.infer_batch
+
+    def spied(self, observations):
+        answers = infer(self, observations)
+        for seen, answer in zip(observations, answers, strict=True):
+            moments[seen["episode"], seen["step"]] = seen, answer["actions"]
+        return answers
+
+    monkeypatch.setattr(CheckpointPolicy, "infer_batch", spied)
+    return moments
+
+
+@pytest.mark.gl
+@pytest.mark.slow
+def test_lerobot_eval_plays_the_episodes_of_morph_vla_eval_bit_for_bit(tiny_run, tmp_path, asked):
+    task, rows = suites.load(NAME, LOOSE), 6
+    ours = CheckpointPolicy(tiny_run.checkpoint, batch=10)
+    record = rollout.evaluate(task, ours, rollout.Settings(episodes=rows, parallel=3, workers=1))
+    here = dict(asked)
+    asked.clear()
+    export.write(str(tiny_run.checkpoint), tmp_path)
+    result = lerobot_eval(tmp_path, MorphVlaEnv(NAME, overrides=LOOSE), rows, 3)
+    successes = [trial.success for trial in record.trials]
+    assert len({*successes}) == 2
+    assert result["per_task"][0]["metrics"]["successes"] == successes
+    assert result["per_task"][0]["metrics"]["sum_rewards"] == [float(success) for success in successes]
+    assert here.keys() <= asked.keys()  # LeRobot goes on asking for an episode that has ended, to no effect
+    for moment, (seen, actions) in here.items():
+        again, same = asked[moment]
+        assert np.array_equal(same, actions)
+        assert {key for key in seen if not np.array_equal(seen[key], again[key])} == set()
+
+
+def lerobot_eval(folder: Path, env: MorphVlaEnv, rows: int, batch: int) -> dict:
+    """What the command does between its command line and its file."""
+    config = PreTrainedConfig.from_pretrained(folder)
+    config.pretrained_path = folder
+    policy = make_policy(config, env_cfg=env)
+    overrides = {"device_processor": {"device": "cpu"}, "rename_observations_processor": {"rename_map": {}}}
+    before, after = make_pre_post_processors(config, str(folder), preprocessor_overrides=overrides)
+    env_before, env_after = env.get_env_processors()
+    return eval_policy_all(
+        make_env(env, n_envs=batch), policy, env_before, env_after, before, after, n_episodes=rows,
+        start_seed=0,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- suites
+
+
+@pytest.fixture(scope="module")
+def vector():
+    """Three episodes of the loose suite."""
+    made = SuiteEnv(suites.load(NAME, LOOSE), 3)
+    yield made
+    made.close()
+
+
+@pytest.mark.gl
+def test_what_lerobot_is_told_to_expect_is_what_it_is_shown(vector):
+    config = MorphVlaEnv(NAME, overrides=LOOSE)
+    seen, _ = vector.reset(seed=[0, 1, 2])
+    shown, expected = preprocess_observation(seen), env_to_policy_features(config)
+    assert expected.keys() == {
+        "action", "observation.state", "observation.images.exterior", "observation.images.wrist",
+    }  # fmt: skip
+    for key in expected.keys() - {"action"}:
+        assert tuple(shown[key].shape) == (3, *expected[key].shape)
+    assert shown.keys() - expected.keys() == {"observation.episode", "observation.step"}
+    assert (config.type, config.fps, vector.metadata["render_fps"]) == ("morph_vla", 15, 15)
+    assert {frame.shape for frame in vector.render()} == {(24, 48, 3)}
+    assert vector.call("task_description") == ["put the cube in the bowl"] * 3
+    assert vector.get_attr("_max_episode_steps") == [18] * 3
+    with pytest.raises(AttributeError, match=r"^speed$"):
+        vector.call("speed")
+
+
+@pytest.mark.gl
+def test_a_seed_is_a_row_and_without_seeds_rows_follow_each_other(vector):
+    def first(**options) -> np.ndarray:
+        return vector.reset(**options)[0]["agent_pos"].copy()
+
+    again, other = first(seed=[2, 0, 1]), first(seed=[0, 1, 2])
+    assert np.array_equal(again, other[[2, 0, 1]])
+    assert first()[0].tolist() == first(seed=[3, 7, 7])[0].tolist()
+    seen, _ = vector.reset(seed=[5, 6, 7])
+    assert (seen["episode"].tolist(), seen["step"].tolist()) == ([[5], [6], [7]], [[0], [0], [0]])
+
+
+@pytest.mark.gl
+def test_an_episode_that_has_ended_stands_still_and_is_paid_once(vector):
+    seen, _ = vector.reset(seed=[0, 1, 2])
+    stay, paid, ends = seen["agent_pos"], np.zeros(3), []
+    terminated = truncated = np.zeros(3, bool)
+    for _ in range(18):
+        seen, rewards, terminated, truncated, info = vector.step(stay)
+        paid += rewards
+        ends.append(terminated | truncated)
+        assert np.array_equal(info["is_success"], terminated)
+    assert np.array_equal(np.maximum.accumulate(ends), ends)
+    assert ends[-1].all()
+    assert not (terminated & truncated).any()
+    assert 0 < terminated.sum() < 3  # by the rows' objects
+    assert np.array_equal(paid, terminated)
+    steps = np.argmax(ends, axis=0) + 1
+    assert seen["step"][:, 0].tolist() == [step - 1 for step in steps]  # what was shown before the end
+    still, *_ = vector.step(stay + 0.1)
+    assert np.array_equal(still["agent_pos"], seen["agent_pos"])
+
+
+@pytest.mark.gl
+def test_actions_that_cannot_be_executed_are_refused(vector):
+    seen, _ = vector.reset(seed=[0, 1, 2])
+    with pytest.raises(
+        MorphVlaError, match=r"^the policy's actions have shape \(1, 5\); expected \(horizon, 8\)"
+    ):
+        vector.step(seen["agent_pos"][:, :5])
+    with pytest.raises(MorphVlaError, match=r"^the policy's actions hold 8 values that are not finite$"):
+        vector.step(seen["agent_pos"] * np.float32("nan"))
+
+
+def test_a_suite_of_several_tasks_is_a_group_of_them():
+    made = MorphVlaEnv("droid_panda").create_envs(2, use_async_envs=True)
+    assert {name: list(tasks) for name, tasks in made.items()} == {"droid_panda": [0, 1, 2]}
+    assert [env.suite.task_name for env in made["droid_panda"].values()] == [
+        "cube_in_bowl", "can_in_mug", "banana_in_bin",
+    ]  # fmt: skip
+    with pytest.raises(MorphVlaError, match=r"no suite is called 'droid_pandas'|did you mean 'droid_panda'"):
+        MorphVlaEnv("droid_pandas")
+
+
+# ------------------------------------------------------------------------------------------------- policies
+
+
+def batch_of(rows: int = 2) -> dict:
+    random = np.random.default_rng(0)
+    images = {
+        f"observation.images.{name}": random.integers(0, 256, (rows, 3, 5, 7)).astype(np.float32) / 255
+        for name in ("exterior", "wrist")
+    }
+    state = {"observation.state": random.normal(size=(rows, 8)).astype(np.float32)}
+    tensors = {key: torch.from_numpy(value) for key, value in {**images, **state}.items()}
+    return {**tensors, "task": ["put the cube in the bowl"] * rows}
+
+
+class Spy(Wave):
+    """Keeps what it was shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen: list[dict] = []
+
+    def infer(self, observation):
+        self.seen.append(observation)
+        return super().infer(observation)
+
+
+@pytest.fixture
+def wave(monkeypatch, tmp_path):
+    """A policy whose server is `Spy`, asked every three steps."""
+    spy, cameras = Spy(), []
+    monkeypatch.setattr(remote, "reach", lambda _, names, preset: cameras.extend(names) or spy)
+    export.write("ws://there:8000", tmp_path)
+    config = PreTrainedConfig.from_pretrained(tmp_path, cli_overrides=["--n_action_steps=3"])
+    return get_policy_class("morph_vla").from_pretrained(tmp_path, config=config), spy
+
+
+def test_a_servers_policy_is_asked_when_its_last_answer_is_executed(wave):
+    policy, spy = wave
+    policy.reset()
+    actions = [policy.select_action(batch_of()) for _ in range(7)]
+    assert spy.asked == [(episode, step) for step in (0, 3, 6) for episode in (2, 3)]
+    for taken, action in enumerate(actions):
+        answer = Wave().infer({"episode": 2, "step": taken - taken % 3})["actions"]
+        assert np.array_equal(action[0].numpy(), answer[taken % 3])
+    policy.reset()
+    policy.select_action(batch_of())
+    assert spy.asked[-2:] == [(4, 0), (5, 0)]  # another rollout, other random numbers
+
+
+def test_an_observation_is_ours_again_to_the_last_bit(wave):
+    policy, spy = wave
+    moments = {
+        "observation.episode": torch.tensor([[40.0], [41.0]]),
+        "observation.step": torch.tensor([[8.0], [9.0]]),
+    }
+    batch = {**batch_of(), **moments}
+    chunk = policy.predict_action_chunk(batch)
+    assert spy.asked == [(40, 8), (41, 9)]
+    for index, seen in enumerate(spy.seen):
+        assert seen["images/wrist"].shape == (5, 7, 3)
+        assert seen["images/wrist"].dtype == np.uint8
+        again = np.moveaxis(seen["images/wrist"], -1, 0).astype(np.float32) / 255
+        assert np.array_equal(again, batch["observation.images.wrist"][index].numpy())
+        assert np.array_equal(seen["state"], batch["observation.state"][index].numpy())
+        assert seen["prompt"] == "put the cube in the bowl"
+        assert np.array_equal(chunk[index].numpy(), actions_of(Wave().infer(seen), 8))
+    del batch["observation.state"]
+    with pytest.raises(MorphVlaError, match=r"^the batch lacks observation.state; it has observation.epis"):
+        policy.predict_action_chunk(batch)
+
+
+def test_it_is_not_trained_by_lerobot(wave):
+    policy, _ = wave
+    for refused in (policy.get_optim_params, policy.config.get_optimizer_preset, lambda: policy.forward({})):
+        with pytest.raises(
+            MorphVlaError, match=r"^a morph_vla policy is trained by `morph-vla train`, not by l"
+        ):
+            refused()
+    with pytest.raises(MorphVlaError, match=r"^policy.batch must be at least 1, not 0$"):
+        MorphVlaConfig(device="cpu", batch=0)
+
+
+# ------------------------------------------------------------------------------------------------- files
+
+
+def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
+    trained = {
+        "joints": [f"joint{i}" for i in range(5)], "control_rate": 30.0, "cameras": {"base_0_rgb": "front"},
+        "sizes": {"front": [7, 11]},
+    }  # fmt: skip
+    checkpoint = tmp_path / "1500"
+    (checkpoint / "about").mkdir(parents=True)
+    policy_json = checkpoint / "about" / "policy.json"
+    policy_json.write_text(json.dumps({"robots": {"so101": trained}}))
+    status, out, err = run(f"weights convert {checkpoint} {tmp_path / 'beside'} --to lerobot-plugin")
+    assert (status, err) == (0, "")
+    assert out == f"{tmp_path / 'beside'}: lerobot-plugin, for lerobot-eval --policy.path\n"
+    config = PreTrainedConfig.from_pretrained(tmp_path / "beside")
+    assert isinstance(config, MorphVlaConfig)
+    assert (config.checkpoint, config.robot, config.n_action_steps) == (str(checkpoint), "so101", 16)
+    shapes = {key: tuple(feature.shape) for key, feature in (config.input_features or {}).items()}
+    assert shapes == {"observation.state": (5,), "observation.images.front": (3, 7, 11)}
+    assert config.action_feature is not None
+    assert tuple(config.action_feature.shape) == (5,)
+    export.write(str(checkpoint), checkpoint)
+    assert json.loads((checkpoint / "config.json").read_text())["checkpoint"] == "."
+    status, _, err = run(f"weights convert {checkpoint} {tmp_path / 'beside'} --to lerobot-plugin")
+    path = tmp_path / "beside" / "config.json"
+    assert (status, err) == (2, f"error: {path} exists already: remove it, or name another folder\n")
+    policy_json.write_text(json.dumps({"robots": {"so101": trained, "panda": trained}}))
+    export.write(str(checkpoint), tmp_path / "several")
+    several = PreTrainedConfig.from_pretrained(tmp_path / "several")
+    assert isinstance(several, MorphVlaConfig)
+    assert (several.robot, several.input_features) == ("", {})  # --policy.robot says which
+    monkeypatch.setitem(sys.modules, "lerobot.configs", None)
+    with pytest.raises(
+        MissingExtraError, match=r"^'lerobot.configs' is not installed; install the extra: pip"
+    ):
+        export.write(str(checkpoint), tmp_path / "never")
+
+
+def test_lerobot_discovers_both_by_the_packages_path():
+    parser.load_plugin("morph_vla.hosts.lerobot")
+    assert PreTrainedConfig.get_choice_class("morph_vla") is MorphVlaConfig
+    assert EnvConfig.get_choice_class("morph_vla") is MorphVlaEnv
+    assert get_policy_class("morph_vla") is MorphVlaPolicy
+
+
+def test_lerobot_discovers_the_distribution_by_its_name(root, tmp_path, monkeypatch):
+    pytest.importorskip("hatchling", reason="building the wheel needs hatchling, of the extra 'dev'")
+    name = "lerobot_policy_morph_vla"
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=root / "plugins" / name, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    importlib.invalidate_caches()
+    register_third_party_plugins()
+    assert Path(str(sys.modules[name].__file__)).is_relative_to(tmp_path)
+    monkeypatch.delitem(sys.modules, name)
