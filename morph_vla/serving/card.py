@@ -68,7 +68,7 @@ class Card:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def metadata(self) -> dict[str, Any]:
-        """The first frame of a connection, with RoboArena's keys beside ours."""
+        """The first frame of a connection: RoboArena's keys beside ours, or alone in its own preset."""
         wrists = sum("wrist" in camera for camera in self.cameras)
         roboarena = {
             "image_resolution": None,
@@ -78,7 +78,7 @@ class Card:
             "needs_session_id": False,
             "action_space": "joint_position",
         }
-        return {**to_plain(self), **roboarena}
+        return roboarena if self.preset == keys.ROBOARENA else {**to_plain(self), **roboarena}
 
     def request_keys(self) -> Keys:
         """The keys of a request, as the server reads it."""

@@ -109,18 +109,6 @@ def test_a_batch_is_answered_by_a_list_in_order(server):
         np.testing.assert_array_equal(answer["actions"], expected(asked))
 
 
-def test_roboarenas_dialect_is_answered_in_it():
-    with serving(preset="droid") as droid, raw(droid) as connection:
-        asked = keys.request(observation(2), droid._keys)
-        asked["observation/cartesian_position"] = np.zeros(6, np.float32)
-        first, second = (ask(connection, {**asked, "endpoint": "infer", "session_id": "a"}) for _ in range(2))
-        assert ask(connection, {"endpoint": "reset", "session_id": "a"}) == "reset successful"
-        third = ask(connection, {**asked, "endpoint": "infer", "session_id": "a"})
-    assert all(isinstance(answer, np.ndarray) and answer.shape == (5, 8) for answer in (first, second, third))
-    assert not np.array_equal(first, second)
-    assert not np.array_equal(first, third)
-
-
 def test_sessions_have_random_numbers_of_their_own():
     """They depend on the session, its episode and its step, and on no other connection."""
     one, other = Sessions(), Sessions()
