@@ -4,6 +4,7 @@ Each was run against this server once, without its simulator; `docs/serving.md` 
 """
 
 import contextlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,13 +88,17 @@ def test_each_dialect_gives_the_policy_the_same_observation(preset, robot, messa
 def connected(preset: str):
     """A server in that preset, a connection to it, and the metadata that came first."""
     with serving(preset=preset) as server, connect(f"ws://127.0.0.1:{server.port}") as connection:
-        yield connection, wire.decode(connection.recv(timeout=LIMIT_S), wire.ANSWER)
+        yield connection, answered(connection)
 
 
-def ask(connection, message):
-    connection.send(wire.encode(message))
+def answered(connection) -> Any:
     reply = connection.recv(timeout=LIMIT_S)
     return reply if isinstance(reply, str) else wire.decode(reply, wire.ANSWER)
+
+
+def ask(connection, message) -> Any:
+    connection.send(wire.encode(message))
+    return answered(connection)
 
 
 def asked() -> dict:
