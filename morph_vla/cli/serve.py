@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
         steps=arguments.sampler_steps, noise=arguments.noise,
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
-    card, bounds = cards.of(policy, arguments.preset, arguments.jump, arguments.unit)
+    card, bounds = cards.of(policy, arguments.preset, arguments.jump, unit=arguments.unit)
     own, trained = policy.trained.get("affine") or units.affine_of(policy.robot), dict[str, Any](card.trained)
     server = PolicyServer(units.of(policy, own, trained.get("affine") or own), card, bounds, settings)
 
