@@ -4,15 +4,24 @@ Clients are in a process of their own; each asks as soon as it is answered, with
 The reference is the same policy given whole batches in this process, measured before and after each row, so
 that what else the machine does falls on both sides of a ratio. Without `--checkpoint` a stand-in answers,
 which sleeps for as long as a batch takes on a GPU.
+
+`--openpi` names a checkout of openpi, whose own server is asked by the same clients after ours: in a thread
+of this process too, with the same policy, one observation at a time, which is all that it can.
 """
 
 import argparse
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
+import importlib
 import multiprocessing
 import os
+import socket
+import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +42,7 @@ from morph_vla.serving.settings import Settings
 EXAMPLES = """
   morph-vla bench serve
   morph-vla bench serve --checkpoint runs/first/checkpoints/1500 --clients 1 8 64 --seconds 120 --json
+  morph-vla bench serve --checkpoint runs/first/checkpoints/1500 --openpi ../openpi
 """
 PIXELS = 224
 CAMERAS = {"base_0_rgb": "exterior", "left_wrist_0_rgb": "wrist"}
@@ -68,6 +78,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=10, help="computed at once (default 10)")
     parser.add_argument("--ms", type=float, default=50.0, help="a batch of the stand-in (default 50)")
     parser.add_argument("--checkpoint", type=Path, default=None, help="a policy to ask")
+    about = "a checkout of openpi, whose own server is asked beside ours"
+    parser.add_argument("--openpi", type=Path, default=None, metavar="PATH", help=about)
     add_common(parser, run)
 
 
@@ -78,8 +90,13 @@ def run(arguments: argparse.Namespace) -> None:
         if least < 1:
             raise MorphVlaError(f"--{name} must be at least 1, not {least}")
     policy, card, limits = _served(arguments)
-    with PolicyServer(policy, card, limits, Settings(port=0)).background([example(card)]) as server:
-        rows = [_row(policy, card, server.port, count, arguments.seconds) for count in arguments.clients]
+    with contextlib.ExitStack() as servers:
+        openpi = None
+        if arguments.openpi is not None:
+            openpi = servers.enter_context(openpi_server(arguments.openpi, _alone(arguments, policy)))
+        ours = PolicyServer(policy, card, limits, Settings(port=0)).background([example(card)])
+        port = servers.enter_context(ours).port
+        rows = [_row(policy, card, (port, openpi), count, arguments.seconds) for count in arguments.clients]
     found = {
         "policy": str(arguments.checkpoint or f"stand-in of {arguments.ms:g} ms"),
         "batch": arguments.batch,
@@ -88,7 +105,8 @@ def run(arguments: argparse.Namespace) -> None:
         "load": load(),
         "rows": rows,
     }
-    show(found, HEADER, _cells, as_json=arguments.json, right=range(len(HEADER)))
+    header = HEADER if arguments.openpi is None else (*HEADER, *OPENPI_HEADER)
+    show(found, header, _cells, as_json=arguments.json, right=range(len(header)))
 
 
 def _served(arguments: argparse.Namespace) -> tuple[Any, Card, bounds.Bounds]:
@@ -111,16 +129,64 @@ def _served(arguments: argparse.Namespace) -> tuple[Any, Card, bounds.Bounds]:
     return StandIn(1e-3 * arguments.ms), card, limits
 
 
-def _row(policy: Any, card: Card, port: int, clients: int, seconds: float) -> dict[str, Any]:
-    """One measurement, the reference before and after it."""
-    before = offline(policy, card, seconds / 2)
+def _alone(arguments: argparse.Namespace, policy: Any) -> Any:
+    """The policy that answers one observation soonest; it has answered one."""
+    if arguments.checkpoint is None:
+        return policy
+    from morph_vla.serving.policy import CheckpointPolicy
+
+    alone = CheckpointPolicy(arguments.checkpoint, batch=1)
+    alone.infer(example(cards.of(alone)[0]))
+    return alone
+
+
+@contextlib.contextmanager
+def openpi_server(checkout: Path, policy: Any) -> Iterator[int]:
+    """The server of openpi itself for a policy, in a thread of this process; its port."""
+    places = [checkout / "src", checkout / "packages" / "openpi-client" / "src"]
+    if not all(place.is_dir() for place in places):
+        raise MorphVlaError(f"--openpi {checkout}: no checkout of openpi ({places[0]} and {places[1]})")
+    sys.path[:0] = map(str, places)
+    module = importlib.import_module("openpi.serving.websocket_policy_server")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(module.WebsocketPolicyServer(policy, "127.0.0.1", port).run())
+
+    def live() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+
+    thread = threading.Thread(target=live, name="openpi", daemon=True)
+    thread.start()
+    try:
+        yield port
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(15.0)
+        if not thread.is_alive():
+            loop.close()
+
+
+def _asked(port: int, card: Card, clients: int, seconds: float) -> "Asked":
+    """What clients in a process of their own met."""
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as process:
-        asked = process.submit(drive, port, card, clients, seconds).result()
+        return process.submit(drive, port, card, clients, seconds).result()
+
+
+def _row(
+    policy: Any, card: Card, ports: tuple[int, int | None], clients: int, seconds: float
+) -> dict[str, Any]:
+    """One measurement, the reference before and after it; `ports` are of our server and of openpi's."""
+    before = offline(policy, card, seconds / 2)
+    asked, theirs = _asked(ports[0], card, clients, seconds), None
     alone = (before + offline(policy, card, seconds / 2)) / 2
+    if ports[1] is not None:
+        theirs = _asked(ports[1], card, clients, seconds)
     waited = np.array(asked.waited_s or [np.nan])
     rate = len(asked.waited_s) / asked.wall_s
-    return {
+    row = {
         "clients": clients,
         "requests_per_s": rate,
         "p50_ms": 1e3 * float(np.quantile(waited, 0.5)),
@@ -130,6 +196,11 @@ def _row(policy: Any, card: Card, port: int, clients: int, seconds: float) -> di
         "lost": asked.lost,
         "mixed": asked.mixed,
     }
+    if theirs is not None:
+        row["openpi_per_s"] = len(theirs.waited_s) / theirs.wall_s
+        row["openpi_p99_ms"] = 1e3 * float(np.quantile(theirs.waited_s or [np.nan], 0.99))
+        row["openpi_lost"] = theirs.lost
+    return row
 
 
 def offline(policy: Any, card: Card, seconds: float) -> float:
@@ -183,8 +254,12 @@ async def _drive(port: int, card: Card, clients: int, seconds: float) -> Asked:
 
 
 HEADER = ("clients", "requests/s", "p50 ms", "p99 ms", "offline/s", "share", "lost", "mixed")
+OPENPI_HEADER = ("openpi/s", "p99 ms", "lost")
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
     numbers = (f"{row[key]:.1f}" for key in ("requests_per_s", "p50_ms", "p99_ms", "offline_per_s"))
-    return (row["clients"], *numbers, f"{row['share']:.2f}", row["lost"], row["mixed"])
+    ours = (row["clients"], *numbers, f"{row['share']:.2f}", row["lost"], row["mixed"])
+    if "openpi_per_s" not in row:
+        return ours
+    return (*ours, f"{row['openpi_per_s']:.1f}", f"{row['openpi_p99_ms']:.1f}", row["openpi_lost"])

@@ -120,11 +120,11 @@ PUBLIC = {
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
     "robots": "adding choose draw examine geometry kinematics records robot side",
-    "serving": "attention bounds card keys policy remote requests server settings trials",
+    "serving": "attention bounds card keys policy remote requests server settings trials units",
     "suites": "begin environment shapes suite variation",
     "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
     "trackers",
-    "weights": "convert inspect load remote",
+    "weights": "checkpoint convert inspect load remote tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")

@@ -20,8 +20,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a policy elsewhere."""
     about = "in place of a checkpoint, a server of openpi's protocol (its key is $MORPH_VLA_API_KEY)"
     add(parser, "--policy", f"{about} or one of LeRobot's policies", ELSEWHERE.replace(" or ", " | "))
-    about = "the keys of its requests, where it does not say them: droid, libero, aloha or so101"
-    add(parser, "--preset", f"with --policy ws://...: {about}", "NAME", default="")
+    from morph_vla.serving.keys import PRESETS
+
+    about = f"what a server, or a checkpoint of others, does not say of its keys: {', '.join(PRESETS)}"
+    add(parser, "--preset", about, "NAME", default="")
+    add_given(parser)
+
+
+def add_given(parser: argparse.ArgumentParser) -> None:
+    """Add what is said of a checkpoint of openpi or LeRobot, whose folder lacks it."""
+    about = "of an openpi or LeRobot checkpoint: a recipe with its robot, cameras, actions and horizon"
+    add(parser, "--recipe", about, "RECIPE", default="")
+    about = "of such a one: its statistics, a norm_stats.json or what `morph-vla stats --output` writes"
+    add(parser, "--statistics", about, "FILE", default="")
 
 
 def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
@@ -29,11 +40,16 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
     if not arguments.policy and not arguments.checkpoint:
         raise MorphVlaError(f"what is evaluated? a checkpoint's folder, or --policy {ELSEWHERE}")
     if not arguments.policy:
+        from morph_vla.serving import keys
         from morph_vla.serving import policy as policies
+        from morph_vla.suites.suite import Suite
 
+        first = tasks[0]
+        cameras = keys.roles(list(first.cameras if isinstance(first, Suite) else first.images))
         return policies.load(
-            Path(arguments.checkpoint), robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
+            Path(arguments.checkpoint), robot=first.robot, batch=policies.EVALUATION_BATCH,
             steps=arguments.sampler_steps, noise=arguments.noise,
+            given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics, cameras),
         )  # fmt: skip
     if arguments.policy.startswith(("ws://", "wss://")):
         from morph_vla.evaluation.asking import FIRST

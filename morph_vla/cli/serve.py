@@ -7,20 +7,24 @@ import functools
 import logging
 import os
 import signal
+from typing import Any, get_args
 
 from morph_vla import process
 from morph_vla.cli.common import add, add_number
+from morph_vla.cli.policies import add_given
 
 LOG = logging.getLogger(__name__)
 EXAMPLES = """
   morph-vla serve runs/first/checkpoints/1500
   morph-vla serve runs/first/checkpoints/1500 --preset droid --host 0.0.0.0 --api-key SECRET
   morph-vla serve hf://someone/three_robots --robot so101 --preset so101 --batch 1
+  morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe my_droid
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla serve`."""
+    from morph_vla.data.presets import Unit
     from morph_vla.evaluation.sampler import Sampler
     from morph_vla.serving.bounds import JUMP_S
     from morph_vla.serving.keys import PRESETS
@@ -31,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--robot", "which of the robots it was trained on", "NAME", default="")
     about = "the keys of requests (default: images/CAMERA, state, prompt)"
     add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")
+    add_given(parser)
+    about = "of the clients' values, where it is not the policy's: radians, degrees or percent of a range"
+    add(parser, "--unit", about, "UNIT", choices=get_args(Unit), default="robot")
     add(parser, "--host", f"where to listen (default {Settings.host})", "ADDRESS", default=Settings.host)
     add_number(parser, "--port", Settings.port, "0 for any that is free", least=0)
     about = f"asked of every client, as `Authorization: Api-Key KEY` (default: ${KEY})"
@@ -51,6 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     process.prepare()
     from morph_vla.serving import card as cards
     from morph_vla.serving import policy as policies
+    from morph_vla.serving import units
     from morph_vla.serving.requests import examples
     from morph_vla.serving.server import PolicyServer
     from morph_vla.serving.settings import Settings
@@ -60,9 +68,13 @@ def run(arguments: argparse.Namespace) -> None:
     policy = policies.load(
         remote.resolve(arguments.checkpoint), robot=arguments.robot, batch=arguments.batch,
         steps=arguments.sampler_steps, noise=arguments.noise,
+        given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
-    card, bounds = cards.of(policy, arguments.preset, arguments.jump, arguments.real_time)
-    server = PolicyServer(policy, card, bounds, settings)
+    card, bounds = cards.of(
+        policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time
+    )
+    own, trained = policy.trained.get("affine") or units.affine_of(policy.robot), dict[str, Any](card.trained)
+    server = PolicyServer(units.of(policy, own, trained.get("affine") or own), card, bounds, settings)
 
     def listening() -> None:
         about = f"{card.name} for robot '{card.robot}' on ws://{settings.host}:{server.port}"

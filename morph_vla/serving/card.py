@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from morph_vla._version import __version__
+from morph_vla.data import presets
+from morph_vla.data.presets import Unit
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import versions
 from morph_vla.files.plain import to_plain
 from morph_vla.results.values import Real, listing, mapping, number, numbers, read_as, text
-from morph_vla.serving import bounds, keys
+from morph_vla.serving import bounds, keys, units
 from morph_vla.serving.bounds import Bounds
 from morph_vla.serving.keys import Keys
 
@@ -70,7 +72,7 @@ class Card:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def metadata(self) -> dict[str, Any]:
-        """The first frame of a connection, with RoboArena's keys beside ours."""
+        """The first frame of a connection: RoboArena's keys beside ours, or alone in its own preset."""
         wrists = sum("wrist" in camera for camera in self.cameras)
         roboarena = {
             "image_resolution": None,
@@ -80,7 +82,7 @@ class Card:
             "needs_session_id": False,
             "action_space": "joint_position",
         }
-        return {**to_plain(self), **roboarena}
+        return roboarena if self.preset == keys.ROBOARENA else {**to_plain(self), **roboarena}
 
     @property
     def real_time(self) -> bool:
@@ -98,10 +100,15 @@ class Card:
 
 
 def of(
-    policy: "CheckpointPolicy", preset: str = "", jump_s: float = bounds.JUMP_S, real_time: bool = False
+    policy: "CheckpointPolicy",
+    preset: str = "",
+    jump_s: float = bounds.JUMP_S,
+    unit: Unit = "robot",
+    real_time: bool = False,
 ) -> tuple[Card, Bounds]:
     """The card of a checkpoint's policy, and the bounds of what it may command.
 
+    `unit` is the clients', where it is not the one that the policy was trained in (`units.of` converts).
     Raises MorphVlaError where the robot has changed since training, and as `keys.of`.
     """
     trained, robot = policy.trained, policy.robot
@@ -110,7 +117,11 @@ def of(
             f"{policy.folder}: trained on joints {', '.join(trained['joints'])}; "
             f"robot '{robot.name}' now has {', '.join(robot.names)}"
         )
-    affine = trained.get("affine") or [(joint.scale, joint.zero) for joint in robot.joints]
+    if unit != "robot":
+        driven = presets.as_recorded(robot, unit, ())
+        named = [joint.unit for joint in driven.joints]
+        trained = {**trained, "units": named, "affine": units.affine_of(driven)}
+    affine = trained.get("affine") or units.affine_of(robot)
     limits = bounds.of(robot, affine, trained["control_rate"], jump_s)
     description = policy.describe()
     known = {name: description[name] for name in ("name", "step", "sha256", "sampler", "batch")}

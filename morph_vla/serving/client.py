@@ -11,6 +11,7 @@ connection is given up with whatever was still to come on it, and the next call 
 import asyncio
 import contextlib
 import itertools
+import logging
 import secrets
 import threading
 import time
@@ -21,6 +22,7 @@ from morph_vla.errors import MorphVlaError, require
 from morph_vla.findings import visible
 from morph_vla.serving import wire
 
+LOG = logging.getLogger(__name__)
 exceptions = require("websockets.exceptions", "serve")
 DEFAULT_PORT = 8000
 PAUSE_S = 0.2  # between two attempts to connect
@@ -112,6 +114,12 @@ class _Protocol:
             raise ServerError(f"{self.address}: {visible(answer.strip(), 2000)}")
         return answer
 
+    def _waiting(self, is_said: bool, left_s: float) -> bool:
+        """Say once that the server is waited for; whether it has been said."""
+        if not is_said:
+            LOG.warning("%s does not answer yet; it is tried for %.0f s more", self.address, left_s)
+        return True
+
     def _late(self) -> LateAnswerError:
         return LateAnswerError(f"{self.address} did not answer within {self._limit_s:g} s")
 
@@ -185,6 +193,7 @@ class WebsocketClientPolicy(_Protocol):
 
     def _connected(self, until: float) -> Any:
         """The connection, opened where there is none, which is tried `until` then."""
+        is_said = False
         while self._connection is None:
             left = max(0.01, until - time.monotonic())
             try:
@@ -198,6 +207,7 @@ class WebsocketClientPolicy(_Protocol):
                     raise
                 if _is_final(error) or time.monotonic() + PAUSE_S >= until:
                     raise self._refusal(error) from None
+                is_said = self._waiting(is_said, until - time.monotonic())
                 time.sleep(PAUSE_S)
         return self._connection
 
@@ -283,6 +293,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
         raise AssertionError("the last attempt returns or raises")
 
     async def _connected(self, until: float) -> Any:
+        is_said = False
         while self._connection is None:
             left = max(0.01, until - time.monotonic())
             try:
@@ -295,6 +306,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
                     raise
                 if _is_final(error) or time.monotonic() + PAUSE_S >= until:
                     raise self._refusal(error) from None
+                is_said = self._waiting(is_said, until - time.monotonic())
                 await asyncio.sleep(PAUSE_S)
         return self._connection
 

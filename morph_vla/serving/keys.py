@@ -27,8 +27,8 @@ class Keys:
     """The keys of a request."""
 
     images: Mapping[str, tuple[str, ...]]
-    """Camera -> its key; of several, the first that is there. A preset has the model's names for cameras, and
-    `of` puts a policy's own in their place"""
+    """Camera -> its key; of several, the first is sent, and the last that is there is read. A preset has the
+    model's names for cameras, and `of` puts a policy's own in their place"""
     state: tuple[str, ...] = ("state",)
     """Of the joint values; of two keys, the second has the last value alone, the gripper's"""
     channels_first: bool = False
@@ -40,22 +40,24 @@ def _cameras(base: str | tuple[str, ...], left: str, right: str = "") -> Mapping
     return MappingProxyType({camera: keys for camera, keys in known.items() if keys != ("",)})
 
 
-_DROID = (
-    "observation/exterior_image_1_left",
-    "observation/exterior_image_0_left",
-)  # RoboArena's is the second
+# RoboArena counts from 0, and sends a second camera's picture, which may be black, as 1.
+_DROID = ("observation/exterior_image_1_left", "observation/exterior_image_0_left")
+_PANDA = Keys(
+    _cameras(_DROID, "observation/wrist_image_left"),
+    ("observation/joint_position", "observation/gripper_position"),
+)
+ROBOARENA = "roboarena"
+"""The preset whose server's metadata are RoboArena's alone: its clients refuse keys that they do not know."""
 PRESETS: Mapping[str, Keys] = MappingProxyType(
     {
-        "droid": Keys(
-            _cameras(_DROID, "observation/wrist_image_left"),
-            ("observation/joint_position", "observation/gripper_position"),
-        ),
+        "droid": _PANDA,
         "libero": Keys(_cameras("observation/image", "observation/wrist_image"), ("observation/state",)),
         "aloha": Keys(
             _cameras("images/cam_high", "images/cam_left_wrist", "images/cam_right_wrist"),
             channels_first=True,
         ),
         "so101": Keys(_cameras("images/front", "images/wrist")),
+        ROBOARENA: _PANDA,
     }
 )
 
@@ -118,7 +120,7 @@ def flat(request: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
 def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -> Observation:
     """What a policy is given of a flat request. Raises MorphVlaError for a key that is missing or wrong."""
     wanted = [*(names[0] for names in keys.images.values()), *keys.state, "prompt"]
-    chosen = {camera: _first(request, names) for camera, names in keys.images.items()}
+    chosen = {camera: _last(request, names) for camera, names in keys.images.items()}
     lacking = [keys.images[camera][0] for camera, key in chosen.items() if key is None]
     lacking += [key for key in (*keys.state, "prompt") if key not in request]
     if lacking:
@@ -133,8 +135,8 @@ def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -
     return {**pictures, "state": _state(request, keys.state, joints), "prompt": request["prompt"]}
 
 
-def _first(request: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if name in request), None)
+def _last(request: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((name for name in reversed(names) if name in request), None)
 
 
 def _state(request: Mapping[str, Any], names: Sequence[str], joints: Sequence[str]) -> np.ndarray:

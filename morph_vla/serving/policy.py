@@ -39,6 +39,8 @@ from morph_vla.pi05 import (
 )
 from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.recipes.recipe import Recipe
+from morph_vla.serving import foreign
+from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.training import checkpoint
 
 EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
@@ -60,6 +62,7 @@ class CheckpointPolicy:
         noise: float = Sampler.noise,
         seed: int = 0,
         tokenizer_name: str = "",
+        given: Given = Given(),  # noqa: B008 (frozen)
     ):
         """Load the checkpoint at `folder`.
 
@@ -68,32 +71,31 @@ class CheckpointPolicy:
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
+        `given` is what a checkpoint of openpi or LeRobot does not say itself.
         Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
-        it was not trained on, and as `Sampler`.
+        it was not trained on, and as `Sampler` and `foreign.read`.
         """
         self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
-        self.folder, self.about = folder, checkpoint.about(folder)
+        loaded = foreign.read(folder, robot, given, tokenizer_name) if is_foreign(folder) else _own(folder)
+        self.folder, self.about, self.batch = folder, loaded.about, batch
+        self.config, self.params = loaded.config, loaded.params
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
-        recipe = typed_yaml.read(folder / "about" / "recipe.json", Recipe)
-        self.recipe, self.config, self.batch = recipe, recipe.model, batch
-        shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
-        self.params = checkpoint.load_params(folder, shapes)
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
-        self.image_size = recipe.model.image_size
+        self.image_size = self.config.image_size
         self._stats = {
             kind: Stats(**{k: tuple(v) for k, v in self.trained[kind].items()})
             for kind in ("state_stats", "action_stats")
         }
-        self._tokenizer = tokenizer.load(tokenizer_name or recipe.tokenizer)
+        self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
         self.robot = robots.load(self.robot_name)
         self._joints = len(self.trained["joints"])
         self._body = None
-        if recipe.model.morphology is not None:
-            self._body = stack([body_of(self.robot, recipe.model.morphology.max_joints)] * batch)
-        self._sample = jax.jit(_sampler(recipe.model, self._joints, steps, noise, seed))
-        self._modulations = jax.jit(lambda params: modulations(recipe.model, params, steps))(self.params)
+        if self.config.morphology is not None:
+            self._body = stack([body_of(self.robot, self.config.morphology.max_joints)] * batch)
+        self._sample = jax.jit(_sampler(self.config, self._joints, steps, noise, seed))
+        self._modulations = jax.jit(lambda params: modulations(self.config, params, steps))(self.params)
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
@@ -217,6 +219,13 @@ class CheckpointPolicy:
 def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
     """The policy of a checkpoint's folder; `options` are those of `CheckpointPolicy` (robot, noise, ...)."""
     return CheckpointPolicy(Path(checkpoint), **options)
+
+
+def _own(folder: Path) -> Loaded:
+    """A checkpoint of ours, which says everything."""
+    about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
+    shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
+    return Loaded(recipe.model, checkpoint.load_params(folder, shapes), recipe.tokenizer, about)
 
 
 def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:

@@ -59,7 +59,7 @@ class RemotePolicy:
 
     @staticmethod
     def _answer(answer: Any) -> Mapping[str, Any]:
-        """As ours: a server of RoboArena's dialect answers with the array alone."""
+        """As ours: some servers of RoboArena's dialect answer with the array alone."""
         return {"actions": answer} if isinstance(answer, np.ndarray) else answer
 
 

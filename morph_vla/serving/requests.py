@@ -35,8 +35,6 @@ class Request:
     deadline_s: float | None = None
     is_batch: bool = False
     """Answered by a list"""
-    is_bare: bool = False
-    """RoboArena's: answered by an array, not a map"""
     is_reset: bool = False
     """RoboArena's `endpoint: reset`: nothing is computed"""
     sessions: tuple[str, ...] = ()
@@ -92,11 +90,14 @@ class Sessions:
         return zlib.crc32(f"{name}/{episode}".encode()), step
 
     def reset(self, request: Mapping[str, Any]) -> None:
-        """Begin the next episode of a session."""
-        self._answers.pop(_session(request), None)
-        episode, step = self._counts.get(_session(request), (0, 0))
-        if step:
-            self._counts[_session(request)] = (episode + 1, 0)
+        """Begin the next episode of a session, or of those in `session_ids`."""
+        several = request.get("session_ids")
+        names = [_name(value, "session_ids") for value in several] if isinstance(several, list) else []
+        for name in names or [_session(request)]:
+            self._answers.pop(name, None)
+            episode, step = self._counts.get(name, (0, 0))
+            if step:
+                self._counts[name] = (episode + 1, 0)
 
 
 def _steps(request: Mapping[str, Any], key: str) -> int | None:
@@ -109,7 +110,10 @@ def _steps(request: Mapping[str, Any], key: str) -> int | None:
 def _session(request: Mapping[str, Any]) -> str:
     """The session's name: a text or a number, also in an array of one, as RoboArena has it."""
     key = "env_id" if "env_id" in request else "session_id"
-    value = _alone(request.get(key, ""))
+    return _name(_alone(request.get(key, "")), key)
+
+
+def _name(value: Any, key: str) -> str:
     if isinstance(value, str | int) and len(str(value)) <= MAX_NAME:
         return str(value)
     raise MorphVlaError(f"{key}: expected a whole number, or a text of at most {MAX_NAME} letters")
@@ -163,7 +167,7 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
         return Request((), **about, is_reset=True)
     if rows is None:
         row = _row(outer, card, known, sessions)
-        return Request((row,), **about, is_bare=endpoint is not None, sessions=(_session(outer),))
+        return Request((row,), **about, sessions=(_session(outer),))
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
         count = f"a list of {len(rows)}" if isinstance(rows, list) else f"a '{type(rows).__name__}'"
         raise MorphVlaError(f"batch: expected a list of 1 to {MAX_ROWS} observations, not {count}")
@@ -238,8 +242,6 @@ def write(
     ]
     for name, observation, answer in zip(request.sessions, request.observations, answers, strict=True):
         sessions.keep(name, observation, answer["actions"])
-    if request.is_bare:
-        return wire.encode(answers[0]["actions"])
     return wire.encode(answers if request.is_batch else answers[0])
 
 

@@ -116,16 +116,18 @@ def test_what_interrupts_a_call_gives_its_answer_up(monkeypatch):
         np.testing.assert_array_equal(asker.infer(asked)["actions"], expected(asked))
 
 
-def test_a_server_that_came_back_is_found_again_and_one_that_did_not_is_said():
+def test_a_server_that_came_back_is_found_again_and_one_that_did_not_is_said(caplog):
     with serving() as server:
         policy = connect(server)
         port = server.port
     with serving(port=port):
         asked = observation(1, episode=1, step=0)
         np.testing.assert_array_equal(policy.infer(asked)["actions"], expected(asked))
-    policy._connect_s = 0.3
+    assert not caplog.messages
+    policy._connect_s = 1.0
     with pytest.raises(ServerError, match=rf"^ws://127\.0\.0\.1:{port} is not to be reached: "):
         policy.infer(asked)
+    assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_threads_that_share_a_client_get_their_own_answers():
         np.testing.assert_array_equal(actions, expected(asked[number]))
 
 
-def test_the_client_of_an_event_loop_does_the_same():
+def test_the_client_of_an_event_loop_does_the_same(caplog):
     policy = Wave()
 
     async def drive(server):
@@ -236,6 +238,7 @@ def test_the_client_of_an_event_loop_does_the_same():
 
     with serving(policy) as server:
         port = asyncio.run(drive(server))
-    gone = AsyncWebsocketClientPolicy("127.0.0.1", port, connect_s=0.3)
+    gone = AsyncWebsocketClientPolicy("127.0.0.1", port, connect_s=1.0)
     with pytest.raises(ServerError, match="is not to be reached"):
         asyncio.run(gone.connect())
+    assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]

@@ -88,8 +88,8 @@ def test_its_broker_of_chunks_drives_a_simulated_robot(client, tiny_suite):
         here.append(seen["state"])
         return expected({**seen, "episode": 0, "step": 0})
 
-    with serving(Wave(), preset="droid") as server:
-        client.ask(port=server.port, horizon=HORIZON)
+    with serving(Wave(), preset="droid", api_key="secret") as server:
+        client.ask(port=server.port, key="secret", horizon=HORIZON)
         for answer in (over_the_wire, at_once):
             worlds = engines.worlds(tiny_suite, 1)
             status = play(worlds, initial_state(tiny_suite, 0, 8), answer)

@@ -1,0 +1,207 @@
+"""Checkpoints of openpi and LeRobot as policies: what their folders do not say, and from where it is taken.
+
+    sizes         the shapes of the arrays
+    statistics    LeRobot: its preprocessor's file; openpi: assets/ID/norm_stats.json; else `statistics`
+    horizon       LeRobot: config.json; else the recipe; else that of openpi's own policy of this preset
+    actions       LeRobot: its preprocessor (relative or absolute); else the recipe; else the preset
+    robot         the one asked for; else the recipe's; else the preset's
+    cameras       those asked for; else the recipe's; else the preset's; else LeRobot's config.json
+    control rate  the robot's side file
+
+What is nowhere is one sentence that says what to give.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from morph_vla import robots, weights
+from morph_vla.data import presets
+from morph_vla.data.stats import Stats
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import Pi05Config, tokenizer
+from morph_vla.recipes import recipe as recipes
+from morph_vla.recipes.recipe import Dataset, Recipe
+from morph_vla.robots.robot import Robot
+from morph_vla.serving import foreign_stats, keys
+from morph_vla.serving.foreign_stats import Processor
+from morph_vla.weights.checkpoint import Checkpoint
+
+TOKENIZER = "paligemma"
+"""Of every pi0.5 that openpi or LeRobot trained."""
+HORIZONS = {"droid": 15, keys.ROBOARENA: 15, "libero": 10, "aloha": 50}
+"""Actions in a chunk of openpi's own pi0.5 policies, by preset."""
+MARKS = ("model.safetensors", "model.safetensors.index.json", "_METADATA", "params/_METADATA")
+OURS = ("about", "policy.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a user says of a checkpoint that does not say it itself."""
+
+    recipe: str = ""
+    """A recipe's name or file"""
+    preset: str = ""
+    """One of `keys.PRESETS`"""
+    statistics: str = ""
+    """A file or a folder with statistics"""
+    cameras: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The model's name -> the dataset's"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A checkpoint with everything that it takes to act."""
+
+    config: Pi05Config
+    params: dict[str, Any]
+    tokenizer: str
+    about: dict[str, Any]
+    """As a checkpoint of ours says it in policy.json"""
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a folder holds parameters, and nothing of ours beside them."""
+    places = (folder, folder / "pretrained_model")
+    there = any((place / mark).is_file() for place in places for mark in MARKS)
+    return there and not any((folder / name).exists() for name in OURS)
+
+
+def read(folder: Path, robot: str, given: Given, tokenizer_name: str = "") -> Loaded:
+    """The policy in a folder of openpi or LeRobot.
+
+    Raises MorphVlaError, in one sentence, for what neither the folder nor the user says, and as
+    `weights.load`.
+    """
+    keys.of({}, given.preset)  # which there must be
+    opened = weights.open_checkpoint(folder)
+    recipe = recipes.load(given.recipe) if given.recipe else None
+    processor = foreign_stats.processor(opened.path) if opened.format == "lerobot" else Processor()
+    asked = _asked(folder, robot, given, recipe, processor)
+    config = _config(opened, given.preset, recipe, processor)
+    chosen = tokenizer_name or (recipe.tokenizer if recipe else TOKENIZER)
+    tokenizer.check_vocab(tokenizer.load(chosen), config.vocab)
+    driven = presets.as_recorded(robots.load(asked.robot), asked.unit, asked.gripper)
+    trained = _trained(folder, driven, asked, processor, given)
+    params, _ = weights.load(folder, config, dtype=config.dtype, place=lambda _, leaf: jnp.asarray(leaf))
+    about = {"step": None, "robots": {asked.robot: trained}, "format": opened.format}
+    return Loaded(config, params, chosen, about)
+
+
+def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, processor: Processor) -> Dataset:
+    """What a recipe would say of the data: robot, cameras, units and actions."""
+    preset = "droid" if given.preset == keys.ROBOARENA else given.preset
+    known = presets.PRESETS.get(preset)
+    sources = {source.robot: source for source in recipe.data.sources} if recipe else {}
+    name = robot or (
+        next(iter(sources)) if len(sources) == 1 else known.robot if known and not sources else ""
+    )
+    if sources and name not in sources:
+        wrong = f", not of robot '{name}'" if name else ""
+        raise MorphVlaError(
+            f"{given.recipe}: the recipe is of {', '.join(sources)}{wrong}; say which with --robot"
+        )
+    if not name:
+        raise MorphVlaError(
+            f"{folder}: the checkpoint does not say which robot it drives; give --robot NAME, --preset or "
+            "--recipe RECIPE"
+        )
+    if sources:
+        asked = sources[name]
+    else:
+        asked = Dataset(dataset=str(folder), robot=name, preset=preset if known else "")
+    cameras = dict(given.cameras or asked.cameras) or _cameras(folder, preset, processor)
+    actions = processor.actions or (asked.actions if sources or known else "")
+    if not actions:
+        raise MorphVlaError(
+            f"{folder}: the checkpoint does not say whether its actions are absolute, deltas or velocities; "
+            "give --recipe RECIPE with data.actions"
+        )
+    return dataclasses.replace(asked, cameras=cameras, actions=actions)
+
+
+def _cameras(folder: Path, preset: str, processor: Processor) -> dict[str, str]:
+    """A preset's cameras by the last part of their keys; else LeRobot's, in the order of its config.json."""
+    if preset:
+        images = keys.PRESETS[preset].images
+        return {camera: names[0].rpartition("/")[2] for camera, names in images.items()}
+    known = Pi05Config().cameras
+    if processor.cameras and len(processor.cameras) <= len(known):
+        own = {camera: camera for camera in processor.cameras if camera in known}
+        return own or dict(zip(known, processor.cameras, strict=False))
+    raise MorphVlaError(
+        f"{folder}: the checkpoint does not say what its cameras are called; give --preset or --recipe RECIPE"
+    )
+
+
+def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: Processor) -> Pi05Config:
+    """The model: the recipe's, without what the checkpoint has not; else what the folder says."""
+    has_plugin = any(name.startswith("morphology/") for name in opened.entries)
+    if recipe is not None:
+        body = recipe.model.morphology if has_plugin else None
+        return dataclasses.replace(recipe.model, morphology=body, lora=None)
+    if has_plugin:
+        raise MorphVlaError(
+            f"{opened.path}: the checkpoint has the plugin's leaves and does not say its settings; give "
+            "--recipe RECIPE, the one it was trained by"
+        )
+    horizon = processor.horizon or HORIZONS.get(preset)
+    if horizon is None:
+        raise MorphVlaError(
+            f"{opened.path}: the checkpoint does not say how many actions it answers with; give --recipe "
+            "RECIPE with model.horizon"
+        )
+    try:
+        sizes = opened.config()
+    except (KeyError, ValueError) as error:
+        raise MorphVlaError(
+            f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
+        ) from error
+    known = {"max_tokens": processor.max_tokens, "dtype": processor.dtype}
+    settings = {key: value for key, value in known.items() if value}
+    return dataclasses.replace(sizes, horizon=horizon, **settings)
+
+
+def _trained(
+    folder: Path, robot: Robot, asked: Dataset, processor: Processor, given: Given
+) -> dict[str, Any]:
+    """A robot's entry in policy.json."""
+    rate = robot.side.control_rate
+    if rate is None:
+        raise MorphVlaError(
+            f"{folder}: the checkpoint does not say at how many Hz it acts; write control_rate into the side "
+            f"file of robot '{robot.name}'"
+        )
+    relative = np.array([not joint.is_gripper for joint in robot.joints])
+    if processor.relative is not None:
+        relative = np.array([*processor.relative, *np.ones(len(relative), bool)][: len(relative)])
+    state, action, source = foreign_stats.of(folder, robot, asked, processor, given.statistics, given.preset)
+    kind, action = _learnt(asked, action, relative, rate)
+    return {
+        "urdf_sha256": hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest(),
+        "limits": [[joint.lower, joint.upper] for joint in robot.joints],
+        "units": [joint.unit for joint in robot.joints],
+        "affine": [[joint.scale, joint.zero] for joint in robot.joints],
+        "joints": list(robot.names),
+        "control_rate": rate,
+        "actions": kind,
+        "relative": relative.tolist(),
+        "cameras": dict(asked.cameras),
+        "state_stats": dataclasses.asdict(state),
+        "action_stats": dataclasses.asdict(action),
+        "statistics": source,
+    }
+
+
+def _learnt(asked: Dataset, action: Stats, relative: np.ndarray, rate: float) -> tuple[str, Stats]:
+    """The kind of actions and their statistics; recorded steps (DROID's velocities) are speeds [1/s]."""
+    if asked.recorded == "targets":
+        return asked.actions, action
+    factor = np.where(relative, asked.step * rate, 1.0)
+    columns = {key: tuple((factor * np.asarray(value)).tolist()) for key, value in vars(action).items()}
+    return "velocity", Stats(**columns)

@@ -1,0 +1,191 @@
+"""Statistics and settings in the files of openpi and LeRobot, without either."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.data.stats import Stats
+from morph_vla.errors import MorphVlaError, reason
+from morph_vla.recipes.recipe import Dataset
+from morph_vla.robots.robot import Robot
+from morph_vla.training import statistics
+from morph_vla.weights import tensors
+
+OPENPI = "norm_stats.json"
+PREPROCESSOR = "policy_preprocessor.json"
+MAX_FILE = 16 << 20  # bytes of a file of settings
+IMAGES = "observation.images."
+Table = Mapping[str, Any]
+# A feature's statistics -> the two values that become -1 and 1: all of LeRobot's ways are straight lines.
+ENDS: dict[str, Callable[[Table], tuple[Any, Any]]] = {
+    "QUANTILES": lambda table: (table["q01"], table["q99"]),
+    "QUANTILE10": lambda table: (table["q10"], table["q90"]),
+    "MIN_MAX": lambda table: (table["min"], table["max"]),
+    "MEAN_STD": lambda table: (table["mean"] - table["std"], table["mean"] + table["std"]),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Processor:
+    """What LeRobot's JSON files say of a policy; of openpi's, nothing is known."""
+
+    horizon: int | None = None
+    max_tokens: int | None = None
+    dtype: str | None = None
+    cameras: tuple[str, ...] = ()
+    """In the order in which the model sees them"""
+    actions: str = ""
+    """`absolute` or `delta`"""
+    relative: tuple[bool, ...] | None = None
+    """Of which values a delta is taken, and of all that follow; None: of those that are no gripper"""
+    state: Stats | None = None
+    action: Stats | None = None
+
+
+def processor(folder: Path) -> Processor:
+    """LeRobot's config.json and preprocessor, as far as they are there.
+
+    Raises MorphVlaError for damaged ones.
+    """
+    folder = folder if (folder / "config.json").is_file() else folder / "pretrained_model"
+    config, steps = _json(folder / "config.json"), _json(folder / PREPROCESSOR).get("steps", [])
+    try:
+        features = [name for name in config.get("input_features", {}) if name.startswith(IMAGES)]
+        known = {step.get("registry_name"): step for step in steps}
+        relative = known.get("relative_actions_processor", {}).get("config", {})
+        is_relative = bool(relative.get("enabled", config.get("use_relative_actions", False)))
+        measured = _normalizer(folder, known.get("normalizer_processor", {}))
+        return Processor(
+            config.get("chunk_size"),
+            config.get("tokenizer_max_length"),
+            config.get("dtype"),
+            tuple(name.removeprefix(IMAGES) for name in features),
+            "delta" if is_relative else "absolute",
+            _relative(relative) if is_relative else None,
+            measured.get("observation.state"),
+            measured.get("action"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        what = "LeRobot's files beside the weights cannot be read"
+        raise MorphVlaError(f"{folder}: {what}: {reason(error)}") from error
+
+
+def _relative(settings: Table) -> tuple[bool, ...]:
+    """Of which values a delta is taken: of all but those whose name has an excluded word in it."""
+    excluded = [str(word).lower() for word in settings.get("exclude_joints") or () if word]
+    names = [str(name).lower() for name in settings.get("action_names") or ()]
+    return tuple(not any(word in name for word in excluded) for name in names)
+
+
+def _normalizer(folder: Path, step: Table) -> dict[str, Stats]:
+    """The statistics of LeRobot's normalizer, as ends that become -1 and 1."""
+    file = folder / str(step.get("state_file"))
+    if not step.get("state_file") or not file.is_file():
+        return {}
+    header, _ = tensors.read_header(file)
+    tables: dict[str, dict[str, np.ndarray]] = {}
+    for name, tensor in header.items():
+        feature, _, key = name.rpartition(".")
+        tables.setdefault(feature, {})[key] = tensor.read().astype(np.float64)
+    modes = step["config"]["norm_map"]
+    stats = {}
+    for feature, kind in (("observation.state", "STATE"), ("action", "ACTION")):
+        if feature in tables:
+            mode = str(modes.get(kind))
+            if mode not in ENDS:
+                raise ValueError(f"{feature} is normalised by '{mode}'")
+            stats[feature] = _stats(*ENDS[mode](tables[feature]))
+    return stats
+
+
+def _stats(low: Any, high: Any) -> Stats:
+    """Of two ends alone: what a policy needs to act."""
+    low, high = np.asarray(low, np.float64).reshape(-1), np.asarray(high, np.float64).reshape(-1)
+    if low.shape != high.shape or not np.isfinite([low, high]).all():
+        raise ValueError("expected one finite number per value at both ends")
+    columns = (low, high, (low + high) / 2, (high - low) / 2)
+    return Stats(*(tuple(column.tolist()) for column in columns))
+
+
+def of(
+    folder: Path, robot: Robot, asked: Dataset, kept: Processor, given: str, preset: str
+) -> tuple[Stats, Stats, str]:
+    """(state, action) of the robot's joints, and whose they are; `given` is a file or a folder with them.
+
+    Raises MorphVlaError where there are none, several, or too few values.
+    """
+    if given:
+        source = Path(given).expanduser()
+        state, action = _given(source, robot, asked)
+    elif kept.state is not None and kept.action is not None:
+        source, state, action = folder / PREPROCESSOR, kept.state, kept.action
+    else:
+        source = _asset(folder, {asset for asset in (preset, robot.name) if asset})
+        state, action = openpi(source)
+    joints = robot.names
+    for feature, stats in (("states", state), ("actions", action)):
+        if len(stats.q01) < len(joints):
+            raise MorphVlaError(
+                f"{source}: statistics of {len(stats.q01)} values of the {feature}; robot '{robot.name}' has "
+                f"{len(joints)} joints ({', '.join(joints)}), whose positions a policy answers with"
+            )
+    return _first(state, len(joints)), _first(action, len(joints)), str(source)
+
+
+def _first(stats: Stats, count: int) -> Stats:
+    """The first values; what follows is padding."""
+    return Stats(**{key: value[:count] for key, value in vars(stats).items()})
+
+
+def _given(path: Path, robot: Robot, asked: Dataset) -> tuple[Stats, Stats]:
+    file = path / OPENPI if (path / OPENPI).is_file() else path
+    if file.name == OPENPI:
+        return openpi(file)
+    return statistics.of_file(path, robot.name, asked.actions, robot.names)
+
+
+def _asset(folder: Path, names: set[str]) -> Path:
+    """The only file of statistics in openpi's assets, or that of the preset or the robot."""
+    files = sorted((folder / "assets").rglob(OPENPI))
+    several = {file.parent.relative_to(folder / "assets").as_posix(): file for file in files}
+    chosen = [file for name, file in several.items() if names & set(name.split("/"))]
+    if len(files) == 1 or len(chosen) == 1:
+        return (chosen or files)[0]
+    if not files:
+        raise MorphVlaError(
+            f"{folder}: the checkpoint has no statistics (assets/ID/{OPENPI}, or LeRobot's {PREPROCESSOR} "
+            f"with its file); give --statistics FILE, a {OPENPI} or what `morph-vla stats --output` writes"
+        )
+    raise MorphVlaError(
+        f"{folder}: the checkpoint has statistics of {', '.join(several)}; give --statistics "
+        f"{folder / 'assets'}/ID, one of them"
+    )
+
+
+def openpi(path: Path) -> tuple[Stats, Stats]:
+    """(state, action) in a norm_stats.json. Raises MorphVlaError for another file."""
+    try:
+        known = _json(path)["norm_stats"]
+        return tuple(_stats(known[key]["q01"], known[key]["q99"]) for key in ("state", "actions"))  # pyright: ignore[reportReturnType]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MorphVlaError(
+            f"{path}: expected openpi's norm_stats with q01 and q99 of state and actions, which pi0.5 needs "
+            f"({reason(error)})"
+        ) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON file's map, empty where there is no file. Raises MorphVlaError where it is damaged."""
+    if not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise ValueError(f"{path.stat().st_size} bytes are too many")
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MorphVlaError(f"{path} cannot be read: {reason(error)}") from error
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,306 @@
+"""Checkpoints of openpi and LeRobot act as ours do; what their folders lack is said in one sentence."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla import weights
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation import fit
+from morph_vla.files.plain import to_plain
+from morph_vla.recipes import recipe as recipes
+from morph_vla.serving import card as cards
+from morph_vla.serving import foreign, keys
+from morph_vla.serving.foreign import Given
+from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.weights import tensors
+from morph_vla.weights.checkpoint import nested
+
+RECIPE = """
+data: {dataset: nowhere, preset: PRESET}
+tokenizer: bytes
+model:
+  vocab: 521
+  image_size: 24
+  vit: {width: 12, depth: 1, mlp_dim: 20, heads: 2, patch: 12}
+  prefix: {width: 20, mlp_dim: 28}
+  expert: {width: 16, mlp_dim: 28}
+  depth: 2
+  heads: 2
+  head_dim: 6
+  action_dim: 11
+  horizon: 7
+  max_tokens: 53
+  dtype: float32
+  morphology: {max_joints: 8, chunks: 1}
+training: {steps: 1}
+"""
+ENDS = {
+    "state": {"q01": np.linspace(-1, -0.3, 8), "q99": np.linspace(0.5, 1.2, 8)},
+    "actions": {"q01": np.linspace(-0.2, -0.1, 8), "q99": np.linspace(0.1, 0.3, 8)},
+}
+FEATURES = {"state": "observation.state", "actions": "action"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    """One model in the layouts of openpi and of LeRobot, with their statistics, and two recipes."""
+    root = tmp_path_factory.mktemp("foreign")
+    for preset in ("droid", "droid_velocity"):
+        (root / f"{preset}.yaml").write_text(RECIPE.replace("PRESET", preset))
+    config = dataclasses.replace(recipes.load(root / "droid.yaml").model, morphology=None)
+    rng = np.random.default_rng(0)
+    shapes = weights.leaf_shapes(config)
+    params = nested({leaf: 0.1 * rng.standard_normal(shape, np.float32) for leaf, shape in shapes.items()})
+    weights.save_openpi(root / "openpi", params)
+    write_assets(root / "openpi", "droid")
+    weights.save_lerobot(root / "lerobot", params, config)
+    write_processor(root / "lerobot", "QUANTILES", "q01", "q99")
+    return root
+
+
+def write_assets(folder: Path, name: str, count: int = 8) -> None:
+    ends = {kind: {key: list(end[:count]) for key, end in table.items()} for kind, table in ENDS.items()}
+    plain = {kind: {**table, "mean": [0.0] * count, "std": [1.0] * count} for kind, table in ends.items()}
+    (folder / "assets" / name).mkdir(parents=True)
+    text = json.dumps({"norm_stats": plain})
+    (folder / "assets" / name / "norm_stats.json").write_text(text)
+
+
+def write_processor(folder: Path, mode: str, low: str, high: str, tables=ENDS, **relative) -> None:
+    """LeRobot's preprocessor; deltas of all but the gripper are what openpi's DROID has."""
+    arrays = {
+        f"{FEATURES[kind]}.{name}": tables[kind][key].astype(np.float32)
+        for kind in ENDS
+        for key, name in (("q01", low), ("q99", high))
+    }
+    drafts = {
+        name: tensors.Draft(array.shape, array.dtype, lambda a=array: [a]) for name, array in arrays.items()
+    }
+    tensors.write(folder / "normalizer.safetensors", drafts, {})
+    names = [*(f"joint_{i}" for i in range(7)), "Gripper"]
+    deltas = {"enabled": True, "exclude_joints": ["gripper"], "action_names": names, **relative}
+    steps = [
+        {"registry_name": "relative_actions_processor", "config": deltas},
+        {
+            "registry_name": "normalizer_processor",
+            "config": {"norm_map": {"STATE": mode, "ACTION": mode}},
+            "state_file": "normalizer.safetensors",
+        },
+    ]
+    (folder / "policy_preprocessor.json").write_text(json.dumps({"steps": steps}))
+
+
+def given(folders: Path, recipe: str = "droid", **more) -> Given:
+    return Given(str(folders / f"{recipe}.yaml"), **more)
+
+
+def observation(cameras: dict[str, str]) -> dict:
+    rng = np.random.default_rng(3)
+    pictures = {
+        f"images/{name}": rng.integers(0, 256, (24, 31, 3), dtype=np.uint8) for name in cameras.values()
+    }
+    state = np.linspace(-0.5, 0.5, 8, dtype=np.float32)
+    return {**pictures, "state": state, "prompt": "put the cube in the bowl", "episode": 2, "step": 3}
+
+
+def test_one_model_answers_alike_from_openpis_folder_lerobots_and_ours(folders, tmp_path):
+    openpi = CheckpointPolicy(folders / "openpi", given=given(folders, preset="droid"))
+    lerobot = CheckpointPolicy(folders / "lerobot", given=given(folders))
+    ours = tmp_path / "ours"
+    weights.save_morph_vla(ours, openpi.params)
+    (ours / "about").mkdir()
+    (ours / "about" / "policy.json").write_text(json.dumps({**openpi.about, "step": 5}))
+    recipe = dataclasses.replace(recipes.load(folders / "droid.yaml"), model=openpi.config)
+    (ours / "about" / "recipe.json").write_text(json.dumps(to_plain(recipe)))
+    answers = [
+        policy.infer(observation(policy.cameras)) for policy in (openpi, lerobot, CheckpointPolicy(ours))
+    ]
+    actions = [answer["actions"] for answer in answers]
+    assert actions[0].shape == (7, 8)
+    assert np.ptp(actions[0]) > 0.1
+    np.testing.assert_array_equal(actions[0], actions[2])
+    # LeRobot's file has its statistics in float32.
+    np.testing.assert_allclose(actions[1], actions[0], atol=1e-5)
+    card, bounds = cards.of(openpi, "droid")
+    assert card.request_keys().images["exterior_image_1_left"][0] == "observation/exterior_image_1_left"
+    assert (card.horizon, card.control_rate, card.step, bounds.rate) == (7, 15, None, 15)
+    degrees, in_degrees = cards.of(openpi, "droid", unit="degrees")
+    assert (degrees.units[0], degrees.units[7]) == ("deg", card.units[7])
+    np.testing.assert_allclose(in_degrees.upper[:7], np.rad2deg(bounds.upper[:7]))
+    assert degrees.trained["affine"] != card.trained["affine"] == openpi.trained["affine"]
+
+
+def read(folder: Path, robot: str = "", **more) -> foreign.Loaded:
+    return foreign.read(folder, robot, Given(**more), "bytes")
+
+
+def test_a_folder_of_lerobot_says_nearly_everything(folders, tmp_path):
+    """Horizon, cameras, kind of actions, which of them are relative, statistics; given is the robot."""
+    shutil.copytree(folders / "lerobot", tmp_path / "policy")
+    loaded = read(tmp_path / "policy", "panda")
+    trained = loaded.about["robots"]["panda"]
+    assert (loaded.config.horizon, loaded.config.max_tokens, loaded.config.dtype) == (7, 53, "float32")
+    assert trained["cameras"] == {name: name for name in keys.PRESETS["aloha"].images}
+    assert (trained["actions"], trained["relative"]) == ("delta", [True] * 7 + [False])
+    np.testing.assert_allclose(trained["action_stats"]["q99"], ENDS["actions"]["q99"], rtol=1e-6)
+    settings = json.loads((tmp_path / "policy/config.json").read_text())
+    settings["input_features"] = {f"observation.images.{name}": {} for name in ("top", "hand")}
+    (tmp_path / "policy/config.json").write_text(json.dumps(settings))
+    write_processor(tmp_path / "policy", "QUANTILES", "q01", "q99", enabled=False)
+    trained = read(tmp_path / "policy", "panda").about["robots"]["panda"]
+    assert trained["cameras"] == {"base_0_rgb": "top", "left_wrist_0_rgb": "hand"}
+    assert trained["actions"] == "absolute"
+
+
+@pytest.mark.parametrize("mode", ["MIN_MAX", "MEAN_STD"])
+def test_all_of_lerobots_normalisations_are_straight_lines(folders, tmp_path, mode):
+    """Values at the two ends become -1 and 1, as (x - mean) / std does at mean -+ std."""
+    shutil.copytree(folders / "lerobot", tmp_path / "policy")
+    low, high = {"MIN_MAX": ("min", "max"), "MEAN_STD": ("mean", "std")}[mode]
+    write_processor(
+        tmp_path / "policy",
+        mode,
+        low,
+        high,
+        {kind: {"q01": np.full(8, 2.0), "q99": np.full(8, 3.0)} for kind in ENDS},
+    )
+    stats = read(tmp_path / "policy", "panda").about["robots"]["panda"]["state_stats"]
+    expected = {"MIN_MAX": (2, 3), "MEAN_STD": (-1, 5)}[mode]
+    assert (stats["q01"], stats["q99"]) == tuple((float(end),) * 8 for end in expected)
+
+
+def test_recorded_steps_are_served_as_velocities(folders):
+    """DROID's released policies: an action of 1 moves a joint by 0.2 rad in a step of 1/15 s: 3 rad/s."""
+    loaded = foreign.read(folders / "openpi", "", given(folders, "droid_velocity"))
+    trained = loaded.about["robots"]["panda"]
+    assert trained["actions"] == "velocity"
+    factor = np.array([3.0] * 7 + [1.0])
+    np.testing.assert_allclose(trained["action_stats"]["q01"], factor * ENDS["actions"]["q01"])
+
+
+def test_in_an_evaluation_its_cameras_are_the_suites(folders, tiny_suite):
+    cameras = keys.roles(list(tiny_suite.cameras))
+    policy = CheckpointPolicy(folders / "openpi", robot="panda", given=given(folders, cameras=cameras))
+    errors = [finding for finding in fit.check(policy, tiny_suite) if finding.severity == "error"]
+    assert not errors
+
+
+def test_openpis_statistics_are_those_of_the_preset_or_of_the_only_asset(folders, tmp_path):
+    folder = tmp_path / "base"
+    shutil.copytree(folders / "openpi", folder)
+    write_assets(folder, "physical-intelligence/libero", 7)
+    of_preset = foreign.read(folder, "", Given(str(folders / "droid.yaml"), "droid"))
+    assert of_preset.about["robots"]["panda"]["statistics"] == str(folder / "assets/droid/norm_stats.json")
+    (folder / "assets/droid").rename(folder / "assets/franka")
+    with pytest.raises(
+        MorphVlaError,
+        match=rf"^{folder}: the checkpoint has statistics of franka, physical-intelligence/libero; give "
+        rf"--statistics {folder}/assets/ID, one of them$",
+    ):
+        foreign.read(folder, "", given(folders))
+    chosen = given(folders, statistics=str(folder / "assets/franka"))
+    assert foreign.read(folder, "", chosen).about["robots"]["panda"]["joints"][0] == "panda_joint1"
+    few = given(folders, statistics=str(folder / "assets/physical-intelligence/libero"))
+    with pytest.raises(
+        MorphVlaError, match=r"statistics of 7 values of the states; robot 'panda' has 8 joints"
+    ):
+        foreign.read(folder, "", few)
+
+
+@pytest.mark.parametrize(
+    ("layout", "robot", "more", "words"),
+    [
+        (
+            "openpi", "", {},
+            "the checkpoint does not say which robot it drives; give --robot NAME, --preset or --recipe "
+            "RECIPE",
+        ),
+        (
+            "openpi", "panda", {},
+            "the checkpoint does not say what its cameras are called; give --preset or --recipe RECIPE",
+        ),
+        (
+            "openpi", "panda", {"preset": "aloha"},
+            "the checkpoint does not say whether its actions are absolute, deltas or velocities; give "
+            "--recipe RECIPE with data.actions",
+        ),
+        (
+            "openpi", "", {"preset": "so101"},
+            "the checkpoint does not say how many actions it answers with; give --recipe RECIPE "
+            "with model.horizon",
+        ),
+        (
+            "bare", "", {"recipe": "droid"},
+            "the checkpoint has no statistics (assets/ID/norm_stats.json, or LeRobot's "
+            "policy_preprocessor.json with its file); give --statistics FILE, a norm_stats.json or what "
+            "`morph-vla stats --output` writes",
+        ),
+        (
+            "bodied", "", {"preset": "droid"},
+            "the checkpoint has the plugin's leaves and does not say its settings; give --recipe RECIPE, the "
+            "one it was trained by",
+        ),
+    ],
+)  # fmt: skip
+def test_each_missing_piece_is_one_sentence_that_says_what_to_give(
+    folders, tmp_path, layout, robot, more, words
+):
+    folder = folders / layout
+    if layout == "bare":
+        shutil.copytree(folders / "openpi" / "params", tmp_path / "bare" / "params")
+        folder = tmp_path / "bare"
+    if layout == "bodied":
+        shutil.copytree(folders / "lerobot", tmp_path / "bodied")
+        folder = tmp_path / "bodied"
+        leaf = np.zeros((2, 3), np.float32)
+        tensors.write(
+            folder / "morphology.safetensors",
+            {"morphology/x": tensors.Draft((2, 3), leaf.dtype, lambda: [leaf])},
+            {},
+        )
+    if "recipe" in more:
+        more = {**more, "recipe": str(folders / f"{more['recipe']}.yaml")}
+    with pytest.raises(MorphVlaError) as error:
+        read(folder, robot, **more)
+    assert str(error.value) == f"{folder}: {words}"
+
+
+def test_a_recipe_of_another_robot_is_said(folders):
+    with pytest.raises(
+        MorphVlaError,
+        match=r"droid.yaml: the recipe is of panda, not of robot 'so101'; say which with --robot$",
+    ):
+        foreign.read(folders / "openpi", "so101", given(folders))
+
+
+def test_damaged_files_beside_the_weights_are_said(folders, tmp_path):
+    folder = tmp_path / "policy"
+    shutil.copytree(folders / "lerobot", folder)
+    (folder / "policy_preprocessor.json").write_text('{"steps": 3}')
+    with pytest.raises(
+        MorphVlaError, match=rf"^{folder}: LeRobot's files beside the weights cannot be read: "
+    ):
+        read(folder, "panda")
+    (folder / "policy_preprocessor.json").write_text("{")
+    with pytest.raises(MorphVlaError, match=rf"^{folder}/policy_preprocessor.json cannot be read: "):
+        read(folder, "panda")
+    shutil.copytree(folders / "openpi", tmp_path / "openpi")
+    path = tmp_path / "openpi/assets/droid/norm_stats.json"
+    path.write_text('{"norm_stats": {"state": {"q01": null, "q99": [1]}}}')
+    expected = "expected openpi's norm_stats with q01 and q99 of state and actions, which pi0.5 needs"
+    with pytest.raises(MorphVlaError, match=rf"^{path}: {expected}"):
+        foreign.read(tmp_path / "openpi", "", given(folders))
+
+
+def test_a_checkpoint_of_ours_is_no_foreign_one(folders, tmp_path):
+    assert foreign.is_foreign(folders / "openpi")
+    assert foreign.is_foreign(folders / "lerobot")
+    assert not foreign.is_foreign(tmp_path)
+    shutil.copytree(folders / "openpi", tmp_path / "ours")
+    (tmp_path / "ours" / "about").mkdir()
+    assert not foreign.is_foreign(tmp_path / "ours")

@@ -1,0 +1,45 @@
+"""A policy asked in other units than it was trained in."""
+
+import numpy as np
+from stand_ins import PANDA, Wave, observation
+
+from morph_vla import robots
+from morph_vla.data import presets
+from morph_vla.serving import units
+from morph_vla.serving.units import affine_of
+
+SO101 = robots.load("so101")
+
+
+def test_a_percent_client_sees_the_same_motion():
+    """LeIsaac's units: 100 is the upper limit of a joint; the gripper has 0 to 100 in both."""
+    percent = presets.as_recorded(SO101, "percent", ())
+    upper = SO101.to_dataset(SO101.upper).astype(np.float32)
+    there = units.converted(upper, affine_of(SO101), affine_of(percent))
+    np.testing.assert_allclose(there, np.full(6, 100.0), rtol=1e-5)
+    assert there.dtype == np.float32
+    np.testing.assert_allclose(units.converted(there, affine_of(percent), affine_of(SO101)), upper, rtol=1e-5)
+
+
+def test_states_are_converted_on_the_way_in_and_actions_on_the_way_out():
+    """A policy in radians that is asked in degrees answers the state it was asked at."""
+    degrees = presets.as_recorded(PANDA, "degrees", ())
+    seen = []
+
+    class Still(Wave):
+        def answer(self, asked):
+            seen.append(asked["state"])
+            return {"actions": asked["state"][None].repeat(3, 0), "policy_timing": {}}
+
+    policy = units.of(Still(), affine_of(PANDA), affine_of(degrees))
+    state = np.array([90, -45, 30, -60, 10, 5, 1, 0.5], np.float32)
+    answer = policy.infer_batch([observation(state=state)])[0]
+    np.testing.assert_allclose(seen[0][:2], [np.pi / 2, -np.pi / 4], rtol=1e-6)
+    np.testing.assert_allclose(seen[0][7], 0.5, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(answer["actions"]), np.tile(state, (3, 1)), rtol=1e-5)
+    assert answer["policy_timing"] == {}
+
+
+def test_a_policy_in_its_own_units_is_asked_itself():
+    policy = Wave()
+    assert units.of(policy, affine_of(PANDA), affine_of(PANDA)) is policy
