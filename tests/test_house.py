@@ -98,7 +98,7 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions frames layout lerobot mixture phases pictures pool presets stats transforms values "
+    "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
     "versions",
     "demo": "job words",
     "demonstrations": "check recording",
