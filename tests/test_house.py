@@ -108,7 +108,7 @@ PUBLIC = {
     "files": "cache dropin plain typed_yaml writing",
     "hosts": "lerobot",
     "morphology": "arrays bias config tokens",
-    "pi05": "augmentation config counts gemma model observation paligemma parts tokenizer",
+    "pi05": "augmentation config counts gemma model observation paligemma parts serving tokenizer",
     "recipes": "fitting held recipe",
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "

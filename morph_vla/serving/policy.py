@@ -12,6 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from morph_vla.pi05 import (
     tokenizer,
 )
 from morph_vla.pi05.observation import resize_with_pad
+from morph_vla.pi05.serving import served_type
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 
@@ -56,6 +58,7 @@ class CheckpointPolicy:
         noise: float = Sampler.noise,
         seed: int = 0,
         tokenizer_name: str = "",
+        params: dict[str, Any] | None = None,
     ):
         """Load the checkpoint at `folder`.
 
@@ -64,6 +67,7 @@ class CheckpointPolicy:
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
+        `params` are those of another policy of this checkpoint, for a second robot: they are read once.
         Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
         it was not trained on, and as `Sampler`.
         """
@@ -74,7 +78,8 @@ class CheckpointPolicy:
         recipe = typed_yaml.read(folder / "about" / "recipe.json", Recipe)
         self.recipe, self.config, self.batch = recipe, recipe.model, batch
         shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
-        self.params = checkpoint.load_params(folder, shapes)
+        types = partial(served_type, recipe.model)
+        self.params = checkpoint.load_params(folder, shapes, types=types) if params is None else params
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
         self.image_size = recipe.model.image_size
         self._stats = {
