@@ -104,7 +104,7 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions frames layout lerobot mixture phases pictures pool presets stats transforms values "
+    "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
     "versions",
     "demo": "job words",
     "demonstrations": "check recording",
@@ -114,7 +114,7 @@ PUBLIC = {
     "files": "cache dropin plain typed_yaml writing",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config tokens",
-    "pi05": "augmentation config counts gemma model observation paligemma parts tokenizer",
+    "pi05": "augmentation config counts gemma model observation paligemma parts serving tokenizer",
     "recipes": "fitting held recipe",
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "

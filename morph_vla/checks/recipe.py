@@ -179,12 +179,14 @@ def _values(
         yield problem("state-width", f"{key}.actions", found)
     try:
         recorded_robot = presets.as_recorded(robot, asked.unit, asked.gripper)
-        action = presets.targets(robot, asked.recorded, asked.step, state, action)
+        targets = presets.targets(robot, asked.recorded, asked.step, state, action)
     except MorphVlaError as error:
         yield problem("units", key, str(error))
         return
     names = {"action": dataset.names(keys["action"]), "observation.state": dataset.names(keys["state"])}
-    recorded = recipe_values.Recorded(recorded_robot, where, names, action, state, rows, dataset.fps)
+    recorded = recipe_values.Recorded(recorded_robot, where, names, targets, state, rows, dataset.fps)
+    if asked.recorded == "steps":
+        yield from recipe_values.positions(dataclasses.replace(recorded, action=action), asked.step)
     yield from recipe_values.played(recorded, asked.actions)
     yield from recipe_values.kinds(recorded, asked.actions)
     yield from recipe_values.still(recorded, recipe.data.degenerate)
@@ -192,7 +194,7 @@ def _values(
     if asked.phases != phases.AS_RECORDED and width == joints:
         last = np.searchsorted(rows.episode, rows.episode, side="right") - 1
         try:
-            ahead = phases.of_robot(robot, presets.brought(robot, recorded_robot, action), last)
+            ahead = phases.of_robot(robot, presets.brought(robot, recorded_robot, targets), last)
             phases.drawn(np.arange(len(last)), ahead, asked.phases)
         except MorphVlaError as error:
             yield problem("phases", f"{key}.phases", f"{where}: {error}")

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from morph_vla.checks import playback, playback_rules
 from morph_vla.checks.rules import problem
+from morph_vla.data import presets
 from morph_vla.data.actions import Kind
 from morph_vla.data.layout import Rows
 from morph_vla.data.stats import MIN_SPAN
@@ -81,32 +82,73 @@ def _severity(finding: Finding, kind: Kind) -> Severity:
     return "note" if finding.severity == "error" and of_state and kind == "absolute" else finding.severity
 
 
-def kinds(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
-    """Actions that look like differences or velocities where absolute targets are expected.
+@dataclass(frozen=True, eq=False)
+class _Motion:
+    """Of every row but an episode's last: the state, its change to the next row, and the recorded action."""
 
-    Rule: of the joints that move, those whose actions lie four times nearer to the state's own steps (or
-    steps times the rate) than to the state; more than half of them decide.
-    """
+    now: Float[np.ndarray, "n a"]
+    change: Float[np.ndarray, "n a"]
+    action: Float[np.ndarray, "n a"]
+    moving: Bool[np.ndarray, "a"]
+    """Which joints of the arm move, and are not where the action says"""
+
+    def most(self, nearer: Float[np.ndarray, "n a"], farther: Float[np.ndarray, "n a"]) -> bool:
+        """Whether of the moving joints more than half are four times as near to the one as to the other."""
+        near, far = (np.median(np.abs(self.action - values), axis=0) for values in (nearer, farther))
+        return bool(self.moving.any() and (near < NEARER * far)[self.moving].mean() > 0.5)
+
+
+def _motion(recorded: Recorded) -> _Motion | None:
+    """None where states are not like actions, or nothing can be said."""
     action, state, joints = recorded.action, recorded.state, recorded.robot.joints
     if action.shape != state.shape or action.shape[1] != len(joints) or len(action) < 3:
-        return
+        return None
     arm = np.array([not joint.is_gripper for joint in joints])
     finite = np.asarray(np.isfinite(np.concatenate([action, state], axis=1)).all(axis=1))
     inside = (np.diff(recorded.rows.episode) == 0) & finite[:-1] & finite[1:]
     if not inside.any() or not arm.any():
+        return None
+    now, change, target = state[:-1][inside], np.diff(state, axis=0)[inside], action[:-1][inside]
+    moving = arm & (np.ptp(now, axis=0) > MOVES) & (np.median(np.abs(target - now), axis=0) > MOVES)
+    return _Motion(now, change, target, moving)
+
+
+def kinds(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
+    """Actions that look like differences or velocities where absolute targets are expected.
+
+    Rule: of the joints that move, those whose actions lie four times nearer to the state's own steps (or
+    steps times the rate, or DROID's velocities) than to the state; more than half of them decide.
+    """
+    motion = _motion(recorded)
+    if motion is None:
         return
-    now, step, target = state[:-1][inside], np.diff(state, axis=0)[inside], action[:-1][inside]
-    absolute = np.median(np.abs(target - now), axis=0)
-    moving = arm & (np.ptp(now, axis=0) > MOVES) & (absolute > MOVES)
-    for called, reading in (("differences from the state", step), ("velocities", step * recorded.fps)):
-        nearer = np.median(np.abs(target - reading), axis=0) < NEARER * absolute
-        if moving.any() and nearer[moving].mean() > 0.5:
-            found = (
-                f"the recorded actions look like {called}, and {kind} ones are learnt from absolute targets"
-            )
-            severity = "warning" if kind == "absolute" else None
-            yield problem("not-absolute", recorded.where, found, severity=severity)
-            return
+    velocities = presets.PRESETS["droid_velocity"]
+    readings = {
+        "differences from the state": 1.0,
+        "velocities": recorded.fps,
+        f"DROID's velocities (preset: droid_velocity, {velocities.step:g} rad a step)": 1 / velocities.step,
+    }
+    errors = {
+        called: float(np.abs(motion.action - scale * motion.change)[:, motion.moving].sum())
+        for called, scale in readings.items()
+        if motion.most(scale * motion.change, motion.now)
+    }
+    if errors:
+        nearest = min(errors, key=errors.__getitem__)
+        found = f"the recorded actions look like {nearest}, and {kind} ones are learnt from absolute targets"
+        severity = "warning" if kind == "absolute" else None
+        yield problem("not-absolute", recorded.where, found, severity=severity)
+
+
+def positions(recorded: Recorded, step: float) -> Iterator[Finding]:
+    """Actions that look like positions where steps of `step` rad are expected; `action` is as recorded.
+
+    Rule: as in `kinds`, with the state in the place of its steps.
+    """
+    motion = _motion(recorded)
+    if motion is not None and motion.most(motion.now, motion.change / step):
+        found = f"the recorded actions look like joint positions, not like steps of {step:g} rad"
+        yield problem("not-steps", recorded.where, found)
 
 
 def still(recorded: Recorded, degenerate: Degenerate) -> Iterator[Finding]:

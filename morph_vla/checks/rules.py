@@ -64,6 +64,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "units": ("error", "correct unit, gripper or recorded of this dataset"),
     "phases": ("error", "leave it out"),
     "not-absolute": ("error", "name the key of targets with `action`, or give it the state's"),
+    "not-steps": ("error", "leave `recorded: steps` out (preset: droid for DROID)"),
     "narrow": ("warning", VARIES),
     # its model
     "weights-not-here": ("note", "training fetches it first"),

@@ -40,8 +40,9 @@ class Stats:
 def measure(values: Float[np.ndarray, "n d"]) -> Stats:
     """Exact quantiles, mean and standard deviation per dimension, in float64, as they are."""
     wide = values.astype(np.float64)
-    low, high = np.quantile(wide, [0.01, 0.99], axis=0)
-    return Stats(*(tuple(float(v) for v in x) for x in (low, high, wide.mean(axis=0), wide.std(axis=0))))
+    mean, std = wide.mean(axis=0), wide.std(axis=0)
+    low, high = np.quantile(wide, [0.01, 0.99], axis=0, overwrite_input=True)  # spares a copy of all values
+    return Stats(*(tuple(float(v) for v in x) for x in (low, high, mean, std)))
 
 
 def narrow(stats: Stats) -> list[int]:

@@ -1,7 +1,5 @@
 """From a dataset's rows to the arrays the model takes."""
 
-import dataclasses
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -10,19 +8,16 @@ from morph_vla.data.stats import Stats
 from morph_vla.pi05.tokenizer import Tokenizer, tokenize
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """What of a dataset's rows is computed once: tokens of prompt and state."""
+def tokens(
+    recordings: Recordings, rows: Int[np.ndarray, "b"], state: Stats, tokenizer: Tokenizer, max_tokens: int
+) -> tuple[Int[np.ndarray, "b t"], Bool[np.ndarray, "b t"]]:
+    """Prompt and normalised state of the given rows as tokens, and which of them are no padding.
 
-    tokens: Int[np.ndarray, "n t"]
-    token_mask: Bool[np.ndarray, "n t"]
-
-
-def prepare(recordings: Recordings, state: Stats, tokenizer: Tokenizer, *, max_tokens: int) -> Table:
-    """Normalise and tokenise all rows of a dataset."""
-    states = zip(recordings.task_of, state.normalise(recordings.state), strict=True)
-    rows = [tokenize(tokenizer, recordings.tasks[task], row, max_tokens) for task, row in states]
-    return Table(*map(np.stack, zip(*rows, strict=True)))
+    Computed as a batch is made, in the loader's threads: 80 us a row; of all of DROID 40 minutes, 60 GB.
+    """
+    states = zip(recordings.task_of[rows], state.normalise(recordings.state[rows]), strict=True)
+    pairs = [tokenize(tokenizer, recordings.tasks[task], row, max_tokens) for task, row in states]
+    return np.stack([ids for ids, _ in pairs]), np.stack([mask for _, mask in pairs])
 
 
 def chunks(recordings: Recordings, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:

@@ -45,6 +45,7 @@ class Dataset:
     action: tuple[str, ...] = UNSET
     episodes: tuple[int, ...] = ()  # these alone, by their numbers; none means all
     share: float = 1.0  # of them, so many, chosen by a stable hash of their numbers
+    idle: int = 0  # so many rows and more in which nothing moves are left out (openpi: 7); 0: none are
     phases: Shares = AS_RECORDED  # of the drawn rows, those before a grasp and a release; none: as recorded
     preset: str = ""  # `morph-vla recipes presets` lists them
     unit: presets.Unit = UNSET  # of the dataset's values, where it is not the robot's
@@ -96,7 +97,7 @@ class Data(Dataset):
             return super().__post_init__()
         self.fill()
         given = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
-        if any(given) or self.share != 1 or self.phases != AS_RECORDED:
+        if any(given) or self.share != 1 or self.phases != AS_RECORDED or self.idle:
             raise ConfigError("has both datasets and a dataset of its own; put it into the list")
         return None
 
@@ -156,7 +157,7 @@ class Training:
     log_every: int = 25
     held_out_every: int = 250
     checkpoint_every: int = 250
-    keep: int = 2  # newest checkpoints that are kept, besides the first
+    keep: int = 2  # newest checkpoints that are kept, besides the first of a run from random weights
     keep_every: int = 0  # and those of every so many steps; 0 keeps none
     mesh: Mesh = Mesh()
 
@@ -291,4 +292,6 @@ def _check_dataset(source: Dataset, known: Sequence[str], place: str) -> None:
         raise ConfigError(f"{place}.weight: must be more than 0, not {source.weight:g}")
     if not 0 < source.share <= 1:
         raise ConfigError(f"{place}.share: must lie in (0, 1], not {source.share:g}")
+    if source.idle < 0:
+        raise ConfigError(f"{place}.idle: must be at least 0, not {source.idle}")
     source.phases.check(f"{place}.phases")

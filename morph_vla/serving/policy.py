@@ -12,6 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from morph_vla.pi05 import (
     tokenizer,
 )
 from morph_vla.pi05.observation import resize_with_pad
+from morph_vla.pi05.serving import served_type
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
@@ -63,6 +65,7 @@ class CheckpointPolicy:
         seed: int = 0,
         tokenizer_name: str = "",
         given: Given = Given(),  # noqa: B008 (frozen)
+        params: dict[str, Any] | None = None,
     ):
         """Load the checkpoint at `folder`.
 
@@ -72,11 +75,15 @@ class CheckpointPolicy:
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
         `given` is what a checkpoint of openpi or LeRobot does not say itself.
+        `params` are those of another policy of this checkpoint, for a second robot: they are read once.
         Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
         it was not trained on, and as `Sampler` and `foreign.read`.
         """
         self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
-        loaded = foreign.read(folder, robot, given, tokenizer_name) if is_foreign(folder) else _own(folder)
+        if is_foreign(folder):
+            loaded = foreign.read(folder, robot, given, tokenizer_name)
+        else:
+            loaded = _own(folder, params)
         self.folder, self.about, self.batch = folder, loaded.about, batch
         self.config, self.params = loaded.config, loaded.params
         self.robot_name = _choose(self.about, robot, folder)
@@ -221,11 +228,13 @@ def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
     return CheckpointPolicy(Path(checkpoint), **options)
 
 
-def _own(folder: Path) -> Loaded:
-    """A checkpoint of ours, which says everything."""
+def _own(folder: Path, params: dict[str, Any] | None) -> Loaded:
+    """A checkpoint of ours, which says everything; `params` where they have been read already."""
     about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
     shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
-    return Loaded(recipe.model, checkpoint.load_params(folder, shapes), recipe.tokenizer, about)
+    types = partial(served_type, recipe.model)
+    params = checkpoint.load_params(folder, shapes, types=types) if params is None else params
+    return Loaded(recipe.model, params, recipe.tokenizer, about)
 
 
 def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:

@@ -72,10 +72,12 @@ def try_out(
 
     A finished evaluation is read back, an interrupted one resumed.
     """
-    episodes, rates = recipe.evaluation.episodes, {}
+    episodes, rates, params = recipe.evaluation.episodes, {}, None
     for task in (task for name in recipe.evaluation.suites for task in load_tasks(name, (), folders)):
         place = folder / f"{checkpoint.name}-{task.label.replace(':', '-')}"
-        policy = policies.load(checkpoint, robot=task.robot, batch=policies.EVALUATION_BATCH)
+        batch = policies.EVALUATION_BATCH
+        policy = policies.load(checkpoint, robot=task.robot, batch=batch, params=params)
+        params = policy.params  # of every robot
         record = evaluate(
             policy, task, folder=place, name=f"step {checkpoint.name}", episodes=episodes,
             parallel=min(Settings.parallel, episodes), videos=0, progress=progress,

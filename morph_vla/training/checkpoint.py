@@ -1,33 +1,41 @@
 """Checkpoints: everything needed to act, and everything needed to go on.
 
-    checkpoints/1500/
-        params/       orbax, {"params": tree} with openpi's names: what openpi and `weights` read
-        averaged/     the same for the moving average, what a policy acts with
-        state/        orbax: moments of the optimizer and the step, leaf by leaf
-        about/
-            leaves.json   the names of those leaves, in order
-            recipe.json   the recipe it was trained by
-            policy.json   statistics, robots, control rates, tokenizer: what makes parameters a policy
+    checkpoints/
+        frozen/           orbax, {"params": tree} with openpi's names: what does not learn, written once
+        1500/
+            params/       the same for the leaves that learn
+            averaged/     their moving average, what a policy acts with
+            frozen/       hard links to the files above: a checkpoint can be copied or moved alone
+            state/        orbax: moments of the optimizer and the step, leaf by leaf
+            about/
+                leaves.json   the names of those leaves, in order
+                recipe.json   the recipe it was trained by
+                policy.json   statistics, robots, control rates, tokenizer: what makes parameters a policy
 
-Orbax's manager writes them: in the background while training goes on, every process its own shards, under
-another name until all is there. So a checkpoint appears whole or not at all, whenever the run is killed.
+Where everything learns there is no `frozen`, and openpi reads `params` as it is; otherwise `morph-vla weights
+convert` joins the two for it. Orbax's manager writes checkpoints: in the background while training goes on,
+every process its own shards, under another name until all is there. So a checkpoint appears whole or not at
+all, whenever the run is killed.
 """
 
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.pi05.parts import by_name
-from morph_vla.training.step import State, averaged
+from morph_vla.files.writing import link_or_copy
+from morph_vla.pi05.parts import by_name, map_named
+from morph_vla.training.step import State
+from morph_vla.weights import FROZEN, nested
 
-ITEMS = ("params", "averaged", "state", "about")
+ITEMS = ("params", "averaged", FROZEN, "state", "about")
 
 
 class Saver:
@@ -42,6 +50,8 @@ class Saver:
             kept.append(policy.EveryNSteps(keep_every))
         self._folder, self._step, self._ocp = folder, None, ocp
         folder.mkdir(parents=True, exist_ok=True)
+        if not steps(folder) and jax.process_index() == 0:  # of a run that ended before its first checkpoint
+            shutil.rmtree(folder / FROZEN, ignore_errors=True)
         self._manager = ocp.CheckpointManager(
             folder.resolve(),
             options=ocp.CheckpointManagerOptions(
@@ -50,7 +60,7 @@ class Saver:
                 cleanup_tmp_directories=True,
             ),
             item_names=ITEMS,
-            item_handlers={"about": _texts()[0]()},
+            item_handlers={"about": _handlers().texts(), FROZEN: _handlers().links()},
         )
 
     def save(self, state: State, about: dict[str, Any]) -> None:
@@ -68,14 +78,26 @@ class Saver:
             "recipe.json": json.dumps(plain.pop("recipe"), indent=2),
             "policy.json": json.dumps(plain, indent=2),
         }
-        items = args.Composite(
-            params=args.PyTreeSave({"params": state.params}),
-            averaged=args.PyTreeSave({"params": averaged(state)}),
-            state=args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
-            about=_texts()[1](texts),
-        )
+        average = by_name(state.ema)
+        learnt = {name: leaf for name, leaf in by_name(state.params).items() if name in average}
+        items = {
+            "params": args.PyTreeSave({"params": nested(learnt)}),
+            "averaged": args.PyTreeSave({"params": nested(average)}),
+            "state": args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
+            "about": _handlers().save_texts(texts),
+        }
         self._step = step
-        self._guarded(lambda: self._manager.save(step, args=items, force=True))
+        frozen = {name: leaf for name, leaf in by_name(state.params).items() if name not in average}
+        if frozen:
+            items[FROZEN] = _handlers().save_links(self._folder / FROZEN)
+            self._guarded(lambda: self._write_frozen(frozen))
+        self._guarded(lambda: self._manager.save(step, args=args.Composite(**items), force=True))
+
+    def _write_frozen(self, frozen: dict[str, Any]) -> None:
+        """Write the leaves that never change, unless an earlier checkpoint of the run did."""
+        if not (self._folder / FROZEN).is_dir():
+            with self._ocp.PyTreeCheckpointer() as checkpointer:
+                checkpointer.save((self._folder / FROZEN).resolve(), {"params": nested(frozen)})
 
     def wait(self) -> None:
         """Wait until everything is written. Raises MorphVlaError as `save` does."""
@@ -110,30 +132,50 @@ class Saver:
             self._manager.close()
 
 
+class _Handlers(NamedTuple):
+    """Orbax's handlers of what we write ourselves, and the arguments that they save."""
+
+    texts: type
+    """of a few text files"""
+    save_texts: type
+    links: type
+    """of a folder whose files are those of another"""
+    save_links: type
+
+
 @cache
-def _texts() -> tuple[type, type]:
-    """An orbax handler for a few text files, and the arguments it saves; made when used, from its classes."""
+def _handlers() -> _Handlers:
+    """Made when used, from orbax's classes."""
     ocp = require("orbax.checkpoint", "model")
 
-    class Files(ocp.args.CheckpointArgs):
+    class Texts(ocp.args.CheckpointArgs):
         def __init__(self, files: dict[str, str]):
             self.files = files
 
-    class Nothing(ocp.args.CheckpointArgs):
-        pass
+    class Links(ocp.args.CheckpointArgs):
+        def __init__(self, source: Path):
+            self.source = source
 
     class Handler(ocp.CheckpointHandler):
-        def save(self, directory: Any, args: Files) -> None:
+        def restore(self, directory: Any, args: Any = None) -> None:
+            """Not needed: what they wrote is read as what it is."""
+
+    class TextsHandler(Handler):
+        def save(self, directory: Any, args: Texts) -> None:
             if jax.process_index() == 0:
                 for name, text in args.files.items():
                     (Path(directory) / name).write_text(text, encoding="utf-8")
 
-        def restore(self, directory: Any, args: Any = None) -> None:
-            """Not needed: they are read as what they are."""
+    class LinksHandler(Handler):
+        def save(self, directory: Any, args: Links) -> None:
+            if jax.process_index() == 0:
+                shutil.copytree(args.source, directory, copy_function=link_or_copy, dirs_exist_ok=True)
 
-    ocp.args.register_with_handler(Handler, for_save=True)(Files)
-    ocp.args.register_with_handler(Handler, for_restore=True)(Nothing)
-    return Handler, Files
+    for handler, saved in ((TextsHandler, Texts), (LinksHandler, Links)):
+        ocp.args.register_with_handler(handler, for_save=True)(saved)
+        unused = type(f"No{saved.__name__}", (ocp.args.CheckpointArgs,), {})
+        ocp.args.register_with_handler(handler, for_restore=True)(unused)
+    return _Handlers(TextsHandler, Texts, LinksHandler, Links)
 
 
 def steps(folder: Path) -> list[int]:
@@ -156,21 +198,33 @@ def restore(folder: Path, like: State) -> State:
     _compare(folder, stored, wanted)
     read = _read(folder / "state", {f"{i:05d}": wanted[name] for i, name in enumerate(saved)})
     values = {name: read[f"{i:05d}"] for i, name in enumerate(saved)}
-    structure = jax.tree.structure(like._replace(params={}))
+    structure = jax.tree.structure(like._replace(params={}, ema={}))
     rest = jax.tree.unflatten(structure, [values[name] for name in names])
-    return rest._replace(params=load_params(folder, like.params, "params"))
+    params = load_params(folder, like.params, "params")
+    return rest._replace(params=params, ema=_read_named(folder / "averaged", like.ema))
 
 
-def load_params(folder: Path, like: dict[str, Any], kind: str = "averaged") -> dict[str, Any]:
+def load_params(
+    folder: Path,
+    like: dict[str, Any],
+    kind: str = "averaged",
+    types: Callable[[str], str | None] = lambda _: None,
+) -> dict[str, Any]:
     """The parameters of the checkpoint at `folder`, checked against the tree `like` (arrays or shapes).
 
-    They are placed as the arrays of `like`, or on this process's first device for shapes. Raises
+    They are placed as the arrays of `like`, or on this process's first device for shapes. `types` gives the
+    type that a leaf of a name is rounded to as it is read, or None for the one it is stored in. Raises
     MorphVlaError naming the first leaf that does not fit, and when there is no checkpoint.
     """
     if not (folder / kind).is_dir():
         raise MorphVlaError(f"{folder}: no checkpoint here ('{kind}' is missing)")
-    _compare(folder, by_name(_shapes(folder / kind)["params"]), by_name(like))
-    return _read(folder / kind, {"params": like})["params"]
+    items = [folder / item for item in (kind, FROZEN) if (folder / item).is_dir()]
+    stored = {item: by_name(_shapes(item)["params"]) for item in items}
+    wanted, values = by_name(like), {}
+    _compare(folder, {name: leaf for leaves in stored.values() for name, leaf in leaves.items()}, wanted)
+    for item, leaves in stored.items():
+        values |= by_name(_read_named(item, nested({name: wanted[name] for name in leaves}), types))
+    return map_named(lambda name, _: values[name], like)
 
 
 def about(folder: Path) -> dict[str, Any]:
@@ -192,8 +246,8 @@ def text(folder: Path, name: str) -> str:
 
 
 def _named_leaves(state: State) -> tuple[list[str], list[Any]]:
-    """Names and values of every leaf but the parameters (those have a place of their own)."""
-    pairs = jax.tree_util.tree_leaves_with_path(state._replace(params={}))
+    """Names and values of every leaf but the parameters and their average, which have places of their own."""
+    pairs = jax.tree_util.tree_leaves_with_path(state._replace(params={}, ema={}))
     return [jax.tree_util.keystr(path) for path, _ in pairs], [leaf for _, leaf in pairs]
 
 
@@ -227,14 +281,26 @@ def _shapes(path: Path) -> Any:
     return getattr(tree, "tree", tree)
 
 
+def _read_named(
+    path: Path, like: dict[str, Any], types: Callable[[str], str | None] = lambda _: None
+) -> dict[str, Any]:
+    """An item of parameters; where `like` has None, so has the result."""
+    asked = {name: _asked(leaf, types(name)) for name, leaf in by_name(like).items()}
+    values = by_name(_restored(path, {"params": nested(asked)})["params"])
+    return map_named(lambda name, _: values[name], like)
+
+
 def _read(path: Path, like: Any) -> Any:
     """An orbax item, every leaf placed as that of `like`, read by each process as far as it needs it."""
-    ocp = _orbax()
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return _restored(path, jax.tree.map(_asked, like))
 
-    def asked(leaf: Any) -> Any:
-        sharding = getattr(leaf, "sharding", None) or here
-        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(np.shape(leaf)))
 
-    arguments = jax.tree.map(asked, like)
-    return ocp.PyTreeCheckpointer().restore(path.resolve(), restore_args=arguments)
+def _asked(leaf: Any, dtype: str | None = None) -> Any:
+    """What orbax is asked for in the place of an array, or of a shape."""
+    sharding = getattr(leaf, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    named = {} if dtype is None else {"dtype": np.dtype(dtype)}
+    return _orbax().ArrayRestoreArgs(sharding=sharding, global_shape=tuple(np.shape(leaf)), **named)
+
+
+def _restored(path: Path, asked: Any) -> Any:
+    return _orbax().PyTreeCheckpointer().restore(path.resolve(), restore_args=asked)

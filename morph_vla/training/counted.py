@@ -92,7 +92,7 @@ def count(recipe: Recipe) -> Counted:
         memory={
             **dataclasses.asdict(needed),
             "total": needed.total,
-            "words": memory.words(recipe, *mesh).split("\n"),
+            "words": [*memory.words(recipe, *mesh).split("\n"), memory.disk_words(recipe)],
             "levers": memory.levers(recipe, *mesh),
         },
     )

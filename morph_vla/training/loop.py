@@ -27,7 +27,7 @@ from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training import checkpoint, memory, parameters, sharding
 from morph_vla.training import step as steps
 from morph_vla.training.folder import claim
-from morph_vla.training.kinds import parts_of
+from morph_vla.training.kinds import partition, parts_of
 from morph_vla.training.progress import Curve, Meter, Report, measurer
 from morph_vla.training.source import Source
 from morph_vla.training.trackers import Tracker, numbers
@@ -62,12 +62,14 @@ def train(
     `trackers` and `on_report` are given every line of the log. `evaluate` is given the checkpoints of the
     recipe's `evaluation.every` steps, and what it returns goes to the trackers (`serving.trials.train` tries
     the recipe's suites so). Of several processes (`jax.distributed`) every one calls this, and the first
-    alone calls these back. Raises MorphVlaError when the folder holds a run of another recipe.
+    alone calls these back. Raises MorphVlaError when the folder holds a run of another recipe, and for one
+    whose state is larger than a device's memory.
     """
     folder, began, first = Path(folder), time.monotonic(), sharding.is_first()
     training, checkpoints = recipe.training, folder / "checkpoints"
     mesh = sharding.make_mesh(training.mesh.data, training.mesh.fsdp)
     sharding.check_batch(training.batch, mesh.size)
+    memory.check(recipe, *mesh.devices.shape)
     sharding.first_then_others("claim", lambda: claim(folder, recipe))
     saved = checkpoint.steps(checkpoints)
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
@@ -78,6 +80,8 @@ def train(
     for part, row in parts.items():
         LOG.info("%s: %s parameters trainable, %s frozen", part, *(f"{n:,}" for n in row.values()))
     LOG.info("%s", memory.words(recipe, *mesh.devices.shape))
+    if sharding.is_first():
+        LOG.info("%s", memory.disk_words(recipe, folder))
     optimizer, schedule = steps.make_optimizer(recipe.optimizer, training.steps)
     shapes = _shapes(params, optimizer, training, mesh)
     if saved:
@@ -95,7 +99,7 @@ def train(
     curve = Curve(folder / "log.jsonl", int(state.step), first)
     with checkpoint.Saver(checkpoints, training.keep, training.keep_every) as saver:
         about = describe(recipe, source)
-        if not saved:
+        if not saved and not recipe.weights:  # from weights, it would be those again
             saver.save(state, about)
         # Every process waits while a checkpoint is tried, so all of them must know that it is.
         callbacks = (on_report, evaluate, trackers) if first else (None, evaluate, ())
@@ -114,10 +118,14 @@ def _shapes(params: Any, optimizer: Any, training: Training, mesh: Mesh) -> step
 
 
 def _first_state(params: Any, optimizer: Any, training: Training, shapes: steps.State) -> steps.State:
-    """The state before the first step, over the devices of the mesh."""
-    lies = jax.tree.map(lambda leaf: leaf.sharding, shapes)
-    placed = sharding.place(params, lies.params)
-    return jax.jit(lambda params: steps.start(params, optimizer, training), out_shardings=lies)(placed)
+    """The state before the first step, over the devices of the mesh; no parameter is copied."""
+    lies = jax.tree.map(lambda leaf: leaf.sharding, shapes)._replace(params=None)
+    placed = sharding.place(params, jax.tree.map(lambda leaf: leaf.sharding, shapes.params))
+    learnt, _ = partition(placed, training)
+    begun = jax.jit(
+        lambda leaves: steps.start(leaves, optimizer, training)._replace(params=None), out_shardings=lies
+    )
+    return begun(learnt)._replace(params=placed)
 
 
 @dataclasses.dataclass(frozen=True)

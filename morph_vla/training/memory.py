@@ -1,6 +1,6 @@
 """What a training run needs of a device's memory, by formula: before anything is allocated or compiled.
 
-    parameters   what learns in float32, what is frozen in the model's type (in float32 from random weights)
+    parameters   what learns in float32, what is frozen in the model's type
     gradients    float32, of what learns; twice while microbatches are added up
     optimizer    AdamW's two moments, float32, of what learns
     average      float32, of what learns
@@ -16,11 +16,14 @@ compiled step, arguments and temporaries (tests/training/test_memory_estimate.py
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 
+from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
 from morph_vla.pi05.parts import by_name
@@ -58,23 +61,66 @@ class Lever:
 def estimate(recipe: Recipe, data: int = 1, fsdp: int = 1) -> Estimate:
     """What one of `data` x `fsdp` devices holds while `recipe` trains."""
     training, model = recipe.training, recipe.model
-    held = WIDTHS[model.dtype] if recipe.weights else 4
-    learnt = frozen = 0
-    for name, leaf in by_name(shapes(model)).items():
-        if learns(name, training):
-            learnt += int(leaf.size)
-        else:
-            frozen += int(leaf.size)
+    learnt, frozen = _sizes(recipe)
     rows = -(-training.batch // (training.accumulate * data * fsdp))
     sums = 2 if training.accumulate > 1 else 1
     images = -(-training.batch // (data * fsdp)) * len(model.cameras) * 3 * model.image_size**2
     return Estimate(
-        (4 * learnt + held * frozen) // fsdp,
+        (4 * learnt + WIDTHS[model.dtype] * frozen) // fsdp,
         sums * 4 * learnt // fsdp,
         8 * learnt // fsdp,
         4 * learnt // fsdp,
         activations(model, training, rows) + 4 * images,  # augmented, float32
     )
+
+
+def _sizes(recipe: Recipe) -> tuple[int, int]:
+    """How many parameters learn, and how many are frozen."""
+    sizes = {True: 0, False: 0}
+    for name, leaf in by_name(shapes(recipe.model)).items():
+        sizes[learns(name, recipe.training)] += int(leaf.size)
+    return sizes[True], sizes[False]
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """Bytes that a run's checkpoints take."""
+
+    frozen: int
+    """What does not learn, written once"""
+    each: int
+    """A checkpoint beside it: what learns, its average and two moments of the optimizer, float32"""
+    most: int
+    """Checkpoints at a time: those that are kept, and the one being written"""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.frozen + self.most * self.each
+
+
+def disk(recipe: Recipe) -> Disk:
+    """What the checkpoints of `recipe` take of a disk; decoded frames come on top (`data.frames`)."""
+    training, (learnt, frozen) = recipe.training, _sizes(recipe)
+    every = training.keep_every and training.steps // training.keep_every
+    first = 0 if recipe.weights else 1  # from weights, the step before the first is not written
+    written = -(-training.steps // training.checkpoint_every) + first
+    most = min(written, first + training.keep + every + 1)
+    return Disk(WIDTHS[recipe.model.dtype] * frozen, 16 * learnt, most)
+
+
+def disk_words(recipe: Recipe, folder: Path | None = None) -> str:
+    """The estimate in a line; with the folder of the run, whether there is room."""
+    needed = disk(recipe)
+    parts = f"{needed.frozen / GB:.3g} frozen, {needed.most} checkpoints of {needed.each / GB:.3g}"
+    words = f"disk: about {needed.total / GB:.3g} GB of checkpoints ({parts})"
+    if folder is None:
+        return words
+    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
+    free = shutil.disk_usage(place).free
+    if free < needed.total:
+        words += "; too little: fewer training.keep, or another disk"
+    return f"{words}; {free / GB:.3g} GB are free"
 
 
 def shapes(model: Pi05Config) -> dict[str, Any]:
@@ -163,6 +209,21 @@ def device_memory() -> tuple[str, int] | None:
     if device.platform == "cpu" and hasattr(os, "sysconf"):
         return "this machine", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return None
+
+
+def check(recipe: Recipe, data: int = 1, fsdp: int = 1) -> None:
+    """Raise MorphVlaError, naming the levers, for a recipe whose state alone does not fit into a device.
+
+    Parameters, optimizer and average are counted exactly; gradients and activations come on top, but as they
+    are estimated, they alone refuse nothing.
+    """
+    needed, device = estimate(recipe, data, fsdp), device_memory()
+    state = needed.parameters + needed.optimizer + needed.average
+    if device is not None and state > device[1]:
+        raise MorphVlaError(
+            f"parameters, optimizer and average alone take {state / GB:.3g} GB a device\n"
+            f"{words(recipe, data, fsdp)}"
+        )
 
 
 def words(recipe: Recipe, data: int = 1, fsdp: int = 1) -> str:

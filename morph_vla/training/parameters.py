@@ -1,15 +1,19 @@
 """The parameters before the first step: from a checkpoint or at random."""
 
+import dataclasses
 import logging
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, init_params, tokenizer
+from morph_vla.pi05.parts import map_named
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 from morph_vla.training.kinds import learns
@@ -38,13 +42,10 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
             f"{recipe.tokenizer}; its numbers would mean other words. Set tokenizer: paligemma"
         )
 
-    def held(leaf: str) -> str:
-        return "float32" if learns(leaf, recipe.training) else recipe.model.dtype
-
     params, report = weights.load(
         recipe.weights,
         recipe.model,
-        dtype=held,
+        dtype=partial(held, recipe),
         new=new,
         seed=recipe.training.seed,
         place=lambda _, leaf: jnp.asarray(leaf),
@@ -53,13 +54,32 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
     return params
 
 
+def held(recipe: Recipe, leaf: str) -> str:
+    """The type of a leaf while `recipe` trains: what learns is float32, what is frozen the model's."""
+    return "float32" if learns(leaf, recipe.training) else recipe.model.dtype
+
+
 def fresh_params(recipe: Recipe) -> dict[str, Any]:
-    """Random parameters for a recipe, numbers of the state given neighbouring embeddings where it helps."""
-    params = init_params(recipe.model, jax.random.key(recipe.training.seed))
+    """Random parameters for a recipe, numbers of the state given neighbouring embeddings where it helps.
+
+    What is frozen is rounded to the model's type as it is drawn: it is never held in float32.
+    """
+    key = jax.random.key(recipe.training.seed)
+    params = init_params(recipe.model, key) if recipe.model.dtype == "float32" else _rounded(recipe, key)
     if recipe.model.init == "scratch":
         table = params["PaliGemma"]["llm"]["embedder"]
         smooth = tokenizer.smooth_numbers(
-            np.asarray(table["input_embedding"]), tokenizer.load(recipe.tokenizer)
+            np.asarray(table["input_embedding"], np.float32), tokenizer.load(recipe.tokenizer)
         )
-        table["input_embedding"] = jnp.asarray(smooth, jnp.float32)
+        table["input_embedding"] = jnp.asarray(smooth, table["input_embedding"].dtype)
     return params
+
+
+def _rounded(recipe: Recipe, key: Array) -> dict[str, Any]:
+    """`init_params` as one program that gives every leaf in the type that it is held in."""
+    model = dataclasses.replace(recipe.model, dtype="float32", remat=False)  # no leaf depends on them
+
+    def rounded(key: Array) -> dict[str, Any]:
+        return map_named(lambda name, leaf: leaf.astype(held(recipe, name)), init_params(model, key))
+
+    return jax.jit(rounded)(key)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla import robots
-from morph_vla.data import actions, frames, layout, lerobot, mixture, phases, pool, presets, transforms
+from morph_vla.data import actions, frames, idle, layout, lerobot, mixture, phases, pool, presets, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body
@@ -57,7 +57,7 @@ class Source:
     """The batches of a recipe, and its held-out rows."""
 
     def __init__(self, recipe: Recipe, cache: Path, process: int = 0, processes: int = 1):
-        """Read, decode and tokenise; what is being done is logged.
+        """Read and decode; what is being done is logged.
 
         Of several processes that train together each has its share of every batch: number `process` of
         `processes`.
@@ -75,7 +75,6 @@ class Source:
                 LOG.info("%s", sentence)
         self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
         self.frames = self._frames(cache)
-        self.tables = [self._table(part) for part in self.parts]
         training = recipe.training
         self.mixture = mixture.mix(
             [_drawn(part) for part in self.parts],
@@ -127,10 +126,9 @@ class Source:
             self.workers.close()
         return opened
 
-    def _table(self, part: Part) -> transforms.Table:
-        LOG.info("tokenising %s", part.asked.dataset)
+    def _tokens(self, part: Part, rows: Int[np.ndarray, "b"]) -> tuple[np.ndarray, np.ndarray]:
         state, most = self.stats[part.asked.robot].state, self.recipe.model.max_tokens
-        return transforms.prepare(part.recordings, state, self.tokenizer, max_tokens=most)
+        return transforms.tokens(part.recordings, rows, state, self.tokenizer, most)
 
     def batch(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Batch:
         """The given rows of the given datasets."""
@@ -144,12 +142,12 @@ class Source:
         mask = np.zeros((count, model.action_dim), bool)
         pending = []
         for index in np.unique(dataset):
-            part, table, here = self.parts[index], self.tables[index], np.flatnonzero(dataset == index)
+            part, here = self.parts[index], np.flatnonzero(dataset == index)
             its_rows, width = rows[here], len(part.robot.joints)
             for name, pictures in self.frames[index].items():
                 pending.append((images[name], here, pictures.ask(its_rows)))
                 image_masks[name][here] = True
-            tokens[here], token_mask[here] = table.tokens[its_rows], table.token_mask[its_rows]
+            tokens[here], token_mask[here] = self._tokens(part, its_rows)
             chunks = _learnt(part, its_rows, model.horizon)
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
@@ -221,6 +219,7 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
             f"{state.shape[1]} values where an action has {width}"
         )
     held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
+    drawn = ~held & _moving(asked, robot, recordings)
     plugin = recipe.model.morphology
     cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
@@ -229,10 +228,20 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
         recordings,
         np.array([not joint.is_gripper for joint in robot.joints]),
         None if plugin is None else body_of(robot, plugin.max_joints),
-        np.flatnonzero(~held),
+        np.flatnonzero(drawn),
         np.flatnonzero(held),
         units is not robot or targets is not recorded.action,
     )
+
+
+def _moving(asked: Dataset, robot: Robot, recordings: lerobot.Recordings) -> Bool[np.ndarray, "n"]:
+    """The rows that are left where those in which nothing moves are left out; held-out ones stay."""
+    if not asked.idle:
+        return np.ones(recordings.frames, bool)
+    moving = idle.moving(robot, recordings.action, recordings.starts, asked.idle)
+    count = recordings.frames - int(moving.sum())
+    LOG.info("%s: nothing moves in %d of %d rows: left out", asked.dataset, count, recordings.frames)
+    return moving
 
 
 def _drawn(part: Part) -> Int[np.ndarray, "_"]:

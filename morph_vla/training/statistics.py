@@ -28,6 +28,7 @@ from morph_vla.files.writing import write_text
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
+ROWS = 1 << 18  # rows whose chunks are taken apart at once: each needs 20 bytes for every action of its chunk
 MAX_FILE = 64 << 20  # bytes of a file of statistics
 
 
@@ -149,13 +150,16 @@ def _column(parts: Sequence[Recorded], horizon: int, d: int) -> Float[np.ndarray
     """All that is learnt of one action value; a column at a time, for a chunk multiplies a dataset."""
     columns, value = [], slice(d, d + 1)
     for part in parts:
-        recordings, rows = part.recordings, np.arange(len(part.recordings.action))
-        learnt = recordings.action[:, value]
-        if part.kind != "absolute":
+        recordings, action = part.recordings, part.recordings.action[:, value]
+        if part.kind == "absolute":
+            columns.append(action[:, 0])
+            continue
+        for first in range(0, len(action), ROWS):
+            rows = np.arange(first, min(first + ROWS, len(action)))
             wanted = np.minimum(rows[:, None] + np.arange(horizon), recordings.last_of(rows)[:, None])
-            state, relative = recordings.state[:, value], part.relative[value]
-            learnt = to_learn(part.kind, learnt[wanted], state, relative, recordings.fps)
-        columns.append(learnt.reshape(-1))
+            state, relative = recordings.state[rows, value], part.relative[value]
+            learnt = to_learn(part.kind, action[wanted], state, relative, recordings.fps)
+            columns.append(learnt.reshape(-1))
     return np.concatenate(columns)
 
 

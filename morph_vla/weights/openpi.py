@@ -7,20 +7,21 @@ orbax's own interface restores a tree at a time, and it is not the same in 0.11 
 
 import ast
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.files.writing import link_or_copy
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights.checkpoint import BLOCK, Checkpoint, Entry, Region, fresh, grown
 from morph_vla.weights.names import Shape, config_of
 
 METADATA = "_METADATA"
+FROZEN = "frozen"  # in checkpoints of ours, the item of what does not learn
 # Blocks are asked for one by one; more threads would only each keep the memory of their last block.
 ONE_AT_A_TIME = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
 
@@ -28,25 +29,13 @@ ONE_AT_A_TIME = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {
 class OrbaxCheckpoint(Checkpoint):
     """An orbax item of parameters, opened for reading."""
 
-    def __init__(self, folder: Path, format_: str, item: Path):
-        """`folder` is what the user named, `item` the folder of the orbax item in it."""
-        self.path, self.format, self.item = folder, format_, item
-        try:
-            about = json.loads((item / METADATA).read_text(encoding="utf-8"))
-            keys = [ast.literal_eval(name) for name in about["tree_metadata"]]
-        except (ValueError, KeyError, SyntaxError) as error:
-            raise MorphVlaError(f"{item / METADATA} cannot be read ({error})") from error
-        self._ocdbt = (item / "manifest.ocdbt").is_file()  # orbax 0.11 says so in its metadata even when not
-        self._zarr3 = bool(about.get("use_zarr3", False))
-        places = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}
-        if all(name.startswith("params/") for name in places):
-            places = {name.removeprefix("params/"): place for name, place in places.items()}
-        if all(name.endswith("/value") for name in places):
-            places = {name.removesuffix("/value"): place for name, place in places.items()}
-        self._places = places
+    def __init__(self, folder: Path, format_: str, *items: Path):
+        """`folder` is what the user named, `items` the folders of the orbax items in it."""
+        self.path, self.format = folder, format_
         self._context = require("tensorstore", "model").Context(ONE_AT_A_TIME)
+        self._places = {name: place for item in items for name, place in _places(item).items()}
         self.entries = {}
-        for name in places:
+        for name in self._places:
             store = self._store(name)
             self.entries[name] = Entry(tuple(store.shape), np.dtype(store.dtype.numpy_dtype))
 
@@ -67,19 +56,47 @@ class OrbaxCheckpoint(Checkpoint):
         try:
             return np.asarray(store.read().result())
         except ValueError as error:
-            raise MorphVlaError(f"{self.item}: array '{name}' is damaged: {error}") from error
+            item = self._places[name].item
+            raise MorphVlaError(f"{item}: array '{name}' is damaged: {error}") from error
 
     def _store(self, name: str) -> Any:
         ts, place = require("tensorstore", "model"), self._places[name]
-        base: Any = {"driver": "file", "path": f"{self.item.resolve()}/"}
-        kvstore = {"driver": "ocdbt", "base": base, "path": f"{place}/"}
-        if not self._ocdbt:
-            kvstore = {"driver": "file", "path": f"{self.item.resolve()}/{place}/"}
-        spec = {"driver": "zarr3" if self._zarr3 else "zarr", "kvstore": kvstore}
+        base: Any = {"driver": "file", "path": f"{place.item.resolve()}/"}
+        kvstore = {"driver": "ocdbt", "base": base, "path": f"{place.array}/"}
+        if not place.ocdbt:
+            kvstore = {"driver": "file", "path": f"{place.item.resolve()}/{place.array}/"}
+        spec = {"driver": "zarr3" if place.zarr3 else "zarr", "kvstore": kvstore}
         try:
             return ts.open(spec, open=True, read=True, context=self._context).result()
         except ValueError as error:
-            raise MorphVlaError(f"{self.item}: array '{place}' is listed but not there: {error}") from error
+            listed = f"array '{place.array}' is listed but not there"
+            raise MorphVlaError(f"{place.item}: {listed}: {error}") from error
+
+
+class Place(NamedTuple):
+    """Where an orbax item keeps one array."""
+
+    item: Path
+    array: str
+    ocdbt: bool
+    zarr3: bool
+
+
+def _places(item: Path) -> dict[str, Place]:
+    """The arrays of an item by their leaves' names."""
+    try:
+        about = json.loads((item / METADATA).read_text(encoding="utf-8"))
+        keys = [ast.literal_eval(name) for name in about["tree_metadata"]]
+    except (ValueError, KeyError, SyntaxError) as error:
+        raise MorphVlaError(f"{item / METADATA} cannot be read ({error})") from error
+    ocdbt = (item / "manifest.ocdbt").is_file()  # orbax 0.11 says so in its metadata even when not
+    arrays = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}
+    if all(name.startswith("params/") for name in arrays):
+        arrays = {name.removeprefix("params/"): array for name, array in arrays.items()}
+    if all(name.endswith("/value") for name in arrays):
+        arrays = {name.removesuffix("/value"): array for name, array in arrays.items()}
+    zarr3 = bool(about.get("use_zarr3", False))
+    return {name: Place(item, array, ocdbt, zarr3) for name, array in arrays.items()}
 
 
 def save_openpi(folder: Path | str, params: Mapping[str, Any], *, value_suffix: bool = False) -> Path:
@@ -101,7 +118,7 @@ def save_morph_vla(folder: Path | str, params: Mapping[str, Any]) -> Path:
     """
     with fresh(folder) as unfinished:
         write_item(unfinished / "params", params)
-        shutil.copytree(unfinished / "params", unfinished / "averaged", copy_function=os.link)
+        shutil.copytree(unfinished / "params", unfinished / "averaged", copy_function=link_or_copy)
     return Path(folder)
 
 

@@ -1,7 +1,7 @@
 """Which format lies at a place: looked at, never asked for.
 
 model.safetensors, or its index        lerobot
-params/_METADATA and averaged/         morph_vla, our own
+params/_METADATA and averaged/         morph_vla, our own; with frozen/, what does not learn is there
 params/_METADATA                       openpi
 _METADATA                              openpi: the `params` folder itself
 """
@@ -12,7 +12,7 @@ from typing import Literal
 from morph_vla.errors import MorphVlaError
 from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.lerobot import FILE, INDEX, LerobotCheckpoint
-from morph_vla.weights.openpi import METADATA, OrbaxCheckpoint
+from morph_vla.weights.openpi import FROZEN, METADATA, OrbaxCheckpoint
 from morph_vla.weights.remote import resolve
 
 Kind = Literal["averaged", "params"]
@@ -38,7 +38,8 @@ def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
     if (path / METADATA).is_file():
         return OrbaxCheckpoint(path, "openpi", path)
     if (path / "averaged" / METADATA).is_file() and (path / "params" / METADATA).is_file():
-        return OrbaxCheckpoint(path, "morph_vla", path / kind)
+        frozen = [path / FROZEN] if (path / FROZEN / METADATA).is_file() else []
+        return OrbaxCheckpoint(path, "morph_vla", path / kind, *frozen)
     if (path / "params" / METADATA).is_file():
         return OrbaxCheckpoint(path, "openpi", path / "params")
     raise MorphVlaError(_strange_folder(path))

@@ -30,7 +30,7 @@ NAMES = {
     "pi05-base-lerobot": "hf://lerobot/pi05_base",
 }
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
-NEEDED = ("*.safetensors", "*.json", "params/*", "averaged/*")  # of a repository
+NEEDED = ("*.safetensors", "*.json", "params/*", "averaged/*", "frozen/*")  # of a repository
 NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
 PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
 

@@ -1,5 +1,7 @@
 """Recipes held against what was recorded: units, ranges, kinds of actions, grasps."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from recipe_checks import (
@@ -8,6 +10,11 @@ from recipe_checks import (
     episodes,
     once,
 )
+
+from morph_vla import robots
+from morph_vla.checks import recipe_values
+from morph_vla.data import presets
+from morph_vla.data.layout import Rows
 
 
 def test_values_that_are_not_finite(write):
@@ -81,6 +88,66 @@ def test_recorded_differences_and_velocities(write, kind, severity, scale, calle
         f"{severity}: {root}: the recorded actions look like {called}, and {kind} ones are learnt from "
         "absolute targets; .*",
     )
+
+
+def droid(action):
+    """Five episodes of a Panda in DROID's keys: the action is a function of the state and its steps."""
+    results = []
+    for number in range(5):
+        phase = 0.2 * np.arange(23)[:, None] + np.arange(7) + number
+        state = np.array([0.2, -0.6, 0.1, -2.2, 0.2, 2.2, 0.3]) + 0.15 * np.sin(phase)
+        steps = np.diff(state, axis=0, append=state[-1:])
+        gripper = 0.5 + 0.4 * np.cos(phase[:, :1])
+        results.append(
+            {
+                "joint_position": state,
+                "gripper_position": gripper,
+                "actions": np.concatenate([action(state, steps), gripper], axis=1),
+            }
+        )
+    return results
+
+
+VELOCITIES = droid(lambda state, steps: steps / 0.2)
+POSITIONS = droid(lambda state, steps: state + 0.8 * steps)
+
+
+@pytest.mark.parametrize(
+    ("given", "preset", "sentence"),
+    [
+        (POSITIONS, "droid", None),
+        (VELOCITIES, "droid_velocity", None),
+        (
+            VELOCITIES,
+            "droid",
+            r"the recorded actions look like DROID's velocities \(preset: droid_velocity, 0\.2 rad a step\), "
+            "and delta ones are learnt from absolute targets; .*",
+        ),
+        (
+            POSITIONS,
+            "droid_velocity",
+            r"the recorded actions look like joint positions, not like steps of 0\.2 rad; leave "
+            r"`recorded: steps` out \(preset: droid for DROID\)",
+        ),
+    ],
+)
+def test_droids_positions_and_velocities_are_told_apart(given, preset, sentence):
+    robot, names = robots.load("panda"), ("joint_position", "gripper_position")
+    of_episode = [len(episode["actions"]) for episode in given]
+    state = np.concatenate([np.concatenate([episode[name] for name in names], axis=1) for episode in given])
+    action = np.concatenate([episode["actions"] for episode in given])
+    index, count = np.repeat(np.arange(len(given)), of_episode), np.arange(len(action))
+    rows = Rows((), count, count, {}, index, count, None, None)
+    entry = presets.find(preset)
+    targets = presets.targets(robot, entry.recorded, entry.step, state, action)
+    recorded = recipe_values.Recorded(robot, "here", {}, action, state, rows, 15.0)
+    findings = [*recipe_values.kinds(dataclasses.replace(recorded, action=targets), "delta")]
+    if entry.recorded == "steps":
+        findings += recipe_values.positions(recorded, entry.step)
+    if sentence is None:
+        assert not findings
+    else:
+        assert once([str(finding) for finding in findings], f"error: here: {sentence}")
 
 
 def test_differences_need_a_state_like_the_action(write):

@@ -51,11 +51,11 @@ def recordings():
 
 def test_the_state_is_tokenised_before_it_is_padded(recordings):
     state, names = stats.compute(recordings.state), BytesTokenizer()
-    table = transforms.prepare(recordings, state, names, max_tokens=40)
-    for row, task in ((2, "pick up the cube"), (5, "go")):
+    tokens, masks = transforms.tokens(recordings, np.array([5, 2]), state, names, 40)
+    for place, row, task in ((1, 2, "pick up the cube"), (0, 5, "go")):
         wanted, mask = tokenize(names, task, state.normalise(recordings.state[row]), 40)
-        np.testing.assert_array_equal(table.tokens[row], wanted)
-        np.testing.assert_array_equal(table.token_mask[row], mask)
+        np.testing.assert_array_equal(tokens[place], wanted)
+        np.testing.assert_array_equal(masks[place], mask)
         numbers = (wanted >= names.numbers - 1) & (wanted < names.numbers + 256)
         assert numbers.sum() == 3  # as many as the robot has, not 32
 

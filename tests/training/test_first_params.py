@@ -1,6 +1,7 @@
 """Where a run's parameters come from."""
 
 import dataclasses
+import shutil
 
 import jax
 import numpy as np
@@ -8,7 +9,13 @@ import pytest
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.training import checkpoint, parameters
+from morph_vla.pi05 import counts
+from morph_vla.training import checkpoint, loop, parameters, sharding
+from morph_vla.training import step as steps
+
+
+def shapes_of(recipe):
+    return counts.shapes(dataclasses.replace(recipe.model, dtype="float32"))
 
 
 def leaves(tree):
@@ -58,6 +65,65 @@ def test_frozen_parts_take_the_models_type(tiny_recipe, openpi):
     assert params["['PaliGemma']['llm']['embedder']['input_embedding']"].dtype == "bfloat16"
     assert params["['PaliGemma']['img']['head']['kernel']"].dtype == "bfloat16"
     assert params["['PaliGemma']['llm']['layers']['attn']['q_einsum_1']['w']"].dtype == "float32"
+
+
+@pytest.fixture(scope="module")
+def expert_run(tiny_recipe, openpi, tmp_path_factory):
+    """The action expert alone, in the mixture of types of a real run: what is frozen is bfloat16."""
+    recipe = dataclasses.replace(
+        tiny_recipe,
+        weights=str(openpi),
+        model=dataclasses.replace(tiny_recipe.model, dtype="bfloat16"),
+        training=dataclasses.replace(tiny_recipe.training, kind="expert", steps=4, checkpoint_every=2),
+    )
+    with jax.numpy_dtype_promotion("standard"):  # as users have it: Flax's norms promote by themselves
+        return recipe, loop.train(recipe, tmp_path_factory.mktemp("expert"))
+
+
+def test_what_is_frozen_is_written_once_and_a_checkpoint_stands_alone(expert_run, tmp_path):
+    recipe, run = expert_run
+    checkpoints = run.folder / "checkpoints"
+    assert checkpoint.steps(checkpoints) == [2, 4]  # the step before the first would be the weights again
+    values = [*(checkpoints / "frozen").rglob("d/*")]
+    assert values
+    for path in values:  # in `frozen`, in 2 and in 4
+        assert path.stat().st_nlink == 3
+    alone = shutil.copytree(run.checkpoint, tmp_path / "alone")
+    first, names = leaves(parameters.first_params(recipe)), {}
+    for kind in ("params", "averaged"):
+        params, report = weights.load(alone, recipe.model, dtype="stored", kind=kind)
+        assert (report.format, report.unused) == ("morph_vla", ())
+        like = shapes_of(recipe)
+        names[kind] = leaves(params)
+        for name, leaf in leaves(checkpoint.load_params(alone, like, kind)).items():
+            np.testing.assert_array_equal(names[kind][name], leaf)
+            assert leaf.dtype == first[name].dtype
+    assert not (alone / "params" / "PaliGemma.img.head.kernel").exists()
+    for name, leaf in first.items():
+        frozen = leaf.dtype == "bfloat16"
+        assert np.array_equal(names["params"][name], leaf) == frozen, name
+        assert np.array_equal(names["params"][name], names["averaged"][name]) == frozen, name
+
+
+def test_no_parameter_is_copied_before_the_first_step(expert_run):
+    recipe, _ = expert_run
+    params = parameters.first_params(recipe)
+    optimizer, _ = steps.make_optimizer(recipe.optimizer, recipe.training.steps)
+    shapes = loop._shapes(params, optimizer, recipe.training, sharding.make_mesh())
+    state = loop._first_state(params, optimizer, recipe.training, shapes)
+    for leaf, before in zip(jax.tree.leaves(state.params), jax.tree.leaves(params), strict=True):
+        assert leaf.unsafe_buffer_pointer() == before.unsafe_buffer_pointer()
+    for leaf, shape in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
+        assert (leaf.shape, leaf.dtype) == (shape.shape, shape.dtype)
+
+
+def test_random_parameters_have_the_types_of_loaded_ones(expert_run):
+    recipe, _ = expert_run
+    loaded = leaves(parameters.first_params(recipe))
+    drawn = leaves(parameters.fresh_params(recipe))
+    assert {name: leaf.dtype for name, leaf in drawn.items()} == {
+        name: leaf.dtype for name, leaf in loaded.items()
+    }
 
 
 def test_another_tokenizer_and_another_size_are_refused(tiny_recipe, openpi):

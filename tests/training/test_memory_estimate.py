@@ -1,12 +1,14 @@
 """The memory estimate: against XLA's own figures on small models, across devices, and its levers."""
 
 import dataclasses
+import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, init_params
 from morph_vla.pi05.model import example
 from morph_vla.recipes import recipe as config
@@ -115,6 +117,33 @@ def test_the_words_say_whether_it_fits(monkeypatch):
     assert lines[3].startswith("  training.kind: expert: 0.0")
     monkeypatch.setattr(memory, "device_memory", lambda: None)
     assert "training.accumulate" in memory.words(recipe())
+
+
+def test_a_state_that_does_not_fit_is_refused_with_the_levers(monkeypatch):
+    monkeypatch.setattr(memory, "device_memory", lambda: ("a device", 1_000_000_000))
+    memory.check(recipe("full"))  # small
+    needed = memory.estimate(recipe("full"))
+    state = needed.parameters + needed.optimizer + needed.average
+    monkeypatch.setattr(memory, "device_memory", lambda: ("a device", state - 1))
+    words = r"(?s)parameters, optimizer and average alone take .* GB a device\n.*training\.kind: expert: "
+    with pytest.raises(MorphVlaError, match=words):
+        memory.check(recipe("full"))
+    memory.check(recipe("expert"))
+    monkeypatch.setattr(memory, "device_memory", lambda: None)
+    memory.check(recipe("full"))
+
+
+def test_the_disk_that_checkpoints_take(tmp_path, monkeypatch):
+    """At full size an expert's checkpoint takes 6.9 GB and not 20; what is frozen is there once."""
+    with jax.numpy_dtype_promotion("standard"):
+        needed = memory.disk(config.load("pi05_droid", ["model.morphology=null"]))
+    assert (needed.frozen, needed.each, needed.most) == (2 * 2_923_335_408, 16 * 430_098_464, 3)
+    small = recipe("full", checkpoint_every=3, keep=1)
+    assert memory.disk(small).most == 3  # the first, the newest, and the one being written
+    assert memory.disk_words(small).startswith("disk: about ")
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10))
+    words = memory.disk_words(small, tmp_path / "not" / "there")
+    assert words.endswith("too little: fewer training.keep, or another disk; 1e-08 GB are free")
 
 
 def test_the_one_figure_measured_at_full_size():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
+from morph_vla.data import idle
 from morph_vla.data.actions import restore
 from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
@@ -17,7 +18,7 @@ from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import checkpoint, loop, parameters
 from morph_vla.training import step as steps
-from morph_vla.training.source import Source
+from morph_vla.training.source import Source, read_parts
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,17 @@ def test_by_batch_each_step_is_of_one_robot(mixed_recipe, tmp_path):
     kinds = [np.unique(source.mixture.at(step)[0]) for step in range(10)]
     assert [len(kind) for kind in kinds] == [1] * 10
     assert sum(int(kind[0]) for kind in kinds) == 4  # two of five
+
+
+def test_rows_in_which_nothing_moves_are_not_drawn_but_held_out_ones_stay(mixed_recipe):
+    still = tuple(dataclasses.replace(entry, idle=1) for entry in mixed_recipe.data.datasets)
+    recipe = dataclasses.replace(mixed_recipe, data=dataclasses.replace(mixed_recipe.data, datasets=still))
+    for part, whole in zip(read_parts(recipe), read_parts(mixed_recipe), strict=True):
+        recordings = whole.recordings
+        moving = idle.moving(whole.robot, recordings.action, recordings.starts, 1)
+        assert 0 < moving.sum() <= len(moving)
+        np.testing.assert_array_equal(part.train_rows, whole.train_rows[moving[whole.train_rows]])
+        np.testing.assert_array_equal(part.held_rows, whole.held_rows)
 
 
 def test_threads_change_nothing(source):

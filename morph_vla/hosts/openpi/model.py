@@ -151,7 +151,7 @@ class MorphPi0(_model.BaseModel):
     def _sample(self, seen: Observation, noise: Any, num_steps: Any) -> Any:
         """The same with a number of steps that is known only when it runs."""
         model: Any = Pi05(self.host).bind({"params": self.params()})
-        cache, mask = model.prefix(seen)
+        cache, mask = model.prefix(seen, forward_only=True)
         dt = -1.0 / num_steps
 
         def step(carry: tuple[Any, Any]) -> tuple[Any, Any]:
