@@ -174,9 +174,8 @@ def register_suites(folders: Sequence[str | Path] = ()) -> tuple[str, ...]:
 def _register(name: str, **options: str) -> None:
     """Register an id, unless it is there."""
     if name not in gymnasium.registry:
-        gymnasium.register(
-            name, f"{__name__}:SuiteEnv", vector_entry_point=f"{__name__}:SuiteVectorEnv", kwargs=options
-        )
+        single, vector = f"{__name__}:SuiteEnv", f"{__name__}:SuiteVectorEnv"
+        gymnasium.register(name, single, vector_entry_point=vector, kwargs=options)
 
 
 def id_of(label: str) -> str:
