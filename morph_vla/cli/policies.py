@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla.cli.common import add
@@ -32,7 +31,7 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
         from morph_vla.serving import policy as policies
 
         return policies.load(
-            Path(arguments.checkpoint), robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
+            arguments.checkpoint, robot=tasks[0].robot, batch=policies.EVALUATION_BATCH,
             steps=arguments.sampler_steps, noise=arguments.noise,
         )  # fmt: skip
     if arguments.policy.startswith(("ws://", "wss://")):

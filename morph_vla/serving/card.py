@@ -12,8 +12,8 @@ import numpy as np
 
 from morph_vla._version import __version__
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.rollout import versions
 from morph_vla.files.plain import to_plain
+from morph_vla.process import versions
 from morph_vla.results.values import Real, listing, mapping, number, numbers, read_as, text
 from morph_vla.serving import bounds, keys
 from morph_vla.serving.bounds import Bounds

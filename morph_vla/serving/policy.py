@@ -8,8 +8,6 @@ the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 """
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from morph_vla import robots
 from morph_vla.data.actions import restore
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
-from morph_vla.files import typed_yaml
+from morph_vla.files import hub, remote, typed_yaml
 from morph_vla.files.plain import as_typed
 from morph_vla.morphology import body_of, stack
 from morph_vla.pi05 import (
@@ -56,6 +53,7 @@ class CheckpointPolicy:
         noise: float = Sampler.noise,
         seed: int = 0,
         tokenizer_name: str = "",
+        source: str = "",
     ):
         """Load the checkpoint at `folder`.
 
@@ -64,11 +62,12 @@ class CheckpointPolicy:
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
-        Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
-        it was not trained on, and as `Sampler`.
+        `source` is the address on the Hub that `folder` was fetched from.
+        Raises MorphVlaError when it is not the tokenizer that the checkpoint was trained with, for a robot
+        that it was not trained on, and as `Sampler`.
         """
         self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
-        self.folder, self.about = folder, checkpoint.about(folder)
+        self.folder, self.source, self.about = folder, source, checkpoint.about(folder)
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
         recipe = typed_yaml.read(folder / "about" / "recipe.json", Recipe)
@@ -83,7 +82,7 @@ class CheckpointPolicy:
         }
         self._tokenizer = tokenizer.load(tokenizer_name or recipe.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
-        self.robot = robots.load(self.robot_name)
+        self.robot = checkpoint.robot(folder, self.robot_name)
         self._joints = len(self.trained["joints"])
         self._body = None
         if recipe.model.morphology is not None:
@@ -93,16 +92,13 @@ class CheckpointPolicy:
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
-        digest = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
-        for leaf in jax.tree.leaves(self.params):
-            digest.update(np.asarray(leaf).tobytes())
-        return digest.hexdigest()
+        return checkpoint.digest(self.about, jax.tree.leaves(self.params))
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
         return {
-            "name": self.folder.name,
-            "checkpoint": as_typed(self.folder),
+            "name": self.source.removeprefix("hf://").partition("@")[0] or self.folder.name,
+            "checkpoint": self.source or as_typed(self.folder),
             "step": self.about["step"],
             "sha256": self.digest(),
             "sampler": self.sampler,
@@ -176,8 +172,12 @@ class CheckpointPolicy:
 
 
 def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
-    """The policy of a checkpoint's folder; `options` are those of `CheckpointPolicy` (robot, noise, ...)."""
-    return CheckpointPolicy(Path(checkpoint), **options)
+    """The policy of a checkpoint: its folder, or `hf://OWNER/NAME[/FOLDER][@REVISION]`.
+
+    `options` are those of `CheckpointPolicy` (robot, noise, ...).
+    """
+    folder = remote.folder_of(checkpoint)
+    return CheckpointPolicy(folder, source=hub.pinned(str(checkpoint), folder), **options)
 
 
 def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:

@@ -8,14 +8,19 @@
             leaves.json   the names of those leaves, in order
             recipe.json   the recipe it was trained by
             policy.json   statistics, robots, control rates, tokenizer: what makes parameters a policy
+            versions.json of Python and the packages it was trained with
+            robots/       each robot's URDF and side file as they were
 
 Orbax's manager writes them: in the background while training goes on, every process its own shards, under
 another name until all is there. So a checkpoint appears whole or not at all, whenever the run is killed.
+
+To be shared, a checkpoint is packed: `about` and `averaged.safetensors` (`weights.packed`), nothing to go on.
 """
 
+import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +28,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from morph_vla import robots, weights
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.pi05.parts import by_name
+from morph_vla.process import versions
+from morph_vla.robots import Robot
 from morph_vla.training.step import State, averaged
+from morph_vla.weights import packed
 
 ITEMS = ("params", "averaged", "state", "about")
+OF_A_ROBOT = (  # what policy.json says of each
+    "joints", "control_rate", "actions", "relative", "cameras", "state_stats", "action_stats"
+)  # fmt: skip
 
 
 class Saver:
@@ -63,16 +75,18 @@ class Saver:
         step, args = int(state.step), self._ocp.args
         names, leaves = _named_leaves(state)
         plain = {**about, "step": step}
-        texts = {
-            "leaves.json": json.dumps(names),
-            "recipe.json": json.dumps(plain.pop("recipe"), indent=2),
-            "policy.json": json.dumps(plain, indent=2),
+        files = {
+            **{f"robots/{name}": file for name, file in plain.pop("files", {}).items()},
+            "leaves.json": json.dumps(names).encode(),
+            "recipe.json": json.dumps(plain.pop("recipe"), indent=2).encode(),
+            "policy.json": json.dumps(plain, indent=2).encode(),
+            "versions.json": json.dumps(versions(), indent=2).encode(),
         }
         items = args.Composite(
             params=args.PyTreeSave({"params": state.params}),
             averaged=args.PyTreeSave({"params": averaged(state)}),
             state=args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
-            about=_texts()[1](texts),
+            about=_texts()[1](files),
         )
         self._step = step
         self._guarded(lambda: self._manager.save(step, args=items, force=True))
@@ -112,11 +126,11 @@ class Saver:
 
 @cache
 def _texts() -> tuple[type, type]:
-    """An orbax handler for a few text files, and the arguments it saves; made when used, from its classes."""
+    """An orbax handler for a few small files, and the arguments it saves; made from its classes."""
     ocp = require("orbax.checkpoint", "model")
 
     class Files(ocp.args.CheckpointArgs):
-        def __init__(self, files: dict[str, str]):
+        def __init__(self, files: dict[str, bytes]):
             self.files = files
 
     class Nothing(ocp.args.CheckpointArgs):
@@ -125,8 +139,10 @@ def _texts() -> tuple[type, type]:
     class Handler(ocp.CheckpointHandler):
         def save(self, directory: Any, args: Files) -> None:
             if jax.process_index() == 0:
-                for name, text in args.files.items():
-                    (Path(directory) / name).write_text(text, encoding="utf-8")
+                for name, content in args.files.items():
+                    path = Path(directory) / name
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_bytes(content)
 
         def restore(self, directory: Any, args: Any = None) -> None:
             """Not needed: they are read as what they are."""
@@ -167,18 +183,59 @@ def load_params(folder: Path, like: dict[str, Any], kind: str = "averaged") -> d
     They are placed as the arrays of `like`, or on this process's first device for shapes. Raises
     MorphVlaError naming the first leaf that does not fit, and when there is no checkpoint.
     """
+    if (folder / packed.FILE).is_file():
+        return _load_packed(folder, like, kind)
     if not (folder / kind).is_dir():
         raise MorphVlaError(f"{folder}: no checkpoint here ('{kind}' is missing)")
     _compare(folder, by_name(_shapes(folder / kind)["params"]), by_name(like))
     return _read(folder / kind, {"params": like})["params"]
 
 
+def _load_packed(folder: Path, like: dict[str, Any], kind: str) -> dict[str, Any]:
+    opened, wanted = packed.PackedCheckpoint(folder, kind), by_name(like)
+    _compare(folder, opened.entries, wanted)
+    leaves = {
+        name: jax.device_put(opened.read(name, (), opened.entries[name].dtype), _placed(leaf))
+        for name, leaf in wanted.items()
+    }
+    return weights.nested(leaves)
+
+
 def about(folder: Path) -> dict[str, Any]:
     """What policy.json says of the checkpoint at `folder`.
 
-    Raises MorphVlaError when there is no checkpoint.
+    Raises MorphVlaError when there is no checkpoint, and for a file that lacks what a policy needs.
     """
-    return json.loads(text(folder, "policy.json"))
+    content = text(folder, "policy.json")
+    try:
+        known = json.loads(content)
+        missing = [key for robot in known["robots"].values() for key in OF_A_ROBOT if key not in robot]
+        if missing or not known["robots"]:
+            raise ValueError(f"no {missing[0] if missing else 'robot'}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise MorphVlaError(f"{folder}: about/policy.json is not a policy's ({why})") from error
+    return known
+
+
+def digest(known: Mapping[str, Any], leaves: Iterable[Any]) -> str:
+    """SHA-256 of what policy.json says and of the averaged leaves, in the order of a tree's.
+
+    Two policies that share it act the same.
+    """
+    sha256 = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    for leaf in leaves:
+        sha256.update(np.asarray(leaf).tobytes())
+    return sha256.hexdigest()
+
+
+def robot(folder: Path, name: str) -> Robot:
+    """The robot `name` as the checkpoint at `folder` was trained on it.
+
+    An earlier checkpoint does not have its files; then it is this machine's robot of that name.
+    """
+    kept = folder / "about" / "robots" / f"{Path(name).stem}.urdf"
+    return robots.load(kept if kept.is_file() else name)
 
 
 def text(folder: Path, name: str) -> str:
@@ -227,14 +284,18 @@ def _shapes(path: Path) -> Any:
     return getattr(tree, "tree", tree)
 
 
+def _placed(leaf: Any) -> Any:
+    """Where an array lies; of a shape, this process's first device."""
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return getattr(leaf, "sharding", None) or here
+
+
 def _read(path: Path, like: Any) -> Any:
     """An orbax item, every leaf placed as that of `like`, read by each process as far as it needs it."""
     ocp = _orbax()
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
     def asked(leaf: Any) -> Any:
-        sharding = getattr(leaf, "sharding", None) or here
-        return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=tuple(np.shape(leaf)))
+        return ocp.ArrayRestoreArgs(sharding=_placed(leaf), global_shape=tuple(np.shape(leaf)))
 
     arguments = jax.tree.map(asked, like)
     return ocp.PyTreeCheckpointer().restore(path.resolve(), restore_args=arguments)

@@ -1,6 +1,6 @@
 """Where parameters come from and go to: openpi's checkpoints, LeRobot's, and our own."""
 
-from morph_vla.weights.checkpoint import digest
+from morph_vla.weights.checkpoint import digest, nested
 from morph_vla.weights.lerobot import save_lerobot
 from morph_vla.weights.load import leaf_shapes, load
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
@@ -16,6 +16,7 @@ __all__ = [
     "load",
     "lora_of",
     "merge_lora",
+    "nested",
     "open_checkpoint",
     "save_lerobot",
     "save_morph_vla",
