@@ -61,7 +61,7 @@ _HOME = {
 }
 _ROOMS = (
     "files", "robots", "morphology", "pi05", "weights", "data", "recipes", "training", "suites", "engines",
-    "demonstrations", "evaluation", "results", "report", "serving", "checks", "demo",
+    "demonstrations", "evaluation", "results", "report", "serving", "sharing", "checks", "demo",
     "hosts",
 )  # fmt: skip
 

@@ -1,13 +1,14 @@
-"""What a process sets up before it computes: freed memory is kept, and so is what XLA compiled.
+"""What a process sets up before it computes, and what it runs: freed memory is kept, and what XLA compiled.
 
 Both must happen before JAX makes its threads, so a command calls `prepare` first.
 """
 
+import contextlib
 import ctypes
 import logging
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from morph_vla.files.cache import cache_folder
@@ -15,6 +16,7 @@ from morph_vla.files.cache import cache_folder
 # glibc's <malloc.h>
 M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD = -8, -4, -1, -2
 MALLOC = ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 64 * 2**20))
+PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 COMPILED = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable: a user who sets it is obeyed
 
 
@@ -48,3 +50,12 @@ def keep_compiled() -> None:
     if find_spec("jax") and version("jax").startswith("0.5."):
         return
     os.environ.setdefault(COMPILED, str(cache_folder() / "xla"))
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of what results depend on, as far as installed."""
+    installed = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed

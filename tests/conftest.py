@@ -6,6 +6,7 @@ import itertools
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -112,6 +113,30 @@ def shared_folder(tmp_path_factory) -> Callable[[str, Callable[[Path], object]],
         return folder
 
     return made
+
+
+@pytest.fixture
+def hub_server(monkeypatch, tmp_path):
+    """A stand-in that the Hub's client asks in place of the Hub; the user has logged in."""
+    import huggingface_hub
+    from hub_stand_in import TOKEN, Hub
+    from huggingface_hub import constants
+
+    server = Hub()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "home" / "token"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # between the client's attempts
+    yield server
+    server.shutdown()
+    server.server_close()
+    huggingface_hub.close_session()
 
 
 TINY_CAMERAS = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]

@@ -35,6 +35,7 @@ FLOOR = {
     "training": 6,
     "serving": 7,
     "checks": 7,
+    "sharing": 7,
     "demo": 8,
     "hosts": 8,
     "cli": 9,
@@ -49,6 +50,7 @@ ONLY = {
     "demonstrations": {"files", "robots", "suites", "engines", "results"},
     "evaluation": {"files", "robots", "suites", "engines", "results"},
     "training": {"files", "robots", "morphology", "pi05", "weights", "data", "recipes"},
+    "sharing": {"files", "weights", "data", "recipes", "training", "results"},
     "serving": {
         "files",
         "robots",
@@ -96,6 +98,7 @@ DOORS = {
     "urdf_usd_converter": {"engines/isaaclab/assets.py"},
     "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
     "openpi_client": set(),
+    "huggingface_hub": {"data/versions.py", "files/hub.py", "pi05/paligemma.py"},
     "jinja2": {"report/page.py"},
     "vla_eval": {"hosts/vla_eval.py"},
     "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
@@ -111,7 +114,7 @@ PUBLIC = {
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
     "gymnasium.stage hands mujoco.engine mujoco.scene pool success workers",
     "evaluation": "asking evaluate fit journal rollout sampler stepper",
-    "files": "cache dropin plain typed_yaml writing",
+    "files": "cache dropin hub plain remote typed_yaml writing",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config tokens",
     "pi05": "augmentation config counts gemma model observation paligemma parts serving tokenizer",
@@ -121,10 +124,11 @@ PUBLIC = {
     "trial values",
     "robots": "adding choose draw examine geometry kinematics records robot side",
     "serving": "attention bounds card keys policy remote requests server settings trials units",
+    "sharing": "push",
     "suites": "begin environment shapes suite variation",
     "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
     "trackers",
-    "weights": "checkpoint convert inspect load remote tensors",
+    "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")

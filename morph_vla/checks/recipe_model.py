@@ -12,13 +12,13 @@ from morph_vla.checks.rules import problem
 from morph_vla.data import stats
 from morph_vla.data.layout import Rows
 from morph_vla.errors import MorphVlaError
+from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
 from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
 from morph_vla.recipes.recipe import Recipe
-from morph_vla.weights import remote
 from morph_vla.weights.inspect import inspect
 
 

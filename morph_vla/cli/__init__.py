@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("fine-tune a policy as a recipe says", "morph_vla.cli.train"),
     "eval": ("measure a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
     "serve": ("let a checkpoint act for openpi's clients, over a websocket", "morph_vla.cli.serve"),
+    "push": ("share a checkpoint with its evaluations, or a dataset, on the Hub", "morph_vla.cli.push"),
     "report": ("write one self-contained HTML page about evaluations", "morph_vla.cli.report"),
     "compare": (
         "compare evaluations: rates, differences, intervals, learning curves",

@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.evaluation.rollout import Settings
     from morph_vla.evaluation.sampler import Sampler
 
-    add(parser, "checkpoint", "a checkpoint's folder; none with --policy", "CHECKPOINT", nargs="?")
+    add(parser, "checkpoint", "its folder, or hf://OWNER/NAME; none with --policy", "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
     policies.configure(parser)
     add(parser, "--suite", "a suite's name or file", "SUITE", required=True)

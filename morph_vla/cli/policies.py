@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla.cli.common import add
@@ -47,7 +46,7 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
         first = tasks[0]
         cameras = keys.roles(list(first.cameras if isinstance(first, Suite) else first.images))
         return policies.load(
-            Path(arguments.checkpoint), robot=first.robot, batch=policies.EVALUATION_BATCH,
+            arguments.checkpoint, robot=first.robot, batch=policies.EVALUATION_BATCH,
             steps=arguments.sampler_steps, noise=arguments.noise,
             given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics, cameras),
         )  # fmt: skip

@@ -16,7 +16,7 @@ from morph_vla.cli.policies import add_given
 LOG = logging.getLogger(__name__)
 EXAMPLES = """
   morph-vla serve runs/first/checkpoints/1500
-  morph-vla serve runs/first/checkpoints/1500 --preset droid --host 0.0.0.0 --api-key SECRET
+  morph-vla serve runs/first/checkpoints/1500 --preset droid --host 0.0.0.0  # key: $MORPH_VLA_API_KEY
   morph-vla serve hf://someone/three_robots --robot so101 --preset so101 --batch 1
   morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe my_droid
 """
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--unit", about, "UNIT", choices=get_args(Unit), default="robot")
     add(parser, "--host", f"where to listen (default {Settings.host})", "ADDRESS", default=Settings.host)
     add_number(parser, "--port", Settings.port, "0 for any that is free", least=0)
-    about = f"asked of every client, as `Authorization: Api-Key KEY` (default: ${KEY})"
+    about = f"asked of every client, as `Authorization: Api-Key KEY`; ${KEY} is not in the list of processes"
     add(parser, "--api-key", about, "KEY", default=os.environ.get(KEY, ""))
     about = "observations computed at once, as by `morph-vla eval`; 1 answers one robot soonest"
     add_number(parser, "--batch", 10, about, least=1)
@@ -62,11 +62,10 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.serving.requests import examples
     from morph_vla.serving.server import PolicyServer
     from morph_vla.serving.settings import Settings
-    from morph_vla.weights import remote
 
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
     policy = policies.load(
-        remote.resolve(arguments.checkpoint), robot=arguments.robot, batch=arguments.batch,
+        arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,
         steps=arguments.sampler_steps, noise=arguments.noise,
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         about = f"{card.name} for robot '{card.robot}' on ws://{settings.host}:{server.port}"
         print(f"{about}, compiling", flush=True)
         if settings.is_open:
-            LOG.warning("anyone who reaches this address may ask without a key (--api-key)")
+            LOG.warning("anyone who reaches this address may ask without a key (MORPH_VLA_API_KEY)")
 
     async def serve() -> None:
         ready = functools.partial(print, "ready: /healthz answers 200", flush=True)

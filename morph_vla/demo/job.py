@@ -17,6 +17,7 @@ from morph_vla.evaluation import rollout
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
+from morph_vla.process import versions
 from morph_vla.recipes import recipe as recipes
 from morph_vla.results import record as records
 from morph_vla.results.comparison import compare
@@ -115,7 +116,7 @@ def run(
         difference=to_plain(compare(untrained, last)),
         pictures={"joint_graph": "joint_graph.png", **pictures},
         machine=machine(),
-        versions=rollout.versions(),
+        versions=versions(),
         command=settings.command,
         seconds_by_stage={stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

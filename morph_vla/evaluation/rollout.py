@@ -5,11 +5,8 @@ the simulator is that episode's failure with its reason. Which environments run 
 an episode's initial state, and where its policy takes random numbers from, depend on its number alone.
 """
 
-import contextlib
 import dataclasses
-import importlib.metadata
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,12 +21,12 @@ from morph_vla.evaluation.benchmark import Benchmark, Task
 from morph_vla.evaluation.chunking import Chunking
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.journal import Journal
+from morph_vla.process import versions
 from morph_vla.results.record import FILE_NAME, Record, Stopped, SuiteFacts, policy_from_json, read
 from morph_vla.results.trial import Trial
 
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
 OPEN_LOOP_SECONDS = 8 / 15
-PACKAGES = ("morph-vla", "numpy", "mujoco", "mink", "jax", "flax", "lerobot")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,12 +167,3 @@ def _check(settings: Settings, policy: Policy) -> None:
 def finished(folder: Path | None) -> Record | None:
     """The record of an earlier evaluation in `folder`, or None."""
     return read(folder) if folder is not None and (folder / FILE_NAME).exists() else None
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of what an evaluation depends on, as far as installed."""
-    installed = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return installed

@@ -84,6 +84,11 @@ class Robot:
         return tuple(joint.name for joint in self.joints)
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Its URDF, and the side file where there is one."""
+        return tuple(filter(Path.is_file, (self.urdf_path, self.urdf_path.with_suffix(".yaml"))))
+
+    @property
     def lower(self) -> Float[np.ndarray, "j"]:
         """Lower limits [rad] or [m]."""
         return np.array([joint.lower for joint in self.joints])

@@ -14,8 +14,8 @@ from morph_vla._version import __version__
 from morph_vla.data import presets
 from morph_vla.data.presets import Unit
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.rollout import versions
 from morph_vla.files.plain import to_plain
+from morph_vla.process import versions
 from morph_vla.results.values import Real, listing, mapping, number, numbers, read_as, text
 from morph_vla.serving import bounds, keys, units
 from morph_vla.serving.bounds import Bounds

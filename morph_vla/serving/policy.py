@@ -8,8 +8,6 @@ the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 """
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -20,12 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from morph_vla import robots
 from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
-from morph_vla.files import typed_yaml
+from morph_vla.files import hub, remote, typed_yaml
 from morph_vla.files.plain import as_typed
 from morph_vla.morphology import body_of, stack
 from morph_vla.pi05 import (
@@ -66,6 +63,7 @@ class CheckpointPolicy:
         tokenizer_name: str = "",
         given: Given = Given(),  # noqa: B008 (frozen)
         params: dict[str, Any] | None = None,
+        source: str = "",
     ):
         """Load the checkpoint at `folder`.
 
@@ -76,15 +74,16 @@ class CheckpointPolicy:
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
         `given` is what a checkpoint of openpi or LeRobot does not say itself.
         `params` are those of another policy of this checkpoint, for a second robot: they are read once.
-        Raises MorphVlaError when it is not the one that the checkpoint was trained with, for a robot that
-        it was not trained on, and as `Sampler` and `foreign.read`.
+        `source` is the address on the Hub that `folder` was fetched from.
+        Raises MorphVlaError when it is not the tokenizer that the checkpoint was trained with, for a robot
+        that it was not trained on, and as `Sampler` and `foreign.read`.
         """
         self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
         if is_foreign(folder):
             loaded = foreign.read(folder, robot, given, tokenizer_name)
         else:
             loaded = _own(folder, params)
-        self.folder, self.about, self.batch = folder, loaded.about, batch
+        self.folder, self.source, self.about, self.batch = folder, source, loaded.about, batch
         self.config, self.params = loaded.config, loaded.params
         self.robot_name = _choose(self.about, robot, folder)
         self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
@@ -96,7 +95,7 @@ class CheckpointPolicy:
         }
         self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
-        self.robot = robots.load(self.robot_name)
+        self.robot = checkpoint.robot(folder, self.robot_name)
         self._joints = len(self.trained["joints"])
         self._body = None
         if self.config.morphology is not None:
@@ -106,16 +105,13 @@ class CheckpointPolicy:
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
-        digest = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode())
-        for leaf in jax.tree.leaves(self.params):
-            digest.update(np.asarray(leaf).tobytes())
-        return digest.hexdigest()
+        return checkpoint.digest(self.about, jax.tree.leaves(self.params))
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
         return {
-            "name": self.folder.name,
-            "checkpoint": as_typed(self.folder),
+            "name": self.source.removeprefix("hf://").partition("@")[0] or self.folder.name,
+            "checkpoint": self.source or as_typed(self.folder),
             "step": self.about["step"],
             "sha256": self.digest(),
             "sampler": self.sampler,
@@ -224,8 +220,12 @@ class CheckpointPolicy:
 
 
 def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
-    """The policy of a checkpoint's folder; `options` are those of `CheckpointPolicy` (robot, noise, ...)."""
-    return CheckpointPolicy(Path(checkpoint), **options)
+    """The policy of a checkpoint: its folder, or `hf://OWNER/NAME[/FOLDER][@REVISION]`.
+
+    `options` are those of `CheckpointPolicy` (robot, noise, ...).
+    """
+    folder = remote.folder_of(checkpoint)
+    return CheckpointPolicy(folder, source=hub.pinned(str(checkpoint), folder), **options)
 
 
 def _own(folder: Path, params: dict[str, Any] | None) -> Loaded:

@@ -11,17 +11,22 @@
                 leaves.json   the names of those leaves, in order
                 recipe.json   the recipe it was trained by
                 policy.json   statistics, robots, control rates, tokenizer: what makes parameters a policy
+                versions.json of Python and the packages it was trained with
+                robots/       each robot's URDF and side file as they were
 
 Where everything learns there is no `frozen`, and openpi reads `params` as it is; otherwise `morph-vla weights
 convert` joins the two for it. Orbax's manager writes checkpoints: in the background while training goes on,
 every process its own shards, under another name until all is there. So a checkpoint appears whole or not at
 all, whenever the run is killed.
+
+To be shared, a checkpoint is packed: `about` and `averaged.safetensors` (`weights.packed`), nothing to go on.
 """
 
+import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,13 +34,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from morph_vla import robots
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.writing import link_or_copy
 from morph_vla.pi05.parts import by_name, map_named
+from morph_vla.process import versions
+from morph_vla.robots import Robot
 from morph_vla.training.step import State
-from morph_vla.weights import FROZEN, nested
+from morph_vla.weights import FROZEN, nested, packed
 
 ITEMS = ("params", "averaged", FROZEN, "state", "about")
+OF_A_ROBOT = (  # what policy.json says of each
+    "joints", "control_rate", "actions", "relative", "cameras", "state_stats", "action_stats"
+)  # fmt: skip
 
 
 class Saver:
@@ -73,10 +84,12 @@ class Saver:
         step, args = int(state.step), self._ocp.args
         names, leaves = _named_leaves(state)
         plain = {**about, "step": step}
-        texts = {
-            "leaves.json": json.dumps(names),
-            "recipe.json": json.dumps(plain.pop("recipe"), indent=2),
-            "policy.json": json.dumps(plain, indent=2),
+        files = {
+            **{f"robots/{name}": file for name, file in plain.pop("files", {}).items()},
+            "leaves.json": json.dumps(names).encode(),
+            "recipe.json": json.dumps(plain.pop("recipe"), indent=2).encode(),
+            "policy.json": json.dumps(plain, indent=2).encode(),
+            "versions.json": json.dumps(versions(), indent=2).encode(),
         }
         average = by_name(state.ema)
         learnt = {name: leaf for name, leaf in by_name(state.params).items() if name in average}
@@ -84,7 +97,7 @@ class Saver:
             "params": args.PyTreeSave({"params": nested(learnt)}),
             "averaged": args.PyTreeSave({"params": nested(average)}),
             "state": args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
-            "about": _handlers().save_texts(texts),
+            "about": _handlers().save_texts(files),
         }
         self._step = step
         frozen = {name: leaf for name, leaf in by_name(state.params).items() if name not in average}
@@ -149,7 +162,7 @@ def _handlers() -> _Handlers:
     ocp = require("orbax.checkpoint", "model")
 
     class Texts(ocp.args.CheckpointArgs):
-        def __init__(self, files: dict[str, str]):
+        def __init__(self, files: dict[str, bytes]):
             self.files = files
 
     class Links(ocp.args.CheckpointArgs):
@@ -163,8 +176,10 @@ def _handlers() -> _Handlers:
     class TextsHandler(Handler):
         def save(self, directory: Any, args: Texts) -> None:
             if jax.process_index() == 0:
-                for name, text in args.files.items():
-                    (Path(directory) / name).write_text(text, encoding="utf-8")
+                for name, content in args.files.items():
+                    path = Path(directory) / name
+                    path.parent.mkdir(exist_ok=True)
+                    path.write_bytes(content)
 
     class LinksHandler(Handler):
         def save(self, directory: Any, args: Links) -> None:
@@ -216,6 +231,8 @@ def load_params(
     type that a leaf of a name is rounded to as it is read, or None for the one it is stored in. Raises
     MorphVlaError naming the first leaf that does not fit, and when there is no checkpoint.
     """
+    if (folder / packed.FILE).is_file():
+        return _load_packed(folder, like, kind, types)
     if not (folder / kind).is_dir():
         raise MorphVlaError(f"{folder}: no checkpoint here ('{kind}' is missing)")
     items = [folder / item for item in (kind, FROZEN) if (folder / item).is_dir()]
@@ -227,12 +244,53 @@ def load_params(
     return map_named(lambda name, _: values[name], like)
 
 
+def _load_packed(
+    folder: Path, like: dict[str, Any], kind: str, types: Callable[[str], str | None]
+) -> dict[str, Any]:
+    opened, wanted = packed.PackedCheckpoint(folder, kind), by_name(like)
+    _compare(folder, opened.entries, wanted)
+    leaves = {
+        name: jax.device_put(opened.read(name, (), types(name) or opened.entries[name].dtype), _placed(leaf))
+        for name, leaf in wanted.items()
+    }
+    return nested(leaves)
+
+
 def about(folder: Path) -> dict[str, Any]:
     """What policy.json says of the checkpoint at `folder`.
 
-    Raises MorphVlaError when there is no checkpoint.
+    Raises MorphVlaError when there is no checkpoint, and for a file that lacks what a policy needs.
     """
-    return json.loads(text(folder, "policy.json"))
+    content = text(folder, "policy.json")
+    try:
+        known = json.loads(content)
+        missing = [key for robot in known["robots"].values() for key in OF_A_ROBOT if key not in robot]
+        if missing or not known["robots"]:
+            raise ValueError(f"no {missing[0] if missing else 'robot'}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise MorphVlaError(f"{folder}: about/policy.json is not a policy's ({why})") from error
+    return known
+
+
+def digest(known: Mapping[str, Any], leaves: Iterable[Any]) -> str:
+    """SHA-256 of what policy.json says and of the averaged leaves, in the order of a tree's.
+
+    Two policies that share it act the same.
+    """
+    sha256 = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    for leaf in leaves:
+        sha256.update(np.asarray(leaf).tobytes())
+    return sha256.hexdigest()
+
+
+def robot(folder: Path, name: str) -> Robot:
+    """The robot `name` as the checkpoint at `folder` was trained on it.
+
+    An earlier checkpoint does not have its files; then it is this machine's robot of that name.
+    """
+    kept = folder / "about" / "robots" / f"{Path(name).stem}.urdf"
+    return robots.load(kept if kept.is_file() else name)
 
 
 def text(folder: Path, name: str) -> str:
@@ -290,6 +348,12 @@ def _read_named(
     return map_named(lambda name, _: values[name], like)
 
 
+def _placed(leaf: Any) -> Any:
+    """Where an array lies; of a shape, this process's first device."""
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return getattr(leaf, "sharding", None) or here
+
+
 def _read(path: Path, like: Any) -> Any:
     """An orbax item, every leaf placed as that of `like`, read by each process as far as it needs it."""
     return _restored(path, jax.tree.map(_asked, like))
@@ -297,9 +361,8 @@ def _read(path: Path, like: Any) -> Any:
 
 def _asked(leaf: Any, dtype: str | None = None) -> Any:
     """What orbax is asked for in the place of an array, or of a shape."""
-    sharding = getattr(leaf, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     named = {} if dtype is None else {"dtype": np.dtype(dtype)}
-    return _orbax().ArrayRestoreArgs(sharding=sharding, global_shape=tuple(np.shape(leaf)), **named)
+    return _orbax().ArrayRestoreArgs(sharding=_placed(leaf), global_shape=tuple(np.shape(leaf)), **named)
 
 
 def _restored(path: Path, asked: Any) -> Any:

@@ -252,9 +252,11 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
             "action_stats": dataclasses.asdict(stats.action),
             "statistics": stats.source,
         }
+    described = [(robot.name, path) for robot in source.robots.values() for path in robot.files]
     return {
         "schema": 3,
         "recipe": to_plain(recipe),
+        "files": {f"{name}{path.suffix.lower()}": path.read_bytes() for name, path in described},
         "robots": known,
         "tokenizer": tokenizer.describe(source.tokenizer),
     }

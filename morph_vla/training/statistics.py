@@ -23,6 +23,7 @@ from morph_vla.data.actions import Kind, to_learn
 from morph_vla.data.lerobot import Recordings
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
 
@@ -96,7 +97,8 @@ def of_robot(
     elif statistics == "dataset":
         used, source = _of_dataset(name, parts), f"{parts[0].dataset}: its own meta/stats.json"
     else:
-        used, source = of_file(Path(statistics).expanduser(), name, parts[0].kind, joints), statistics
+        path = remote.folder_of(statistics)
+        used, source = of_file(path, name, parts[0].kind, joints), statistics
     for feature, given, wanted in (("state", used[0], width), ("action", used[1], len(joints))):
         if len(given.q01) != wanted:
             has = f"has {len(given.q01)} values of the {feature}, robot '{name}' {wanted}"

@@ -15,14 +15,15 @@ import numpy as np
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
 from morph_vla.weights import names, tensors
-from morph_vla.weights.checkpoint import BLOCK, Checkpoint, Entry, Region, flat, fresh, grown
+from morph_vla.weights.checkpoint import BLOCK, flat, fresh
 from morph_vla.weights.names import Piece, Shape
+from morph_vla.weights.packed import TensorsCheckpoint
 
 FILE, INDEX, PLUGIN_FILE = "model.safetensors", "model.safetensors.index.json", "morphology.safetensors"
 SIZES = "morph_vla"  # the key of a file's metadata under which we keep what LeRobot's shapes do not tell
 
 
-class LerobotCheckpoint(Checkpoint):
+class LerobotCheckpoint(TensorsCheckpoint):
     """A LeRobot checkpoint, opened for reading."""
 
     format = "lerobot"
@@ -32,19 +33,18 @@ class LerobotCheckpoint(Checkpoint):
         self.path = path
         folder = path if path.is_dir() else path.parent
         files = _shards(folder) if path.is_dir() else [path]
-        self._tensors: dict[str, tensors.Tensor] = {}
+        every: dict[str, tensors.Tensor] = {}
         self.metadata: dict[str, str] = {}
         for file in files:
             header, metadata = tensors.read_header(file)
             self.metadata |= metadata
             for name, tensor in header.items():
-                if self._tensors.setdefault(name.removeprefix(names.PREFIX), tensor) is not tensor:
+                if every.setdefault(name.removeprefix(names.PREFIX), tensor) is not tensor:
                     twice = name.removeprefix(names.PREFIX)
                     raise MorphVlaError(f"{path}: '{twice}' is there twice ({file.name})")
         if (folder / PLUGIN_FILE).is_file() and path.name != PLUGIN_FILE:
-            self._tensors |= tensors.read_header(folder / PLUGIN_FILE)[0]
-        # By LeRobot's names without the prefix `model.`.
-        self.entries = {name: Entry(tensor.shape, tensor.dtype) for name, tensor in self._tensors.items()}
+            every |= tensors.read_header(folder / PLUGIN_FILE)[0]
+        super().__init__(every)  # by LeRobot's names without the prefix `model.`
         # The output heads of the two language models. The VLM's is the embedding where that is missing. Where
         # both are there, they may differ: LeRobot's class does not tie them, and uses the embedding alone.
         heads = {names.EXPERT_HEAD, names.HEAD} if names.EMBEDDING in self._tensors else {names.EXPERT_HEAD}
@@ -68,16 +68,6 @@ class LerobotCheckpoint(Checkpoint):
         shapes = {name: entry.shape for name, entry in self.entries.items()}
         known = {key: heads[key] for key in ("heads", "vit_heads") if key in heads}
         return names.lerobot_config_of(shapes, **known)
-
-    def block(self, name: str) -> Shape:
-        """Whole rows."""
-        entry = self.entries[name]
-        return grown((1, *entry.shape[1:]) if entry.shape else (), entry)
-
-    def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
-        """Rows of a tensor, rounded to `dtype`."""
-        rows = region[0] if region else slice(None)
-        return self._tensors[name].read(rows.start or 0, rows.stop).astype(dtype, copy=False)
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """Which format lies at a place: looked at, never asked for.
 
 model.safetensors, or its index        lerobot
+averaged.safetensors                   morph_vla, our own, packed to be shared
 params/_METADATA and averaged/         morph_vla, our own; with frozen/, what does not learn is there
 params/_METADATA                       openpi
 _METADATA                              openpi: the `params` folder itself
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.remote import resolve
 from morph_vla.weights.checkpoint import Checkpoint
 from morph_vla.weights.lerobot import FILE, INDEX, LerobotCheckpoint
 from morph_vla.weights.openpi import FROZEN, METADATA, OrbaxCheckpoint
-from morph_vla.weights.remote import resolve
+from morph_vla.weights.packed import FILE as PACKED
+from morph_vla.weights.packed import PackedCheckpoint
 
 Kind = Literal["averaged", "params"]
 PICKLED = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
@@ -32,6 +35,8 @@ def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
         raise MorphVlaError(_strange_file(path))
     if not path.is_dir():
         raise MorphVlaError(f"{path}: there is no such file or folder")
+    if (path / PACKED).is_file():
+        return PackedCheckpoint(path, kind)
     for folder in (path, path / INSIDE):
         if (folder / FILE).is_file() or (folder / INDEX).is_file():
             return LerobotCheckpoint(folder)

@@ -43,6 +43,11 @@ class Tensor:
     shape: tuple[int, ...]
     offset: int  # bytes from the beginning of the file
 
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def read(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """The tensor, or its rows from `start` to `stop`, in memory of its own."""
         if not self.shape:
@@ -68,10 +73,13 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             header = json.loads(file.read(length))
             metadata = header.pop("__metadata__", {})
             tensors = {name: _tensor(path, entry, 8 + length) for name, entry in header.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise MorphVlaError(f"{path}: the safetensors header cannot be read ({error})") from error
-    ends = (t.offset + math.prod(t.shape) * t.dtype.itemsize for t in tensors.values())
-    expected = max(ends, default=8 + length)
+    expected = 8 + length
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
+        if tensor.offset != expected:  # as the format has it: so a small file is never many large tensors
+            raise MorphVlaError(f"{path}: its tensors overlap or leave a gap at byte {tensor.offset}")
+        expected += tensor.nbytes
     if expected != size:
         raise MorphVlaError(f"{path}: damaged or truncated: {size} bytes, its header expects {expected}")
     return tensors, {str(key): str(value) for key, value in metadata.items()}

@@ -315,9 +315,21 @@ def damage_offsets(path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
 
 
+def damage_overlap(path: Path) -> None:
+    same = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
+    text = json.dumps({"a": same, "b": same}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(12))
+
+
+def damage_depth(path: Path) -> None:
+    path.write_bytes((100_000).to_bytes(8, "little") + b"[" * 100_000)
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
+        (damage_overlap, r"its tensors overlap or leave a gap at byte \d+$"),
+        (damage_depth, "the safetensors header cannot be read"),
         (damage_half, r"damaged or truncated: \d+ bytes, its header expects \d+$"),
         (damage_header, "the safetensors header cannot be read"),
         (damage_length, "not a safetensors file, or a truncated one"),

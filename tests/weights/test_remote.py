@@ -16,7 +16,7 @@ import pytest
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.weights import remote
+from morph_vla.files import remote
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -256,7 +256,7 @@ class Hub(Handler):
 
 CHILD = """
 import sys
-from morph_vla.weights import remote
+from morph_vla.files import remote
 for source in sys.argv[1:]:
     print(remote.resolve(source))
 """

@@ -3,7 +3,7 @@
 A folder of a bucket is fetched into a folder beside its final place, file by file; each is held against the
 size and the checksum that the bucket gives, and the whole is renamed when nothing is missing. So an
 interrupted download leaves nothing that could be taken for a checkpoint, and the next one goes on where it
-stopped. A repository of the Hub is fetched by the Hub's own client into the Hub's own cache.
+stopped. `hub` has the repositories of the Hub.
 """
 
 import base64
@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from morph_vla.errors import MorphVlaError, nearest, reason, require
+from morph_vla.errors import MorphVlaError, nearest, reason
+from morph_vla.files import hub
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import locked
 
@@ -30,7 +31,6 @@ NAMES = {
     "pi05-base-lerobot": "hf://lerobot/pi05_base",
 }
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
-NEEDED = ("*.safetensors", "*.json", "params/*", "averaged/*", "frozen/*")  # of a repository
 NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
 PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
 
@@ -51,7 +51,7 @@ def resolve(source: str | Path) -> Path:
     if text.startswith("gs://"):
         return from_bucket(text)
     if text.startswith("hf://"):
-        return from_hub(text)
+        return hub.fetch(text)
     if "://" in text:
         raise MorphVlaError(f"{text}: weights come from a path, gs://, hf:// or a name ({', '.join(NAMES)})")
     path = Path(text).expanduser()
@@ -59,6 +59,12 @@ def resolve(source: str | Path) -> Path:
         near = nearest(text, NAMES) or f" (and no name of {', '.join(NAMES)})"
         raise MorphVlaError(f"{path}: there is no such file or folder{near}")
     return path
+
+
+def folder_of(source: str | Path) -> Path:
+    """The folder that an address names, fetched as `resolve` does; anything else is a path, there or not."""
+    text = str(source)
+    return resolve(text) if "://" in text else Path(text).expanduser()
 
 
 def from_bucket(source: str) -> Path:
@@ -135,38 +141,9 @@ def _fetch(bucket: str, entry: dict[str, Any], path: Path) -> None:
     part.rename(path)
 
 
-def from_hub(source: str) -> Path:
-    """A repository of the Hub or a folder of it, in the Hub's cache or in MORPH_VLA_CACHE."""
-    address, _, revision = source.removeprefix("hf://").partition("@")
-    owner, _, rest = address.strip("/").partition("/")
-    name, _, folder = rest.partition("/")
-    if not owner or not name or ".." in folder.split("/"):
-        raise MorphVlaError(
-            f"{source} is not a repository of the Hub; expected hf://OWNER/NAME[/FOLDER][@REVISION]"
-        )
-    inside = f"{folder}/" if folder else ""
-    hub = require("huggingface_hub", "model")
-    try:
-        snapshot = hub.snapshot_download(
-            f"{owner}/{name}",
-            revision=revision or None,
-            allow_patterns=[f"{inside}{kind}" for kind in NEEDED],
-            cache_dir=cache_folder() / "hub" if os.environ.get("MORPH_VLA_CACHE") else None,
-        )
-    except (OSError, ValueError) as error:  # the Hub's errors are OSErrors, a wrong name is a ValueError
-        raise MorphVlaError(_cannot(source, error)) from error
-    path = Path(snapshot) / folder
-    if not path.is_dir():
-        raise MorphVlaError(f"{source}: the repository has no folder '{folder}' with weights")
-    return path
-
-
 def _cannot(source: str, error: Exception) -> str:
     why = reason(error)
     if isinstance(error, urllib.error.URLError):
         status = f"HTTP {error.code} " if isinstance(error, urllib.error.HTTPError) else ""
         why = f"{status}{error.reason}".rstrip(".")
-    return (
-        f"{source} could not be fetched: {why}; with a network, the same command goes on where it stopped; "
-        "a copy from elsewhere can be named by its path"
-    )
+    return f"{source} could not be fetched: {why}; {hub.GO_ON}"

@@ -1,0 +1,197 @@
+"""What of a folder is uploaded, and that it is the same policy where it is fetched."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morph_vla import robots, weights
+from morph_vla.errors import MorphVlaError
+from morph_vla.files import hub
+from morph_vla.files.plain import to_plain
+from morph_vla.pi05.parts import by_name
+from morph_vla.recipes import recipe as recipes
+from morph_vla.results import record as records
+from morph_vla.results.record import PolicyCard, Record, SuiteFacts
+from morph_vla.results.trial import Trial
+from morph_vla.serving import policy as policies
+from morph_vla.sharing import push
+from morph_vla.training import checkpoint
+
+# The Hub's client uploads by a word of httpx that this is leaving.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+SIZES = [
+    "model.image_size=24", "model.vit={width: 12, depth: 1, mlp_dim: 20, heads: 2, patch: 12}",
+    "model.prefix={width: 20, mlp_dim: 28}", "model.expert={width: 16, mlp_dim: 28}", "model.depth=2",
+    "model.heads=2", "model.head_dim=6", "tokenizer=bytes", "model.vocab=520", "model.max_tokens=40",
+    "data.dataset=me/demonstrations",
+]  # fmt: skip
+STATS = {name: [0.5] * 8 for name in ("q01", "q99", "mean", "std")}
+PANDA = {
+    "joints": ["panda_joint1"], "control_rate": 15.0, "actions": "absolute", "relative": [True],
+    "cameras": {"base_0_rgb": "exterior"}, "state_stats": STATS, "action_stats": STATS,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A run with two checkpoints."""
+
+    folder: Path
+    last: Path
+    params: dict[str, Any]
+    sha256: str
+
+
+@pytest.fixture(scope="module")
+def made(root, tmp_path_factory) -> Made:
+    """A run whose panda has been changed since by a finger's width."""
+    folder, recipe = tmp_path_factory.mktemp("run"), recipes.load("panda_demo", SIZES)
+    random = np.random.default_rng(0)
+    shapes = weights.leaf_shapes(recipe.model)
+    params = weights.nested({n: random.standard_normal(shape, np.float32) for n, shape in shapes.items()})
+    for step in (5, 10):
+        last = weights.save_morph_vla(folder / "checkpoints" / str(step), params)
+    about = last / "about"
+    (about / "robots").mkdir(parents=True)
+    policy = {"schema": 3, "robots": {"panda": PANDA}, "step": 10}
+    (about / "policy.json").write_text(json.dumps(policy))
+    (about / "recipe.json").write_text(json.dumps(to_plain(recipe)))
+    (about / "versions.json").write_text('{"python": "3.12.1"}')
+    for suffix in (".urdf", ".yaml"):
+        text = (root / "urdf_descriptors" / f"panda{suffix}").read_text()
+        (about / "robots" / f"panda{suffix}").write_text(text.replace("2.9671", "2.5"))
+    sha256 = checkpoint.digest(policy, by_name(params).values())
+    for name, digest in (("mine", sha256), ("other", "0" * 64)):
+        trials = tuple(Trial(task="can", episode=i, success=i > 0) for i in range(5))
+        card = PolicyCard(name="10", sha256=digest)
+        record = Record(suite=SuiteFacts(name="droid_panda", version=3), policy=card, trials=trials)
+        records.write(record, folder / "eval" / name / "record.json")
+    return Made(folder, last, params, sha256)
+
+
+def listed(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_a_run_is_fetched_as_the_same_policy(made, hub_server, tmp_path):
+    before = listed(made.folder)
+    pushed = push.push(made.folder, "me/arm")
+    assert (pushed.kind, pushed.evaluations, pushed.files) == ("model", 1, 8)
+    assert str(pushed).endswith("others name it hf://me/arm")
+    assert listed(made.folder) == before
+    assert not list((tmp_path / "cache" / "push").iterdir())
+    folder = hub.fetch("hf://me/arm")
+    assert sorted(listed(folder)) == [
+        "about/policy.json", "about/recipe.json", "about/robots/panda.urdf", "about/robots/panda.yaml",
+        "about/versions.json", "averaged.safetensors", "evaluations/droid_panda/record.json",
+    ]  # fmt: skip
+    loaded, report = weights.load("hf://me/arm", recipes.of_run(folder / "about").model, dtype="stored")
+    assert (report.format, report.unused) == ("morph_vla", ())
+    for name, leaf in by_name(made.params).items():
+        np.testing.assert_array_equal(by_name(loaded)[name], leaf, strict=True)
+    params = checkpoint.load_params(folder, made.params)
+    assert checkpoint.digest(checkpoint.about(folder), by_name(params).values()) == made.sha256
+    assert records.read(folder / "evaluations/droid_panda").policy.sha256 == made.sha256
+    card = hub_server.repositories["models/me/arm"].files()["README.md"].decode()
+    assert "| 4 of 5 | 80.0% [37.6, 96.4] |" in card
+    again = push.push(folder, "me/fork")  # what was fetched is complete
+    assert (again.files, again.evaluations) == (8, 1)
+
+
+def test_the_robot_is_the_one_it_was_trained_on(made):
+    robot = checkpoint.robot(made.last, "panda")
+    assert robot.upper[0] == 2.5
+    assert checkpoint.robot(made.last.parent / "5", "panda").upper[0] == 2.9671  # which does not have it
+
+
+def test_the_parameters_of_the_last_step_stay_at_home(made, hub_server):
+    push.push(made.last, "me/arm")
+    with pytest.raises(MorphVlaError, match="holds the averaged parameters alone, not those"):
+        weights.load("hf://me/arm", kind="params")
+
+
+def test_an_evaluation_is_named_beside_a_checkpoint(made, hub_server):
+    assert push.push(made.last, "me/arm").evaluations == 0
+    assert "No evaluation of this checkpoint" in (
+        hub_server.repositories["models/me/arm"].files()["README.md"].decode()
+    )
+    assert push.push(made.last, "me/arm", records=[made.folder / "eval"]).evaluations == 1
+    with pytest.raises(MorphVlaError, match="nothing: no such folder or file; expected a record"):
+        push.push(made.last, "me/arm", records=[made.folder / "nothing"])
+
+
+def test_what_is_no_policy_is_said_in_a_sentence(made, tmp_path):
+    about = tmp_path / "about"
+    about.mkdir()
+    for text, why in {
+        "[]": "list indices",
+        '{"robots": {}}': "no robot",
+        '{"robots": {"panda": {"joints": []}}}': "no control_rate",
+        "{": "Expecting property name",
+        "[" * 100_000: "recursion",
+    }.items():
+        (about / "policy.json").write_text(text)
+        with pytest.raises(MorphVlaError, match=f"about/policy.json is not a policy's .*{why}"):
+            checkpoint.about(tmp_path)
+
+
+def test_a_dataset_goes_as_it_is_under_the_tag_of_its_format(write_dataset, hub_server):
+    values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}
+    dataset = write_dataset("v3.0", [values, values])
+    (dataset / "secrets.txt").write_text("mine")
+    (dataset / "meta" / ".hidden").write_text("mine")
+    (dataset / "recording.json").write_text('{"suite": "droid_panda", "episodes": 2, "attempted": 3}')
+    pushed = push.push(dataset, "me/demonstrations")
+    assert str(pushed).endswith("others name it data.dataset=me/demonstrations")
+    repository = hub_server.repositories["datasets/me/demonstrations"]
+    files, card = dict(repository.files()), repository.files()["README.md"].decode()
+    assert "2 of 3 attempts succeeded" in card
+    del files["README.md"]
+    mine = ("secrets.txt", "meta/.hidden")
+    assert files == {name: data for name, data in listed(dataset).items() if name not in mine}
+    assert list(repository.tags) == ["v3.0"]
+
+
+def test_another_folder_is_refused(hub_server, tmp_path, run):
+    with pytest.raises(MorphVlaError, match=r"is no checkpoint \(about/policy.json\), no run with one"):
+        push.push(tmp_path, "me/arm")
+    status, _, err = run(f"push {tmp_path} arm")
+    assert (status, err) == (2, "error: 'arm' is no name of a repository; expected USER/NAME\n")
+    assert not hub_server.repositories
+
+
+def test_the_command_says_where_it_is(made, hub_server, run):
+    status, out, err = run(f"push {made.last} me/arm --record {made.folder}/eval --json")
+    assert status == 0, err
+    answer = json.loads(out)
+    assert re.fullmatch(rf"{hub_server.url}/me/arm/commit/[0-9a-f]{{40}}", answer["url"])
+    assert (answer["kind"], answer["evaluations"]) == ("model", 1)
+
+
+def test_a_policy_answers_alike_wherever_it_is_fetched(tiny_run, hub_server):
+    """The checkpoint of a real run: complete as it was trained, and the same bit for bit afterwards."""
+    about = tiny_run.checkpoint / "about"
+    for suffix in (".urdf", ".yaml"):
+        kept = robots.load("panda").urdf_path.with_suffix(suffix).read_bytes()
+        assert (about / "robots" / f"panda{suffix}").read_bytes() == kept
+    assert "jax" in json.loads((about / "versions.json").read_text())
+    url = push.push(tiny_run.folder, "me/arm").url
+    here, there = policies.load(tiny_run.checkpoint), policies.load("hf://me/arm")
+    described = there.describe()
+    assert described["sha256"] == here.digest()
+    assert (described["name"], described["checkpoint"]) == ("me/arm", f"hf://me/arm@{url[-40:][:12]}")
+    frame = np.zeros((24, 24, 3), np.uint8)
+    seen = {
+        "images/exterior": frame,
+        "images/wrist": frame,
+        "state": np.zeros(8, np.float32),
+        "prompt": "wave",
+    }
+    answers = [policy.infer(seen)["actions"] for policy in (here, there)]
+    np.testing.assert_array_equal(*answers)
