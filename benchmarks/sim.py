@@ -27,6 +27,7 @@ from morph_vla.engines.episode import play
 from morph_vla.engines.workers import WorkerPool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.asking import Asker
+from morph_vla.evaluation.chunking import Chunking
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.simulated import Simulated
 from morph_vla.suites import suite as suites
@@ -158,7 +159,7 @@ def _row(
     with WorkerPool(build, environments, workers) as pool, Asker(policy, played.actions) as asker:
         pids = [worker.process.pid for worker in pool.workers]
         used, here, begun = processor_s(pids), time.process_time(), time.perf_counter()
-        flights = Flights(pool, asker, played, open_loop, groups)
+        flights = Flights(pool, asker, played, Chunking(open_loop), groups)
         trials = list(flights.run(played.states(ROUNDS * environments)))
         wall, used = time.perf_counter() - begun, processor_s(pids) - used
         here = time.process_time() - here

@@ -249,10 +249,10 @@ def _load_packed(
 ) -> dict[str, Any]:
     opened, wanted = packed.PackedCheckpoint(folder, kind), by_name(like)
     _compare(folder, opened.entries, wanted)
-    leaves = {
-        name: jax.device_put(opened.read(name, (), types(name) or opened.entries[name].dtype), _placed(leaf))
-        for name, leaf in wanted.items()
-    }
+    leaves = {}
+    for name, leaf in wanted.items():
+        dtype = np.dtype(types(name) or opened.entries[name].dtype)
+        leaves[name] = jax.device_put(opened.read(name, (), dtype), _placed(leaf))
     return nested(leaves)
 
 

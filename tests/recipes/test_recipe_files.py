@@ -228,9 +228,8 @@ def test_the_papers_recipes(name, kind, batch, horizon, steps):
     )
     assert (loaded.weights, loaded.tokenizer, loaded.model.vocab) == ("pi05-base", "paligemma", 257_152)
     joints = [len(robots.load(source.robot).joints) for source in loaded.data.sources]
-    assert (
-        max(joints) == loaded.model.morphology.max_joints
-    )  # more rooms cost time, and no parameter fills them
+    assert loaded.model.morphology is not None
+    assert max(joints) == loaded.model.morphology.max_joints  # more places cost time, and nothing fills them
     assert max(joints) <= loaded.model.action_dim
     if name == "pi05_droid_so101":
         assert [source.weight for source in loaded.data.sources] == [8, 2]
