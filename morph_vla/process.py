@@ -6,8 +6,10 @@ Both must happen before JAX makes its threads, so a command calls `prepare` firs
 import contextlib
 import ctypes
 import logging
+import multiprocessing
 import os
 import platform
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
@@ -50,6 +52,22 @@ def keep_compiled() -> None:
     if find_spec("jax") and version("jax").startswith("0.5."):
         return
     os.environ.setdefault(COMPILED, str(cache_folder() / "xla"))
+
+
+def end_with_parent() -> None:
+    """Let this worker process end when the one that started it has gone, killed outright for example.
+
+    Workers of a pool hold both ends of the queue that they take work from, so they would wait for ever.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end with parent", daemon=True).start()
 
 
 def versions() -> dict[str, str]:

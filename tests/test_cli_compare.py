@@ -130,7 +130,7 @@ def test_eval_against_another_criterion_is_refused_before_anything_runs(run, fol
 def test_compare_says_once_what_old_records_do_not_say(run, folder):
     whole_evaluation(folder, "a", 3, 5)
     for name in "bc":
-        suite = {"name": "droid_panda", "version": 3, "seed": 20264, "robot": "panda"}
+        suite = {"name": "droid_panda", "version": 4, "seed": 20264, "robot": "panda"}
         (folder / name).write_text(json.dumps({**an_evaluation(4, 5), "suite": suite}))
     status, out, _ = run("compare a b c")
     assert (status, out.count("note: ")) == (0, 1)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,31 @@ def test_jax_05_keeps_no_compiled_programs(monkeypatch, release, kept):
     process.keep_compiled()
     assert (process.COMPILED in process.os.environ) == kept
     monkeypatch.delenv(process.COMPILED, raising=False)
+
+
+POOL = """
+import concurrent.futures, multiprocessing, os, time
+from morph_vla import process
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(2, context, process.end_with_parent)
+    print(pool.submit(os.getpid).result(), flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_workers_of_a_pool_end_with_a_process_that_was_killed(tmp_path):
+    (tmp_path / "pool.py").write_text(POOL)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "pool.py"], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        parent.kill()
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists():
+            return
+        time.sleep(0.1)
+    raise AssertionError("the worker is still there")

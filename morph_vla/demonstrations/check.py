@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from morph_vla import process
 from morph_vla.demonstrations.attempts import attempts
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
@@ -128,7 +129,9 @@ def check(
             parts = (_run_chunk(suite, chunk, engine) for chunk in chunks)
         else:
             context = multiprocessing.get_context("spawn")  # MuJoCo's threads do not survive a fork
-            pool = concurrent.futures.ProcessPoolExecutor(processes, mp_context=context)
+            pool = concurrent.futures.ProcessPoolExecutor(
+                processes, mp_context=context, initializer=process.end_with_parent
+            )
             parts = stack.enter_context(pool).map(partial(_run_chunk, suite, engine=engine), chunks)
         for part in parts:
             outcomes += part

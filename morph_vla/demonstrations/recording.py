@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from morph_vla import process
 from morph_vla.demonstrations import beginnings, lerobot_writer
 from morph_vla.demonstrations.attempts import demonstration
 from morph_vla.engines import by_name as engines
@@ -211,6 +212,7 @@ _STOP: Event | None = None  # set when the recording was interrupted
 def _start(counter: Synchronized, stop: Event) -> None:
     global _COUNTER, _STOP
     _COUNTER, _STOP = counter, stop
+    process.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 

@@ -125,6 +125,7 @@ def test_an_interrupted_evaluation_goes_on_with_the_rows_that_are_left(load, tmp
     ]
 
 
+@pytest.mark.slow
 def test_two_policies_are_compared_row_by_row(load):
     task = load(VECTORIZED)
     difference = morph_vla.compare(evaluate(Right(-1.0), task), evaluate(Right(), task))

@@ -44,7 +44,9 @@ def act(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("text", [GYMNASIUM, LEROBOT], ids=["gymnasium", "lerobot"])
+@pytest.mark.parametrize(
+    "text", [GYMNASIUM, pytest.param(LEROBOT, marks=pytest.mark.slow)], ids=["gymnasium", "lerobot"]
+)
 def test_an_environment_is_evaluated_with_lerobots_own_policy(act, text, tmp_path, monkeypatch):
     """A random policy walks somewhere: what counts is that every step is one that the policy chose."""
     (tmp_path / "tiny.yaml").write_text(text.replace("image:", "front:"))

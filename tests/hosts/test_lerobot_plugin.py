@@ -262,7 +262,8 @@ def test_it_is_not_trained_by_lerobot(wave):
 def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     trained = {
         "joints": [f"joint{i}" for i in range(5)], "control_rate": 30.0, "cameras": {"base_0_rgb": "front"},
-        "sizes": {"front": [7, 11]},
+        "sizes": {"front": [7, 11]}, "actions": "absolute", "relative": [], "state_stats": {},
+        "action_stats": {},
     }  # fmt: skip
     checkpoint = tmp_path / "1500"
     (checkpoint / "about").mkdir(parents=True)

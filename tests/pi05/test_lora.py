@@ -109,6 +109,7 @@ def test_a_factor_can_go_into_the_pairs(paired, acted):
     np.testing.assert_allclose(velocity(unit, weights.with_unit_scale(paired, LORA)), acted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_at_the_start_the_model_is_the_host_and_only_b_has_a_gradient(paired):
     paired = nested({n: leaf for n, leaf in flat(paired).items() if not n.startswith("morphology")})
     host, own = (dataclasses.replace(config, morphology=None) for config in (HOST, PAIRED))

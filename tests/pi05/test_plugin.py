@@ -181,6 +181,7 @@ def test_exact_starts_at_the_host(name):
     assert np.abs(compiled(config, params) - compiled(HOST, host, ALONE)).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_a_robot_without_joints_leaves_exact_at_the_host():
     """Nothing to read is zero, not a mean over padding, wherever the gate has come to."""
     config = plugged(start="exact", bias="none")

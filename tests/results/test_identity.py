@@ -57,7 +57,7 @@ MET = [  # an override, the fact's name, whether it is what is measured
     ("objects.cube.color=[0, 0, 0]", "objects.cube.color", False),
     ("actuators.gripper.stiffness=10", "actuators.gripper.stiffness", False),
     ("cameras.wrist.fovy=60", "cameras.wrist.fovy", False),
-    ("physics_rate=240", "physics_rate", False),
+    ("physics_rate=480", "physics_rate", False),
     ("settle_seconds=0.7", "settle_seconds", False),
     ("table.color=[0, 0, 0]", "table.color", False),
     ("variation.light=0.5", "variation.light", False),
@@ -121,13 +121,13 @@ def test_policy_sampler_engine_and_actions_an_answer_are_part_of_it(changes, wor
 
 def test_sides_swap_and_three_differences_are_named_with_what_is_measured_first():
     first = record()
-    other = record("physics_rate=240", "success.max_spin=7", "settle_seconds=0.7", "objects.cube.mass=2")
+    other = record("physics_rate=480", "success.max_spin=7", "settle_seconds=0.7", "objects.cube.mass=2")
     differing = identity.differences(first, other)
     assert [(difference.key, difference.b, difference.a) for difference in differing] == [
         tuple(o) for o in identity.differences(other, first)
     ]
     assert identity.listed(differing) == (
-        "objects.cube.mass: 0.1 and 2.0; success.max_spin: 0.3 and 7.0; physics_rate: 120.0 and 240.0; "
+        "objects.cube.mass: 0.1 and 2.0; success.max_spin: 0.3 and 7.0; physics_rate: 240.0 and 480.0; "
         "and 1 more"
     )
 

@@ -157,7 +157,7 @@ def test_no_recorded_state_is_ever_evaluated(suite):
     assert not evaluated & recorded
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(episode=st.integers(0, 10**9), distance=st.floats(0.0, 0.3), seed=st.integers(0, 2**31))
 def test_objects_lie_in_their_ranges_and_apart(episode, distance, seed):
     suite = dataclasses.replace(load(NAME), min_distance=distance, seed=seed)

@@ -144,6 +144,7 @@ def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path
     assert all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_no_earlier_checkpoint(tiny_recipe, tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 

@@ -57,6 +57,7 @@ def test_what_learns_is_what_openpis_freeze_filter_leaves(tiny_recipe):
     assert not {name for name in frozen if name.startswith("PaliGemma/") and "lora" not in name}
 
 
+@pytest.mark.slow
 def test_a_run_learns_its_pairs_and_leaves_the_weights(trained, recipe):
     first, last = (
         flat(checkpoint.load_params(trained.folder / "checkpoints" / step, shapes_of(recipe), "params"))
@@ -75,6 +76,7 @@ def test_a_run_learns_its_pairs_and_leaves_the_weights(trained, recipe):
     assert "gating_einsum']\"" not in saved
 
 
+@pytest.mark.slow
 def test_the_table_names_ranks_and_targets(trained, recipe):
     named = "language model: pairs of rank 3, alpha 3, beside attention and feed-forward"
     assert trained.parts[named]["frozen"] == 0 < trained.parts[named]["trainable"]
@@ -83,6 +85,7 @@ def test_the_table_names_ranks_and_targets(trained, recipe):
     assert parts_of(shapes_of(recipe), recipe.training) == trained.parts
 
 
+@pytest.mark.slow
 def test_its_policy_acts_and_its_weights_begin_another_run(trained, recipe, tiny_recipe, caplog):
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.training.parameters import first_params

@@ -59,6 +59,7 @@ def test_auto_keeps_what_fits(tiny_recipe, tmp_path, monkeypatch, caplog):
     }
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_pace_and_says_the_same(tiny_recipe, tiny_run, tmp_path):
     short = dataclasses.replace(tiny_recipe, training=dataclasses.replace(tiny_recipe.training, steps=6))
     first = loop.train(paced(short, frames="video", workers=1), tmp_path / "run")

@@ -110,10 +110,8 @@ MOVED = {
 }
 
 
-SLOWLY = [name if name == "paper" else pytest.param(name, marks=pytest.mark.slow) for name in MOVED]
-
-
-@pytest.mark.parametrize("name", SLOWLY)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MOVED)
 def test_after_a_few_steps_every_new_parameter_has_moved(name):
     """Behind zeros gradients come one step after another: the gate's, the last layers', the rest's."""
     step, state = begin(plugged(**MOVED[name]))
@@ -153,7 +151,7 @@ def products(jaxpr: Any, size: int) -> int:
     return total
 
 
-@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_frozen_prefix_runs_forward_only_and_once(remat):
     """In the whole training step its feed-forward's three products stand once; training it, three times."""
     config = dataclasses.replace(plugged(), remat=remat)

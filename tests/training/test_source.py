@@ -137,6 +137,7 @@ def test_held_out_rows_are_never_drawn(source):
         assert not {(index, row) for row in part.held_rows} & drawn
 
 
+@pytest.mark.slow
 def test_one_compiled_step_serves_every_mixture(source, mixed_recipe):
     optimizer, _ = steps.make_optimizer(mixed_recipe.optimizer, 6)
     advance = steps.make_step(mixed_recipe.model, mixed_recipe.training, optimizer)
@@ -216,7 +217,7 @@ def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch)
     assert (result[..., 6:] == 0).all()
     assert np.abs(result[..., :6]).min() > 0
     reports = []
-    monkeypatch.setattr(policies, "sample_actions", lambda *given: reports.append(given[-1]))
+    monkeypatch.setattr(policies, "sample_actions", lambda *given: reports.append(given[6]))
     bare = dataclasses.replace(arm.config, morphology=None)
     policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._modulations, rows, np.zeros((2, 2), np.uint32))
     np.testing.assert_array_equal(reports[0], [[True] * 6 + [False] * 2] * 2)

@@ -156,6 +156,7 @@ def test_the_loss_falls_on_one_batch(full, batch):
     assert int(state.step) == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["expert", pytest.param("full", marks=pytest.mark.slow)])
 def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
     twice = jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), batch)  # six rows
@@ -332,6 +333,7 @@ def test_the_plugin_may_have_a_slower_rate():
         np.testing.assert_allclose(moved[0.1][path], part * leaf, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_half_precision_frozen_leaves_stay_as_they_are_and_the_expert_learns(params, batch):
     """Frozen leaves in bfloat16, learnt ones in float32: near a step of the same values in float32."""
     learnt, frozen = training.partition(params, EXPERT)
@@ -398,6 +400,7 @@ def test_only_the_robots_own_values_count(params, batch):
     assert float(draw(host, seen, actions)) == pytest.approx(float(draw(host, seen, other)), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_augmentation_is_chosen_by_the_recipe_and_absent_outside_training(params, batch):
     seen, actions, _ = batch
     key = jax.random.key(5)
