@@ -19,6 +19,7 @@ def evaluated(run, folder, tiny_run):
     return out
 
 
+@pytest.mark.slow
 def test_halves_of_an_evaluation_become_one_record_and_one_page(run, folder, evaluated):
     """Two checkpoints' worth of commands, as docs/evaluation.md has them."""
     assert "B - A: +0.0 points" in evaluated
@@ -37,6 +38,7 @@ def test_halves_of_an_evaluation_become_one_record_and_one_page(run, folder, eva
     assert (folder / "page.html").read_text().count("data:video/mp4") == 3
 
 
+@pytest.mark.slow
 def test_what_has_none_of_the_rows_cannot_be_decided_against(run, folder, tiny_run, evaluated):
     begin = f"eval {tiny_run.checkpoint} {SHORT} {QUICK} --episodes 2:4 -o d"
     status, _, err = run(f"{begin} --against a --stop-when-decided")
@@ -65,6 +67,7 @@ def test_another_criterion_is_never_already_there(run, folder, tiny_run):
     assert run("compare a a/earlier-1")[0] == 2
 
 
+@pytest.mark.slow
 def test_other_actions_an_answer_are_another_evaluation(run, folder, evaluated):
     other = json.loads((folder / "b/record.json").read_text())
     (folder / "b/record.json").write_text(json.dumps({**other, "open_loop": 3}))
@@ -74,6 +77,7 @@ def test_other_actions_an_answer_are_another_evaluation(run, folder, evaluated):
     )
 
 
+@pytest.mark.slow
 def test_the_sampler_is_in_the_record_and_in_its_command(run, folder, tiny_run):
     begin = f"eval {tiny_run.checkpoint} {SHORT} {QUICK} --episodes 1 --videos 0"
     assert run(f"{begin} -o a")[0] == 0

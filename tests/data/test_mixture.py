@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morph_vla.data.mixture import ahead, held_out, interleave, mix, row_counts, shared
@@ -58,6 +58,7 @@ def test_weights_are_met_all_along(weights):
 
 
 @pytest.mark.parametrize("by", ["row", "batch"])
+@settings(max_examples=25)
 @given(weights=st.lists(st.integers(1, 7), min_size=1, max_size=4), steps=st.integers(0, 23))
 def test_what_a_run_draws_of_each_dataset_is_known_beforehand(by, weights, steps):
     mixture = mix([ROWS] * len(weights), weights, 5, 0, by)

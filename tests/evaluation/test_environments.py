@@ -113,6 +113,7 @@ def test_rows_succeed_as_their_seeds_say(text, load, tmp_path):
     assert evaluate(policy, load(text), folder=tmp_path / "out") == again  # it is there already
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on_with_the_rows_that_are_left(load, tmp_path):
     task, first, second = load(GYMNASIUM), Right(), Right()
     evaluate(first, task, episodes=3, folder=tmp_path / "out", videos=1)

@@ -261,6 +261,7 @@ def test_actions_that_do_not_fit_are_refused_in_a_sentence(policy):
         policy.infer(seen(1, previous_actions=np.zeros((4, 8), np.float32)))
 
 
+@pytest.mark.slow
 def test_a_real_time_evaluation_over_the_wire_is_the_checkpoints_own(policy, tiny_suite):
     known, bounds = cards.of(policy, real_time=True)
     free = np.full_like(bounds.upper, np.inf)  # the engine keeps the limits too
