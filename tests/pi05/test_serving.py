@@ -11,6 +11,12 @@ from morph_vla.pi05 import Pi05Config, sample_actions
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.pi05.serving import served_type
 
+# Of flax at openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_rounded_once_they_act_the_same(plugin, params, seen):
