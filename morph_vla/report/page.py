@@ -22,7 +22,7 @@ FILE_NAME = "report.html"
 MAX_BYTES = 10_000_000
 
 
-def write(folder: Path, record: Record | Study | Sequence[Record], path: Path | None = None) -> Path:
+def write(folder: Path | str, record: Record | Study | Sequence[Record], path: Path | None = None) -> Path:
     """Write `folder`/report.html about an evaluation, several, or a demo, whole or not at all; its path.
 
     Each evaluation is compared with the first of its suite. A file that is not there is left out. `path` is
@@ -34,7 +34,7 @@ def write(folder: Path, record: Record | Study | Sequence[Record], path: Path | 
     shown = evaluations(study.evaluations)
     bare = render(study, shown, Clips({}))
     clips = episodes.choose_clips(shown, MAX_BYTES - len(bare) - 2_000)
-    path = path or folder / FILE_NAME
+    path = path or Path(folder) / FILE_NAME
     write_bytes(path, render(study, shown, clips))
     return path
 
