@@ -72,8 +72,10 @@ def run(arguments: argparse.Namespace) -> None:
     card, bounds = cards.of(
         policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time
     )
-    own, trained = policy.trained.get("affine") or units.affine_of(policy.robot), dict[str, Any](card.trained)
-    server = PolicyServer(units.of(policy, own, trained.get("affine") or own), card, bounds, settings)
+    trained: dict[str, Any] = dict(card.trained)  # in the clients' units
+    here = policy.trained.get("affine") or units.affine_of(policy.robot)
+    in_units = units.of(policy, here, trained.get("affine") or here)
+    server = PolicyServer(in_units, card, bounds, settings)
 
     def listening() -> None:
         about = f"{card.name} for robot '{card.robot}' on ws://{settings.host}:{server.port}"

@@ -157,7 +157,7 @@ def test_the_loss_falls_on_one_batch(full, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["expert", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["expert", "full"])
 def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
     twice = jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), batch)  # six rows
     result = {}
