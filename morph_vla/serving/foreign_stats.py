@@ -83,7 +83,7 @@ def _relative(settings: Table) -> tuple[bool, ...]:
 
 def _normalizer(folder: Path, step: Table) -> dict[str, Stats]:
     """The statistics of LeRobot's normalizer, as ends that become -1 and 1."""
-    file = folder / str(step.get("state_file"))
+    file = folder / Path(str(step.get("state_file"))).name  # never another folder's
     if not step.get("state_file") or not file.is_file():
         return {}
     header, _ = tensors.read_header(file)

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files import hub
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05.parts import by_name
+from morph_vla.pi05.serving import served_type
 from morph_vla.recipes import recipe as recipes
 from morph_vla.results import record as records
 from morph_vla.results.record import PolicyCard, Record, SuiteFacts
@@ -124,6 +127,22 @@ def test_an_evaluation_is_named_beside_a_checkpoint(made, hub_server):
     assert push.push(made.last, "me/arm", records=[made.folder / "eval"]).evaluations == 1
     with pytest.raises(MorphVlaError, match="nothing: no such folder or file; expected a record"):
         push.push(made.last, "me/arm", records=[made.folder / "nothing"])
+
+
+def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub_server, tmp_path):
+    folder = shutil.copytree(made.last, tmp_path / "10")
+    recipe = json.loads((folder / "about" / "recipe.json").read_text())
+    recipe["model"]["dtype"] = "bfloat16"
+    (folder / "about" / "recipe.json").write_text(json.dumps(recipe))
+    model = recipes.of_run(folder / "about").model
+    params = checkpoint.load_params(folder, made.params, types=partial(served_type, model))
+    sha256 = checkpoint.digest(checkpoint.about(folder), by_name(params).values())
+    assert sha256 != made.sha256
+    trials = (Trial(task="can", episode=0, success=True),)
+    card = PolicyCard(name="10", sha256=sha256)
+    record = Record(suite=SuiteFacts(name="droid_panda", version=4), policy=card, trials=trials)
+    records.write(record, tmp_path / "eval" / "record.json")
+    assert push.push(folder, "me/arm", records=[tmp_path / "eval"]).evaluations == 1
 
 
 def test_what_is_no_policy_is_said_in_a_sentence(made, tmp_path):
