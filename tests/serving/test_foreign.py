@@ -14,7 +14,7 @@ from morph_vla.evaluation import fit
 from morph_vla.files.plain import to_plain
 from morph_vla.recipes import recipe as recipes
 from morph_vla.serving import card as cards
-from morph_vla.serving import foreign, keys
+from morph_vla.serving import foreign, foreign_stats, keys
 from morph_vla.serving.foreign import Given
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.weights import tensors
@@ -172,6 +172,19 @@ def test_all_of_lerobots_normalisations_are_straight_lines(folders, tmp_path, mo
     stats = read(tmp_path / "policy", "panda").about["robots"]["panda"]["state_stats"]
     expected = {"MIN_MAX": (2, 3), "MEAN_STD": (-1, 5)}[mode]
     assert (stats["q01"], stats["q99"]) == tuple((float(end),) * 8 for end in expected)
+
+
+def test_statistics_of_another_folder_are_not_read(tmp_path):
+    """Whatever a stranger's file names."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    write_processor(folder, "QUANTILES", "q01", "q99")
+    assert foreign_stats.processor(folder).state is not None
+    (folder / "normalizer.safetensors").rename(tmp_path / "normalizer.safetensors")
+    settings = folder / foreign_stats.PREPROCESSOR
+    settings.write_text(settings.read_text().replace('"normalizer.', '"../normalizer.'))
+    assert foreign_stats.processor(folder).state is None
 
 
 def test_recorded_steps_are_served_as_velocities(folders):
