@@ -50,7 +50,7 @@ ONLY = {
     "demonstrations": {"files", "robots", "suites", "engines", "results"},
     "evaluation": {"files", "robots", "suites", "engines", "results"},
     "training": {"files", "robots", "morphology", "pi05", "weights", "data", "recipes"},
-    "sharing": {"files", "weights", "data", "recipes", "training", "results"},
+    "sharing": {"files", "pi05", "weights", "data", "recipes", "training", "results"},
     "serving": {
         "files",
         "robots",
