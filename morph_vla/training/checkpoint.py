@@ -41,7 +41,7 @@ from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.process import versions
 from morph_vla.robots import Robot
 from morph_vla.training.step import State
-from morph_vla.weights import FROZEN, nested, packed
+from morph_vla.weights import FROZEN, nested, open_checkpoint, packed
 
 ITEMS = ("params", "averaged", FROZEN, "state", "about")
 OF_A_ROBOT = (  # what policy.json says of each
@@ -247,7 +247,7 @@ def load_params(
 def _load_packed(
     folder: Path, like: dict[str, Any], kind: str, types: Callable[[str], str | None]
 ) -> dict[str, Any]:
-    opened, wanted = packed.PackedCheckpoint(folder, kind), by_name(like)
+    opened, wanted = packed.PackedCheckpoint(folder, open_checkpoint, kind), by_name(like)
     _compare(folder, opened.entries, wanted)
     leaves = {}
     for name, leaf in wanted.items():

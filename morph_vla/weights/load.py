@@ -18,7 +18,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
-from morph_vla.weights.checkpoint import Checkpoint, flat, nested, regions
+from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, nested
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
 from morph_vla.weights.names import PARTS, Piece, Shape
 from morph_vla.weights.report import Report, Row, is_under, problem, problems, refuse
@@ -83,7 +83,7 @@ def load(
     values, bad = {}, []
     with returned_at_once():
         for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
-            value = _read(opened, plan[leaf], shapes[leaf], types[leaf])
+            value = assembled(opened, plan[leaf], shapes[leaf], types[leaf])
             if finite and not is_finite(value):
                 bad.append(problem("not-finite", opened.path, leaf, f"not finite: {leaf} {shapes[leaf]}"))
             values[leaf] = put(leaf, value)
@@ -231,22 +231,6 @@ def _passing(opened: Checkpoint, pieces: Sequence[Piece]) -> tuple[int, int]:
     ]
     largest = max(int(np.prod(shape)) * dtype.itemsize for shape, dtype in blocks)
     return largest, sum(opened.entries[p.entry].nbytes for p in pieces)
-
-
-def _read(opened: Checkpoint, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype) -> np.ndarray:
-    """One leaf, assembled in place."""
-    first = pieces[0]
-    if len(pieces) == 1 and first.is_plain and opened.block(first.entry) == shape:
-        return opened.read(first.entry, (), dtype)
-    leaf = np.empty(shape, dtype)
-    for piece in pieces:
-        part = leaf[piece.index]
-        if not piece.is_plain:
-            part[...] = piece.to_slice(opened.read(piece.entry, (), dtype))
-            continue
-        for region in regions(part.shape, opened.block(piece.entry)):
-            part[region] = opened.read(piece.entry, region, dtype)
-    return leaf
 
 
 def _report(

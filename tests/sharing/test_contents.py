@@ -24,6 +24,7 @@ from morph_vla.results.trial import Trial
 from morph_vla.serving import policy as policies
 from morph_vla.sharing import push
 from morph_vla.training import checkpoint
+from morph_vla.weights import names, packed, tensors
 
 # The Hub's client uploads by a word of httpx that this is leaving.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -143,6 +144,87 @@ def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub
     record = Record(suite=SuiteFacts(name="droid_panda", version=4), policy=card, trials=trials)
     records.write(record, tmp_path / "eval" / "record.json")
     assert push.push(folder, "me/arm", records=[tmp_path / "eval"]).evaluations == 1
+
+
+@pytest.fixture
+def trained(made, tmp_path) -> Path:
+    """The checkpoint after its expert learnt, from a base that others can fetch."""
+    leaves = by_name(made.params)
+    weights.save_openpi(tmp_path / "base", made.params)
+    learnt = {n: v + 1 if names.part_of(n) != "language model" else v for n, v in leaves.items()}
+    folder = weights.save_morph_vla(tmp_path / "11", weights.nested(learnt))
+    shutil.copytree(made.last / "about", folder / "about")
+    return folder
+
+
+@pytest.mark.parametrize("form", ["openpi", "lerobot"])
+def test_what_equals_a_base_stays_at_home(trained, hub_server, tmp_path, monkeypatch, form):
+    model = recipes.of_run(trained / "about").model
+    if form == "lerobot":
+        bare, _ = weights.load(
+            tmp_path / "base", dataclasses.replace(model, morphology=None), ignore=["morphology"]
+        )
+        weights.save_lerobot(tmp_path / "lerobot", bare, dataclasses.replace(model, morphology=None))
+    place = tmp_path / ("base" if form == "openpi" else form)
+    monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(place))
+    whole, less = push.push(trained, "me/whole"), push.push(trained, "me/less", base="pi05-base")
+    files = hub_server.repositories["models/me/less"].files()
+    assert less.nbytes < 0.9 * whole.nbytes
+    assert b"PaliGemma/llm/embedder" not in files["averaged.safetensors"][:20_000].split(b'"base"')[0]
+    assert "equal `pi05-base` are not in this repository" in files["README.md"].decode()
+    every, _ = weights.load("hf://me/whole", model, dtype="stored")
+    again, report = weights.load("hf://me/less", model, dtype="stored")
+    assert (weights.digest(again), report.unused) == (weights.digest(every), ())
+    folder = hub.fetch("hf://me/less")
+    params = checkpoint.load_params(folder, every)
+    assert weights.digest(params) == weights.digest(every)
+
+
+def test_a_base_that_is_another_one_is_refused(trained, hub_server, tmp_path, monkeypatch, made):
+    monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(tmp_path / "base"))
+    push.push(trained, "me/less", base="pi05-base")
+    other = {n: v * 2 for n, v in by_name(made.params).items()}
+    monkeypatch.setenv(
+        "MORPH_VLA_PI05_BASE", str(weights.save_openpi(tmp_path / "other", weights.nested(other)))
+    )
+    with pytest.raises(
+        MorphVlaError, match=r"other is not the base that these parameters .*: PaliGemma/.* differs"
+    ):
+        weights.load("hf://me/less")
+    with pytest.raises(MorphVlaError, match=r"no leaf of .*11 is that of pi05-base: push it without --base"):
+        push.push(trained, "me/other", base="pi05-base")
+    with pytest.raises(MorphVlaError, match="hf://me/less leaves out what is in pi05-base: name that one"):
+        push.push(trained, "me/other", base="hf://me/less")
+    with pytest.raises(
+        MorphVlaError, match="'/etc' is not a checkpoint that others can fetch too: pi05-base"
+    ):
+        push.push(trained, "me/other", base="/etc")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Expecting"),
+        ("[]", "attribute"),
+        ('{"a": ["float32", [2, 0], ""]}', "a shape of"),
+        ('{"a": ["complex64", [2], ""]}', "complex64"),
+        ('{"a": ["float32"]}', "not enough values"),
+        ("[" * 50_000, "recursion"),
+    ],
+)
+def test_what_a_stranger_says_of_a_base_is_data(tmp_path, text, why):
+    tensors.write(tmp_path / packed.FILE, {}, {packed.BASE: "pi05-base", packed.LEAVES: text})
+    with pytest.raises(MorphVlaError, match=f"what it says of its base cannot be read .*{why}"):
+        weights.open_checkpoint(tmp_path)
+
+
+def test_a_stranger_names_no_path_as_base(tmp_path):
+    leaves = json.dumps({"a": ["float32", [2], "0"]})
+    tensors.write(tmp_path / packed.FILE, {}, {packed.BASE: str(tmp_path), packed.LEAVES: leaves})
+    opened = weights.open_checkpoint(tmp_path)
+    assert opened.entries["a"].shape == opened.block("a") == (2,)
+    with pytest.raises(MorphVlaError, match="is not a checkpoint that others can fetch too"):
+        opened.read("a", (), np.dtype(np.float32))
 
 
 def test_what_is_no_policy_is_said_in_a_sentence(made, tmp_path):
