@@ -130,6 +130,27 @@ def test_an_evaluation_is_named_beside_a_checkpoint(made, hub_server):
         push.push(made.last, "me/arm", records=[made.folder / "nothing"])
 
 
+def test_what_was_shared_is_compared_by_its_address(made, hub_server, run):
+    push.push(made.folder, "me/arm")
+    status, out, err = run(f"compare hf://me/arm {made.folder}/eval/mine --json")
+    assert status == 0, err
+    summaries = [each["summary"] for each in json.loads(out)["evaluations"]]
+    assert [(each["successes"], each["trials"]) for each in summaries] == [(4, 5), (4, 5)]
+    push.push(made.last, "me/two", records=[made.folder / "eval" / "mine", second_suite(made)])
+    status, _, err = run(f"compare hf://me/two {made.folder}/eval/mine")
+    assert status == 2
+    assert "several evaluations; name one of evaluations/droid_panda, evaluations/droid_panda-2" in err
+    assert run(f"compare hf://me/two/evaluations/droid_panda-2 {made.folder}/eval/mine")[0] == 0
+
+
+def second_suite(made: Made) -> Path:
+    """Another evaluation of the same policy."""
+    record = records.read(made.folder / "eval" / "mine")
+    folder = made.folder.parent / "second"
+    records.write(dataclasses.replace(record, trials=record.trials[:3]), folder / "record.json")
+    return folder
+
+
 def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub_server, tmp_path):
     folder = shutil.copytree(made.last, tmp_path / "10")
     recipe = json.loads((folder / "about" / "recipe.json").read_text())
