@@ -123,11 +123,11 @@ PUBLIC = {
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
     "robots": "adding choose draw examine geometry kinematics records robot side",
-    "serving": "attention bounds card keys policy remote requests server settings trials units",
+    "serving": "attention bounds keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment shapes suite variation",
-    "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
-    "trackers",
+    "training": "checkpoint counted estimate folder loop measured progress restoring sharding source "
+    "statistics step trackers",
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
