@@ -133,7 +133,7 @@ PUBLIC = {
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
 
-MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 100
+MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 93
 
 
 def files() -> list[Path]:
