@@ -133,6 +133,7 @@ PUBLIC = {
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
 
+PICTURE = 54  # columns of the picture in CONTRIBUTING.md; then its lines say what rooms are for
 MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 93
 
 
@@ -250,6 +251,22 @@ def test_rooms_use_only_what_is_public_of_each_other():
         if "." in module and module not in public
     )
     no_offences(f"{module} is in PUBLIC and nobody uses it" for module in sorted(public - used.keys()))
+
+
+def test_the_picture_in_contributing_has_every_room_above_those_it_imports():
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    lines = next(block for block in blocks if block.startswith("cli ")).splitlines()
+    assert len(lines) <= 12
+    drawn = {room: number for number, line in enumerate(lines) for room in line[:PICTURE].split()}
+    assert drawn.keys() >= {*ROOMS}
+    no_offences(
+        f"{own} imports {room}, and stands no higher in the picture"
+        for path in files()
+        if (own := room_of(module_of(path)))
+        for room in {room_of(module) for module in imports(path)} - {own, None}
+        if drawn[own] >= drawn[room]
+    )
 
 
 def test_engines_stay_behind_their_door():
