@@ -133,6 +133,7 @@ PUBLIC = {
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
 
+DIALECT = {"said", "told"}
 PICTURE = 54  # columns of the picture in CONTRIBUTING.md; then its lines say what rooms are for
 MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 93
 
@@ -362,6 +363,16 @@ def test_a_public_function_says_what_it_is_for():
         f"{name_of(path)}:{function.lineno}: {function.name} has no docstring"
         for path, room, function in silent
         if function.name not in documented.get(room, HOOKS)
+    )
+
+
+def test_locals_carry_a_noun():
+    """`dataset`, not `said`: what a name stands for, not how it came to be."""
+    no_offences(
+        f"{name_of(path)}:{node.lineno}: {node.id}"
+        for path in files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in DIALECT
     )
 
 

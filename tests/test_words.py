@@ -51,7 +51,7 @@ def asked(tree: ast.AST) -> Iterator[int]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             asks = node.func.attr in ASKING
         if asks and has_sentence(node.subject if isinstance(node, ast.Match) else node):
-            yield node.lineno
+            yield getattr(node, "lineno", 0)
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -9,6 +9,8 @@ from morph_vla.cli.common import add, add_common, add_engine, add_number, add_ou
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
+from morph_vla.results.record import FILE_NAME, Record, read
+from morph_vla.results.several import side_by_side
 
 EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
@@ -53,14 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
     from morph_vla.evaluation.evaluate import check_against, evaluate
-    from morph_vla.results import record as records
-    from morph_vla.results.several import side_by_side
     from morph_vla.suites import environment
 
     process.prepare()
     if arguments.stop_when_decided and not arguments.against:
         raise MorphVlaError("--stop-when-decided needs --against RECORD, the evaluation to compare with")
-    against = records.read(arguments.against) if arguments.against else None
+    against = read(arguments.against) if arguments.against else None
     if arguments.policy and arguments.checkpoint:
         arguments.overrides.insert(0, arguments.checkpoint)  # the first word; the policy is elsewhere
     tasks = environment.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
@@ -75,7 +75,12 @@ def run(arguments: argparse.Namespace) -> None:
             overrides=arguments.overrides, progress=bars.evaluated, first=first, episodes=episodes,
             answer_seconds=arguments.timeout, **{name: getattr(arguments, name) for name in settings},
         )  # fmt: skip
-    path, more = arguments.output / records.FILE_NAME, {}
+    show(record, arguments, against)
+
+
+def show(record: Record, arguments: argparse.Namespace, against: Record | None) -> None:
+    """The result of an evaluation, and beside it `against`; of one stopped early, what goes on with it."""
+    path, more = arguments.output / FILE_NAME, {}
     text = f"{record}\n{path}"
     if record.stopped:
         more = {"stopped": record.stopped}
