@@ -40,7 +40,7 @@ from morph_vla.pi05.serving import served_type
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, restoring
 
 EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
 
@@ -233,7 +233,7 @@ def _own(folder: Path, params: dict[str, Any] | None) -> Loaded:
     about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
     shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
     types = partial(served_type, recipe.model)
-    params = checkpoint.load_params(folder, shapes, types=types) if params is None else params
+    params = restoring.load_params(folder, shapes, types=types) if params is None else params
     return Loaded(recipe.model, params, recipe.tokenizer, about)
 
 

@@ -137,22 +137,25 @@ def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, n
     return {name: np.asarray(value) for name, value in chosen.items()}
 
 
+def sizes_of(opened: Checkpoint) -> Pi05Config:
+    """The host's sizes as the checkpoint has them. Raises MorphVlaError where they cannot be read off it."""
+    try:
+        return opened.config()
+    except (KeyError, ValueError) as error:
+        raise MorphVlaError(
+            f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
+        ) from error
+
+
 def plan_of(
     opened: Checkpoint, config: Pi05Config | None, new: Sequence[str] | None
 ) -> tuple[dict[str, Shape], list[str], dict[str, list[Piece]]]:
     """The shape of every leaf to be filled, those that are new, and the pieces of the others.
 
-    Raises MorphVlaError when there is no config and the sizes cannot be read off the checkpoint.
+    Raises MorphVlaError when there is no config and as `sizes_of`.
     """
-    if config is not None:
-        shapes = leaf_shapes(config)
-    else:
-        try:
-            shapes = leaf_shapes(opened.config())
-        except (KeyError, ValueError) as error:
-            raise MorphVlaError(
-                f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
-            ) from error
+    shapes = leaf_shapes(config or sizes_of(opened))
+    if config is None:
         as_they_are = (n for n in opened.entries if is_under(n, [names.PLUGIN]) or names.is_lora(n))
         shapes |= {name: opened.entries[name].shape for name in as_they_are}
     fresh = _new_leaves(opened, shapes, new)

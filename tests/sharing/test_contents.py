@@ -23,7 +23,7 @@ from morph_vla.results.record import PolicyCard, Record, SuiteFacts
 from morph_vla.results.trial import Trial
 from morph_vla.serving import policy as policies
 from morph_vla.sharing import push
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, restoring
 from morph_vla.weights import names, packed, tensors
 
 # The Hub's client uploads by a word of httpx that this is leaving.
@@ -99,7 +99,7 @@ def test_a_run_is_fetched_as_the_same_policy(made, hub_server, tmp_path):
     assert (report.format, report.unused) == ("morph_vla", ())
     for name, leaf in by_name(made.params).items():
         np.testing.assert_array_equal(by_name(loaded)[name], leaf, strict=True)
-    params = checkpoint.load_params(folder, made.params)
+    params = restoring.load_params(folder, made.params)
     assert checkpoint.digest(checkpoint.about(folder), by_name(params).values()) == made.sha256
     assert records.read(folder / "evaluations/droid_panda").policy.sha256 == made.sha256
     card = hub_server.repositories["models/me/arm"].files()["README.md"].decode()
@@ -157,7 +157,7 @@ def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub
     recipe["model"]["dtype"] = "bfloat16"
     (folder / "about" / "recipe.json").write_text(json.dumps(recipe))
     model = recipes.of_run(folder / "about").model
-    params = checkpoint.load_params(folder, made.params, types=partial(served_type, model))
+    params = restoring.load_params(folder, made.params, types=partial(served_type, model))
     sha256 = checkpoint.digest(checkpoint.about(folder), by_name(params).values())
     assert sha256 != made.sha256
     trials = (Trial(task="can", episode=0, success=True),)
@@ -197,7 +197,7 @@ def test_what_equals_a_base_stays_at_home(trained, hub_server, tmp_path, monkeyp
     again, report = weights.load("hf://me/less", model, dtype="stored")
     assert (weights.digest(again), report.unused) == (weights.digest(every), ())
     folder = hub.fetch("hf://me/less")
-    params = checkpoint.load_params(folder, every)
+    params = restoring.load_params(folder, every)
     assert weights.digest(params) == weights.digest(every)
 
 
