@@ -16,6 +16,7 @@ from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import KinematicTokens, MorphologyConfig, body_of, stack
 from morph_vla.morphology.arrays import Body, poses_of, positions_of
+from morph_vla.morphology.film import Film
 from morph_vla.morphology.poses import POSE, present, tree_of
 from morph_vla.robots import Robot, Side
 from morph_vla.robots.screws import screws
@@ -194,6 +195,23 @@ def test_tokens_read_the_pose_and_start_without_it():
     np.testing.assert_allclose(added, np.stack([wanted, wanted], axis=1), atol=1e-4)
     moved: Any = jax.jit(module.apply)({"params": changed}, actions, seen(("panda", "so101"), 0.1))
     assert np.abs(np.asarray(moved.tokens - after.tokens)).max() > 0.1
+
+
+def test_film_modulates_the_pose_too():
+    bare = MorphologyConfig(max_joints=PLACES, poses="present", chunks=2, film=False)
+    body, width = seen(("panda", "so101")), 13
+    actions = jnp.asarray(np.random.default_rng(1).normal(size=(2, 6, 19)), jnp.float32)
+    module = KinematicTokens(dataclasses.replace(bare, film=True), width, 2, 3)
+    source = np.random.default_rng(2)
+    shapes: Any = jax.eval_shape(module.init, jax.random.key(0), actions, body)["params"]
+    params = jax.tree.map(lambda x: source.normal(size=x.shape).astype(np.float32), shapes)
+    rest = {name: leaf for name, leaf in params.items() if name != "film"}
+    z: Any = jax.jit(KinematicTokens(bare, width, 2, 3).apply)({"params": rest}, actions, body)
+    wanted = jax.jit(Film(width).apply)(
+        {"params": params["film"]}, z.tokens, jnp.tile(body.descriptors, (1, 2, 1))
+    )
+    result: Any = jax.jit(module.apply)({"params": params}, actions, body)
+    np.testing.assert_allclose(result.tokens, wanted, atol=1e-4, rtol=1e-5)
 
 
 def test_a_body_that_stands_nowhere_is_refused():

@@ -10,6 +10,12 @@ from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config
 
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
 
 def reading(config: Pi05Config, **keys: str) -> Pi05Config:
     assert config.morphology is not None
