@@ -169,6 +169,18 @@ def test_robots_show(run, folder):
     assert len(shown["adjacency"]) == len(shown["descriptors"]) == len(shown["rest"]) == 8
 
 
+def test_robots_show_geometry(run, folder):
+    status, out, _ = run("robots show so101 --descriptors geometry")
+    plain = run("robots show so101")[1]
+    assert status == 0
+    assert out.startswith(plain.rstrip())
+    assert "axis_x" not in plain
+    assert "\nlink_length  " in out
+    shown = json.loads(run("robots show so101 --descriptors geometry --json")[1])
+    assert shown["geometry"]["type_rev"] == [1] * 6
+    assert len(shown["geometry"]["move_z"]) == 6
+
+
 def test_robots_draw(run, folder):
     pytest.importorskip("matplotlib")
     status, out, err = run("robots draw panda")

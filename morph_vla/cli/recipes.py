@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla recipes`."""
     check = "check a recipe and its datasets before training; status 1 on an error"
     scale = "estimate a step's time for several numbers of devices; nothing is run"
-    variants = "list the variants of the paper's Tables 1 to 5 and 11, for any recipe: NAME@VARIANT"
+    variants = "list the variants of the paper's Tables 1 to 5 and 11, and ours, for any recipe: NAME@VARIANT"
     presets = "show what `preset` in a dataset's entry fills in"
     verbs = files.configure(
         parser,

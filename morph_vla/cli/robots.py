@@ -7,12 +7,13 @@ from morph_vla import robots
 from morph_vla.cli import robots_add, robots_check
 from morph_vla.cli.common import add, add_folders, add_json, add_verbs
 from morph_vla.cli.render import render
-from morph_vla.robots import examine
+from morph_vla.robots import examine, screws
 from morph_vla.wording import table
 
 EXAMPLES = """
   morph-vla robots list
   morph-vla robots show panda
+  morph-vla robots show panda --descriptors geometry
   morph-vla robots show ./my_humanoid.urdf --joints 'left_arm_*,right_arm_*' --json
   morph-vla robots draw panda -o panda.png
   morph-vla robots check ./my_arm.urdf --episode ~/datasets/lift:7
@@ -42,6 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "the action's joints in order, separated by commas: names, or patterns such as 'left_arm_*'"
     for name in ("show", "draw", "check", "add"):
         add(verbs[name], "--joints", about, "NAMES", type=lambda t: t.replace(",", " ").split(), default=[])
+    about = "print these features of a joint too: paper (default; always printed) or geometry"
+    add(verbs["show"], "--descriptors", about, "KIND", choices=("paper", "geometry"), default="paper")
     add(verbs["draw"], "-o --output", "default: ROBOT_joint_graph.png", "FILE", type=Path)
     robots_check.add_arguments(verbs["check"])
     robots_add.add_arguments(verbs["add"])
@@ -60,7 +63,11 @@ def run_show(arguments: argparse.Namespace) -> None:
     """Joints with type, axis, limits, units and neighbours; the 12 features; what was assumed."""
     robot = robots.load(arguments.robot, arguments.folders, arguments.joints)
     more = {name: getattr(robot, name) for name in ("descriptors", "side", "findings")}
-    render(robot.as_dict() | {"urdf": robot.urdf_path} | more, arguments.json, text=robot)
+    text = str(robot)
+    if arguments.descriptors == "geometry":
+        more["geometry"] = dict(zip(screws.GEOMETRY, screws.features(robot).T, strict=True))
+        text += f"\n\n{screws.listed(robot)}"
+    render(robot.as_dict() | {"urdf": robot.urdf_path} | more, arguments.json, text=text)
 
 
 def run_draw(arguments: argparse.Namespace) -> None:

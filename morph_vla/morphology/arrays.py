@@ -13,11 +13,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots import UNREACHABLE, Robot
+from morph_vla.morphology.config import Descriptors, MorphologyConfig, Poses
+from morph_vla.morphology.poses import Tree, blank_tree, present, tree_of
+from morph_vla.robots import NAMES, UNREACHABLE, Robot, screws
 
-DESCRIPTORS = 12
+__all__ = ["FEATURES", "UNREACHABLE", "Body", "blank", "body_of", "poses_of", "positions_of", "stack"]
 
-__all__ = ["DESCRIPTORS", "UNREACHABLE", "Body", "body_of", "stack"]
+FEATURES: dict[Descriptors, tuple[str, ...]] = {
+    "paper": NAMES,
+    "standardised": NAMES,
+    "geometry": screws.GEOMETRY,
+}
+"""The names of what FiLM reads of a joint, in order."""
 
 
 @jax.tree_util.register_dataclass
@@ -31,12 +38,17 @@ class Body:
 
     adjacency: Bool[Array | np.ndarray, "*b j j"]
     distances: Int[Array | np.ndarray, "*b j j"]
-    descriptors: Float[Array | np.ndarray, "*b j 12"]
+    descriptors: Float[Array | np.ndarray, "*b j f"]
+    """Those of `FEATURES` that the model's settings name"""
     joint_mask: Bool[Array | np.ndarray, "*b j"]
+    tree: Tree | None = None
+    """For `poses: present`: how its joints lie at rest"""
+    positions: Float[Array | np.ndarray, "*b j"] | None = None
+    """For `poses: present`: where its joints stand now [rad] or [m]"""
 
 
-def body_of(robot: Robot, max_joints: int) -> Body:
-    """The arrays of one robot, without a batch axis, padded to `max_joints`.
+def body_of(robot: Robot, max_joints: int, descriptors: Descriptors = "paper", poses: Poses = "none") -> Body:
+    """The arrays of one robot, without a batch axis, padded to `max_joints`; `positions` are left out.
 
     Raises MorphVlaError when the robot has more joints than the model has places for.
     """
@@ -52,8 +64,37 @@ def body_of(robot: Robot, max_joints: int) -> Body:
     distances = np.full((max_joints, max_joints), UNREACHABLE, np.int32)
     distances[:count, :count] = robot.distances
     np.fill_diagonal(distances, 0)
-    descriptors = np.pad(np.asarray(robot.descriptors, np.float32), ((0, padding), (0, 0)))
-    return Body(adjacency, distances, descriptors, np.arange(max_joints) < count)
+    rows = screws.features(robot) if descriptors == "geometry" else robot.descriptors
+    features = np.pad(np.asarray(rows, np.float32), ((0, padding), (0, 0)))
+    tree = tree_of(robot, max_joints) if poses == "present" else None
+    return Body(adjacency, distances, features, np.arange(max_joints) < count, tree)
+
+
+def positions_of(robot: Robot, states: Float[np.ndarray, "b n"], max_joints: int) -> Float[np.ndarray, "b j"]:
+    """Where a robot's joints stand [rad] or [m] by states in its dataset's units, padded with 0."""
+    native = robot.to_native(states).astype(np.float32)
+    return np.pad(native, ((0, 0), (0, max_joints - native.shape[1])))
+
+
+def poses_of(body: Body) -> Float[Array, "b j 9"]:
+    """The pose of every joint now. Raises MorphVlaError for a body that does not say where they stand."""
+    if body.tree is None or body.positions is None:
+        raise MorphVlaError(
+            "the model reads where each joint is (poses: present), but the observation's body carries no "
+            "joint positions"
+        )
+    return present(body.tree, jnp.asarray(body.positions))
+
+
+def blank(config: MorphologyConfig, batch: int) -> Body:
+    """A batch of bodies as a model of these settings takes them: joints that nothing connects, all zero."""
+    joints, features = config.max_joints, len(FEATURES[config.descriptors])
+    alone = np.eye(joints, dtype=bool)
+    zeros = np.zeros((joints, features), np.float32)
+    body = Body(alone, (~alone).astype(np.int32), zeros, np.ones(joints, bool))
+    if config.poses == "present":
+        body = dataclasses.replace(body, tree=blank_tree(joints), positions=np.zeros(joints, np.float32))
+    return stack([body] * batch)
 
 
 def stack(bodies: Sequence[Body]) -> Body:

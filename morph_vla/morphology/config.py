@@ -13,7 +13,8 @@ BiasInit = Literal["zero", "hard", "mix", "linear"]
 Control = Literal["none", "random", "tokens"]
 Encoder = Literal["linear", "linear-swiglu-linear"]
 Start = Literal["paper", "exact"]
-Descriptors = Literal["raw", "standardised"]
+Descriptors = Literal["paper", "standardised", "geometry", "raw"]
+Poses = Literal["none", "present"]
 
 SCALE = 3.0  # how strongly a soft bias starts where it starts strong: logits of -3 (paper, Appendix F)
 
@@ -27,6 +28,10 @@ class MorphologyConfig:
     `control`: `random` puts a random graph of the same density in the joint graph's place; `tokens` keeps
     number, encoder and input of the tokens and takes the joints out of them.
     `start`: `paper` starts near the host, because zero tokens take attention's mass; `exact` starts at it.
+    `descriptors`, which FiLM reads: `paper`, its twelve; `standardised`, the same as `film.standardised` has
+    them; `geometry`, where each joint lies and how it turns (`robots.screws.GEOMETRY`). Earlier runs wrote
+    `raw` for `paper`.
+    `poses`: `present` adds each joint's pose now to its tokens (`poses`).
     """
 
     max_joints: int = 32  # J: robots are padded to this many joints
@@ -39,10 +44,15 @@ class MorphologyConfig:
     max_distance: int = 8  # D_max of spd-soft: joints farther apart, or not connected, share its entry
     theta_max: float = 3.0  # cap of theta in adj-soft-v1.0 and v1.1, whose strength is exp(theta)
     film: bool = True
-    descriptors: Descriptors = "raw"  # as FiLM reads them: the paper's values, or `film.standardised` ones
+    descriptors: Descriptors = "paper"  # what FiLM reads of a joint
+    poses: Poses = "none"  # what a token reads of where its joint is
     control: Control = "none"
     control_seed: int = 0  # what is random in a control
     start: Start = "paper"
+
+    def __post_init__(self) -> None:
+        if self.descriptors == "raw":
+            object.__setattr__(self, "descriptors", "paper")
 
     def check(self, horizon: int, action_dim: int) -> None:
         """Raise ConfigError, naming the key and what to change, for a combination that makes no sense."""
@@ -65,7 +75,7 @@ class MorphologyConfig:
                 f"morphology.hidden: {self.hidden} has no effect: the encoder 'linear' has no inner layer; "
                 "leave hidden out or choose encoder: linear-swiglu-linear"
             )
-        if self.descriptors != "raw" and not self.film and self.control != "tokens":
+        if self.descriptors != "paper" and not self.film and self.control != "tokens":
             raise ConfigError(
                 f"morphology.descriptors: '{self.descriptors}' has no effect with film: false, which reads "
                 "none; leave it out or choose film: true"
@@ -121,6 +131,11 @@ class MorphologyConfig:
             raise ConfigError(
                 "morphology.film: true makes no sense with control: tokens, whose tokens belong to no joint; "
                 "choose film: false"
+            )
+        if self.control == "tokens" and self.poses != "none":
+            raise ConfigError(
+                f"morphology.poses: '{self.poses}' makes no sense with control: tokens, whose tokens belong "
+                "to no joint; choose poses: none"
             )
 
     @property

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from morph_vla.morphology import controls
-from morph_vla.morphology.arrays import Body
+from morph_vla.morphology.arrays import Body, poses_of
 from morph_vla.morphology.bias import TopologyBias
 from morph_vla.morphology.config import MorphologyConfig
 from morph_vla.morphology.film import Film, standardised
@@ -57,7 +57,8 @@ class KinematicTokens(nn.Module):
     """Tokens, their mask and their topology bias, for an expert of `width`, `layers` and `heads`.
 
     The M auxiliary tokens of a joint and chunk read the same input through encoders of their own (paper,
-    Eq. 6), and are modulated by the same FiLM.
+    Eq. 6), and are modulated by the same FiLM. With `poses: present` a linear map of the joint's pose now,
+    zero-initialised as every last layer, is added to each of them before that.
     """
 
     config: MorphologyConfig
@@ -71,6 +72,9 @@ class KinematicTokens(nn.Module):
         self.encoder = Encoder(config.encoder, hidden, self.width)
         self.auxiliary = [Encoder(config.encoder, hidden, self.width) for _ in range(config.auxiliary)]
         self.bias = TopologyBias(config, self.layers)
+        if config.poses == "present":
+            zeros = nn.initializers.zeros
+            self.pose = nn.Dense(self.width, kernel_init=zeros, bias_init=zeros)
         if config.film:
             self.film = Film(self.width)
         if config.start == "exact":
@@ -81,6 +85,9 @@ class KinematicTokens(nn.Module):
         config, joint_mask = self.config, jnp.asarray(body.joint_mask)
         chunks = split_chunks(self._values(actions, joint_mask), config.max_joints, config.chunks)
         tokens = jnp.concatenate([encode(chunks) for encode in (self.encoder, *self.auxiliary)], axis=1)
+        if config.poses == "present":
+            pose = self.pose(poses_of(body)).astype(tokens.dtype)
+            tokens = tokens + jnp.tile(pose, (1, config.copies, 1))
         if config.film:
             features = jnp.asarray(body.descriptors)
             if config.descriptors == "standardised":

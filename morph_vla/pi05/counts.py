@@ -11,7 +11,8 @@ from typing import Any
 import jax
 
 from morph_vla.morphology import KinematicTokens, MorphologyConfig
-from morph_vla.morphology.arrays import DESCRIPTORS
+from morph_vla.morphology.arrays import FEATURES
+from morph_vla.morphology.poses import POSE
 from morph_vla.pi05.config import GemmaConfig, Lora, Pi05Config
 from morph_vla.pi05.model import Params, example, init_params
 from morph_vla.pi05.parts import PARTS, by_name, part_of
@@ -92,7 +93,7 @@ def prefix(config: Pi05Config, forward_only: bool = False) -> int:
 
 
 def plugin(config: Pi05Config) -> int:
-    """Encoders and FiLM for one action chunk."""
+    """Encoders, FiLM and poses for one action chunk."""
     morphology, width = config.morphology, config.expert.width
     if morphology is None:
         return 0
@@ -102,7 +103,11 @@ def plugin(config: Pi05Config) -> int:
         total = _product(morphology.tokens, size, 2 * inner) + _product(morphology.tokens, inner, width)
     if morphology.control == "tokens":
         total += _product(config.horizon, morphology.max_joints, morphology.max_joints)
-    return total + (_product(morphology.tokens, DESCRIPTORS, 2 * width) if morphology.film else 0)
+    if morphology.poses == "present":
+        total += _product(morphology.max_joints, POSE, width)
+    if morphology.film:
+        total += _product(morphology.tokens, len(FEATURES[morphology.descriptors]), 2 * width)
+    return total
 
 
 def conditioning(config: Pi05Config) -> int:
@@ -195,6 +200,8 @@ def variants(config: Pi05Config) -> dict[str, Pi05Config]:
         "  SPD-Soft": {"bias": "spd-soft"},
         **{f"  Adj-Soft {v}": {"bias": f"adj-soft-{v}"} for v in ("v1.0", "v1.1", "v2.0")},
         "  start: exact": {"start": "exact"},
+        "  descriptors: geometry": {"descriptors": "geometry"},
+        "  poses: present": {"poses": "present"},
         "control: random": {"control": "random"},
         "control: tokens": {"control": "tokens", "bias": "none", "film": False},
     }

@@ -24,7 +24,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.morphology.arrays import DESCRIPTORS, Body
+from morph_vla.morphology.arrays import Body, blank
 from morph_vla.morphology.tokens import KinematicTokens
 from morph_vla.pi05 import realtime
 from morph_vla.pi05.config import Pi05Config
@@ -198,12 +198,7 @@ def example(
 ) -> tuple[Observation, Float[Array, "b h a"], Float[Array, "b"]]:
     """Zeros of the right shapes: an observation, actions and times."""
     size = (batch, config.image_size, config.image_size, 3)
-    body = None
-    if config.morphology is not None:
-        joints = config.morphology.max_joints
-        alone = jnp.broadcast_to(jnp.eye(joints, dtype=bool), (batch, joints, joints))
-        far, descriptors = (~alone).astype(jnp.int32), jnp.zeros((batch, joints, DESCRIPTORS))
-        body = Body(alone, far, descriptors, jnp.ones((batch, joints), bool))
+    body = None if config.morphology is None else blank(config.morphology, batch)
     observation = Observation(
         {name: jnp.zeros(size) for name in config.cameras},
         {name: jnp.ones(batch, bool) for name in config.cameras},

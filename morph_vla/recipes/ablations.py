@@ -1,4 +1,6 @@
-"""The grid of the paper's Tables 1 to 5 and 11 as changes to any recipe: `pi05_droid@table1.tokens-mix-film`.
+"""The grid of the paper's Tables 1 to 5 and 11, and variants of ours, as changes to any recipe.
+
+    morph-vla train pi05_droid@table1.tokens-mix-film
 
 Source: "Embedding Morphology into Transformers for Cross-Robot Policy Learning". A variant sets every key of
 the plugin that the tables vary, so that what it is does not depend on the recipe it is put on: on the small
@@ -25,23 +27,24 @@ MARK = "@"  # between a recipe's name and a variant's
 class Variant:
     """One row of a table."""
 
-    table: int
+    table: int  # 0: none of the paper's
     name: str  # table1.tokens-mix-film
     overrides: tuple[str, ...]
-    success: float  # the paper's average success rate [%]
-    half_width: float  # of its interval [%]
-    measured_on: str
+    success: float | None = None  # the paper's average success rate [%]
+    half_width: float | None = None  # of its interval [%]
+    measured_on: str = ""
     same_as: str = ""  # an earlier row with the same settings on the same data; tables round differently
     warm_start: str = ""  # the variant whose last checkpoint it begins from
 
 
 def _plugin(
-    bias: str = "none", init: str = "zero", film: bool = False, chunks: int = 1, auxiliary: int = 0
-) -> tuple[str, ...]:
+    bias: str = "none", init: str = "zero", film: bool = False, chunks: int = 1, auxiliary: int = 0,
+    descriptors: str = "paper", poses: str = "none",
+) -> tuple[str, ...]:  # fmt: skip
     keys = {
         "chunks": chunks, "auxiliary": auxiliary, "encoder": "linear-swiglu-linear", "hidden": 0,
         "bias": bias, "bias_init": init, "film": str(film).lower(), "control": "none", "control_seed": 0,
-        "start": "paper",
+        "start": "paper", "descriptors": descriptors, "poses": poses,
     }  # fmt: skip
     return tuple(f"model.morphology.{key}={value}" for key, value in keys.items())
 
@@ -89,6 +92,11 @@ _WARM = {
     "soft-v3.0-after-tokens": (_plugin("spd-soft"), 25.8, 4.9, "table1.tokens"),
     "soft-v3.0-after-mix": (_plugin("spd-soft"), 28.9, 5.1, "table1.tokens-mix"),
 }
+_OURS = {  # Mix and FiLM, with what a joint is said otherwise, and with where it is now
+    "film-geometry": _plugin("mix", film=True, descriptors="geometry"),
+    "present-poses": _plugin("mix", film=True, poses="present"),
+    "film-geometry-present-poses": _plugin("mix", film=True, descriptors="geometry", poses="present"),
+}
 _TABLES = {1: _TABLE_1, 2: _TABLE_2, 3: _TABLE_3, 4: _TABLE_4, 5: _TABLE_5, 11: _TABLE_11}
 
 
@@ -103,7 +111,9 @@ def _rows() -> dict[str, Variant]:
     for short, (overrides, success, half, start) in _WARM.items():
         name = f"table11.{short}"
         variants[name] = Variant(11, name, overrides, success, half, DROID, warm_start=start)
-    return variants
+    return variants | {
+        f"ours.{short}": Variant(0, f"ours.{short}", overrides) for short, overrides in _OURS.items()
+    }
 
 
 VARIANTS = _rows()

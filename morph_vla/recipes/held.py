@@ -1,4 +1,4 @@
-"""The paper's variants held against a recipe: which of them its model can have."""
+"""The paper's variants and ours held against a recipe: which of them its model can have."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,8 @@ def listed(held: Sequence[Held]) -> Iterator[str]:
         notes = {"same as": variant.same_as, "begins from": variant.warm_start}
         notes["refused"] = "see below" if variant.refused else ""
         note = ", ".join(f"{word} {value}" for word, value in notes.items() if value)
-        rate, robot = f"{variant.success} +- {variant.half_width}", variant.measured_on.partition(",")[0]
+        rate = "" if variant.success is None else f"{variant.success} +- {variant.half_width}"
+        robot = variant.measured_on.partition(",")[0]
         rows.append((variant.name, rate, robot, note))
     yield from table(("variant", "paper [%]", "on", ""), rows, right=(1,))
     yield from (f"{variant.name}: refused: {variant.refused}" for variant in held if variant.refused)

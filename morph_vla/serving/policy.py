@@ -24,7 +24,8 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import hub, remote, typed_yaml
 from morph_vla.files.plain import as_typed
-from morph_vla.morphology import body_of, stack
+from morph_vla.morphology import Body, body_of, stack
+from morph_vla.morphology.arrays import positions_of
 from morph_vla.pi05 import (
     Modulations,
     Observation,
@@ -97,9 +98,10 @@ class CheckpointPolicy:
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
         self.robot = checkpoint.robot(folder, self.robot_name)
         self._joints = len(self.trained["joints"])
-        self._body = None
-        if self.config.morphology is not None:
-            self._body = stack([body_of(self.robot, self.config.morphology.max_joints)] * batch)
+        self._body, plugin = None, self.config.morphology
+        if plugin is not None:
+            body = body_of(self.robot, plugin.max_joints, plugin.descriptors, plugin.poses)
+            self._body = stack([body] * batch)
         self._sample = jax.jit(_sampler(self.config, self._joints, steps, noise, seed))
         self._modulations = jax.jit(lambda params: modulations(self.config, params, steps))(self.params)
 
@@ -178,8 +180,15 @@ class CheckpointPolicy:
             {name: np.ones(self.batch, bool) for name in images},
             np.stack([tokens for tokens, _ in prompts]),
             np.stack([mask for _, mask in prompts]),
-            self._body,
+            self._standing(np.stack([row["state"] for row in rows])),
         )
+
+    def _standing(self, states: np.ndarray) -> Body | None:
+        """The robot, and where its joints are if the model reads that."""
+        plugin = self.config.morphology
+        if self._body is None or plugin is None or plugin.poses == "none":
+            return self._body
+        return dataclasses.replace(self._body, positions=positions_of(self.robot, states, plugin.max_joints))
 
     def _previous(self, rows: Sequence[dict[str, Any]]) -> Previous:
         """The actions that are still to come, as the model has them: relative ones to the state of now."""

@@ -19,7 +19,7 @@ from morph_vla import robots
 from morph_vla.data import actions, frames, idle, layout, lerobot, mixture, phases, pool, presets, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
-from morph_vla.morphology.arrays import Body
+from morph_vla.morphology.arrays import Body, positions_of
 from morph_vla.pi05 import Observation, tokenizer
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
@@ -153,14 +153,23 @@ class Source:
             mask[here, :width] = True
         for out, here, wait in pending:
             out[here] = wait()
-        observation = Observation(images, image_masks, tokens, token_mask, self._bodies(dataset))
+        observation = Observation(images, image_masks, tokens, token_mask, self._bodies(dataset, rows))
         return Batch(observation, learnt, mask, dataset)
 
-    def _bodies(self, dataset: Int[np.ndarray, "b"]) -> Body | None:
-        bodies = [part.body for part in self.parts]
-        if any(body is None for body in bodies):
+    def _bodies(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Body | None:
+        plugin = self.recipe.model.morphology
+        if plugin is None:
             return None
-        return jax.tree.map(lambda *leaves: np.stack(leaves)[dataset], *bodies)
+        bodies = [part.body for part in self.parts]
+        body = jax.tree.map(lambda *leaves: np.stack(leaves)[dataset], *bodies)
+        if plugin.poses == "none":
+            return body
+        positions = np.zeros((len(rows), plugin.max_joints), np.float32)
+        for index in np.unique(dataset):
+            part, here = self.parts[index], dataset == index
+            states = part.recordings.state[rows[here]]
+            positions[here] = positions_of(part.robot, states, plugin.max_joints)
+        return dataclasses.replace(body, positions=positions)
 
     def at(self, step: int) -> Batch:
         """This process's share of a step's batch: a pure function of the recipe's seed and the step."""
@@ -218,16 +227,21 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
             f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
             f"{state.shape[1]} values where an action has {width}"
         )
+    plugin = recipe.model.morphology
+    if plugin is not None and plugin.poses == "present" and state.shape[1] != width:
+        raise MorphVlaError(
+            f"{asked.dataset}: the model reads where each joint is (model.morphology.poses: present), but a "
+            f"state has {state.shape[1]} values where robot '{robot.name}' has {width} joints"
+        )
     held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     drawn = ~held & _moving(asked, robot, recordings)
-    plugin = recipe.model.morphology
     cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),
         robot,
         recordings,
         np.array([not joint.is_gripper for joint in robot.joints]),
-        None if plugin is None else body_of(robot, plugin.max_joints),
+        None if plugin is None else body_of(robot, plugin.max_joints, plugin.descriptors, plugin.poses),
         np.flatnonzero(drawn),
         np.flatnonzero(held),
         units is not robot or targets is not recorded.action,

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import json
 import math
 import os
 import shutil
@@ -149,3 +150,10 @@ def fresh(folder: Path | str) -> Iterator[Path]:
         unfinished.rename(final)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def recipe_model(opened: Checkpoint) -> dict[str, Any]:
+    """What the recipe beside a checkpoint of ours says of the model; nothing where there is none."""
+    recipes = [opened.path / place for place in ("about/recipe.json", "recipe.json")]  # now, and earlier
+    recipe = next((json.loads(path.read_text(encoding="utf-8")) for path in recipes if path.is_file()), {})
+    return recipe.get("model") or {}

@@ -21,6 +21,7 @@ from morph_vla.weights import names, recognise
 from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, nested
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
 from morph_vla.weights.names import PARTS, Piece, Shape
+from morph_vla.weights.plugin import check_reads
 from morph_vla.weights.report import Report, Row, is_under, problem, problems, refuse
 
 Place = Callable[[str, np.ndarray], Any]
@@ -66,10 +67,12 @@ def load(
     A checkpoint's low-rank pairs that are not `config`'s are merged into their weights; those that only
     `config` has are new.
 
-    Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or type.
+    Raises MorphVlaError that names every leaf that is missing, unexpected, or of another shape or type, and
+    for a plugin that was trained to read something else of a joint.
     """
     opened = recognise.open_checkpoint(source, kind)
     stored = lora_of(opened)
+    check_reads(opened, None if config is None else config.morphology)
     if config is not None and stored is not None and not same_pairs(stored, config.lora):
         as_stored = dataclasses.replace(config, lora=stored)
         params, report = load(

@@ -1,6 +1,5 @@
 """Low-rank pairs in a checkpoint: which leaves they are, whose, and what the weights are with them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import Lora, LowRank
-from morph_vla.weights.checkpoint import Checkpoint, flat, nested
+from morph_vla.weights.checkpoint import Checkpoint, flat, nested, recipe_model
 from morph_vla.weights.names import is_lora
 
 TARGETS = {"attention": "attn/", "feed-forward": "mlp"}  # what a target's leaves begin with, in a layer
@@ -36,9 +35,7 @@ def lora_of(opened: Checkpoint) -> Lora | None:
     halves = [name for name in opened.entries if is_lora(name)]
     if not halves:
         return None
-    recipes = [opened.path / place for place in ("about/recipe.json", "recipe.json")]  # now, and earlier
-    recipe = next((json.loads(path.read_text(encoding="utf-8")) for path in recipes if path.is_file()), {})
-    settings = (recipe.get("model") or {}).get("lora") or {}
+    settings = recipe_model(opened).get("lora") or {}
     model, expert = (_low_rank(opened, halves, which, settings.get(EXPERTS[which])) for which in (0, 1))
     return Lora(model, expert)
 

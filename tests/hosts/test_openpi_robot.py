@@ -9,6 +9,7 @@ from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.hosts.openpi import packing, pipeline
 from morph_vla.morphology import body_of
+from morph_vla.morphology.arrays import FEATURES
 from morph_vla.pi05.tokenizer import BytesTokenizer, tokenize
 
 ACTIONS, PLACES = 19, 17
@@ -19,11 +20,12 @@ def add():
     return pipeline.AddRobot("panda", PLACES, ACTIONS)
 
 
+@pytest.mark.parametrize("descriptors", ["paper", "geometry"])
 @pytest.mark.parametrize("name", ["g1_dex1", "panda", "so101"])
-def test_a_packed_robot_comes_back_exactly(name):
-    body = body_of(robots.load(name), PLACES)
+def test_a_packed_robot_comes_back_exactly(name, descriptors):
+    body = body_of(robots.load(name), PLACES, descriptors)
     row = np.concatenate([np.full(ACTIONS, 0.3, np.float32), packing.pack(body)])
-    result = packing.unpack(jnp.asarray(row)[None], ACTIONS, PLACES)
+    result = packing.unpack(jnp.asarray(row)[None], ACTIONS, PLACES, len(FEATURES[descriptors]))
     for one, other in zip(jax.tree.leaves(body), jax.tree.leaves(result), strict=True):
         np.testing.assert_array_equal(one, other[0])
         assert one.dtype == other.dtype

@@ -75,6 +75,16 @@ REFUSED = {
         "morphology.descriptors: 'standardised' has no effect with film: false, which reads none; leave it "
         "out or choose film: true",
     ),
+    "geometry that nobody reads": (
+        {"film": False, "descriptors": "geometry"},
+        "morphology.descriptors: 'geometry' has no effect with film: false, which reads none; leave it "
+        "out or choose film: true",
+    ),
+    "poses of no joints": (
+        {"control": "tokens", "bias": "none", "film": False, "poses": "present"},
+        "morphology.poses: 'present' makes no sense with control: tokens, whose tokens belong to no joint; "
+        "choose poses: none",
+    ),
     "descriptors of no joints": (
         {"control": "tokens", "bias": "none"},
         "morphology.film: true makes no sense with control: tokens, whose tokens belong to no joint; choose "
@@ -99,6 +109,7 @@ def test_what_makes_no_sense_is_refused_by_name(name):
         {"bias": "full", "film": False},
         {"bias": "mix", "encoder": "linear"},
         {"bias": "mix", "descriptors": "standardised"},
+        {"bias": "mix", "descriptors": "geometry", "poses": "present"},
         *({"bias": "spd-soft", "bias_init": init} for init in ("zero", "hard", "mix", "linear")),
         *({"bias": f"adj-soft-{v}", "bias_init": "hard"} for v in ("v1.0", "v1.1", "v2.0")),
         {"bias": "mix", "control": "random", "control_seed": 7},
@@ -109,3 +120,7 @@ def test_what_makes_no_sense_is_refused_by_name(name):
 def test_what_makes_sense_is_not(keys, auxiliary, start):
     for chunks in (1, 2, 4, 8, 16):
         MorphologyConfig(**keys, auxiliary=auxiliary, start=start, chunks=chunks).check(HORIZON, ACTIONS)
+
+
+def test_earlier_runs_wrote_raw():
+    assert MorphologyConfig(descriptors="raw") == MorphologyConfig(descriptors="paper") == MorphologyConfig()

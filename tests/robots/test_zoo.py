@@ -11,6 +11,7 @@ from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Line, errors
 from morph_vla.robots.judgement import judge
+from morph_vla.robots.screws import features
 from morph_vla.robots.urdf import read
 
 ROW = re.compile(r"^\| ([\w/.]+\.urdf) \|[^|]*\|[^|]*\|[^|]*\| (\d+) \| (\d+) \| (\d+) \|", re.MULTILINE)
@@ -60,6 +61,7 @@ def test_every_good_file_loads_with_the_published_counts(zoo: Path):
         assert (len(urdf.joints), len(urdf.actuated), len(urdf.mimicking)) == published[path.name], path.name
         robot = robots.load(path)
         assert np.isfinite(robot.descriptors).all(), path.name
+        assert np.isfinite(features(robot)).all(), path.name
         assert len(robot.forward_kinematics(robot.rest)) >= len(urdf.links), path.name
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.morphology import MorphologyConfig, body_of, stack
+from morph_vla.morphology.arrays import positions_of
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, counts
 from morph_vla.recipes.recipe import Optimizer, Training
 from morph_vla.training import step as training
@@ -64,7 +65,17 @@ def training_params(config: Pi05Config) -> Any:
     return init_params(config, jax.random.key(1))
 
 
-def batch_of(*names: str) -> tuple[Observation, np.ndarray, np.ndarray]:
+def standing(name: str, **keys: Any) -> Any:
+    """A robot at rest, with what a plugin of these settings reads of it."""
+    robot, (descriptors, poses) = robots.load(name), (keys.get(k) for k in ("descriptors", "poses"))
+    body = body_of(robot, JOINTS, descriptors or "paper", poses or "none")
+    if poses is None:
+        return body
+    rest = positions_of(robot, robot.to_dataset(robot.rest[None]), JOINTS)
+    return dataclasses.replace(body, positions=rest[0])
+
+
+def batch_of(*names: str, **keys: Any) -> tuple[Observation, np.ndarray, np.ndarray]:
     """One row per robot, padded to the same arrays."""
     source = np.random.default_rng(1)
     seen = Observation(
@@ -72,15 +83,20 @@ def batch_of(*names: str) -> tuple[Observation, np.ndarray, np.ndarray]:
         {"base_0_rgb": np.ones(BATCH, bool)},
         source.integers(2, 37, (BATCH, 5)).astype(np.int32),
         np.ones((BATCH, 5), bool),
-        stack([body_of(robots.load(name), JOINTS) for name in names]),
+        stack([standing(name, **keys) for name in names]),
     )
     actions = source.normal(size=(BATCH, 6, JOINTS)).astype(np.float32)
     return seen, actions, np.ones((BATCH, JOINTS), bool)
 
 
-def test_one_compiled_step_serves_every_robot_alone_and_mixed():
+@pytest.mark.parametrize(
+    "keys",
+    [{"bias": "full", "control": "random"}, {"descriptors": "geometry", "poses": "present"}],
+    ids=["random", "geometry and poses"],
+)
+def test_one_compiled_step_serves_every_robot_alone_and_mixed(keys):
     traced = []
-    step, state = begin(plugged(bias="full", control="random"))
+    step, state = begin(plugged(**keys))
     one: Any = step
 
     def noted(*inputs: Any) -> Any:
@@ -95,7 +111,7 @@ def test_one_compiled_step_serves_every_robot_alone_and_mixed():
         ("g1_dex1", "g1_dex1", "g1_dex1"),
         ("panda", "so101", "g1_dex1"),
     ):
-        _, metrics = compiled(state, *batch_of(*names), KEY)
+        _, metrics = compiled(state, *batch_of(*names, **keys), KEY)
         losses.append(float(metrics["loss"]))
     assert len(traced) == 1
     assert compiled._cache_size() == 1
@@ -107,6 +123,7 @@ MOVED = {
     "exact": {"bias": "adj-soft-v1.0", "start": "exact", "auxiliary": 1},
     "scalar": {"bias": "adj-soft-v2.0", "start": "exact", "encoder": "linear"},
     "exponential": {"bias": "adj-soft-v1.1", "encoder": "linear", "auxiliary": 1},
+    "geometry and poses": {"bias": "mix", "descriptors": "geometry", "poses": "present"},
 }
 
 
@@ -117,7 +134,7 @@ def test_after_a_few_steps_every_new_parameter_has_moved(name):
     step, state = begin(plugged(**MOVED[name]))
     before = jax.tree.map(np.array, state.params)
     for _ in range(5):
-        state, _ = step(state, *batch_of("panda", "so101", "g1_dex1"), KEY)
+        state, _ = step(state, *batch_of("panda", "so101", "g1_dex1", **MOVED[name]), KEY)
     for path, old in jax.tree_util.tree_leaves_with_path(before["morphology"]):
         new: Any = state.params["morphology"]
         for key in path:

@@ -199,8 +199,8 @@ def test_a_served_body_is_the_trained_one(run, source, monkeypatch):
     assert served_is_trained(run, source, "panda")
     assert served_is_trained(run, source, "so101")
 
-    def blind(robot, places):
-        body = body_of(robot, places)
+    def blind(robot, *given):
+        body = body_of(robot, *given)
         return dataclasses.replace(body, descriptors=np.zeros_like(body.descriptors))
 
     monkeypatch.setattr(policies, "body_of", blind)

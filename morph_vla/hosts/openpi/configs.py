@@ -68,7 +68,8 @@ class MorphWeightLoader:
 
 def _with_robot(group: Any, robot: str, model: MorphPi0Config) -> Any:
     """Transforms that end, on the way in, with the robot, and on the way out begin without it."""
-    add = ours.AddRobot(robot, model.morphology.max_joints, model.action_dim)
+    plugin = model.morphology
+    add = ours.AddRobot(robot, plugin.max_joints, model.action_dim, plugin.descriptors)
     return group.push(inputs=[add], outputs=[ours.DropRobot(model.action_dim)])
 
 

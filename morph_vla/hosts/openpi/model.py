@@ -23,6 +23,7 @@ from flax import nnx
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.hosts.openpi import packing
 from morph_vla.morphology import MorphologyConfig
+from morph_vla.morphology.arrays import FEATURES
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.gemma import Block
@@ -48,6 +49,11 @@ class MorphPi0Config(_pi0_config.Pi0Config):
                     f"model.{key}: '{getattr(self, key)}' has adapters, which this model has not; choose "
                     f"'{getattr(self, key).removesuffix('_lora')}' and freeze with the configuration's filter"
                 )
+        if self.morphology.poses != "none":
+            raise ConfigError(
+                f"model.morphology.poses: '{self.morphology.poses}' needs joint positions, and openpi's "
+                "state is normalised; choose poses: none, or train with morph_vla"
+            )
         self.host().check()
 
     def host(self) -> Pi05Config:
@@ -86,7 +92,8 @@ class MorphPi0Config(_pi0_config.Pi0Config):
     def inputs_spec(self, *, batch_size: int = 1) -> tuple[Any, Any]:
         """As openpi has it, with the robot behind the state."""
         observation, actions = super().inputs_spec(batch_size=batch_size)
-        state = (batch_size, self.action_dim + packing.width(self.morphology.max_joints))
+        features = len(FEATURES[self.morphology.descriptors])
+        state = (batch_size, self.action_dim + packing.width(self.morphology.max_joints, features))
         with at.disable_typechecking():  # shapes in the place of arrays
             observation = dataclasses.replace(observation, state=jax.ShapeDtypeStruct(state, jnp.float32))
         return observation, actions
@@ -108,8 +115,10 @@ class MorphPi0(_model.BaseModel):
 
     def observe(self, observation: Any) -> Observation:
         """An observation of openpi's as ours. Raises MorphVlaError when it carries no robot."""
-        assert self.host.morphology is not None
-        body = packing.unpack(observation.state, self.action_dim, self.host.morphology.max_joints)
+        plugin = self.host.morphology
+        assert plugin is not None
+        features = len(FEATURES[plugin.descriptors])
+        body = packing.unpack(observation.state, self.action_dim, plugin.max_joints, features)
         return Observation(
             dict(observation.images),
             dict(observation.image_masks),

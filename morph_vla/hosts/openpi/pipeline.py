@@ -13,6 +13,7 @@ import numpy as np
 from morph_vla import robots
 from morph_vla.hosts.openpi import packing
 from morph_vla.morphology import body_of
+from morph_vla.morphology.config import Descriptors
 from morph_vla.pi05.tokenizer import BytesTokenizer, tokenize
 
 Sample = dict[str, Any]
@@ -30,6 +31,7 @@ class AddRobot:
     robot: str
     max_joints: int
     action_dim: int
+    descriptors: Descriptors = "paper"
     packed: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +40,8 @@ class AddRobot:
     def of(self, name: str) -> np.ndarray:
         """The packed robot, read once."""
         if name not in self.packed:
-            self.packed[name] = packing.pack(body_of(robots.load(name), self.max_joints))
+            body = body_of(robots.load(name), self.max_joints, self.descriptors)
+            self.packed[name] = packing.pack(body)
         return self.packed[name]
 
     def __call__(self, data: Sample) -> Sample:
