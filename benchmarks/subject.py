@@ -156,15 +156,19 @@ class Subject:
         forward = jax.jit(lambda p, o: _apply(model, p, Pi05.prefix, o, True))
         cache, mask = forward(self.state.params, drawn.observation)
         tokens = jnp.zeros((len(mask), mask.shape[1], model.prefix.width), model.dtype)
-        update = jax.jit(lambda s, g: steps.updated(s, g, training, self.optimizer))
-        average = jax.jit(lambda s, g: steps.followed(s.ema, g, s.step, training.ema))
+
+        def learnt(state: steps.State) -> Any:  # as large as a gradient
+            return partition(state.params, training)[0]
+
+        update = jax.jit(lambda s: steps.updated(s, learnt(s), training, self.optimizer))
+        average = jax.jit(lambda s: steps.followed(s.ema, learnt(s), s.step, training.ema))
         works: dict[str, Work] = {
             "data": lambda: draw(*inputs),
             "images": lambda: images(self.state.params, drawn.observation, tokens),
             "prefix": lambda: prefix(self.state.params, drawn.observation, cache),
             "suffix": lambda: suffix(self.state.params, cache, mask, drawn),
-            "optimizer": lambda: update(self.state, partition(self.state.params, training)[0]),
-            "average": lambda: average(self.state, partition(self.state.params, training)[0]),
+            "optimizer": lambda: update(self.state),
+            "average": lambda: average(self.state),
         }
         return {name: _ready(works[name]) for name in PARTS}
 
