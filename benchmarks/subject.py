@@ -64,7 +64,7 @@ def config_of(size: str) -> Pi05Config:
         depth=2 if small else 6,
         heads=2 if small else 8,
         head_dim=16 if small else 64,
-        max_tokens=8 if small else 64,
+        max_tokens=40 if small else 64,
         dtype="float32",
     )
 
