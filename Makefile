@@ -8,6 +8,8 @@ LIVE_OPENPI := .venv-live-openpi
 ISAACLAB := .venv-isaaclab
 OPENPI_CLIENT := .venv-openpi-client
 DEMO := runs/demo
+GPU := runs/gpu
+PYTHON := $(firstword $(wildcard $(BIN)/python) python3)
 ARGS :=
 # How many processes share the tests, each with a model of its own in memory; WORKERS=0 is this one alone (pdb, -s).
 WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n : 8)))
@@ -15,7 +17,7 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$
 SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab lint format types bench clean clean-all
+.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab lint format types bench gpu clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -84,6 +86,12 @@ types: setup ## pyright
 
 bench: setup ## timings of this checkout on this machine
 	@$(BIN)/morph-vla bench $(ARGS)
+
+# Not `setup`: nothing can be fetched on such a machine, and whatever JAX it has is used.
+gpu: ## the list for a machine with one accelerator, in parts that resume: GPU=folder PYTHON= WHEELS= OPENPI= DATASET=
+	@$(if $(WHEELS),$(PYTHON) -m pip install -q --no-index --no-deps --upgrade --target $(GPU)/site $(WHEELS)/*.whl)
+	@PYTHONPATH=.:$(GPU)/site:$(PYTHONPATH) $(PYTHON) -m benchmarks.gpu $(GPU) $(if $(OPENPI),--openpi $(OPENPI)) \
+		$(if $(DATASET),--dataset $(DATASET)) $(ARGS)
 
 clean: ## caches and builds
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""openpi's own training step at sizes of ours, to be measured beside ours."""
+"""openpi's own training step and sampler at sizes of ours, to be measured beside ours."""
 
 import dataclasses
 import importlib
@@ -6,7 +6,8 @@ import importlib.util
 import runpy
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +25,18 @@ def openpi_step(
 
     Raises MorphVlaError when there is no checkout, and MissingExtraError when it cannot be imported here.
     """
-    script = checkout / "scripts" / "train.py"
-    if not script.is_file():
-        raise MorphVlaError(f"{checkout} is no checkout of openpi: scripts/train.py is not there")
-    added = [str(checkout / "src"), str(checkout / "packages" / "openpi-client" / "src")]
-    sys.path[:0] = [path for path in added if path not in sys.path]
-    try:
+    with _importing(checkout):
         jax = importlib.import_module("jax")
-        jax.config.update("jax_numpy_dtype_promotion", "standard")
         _stand_in_for_lerobot()
-        theirs = runpy.run_path(str(script))
+        theirs = runpy.run_path(str(checkout / "scripts" / "train.py"))
         model = _resized(config, kind)
         settings = _settings(model, batch, kind)
-    except (ImportError, AttributeError) as error:
-        raise MissingExtraError(
-            f"openpi cannot be imported here ({str(error).splitlines()[0]}); run this in the environment of "
-            "`make test-openpi`"
-        ) from error
     mesh = importlib.import_module("openpi.training.sharding").make_mesh(1)
     state, _ = theirs["init_train_state"](settings, jax.random.key(0), mesh, resume=False)
     step = jax.jit(
         lambda key, state, batch: theirs["train_step"](settings, key, state, batch), donate_argnums=1
     )
-    seen, actions = model.inputs_spec(batch_size=batch)
-    inputs = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), (seen, actions))
+    inputs = _zeros(model.inputs_spec(batch_size=batch))
     carried = [state]
 
     def again() -> None:
@@ -55,6 +44,49 @@ def openpi_step(
         jax.block_until_ready(info)
 
     return again, [f"paligemma {model.paligemma_variant}", f"expert {model.action_expert_variant}"]
+
+
+def openpi_sampler(checkout: Path, config: Pi05Config, batch: int) -> Callable[[], Any]:
+    """One call of openpi's `sample_actions`, compiled and with weights in bfloat16 as its server has them.
+
+    Raises as `openpi_step`.
+    """
+    with _importing(checkout):
+        import jax
+        from flax import nnx
+
+        model = _resized(config, "expert")
+        compiled = importlib.import_module("openpi.shared.nnx_utils").module_jit
+    policy = model.create(jax.random.key(0))
+    state = nnx.state(policy)
+    rounded = jax.tree.map(lambda leaf: leaf.astype(config.dtype), state.to_pure_dict())
+    state.replace_by_pure_dict(rounded)
+    nnx.update(policy, state)
+    sample, (seen, _) = compiled(policy.sample_actions), _zeros(model.inputs_spec(batch_size=batch))
+    return lambda: jax.block_until_ready(sample(jax.random.key(1), seen))
+
+
+def _zeros(shapes: Any) -> Any:
+    import jax
+
+    return jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+@contextmanager
+def _importing(checkout: Path) -> Iterator[None]:
+    """Around what imports openpi from a checkout; it mixes types, so JAX does from now on."""
+    if not (checkout / "scripts" / "train.py").is_file():
+        raise MorphVlaError(f"{checkout} is no checkout of openpi: scripts/train.py is not there")
+    added = [str(checkout / "src"), str(checkout / "packages" / "openpi-client" / "src")]
+    sys.path[:0] = [path for path in added if path not in sys.path]
+    try:
+        importlib.import_module("jax").config.update("jax_numpy_dtype_promotion", "standard")
+        yield
+    except (ImportError, AttributeError) as error:
+        raise MissingExtraError(
+            f"openpi cannot be imported here ({str(error).splitlines()[0]}); run this in the environment of "
+            "`make test-openpi`"
+        ) from error
 
 
 def _stand_in_for_lerobot() -> None:

@@ -47,6 +47,7 @@ def keep_freed_memory() -> bool:
 def keep_compiled() -> None:
     """Let JAX keep what took more than a second to compile, in `cache_folder()/xla`; child processes too.
 
+    JAX_ENABLE_COMPILATION_CACHE=false turns it off.
     Not JAX 0.5: on a CPU it read a kept `jax.random.beta` back as a program that gives one number for all.
     """
     if find_spec("jax") and version("jax").startswith("0.5."):

@@ -81,6 +81,27 @@ def test_jax_05_keeps_no_compiled_programs(monkeypatch, release, kept):
     monkeypatch.delenv(process.COMPILED, raising=False)
 
 
+COMPILING = """
+from morph_vla import process
+process.keep_compiled()
+import jax
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.jit(lambda x: x + 1)(1.0)
+"""
+
+
+@pytest.mark.parametrize("switch", ["true", "false"])
+def test_jaxs_own_switch_turns_it_off(tmp_path, switch):
+    environment = {
+        **process.os.environ,
+        "MORPH_VLA_CACHE": str(tmp_path),
+        "JAX_ENABLE_COMPILATION_CACHE": switch,
+    }
+    environment.pop(process.COMPILED, None)
+    subprocess.run([sys.executable, "-c", COMPILING], env=environment, check=True)
+    assert any((tmp_path / "xla").glob("*")) == (switch == "true")
+
+
 POOL = """
 import concurrent.futures, multiprocessing, os, time
 from morph_vla import process

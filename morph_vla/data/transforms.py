@@ -20,6 +20,14 @@ def tokens(
     return np.stack([ids for ids, _ in pairs]), np.stack([mask for _, mask in pairs])
 
 
+def bucketed(longest: int, bucket: int, max_tokens: int) -> int:
+    """So many tokens hold a prompt of `longest`, in whole buckets; 0 keeps them all.
+
+    Few lengths, for each is a program of its own.
+    """
+    return min(max_tokens, max(1, -(-longest // bucket)) * bucket) if bucket else max_tokens
+
+
 def chunks(recordings: Recordings, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:
     """The `horizon` recorded actions from each row on; past the episode's end its last action repeats."""
     wanted = rows[:, None] + np.arange(horizon)

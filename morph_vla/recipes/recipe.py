@@ -25,6 +25,7 @@ PACE_KEYS = frozenset(
 # Whole numbers -> the least they may be.
 LEAST = {
     "training.steps": 1, "training.batch": 1, "training.accumulate": 1, "training.flow_samples": 1,
+    "training.prompt_bucket": 0,
     "training.log_every": 1, "training.held_out_every": 1, "training.checkpoint_every": 1, "training.keep": 1,
     "training.keep_every": 0, "training.mesh.data": 0, "training.mesh.fsdp": 1, "evaluation.every": 1,
     "evaluation.episodes": 1, "data.workers": 0,
@@ -145,6 +146,9 @@ class Training:
     kind: Literal["full", "expert", "lora"] = "full"
     lora: Lora | None = None  # of kind lora: which parts, ranks, targets; none takes openpi's
     accumulate: int = 1  # microbatches that a batch is computed in, one after the other: memory, not result
+    # a batch's tokens are cut to its longest prompt, in whole buckets of so many: padding costs nothing, each
+    # length is compiled once; 0 keeps model.max_tokens. The same losses to rounding
+    prompt_bucket: int = 0
     flow_samples: int = 1  # noise draws per observation; they share one prefix
     noise_share: float = 0.0  # of them, at t = 1, where the observation is all there is to go by (step.draw)
     loss_over: Literal["real", "all"] = "real"  # the robot's own action values, or all the model's (openpi)

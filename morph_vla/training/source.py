@@ -173,7 +173,20 @@ class Source:
 
     def at(self, step: int) -> Batch:
         """This process's share of a step's batch: a pure function of the recipe's seed and the step."""
-        return self.batch(*self.mixture.at(step, self.process, self.processes))
+        batch = self.batch(*self.mixture.at(step, self.process, self.processes))
+        bucket, seen = self.recipe.training.prompt_bucket, batch.observation
+        if not bucket:
+            return batch
+        # All processes run one program: the longest prompt is that of the whole batch.
+        masks = [seen.token_mask] if self.processes == 1 else self._masks(*self.mixture.at(step))
+        longest = max(int(mask.sum(axis=1).max()) for mask in masks)
+        count = transforms.bucketed(longest, bucket, self.recipe.model.max_tokens)
+        cut = dataclasses.replace(seen, tokens=seen.tokens[:, :count], token_mask=seen.token_mask[:, :count])
+        return batch._replace(observation=cut)
+
+    def _masks(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> list[np.ndarray]:
+        """Which tokens of these rows are no padding, dataset by dataset."""
+        return [self._tokens(self.parts[index], rows[dataset == index])[1] for index in np.unique(dataset)]
 
     def held_out(self) -> dict[str, Batch]:
         """Held-out rows of every robot that has some, always the same."""

@@ -167,11 +167,18 @@ def updated(
     with jax.numpy_dtype_promotion("standard"):  # optax mixes integer counts with floats
         updates, moments = optimizer.update(gradient, state.optimizer, trainable)
     learnt: Any = optax.apply_updates(trainable, updates)
-    # Early steps would drown the average in the random start: the decay grows to its value.
-    taken = state.step.astype(jnp.float32)
-    decay = jnp.minimum(training.ema, (1.0 + taken) / (10.0 + taken))
-    ema = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state.ema, learnt)
+    ema = followed(state.ema, learnt, state.step, training.ema)
     return State(merge(learnt, frozen), ema, moments, state.step + 1)
+
+
+def followed(average: Params, learnt: Params, step: Array, most: float) -> Params:
+    """The moving average after a step.
+
+    Early steps would drown it in the random start: the decay grows to its value `most`.
+    """
+    taken = step.astype(jnp.float32)
+    decay = jnp.minimum(most, (1.0 + taken) / (10.0 + taken))
+    return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, average, learnt)
 
 
 def accumulated(

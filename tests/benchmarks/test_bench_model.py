@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import model as bench_model
+from benchmarks.subject import config_of, joint_loss
 from morph_vla.cli import main
 from morph_vla.morphology import MorphologyConfig
 from morph_vla.pi05 import loss
@@ -17,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
 ]
-SMALL = bench_model.config_of("small")
+SMALL = config_of("small")
 
 
 @pytest.mark.slow
@@ -58,12 +59,12 @@ def test_a_variant_that_there_is_none_of(capsys):
 
 @pytest.mark.parametrize("name", bench_model.VARIANTS)
 def test_every_variant_is_one_at_full_size(name):
-    full = bench_model.config_of("full")
+    full = config_of("full")
     MorphologyConfig(**bench_model.VARIANTS[name]).check(full.horizon, full.action_dim)
 
 
 def test_the_middle_size_takes_a_second_and_not_a_minute():
-    shapes = jax.eval_shape(lambda: init_params(bench_model.config_of("mid"), jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: init_params(config_of("mid"), jax.random.key(0)))
     assert 20e6 < count(shapes) < 60e6
 
 
@@ -75,6 +76,6 @@ def test_the_two_losses_that_are_timed_are_equal():
     times = np.array([[0.3, 0.8]], np.float32)
     both = [
         jax.jit(f, static_argnums=0)(SMALL, params, observation, actions, noise, times)
-        for f in (loss, bench_model.joint_loss)
+        for f in (loss, joint_loss)
     ]
     np.testing.assert_allclose(*both, rtol=1e-5, atol=1e-5)

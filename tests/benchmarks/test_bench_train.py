@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import train as bench_train
 from benchmarks.openpi_step import openpi_step
+from benchmarks.subject import config_of
 from morph_vla.cli import main
 from morph_vla.errors import MorphVlaError
 
@@ -28,7 +29,7 @@ def test_a_kind_or_a_checkout_that_is_not_there(capsys, tmp_path, monkeypatch):
     assert main(["bench", "train", "--kind", "ful"]) == 2
     assert "error: no kind 'ful'; did you mean 'full'? (expert, full, lora)" in capsys.readouterr().err
     with pytest.raises(MorphVlaError, match=r"is no checkout of openpi: scripts/train\.py is not there"):
-        openpi_step(tmp_path, bench_train.config_of("small"), 2, "full")
+        openpi_step(tmp_path, config_of("small"), 2, "full")
     fake = {name: lambda: None for name in ("step", *bench_train.PARTS, "joint")}
     monkeypatch.setattr(bench_train, "works", lambda *_: fake)
     assert main(["bench", "train", "--kind", "full", "--openpi", str(tmp_path), "--json"]) == 0

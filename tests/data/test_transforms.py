@@ -64,3 +64,10 @@ def test_a_chunk_repeats_its_episodes_last_action(recordings):
     result = transforms.chunks(recordings, np.array([2, 5]), 4)
     np.testing.assert_array_equal(result[0], recordings.action[[2, 3, 3, 3]])
     np.testing.assert_array_equal(result[1], recordings.action[[5, 6, 6, 6]])
+
+
+def test_a_bucket_holds_the_prompt_and_no_more_than_the_model():
+    assert [transforms.bucketed(longest, 32, 200) for longest in (0, 1, 32, 33, 192, 193, 200)] == [
+        32, 32, 32, 64, 192, 200, 200,
+    ]  # fmt: skip
+    assert transforms.bucketed(7, 0, 200) == 200

@@ -73,6 +73,46 @@ def test_threads_change_nothing(source):
     assert list(source.batches(9, 9)) == []
 
 
+@pytest.fixture(scope="module")
+def buckets(mixed_recipe, tmp_path_factory):
+    """A source whose prompts have room for 61 tokens, and the recipe with buckets of 8."""
+    roomy = dataclasses.replace(mixed_recipe, model=dataclasses.replace(mixed_recipe.model, max_tokens=61))
+    training = dataclasses.replace(roomy.training, prompt_bucket=8)
+    return Source(roomy, tmp_path_factory.mktemp("roomy")), dataclasses.replace(roomy, training=training)
+
+
+def test_what_a_bucket_cuts_is_padding_in_every_row(buckets, tmp_path):
+    """The longest prompt of the whole batch decides, for every process alike."""
+    source, recipe = buckets
+    short = Source(recipe, tmp_path)
+    shares = [Source(recipe, tmp_path, process=process, processes=5) for process in range(5)]
+    for step in range(4):
+        whole, cut = source.at(step).observation, short.at(step).observation
+        count, longest = cut.tokens.shape[1], int(whole.token_mask.sum(axis=1).max())
+        assert longest <= count < min(longest + 8, 61)
+        assert count % 8 == 0
+        assert not whole.token_mask[:, count:].any()
+        np.testing.assert_array_equal(cut.tokens, whole.tokens[:, :count])
+        np.testing.assert_array_equal(cut.token_mask, whole.token_mask[:, :count])
+        assert {share.at(step).observation.tokens.shape for share in shares} == {(1, count)}
+
+
+def test_a_bucket_changes_no_loss(buckets, tmp_path):
+    """Masked keys weigh nothing and positions are counted over real tokens: rounding alone is left."""
+    source, recipe = buckets
+    optimizer, _ = steps.make_optimizer(recipe.optimizer, 6)
+    step = steps.make_step(recipe.model, recipe.training, optimizer)
+    params, metrics = parameters.fresh_params(recipe), []
+    for read in (source, Source(recipe, tmp_path)):
+        batch = read.at(1)
+        state = steps.start(jax.tree.map(np.array, params), optimizer, recipe.training)
+        metrics.append(step(state, batch.observation, batch.actions, batch.mask, jax.random.key(3))[1])
+    one, other = metrics
+    np.testing.assert_allclose(one["rows"], other["rows"], rtol=2e-6)
+    for part, norm in one["gradient_norms"].items():
+        np.testing.assert_allclose(norm, other["gradient_norms"][part], rtol=1e-4)
+
+
 def test_the_shares_of_several_processes_joined_are_the_batch_of_one(source, mixed_recipe, tmp_path):
     shares = [Source(mixed_recipe, tmp_path, process=process, processes=5) for process in range(5)]
     for step in (0, 7):

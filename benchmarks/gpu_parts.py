@@ -1,0 +1,362 @@
+"""The parts of `make gpu`: what each measures, at any size, on whatever device JAX has.
+
+A part returns rows (all with the same keys) and a sentence; what cannot be done here raises MorphVlaError.
+"""
+
+import dataclasses
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.harness import Work, take_turns
+from benchmarks.openpi_step import openpi_sampler, openpi_step
+from benchmarks.subject import PARTS, Subject, batch_of, compiled, config_of, recipe_of, served
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import counts, sample_actions
+from morph_vla.pi05.config import Pi05Config
+from morph_vla.training import memory
+from morph_vla.training import step as steps
+
+Row = dict[str, Any]
+MIDDLE = {"small": "small", "mid": "mid", "full": "mid"}
+BATCHES = {"small": (1, 2, 3), "mid": (1, 2, 4), "full": (8, 32, 64)}
+TOLERANCES = {"float32": 2e-4, "bfloat16": 5e-2}
+CAMERAS = [f"cameras.{name}.{side}=224" for name in ("exterior", "wrist") for side in ("width", "height")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    folder: Path
+    size: str
+    repeats: int
+    openpi: Path | None
+    dataset: Path | None
+
+    @property
+    def batch(self) -> int:
+        """The batch of a step where one is measured."""
+        return BATCHES[self.size][1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a part measured; or why it did not, in a sentence."""
+
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    note: str = ""
+    not_possible: str = ""
+    failed: str = ""
+    seconds: float = 0.0
+
+
+def milliseconds(run: Work, repeats: int) -> float:
+    """The median time of a call, the first one left out."""
+    return 1e3 * take_turns({"": run}, repeats)[""]
+
+
+def machine(asked: Asked) -> Result:
+    """The device: a large matrix product and a large copy, whose rates the floors are made of."""
+    product, copy = rates(asked)
+    device = jax.devices()[0]
+    row = {
+        "device": device.device_kind,
+        "jax": version("jax"),
+        "products TFLOP/s": product / 1e12,
+        "copies TB/s": copy / 1e12,
+        "memory GB": (memory.device_memory() or ("", 0))[1] / 1e9,
+    }
+    return Result([row], "bfloat16 products; bytes read and written by a copy")
+
+
+def rates(asked: Asked) -> tuple[float, float]:
+    """Operations per second of a bfloat16 product, bytes per second of a copy, each read and written."""
+    large = asked.size == "full"
+    side, count = (8192, 2**28) if large else (512, 2**20)
+    matrix = jax.random.normal(jax.random.key(0), (side, side), jnp.bfloat16)
+    values = jnp.ones(count, jnp.float32)
+    product = milliseconds(compiled(lambda a: a @ a, matrix).run, asked.repeats)
+    copy = milliseconds(compiled(lambda x: x + 1, values).run, asked.repeats)
+    return 2 * side**3 / product * 1e3, 2 * values.nbytes / copy * 1e3
+
+
+def parity(dtype: str, asked: Asked) -> Result:
+    """The same two steps and actions as on this machine's CPU."""
+    try:
+        host = jax.devices("cpu")[0]
+    except RuntimeError as error:
+        raise MorphVlaError(
+            f"JAX has no CPU beside its device here ({error}): JAX_PLATFORMS=cuda,cpu"
+        ) from error
+    wanted, ours = (_numbers(MIDDLE[asked.size], dtype, device) for device in (host, jax.devices()[0]))
+    most = TOLERANCES[dtype]
+    rows = []
+    for name, values in wanted.items():
+        scale = float(np.abs(values).max())
+        apart = float(np.abs(np.asarray(ours[name], np.float64) - values).max()) / max(scale, 1e-30)
+        rows.append({"what": name, "apart": apart, "allowed": most, "within": bool(apart <= most)})
+    alone = "; there is no accelerator here: the CPU against itself" if _is_cpu() else ""
+    return Result(rows, f"largest difference over the largest value, {dtype}{alone}")
+
+
+def _is_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+def _numbers(size: str, dtype: str, device: Any) -> dict[str, np.ndarray]:
+    """Losses, gradients' norms and learnt leaves of two steps, and sampled actions, on a device."""
+    exact = "highest" if dtype == "float32" else "default"  # no TF32
+    with jax.default_device(device), jax.default_matmul_precision(exact):
+        subject = Subject(recipe_of(size, 2, dtype=dtype))
+        model, run, found = subject.recipe.model, subject.step().run, {}
+        params = served(model, subject.state.params)
+        noise = jax.random.normal(jax.random.key(2), (2, model.horizon, model.action_dim))
+        sample = partial(sample_actions, model)
+        found["actions"] = compiled(sample, params, batch_of(model, 2)[0], noise).run()
+        for number in (1, 2):
+            metrics = run()
+            found[f"losses of step {number}"] = metrics["rows"]
+            norms = metrics["gradient_norms"]
+            found |= {f"gradient of the {part}, step {number}": norm for part, norm in norms.items()}
+        found["the encoder of joints"] = subject.state.params["morphology"]["encoder"]["out"]["kernel"]
+    return {name: np.asarray(value, np.float64) for name, value in found.items()}
+
+
+def step(kind: str, index: int, asked: Asked) -> Result:
+    """The trainer's whole step: time, memory beside the state, and what was predicted."""
+    batch = BATCHES[asked.size][index]
+    subject = Subject(recipe_of(asked.size, batch, kind))
+    recipe, work = subject.recipe, subject.step()
+    ms, estimate = milliseconds(work.run, asked.repeats), memory.estimate(recipe)
+    operations = counts.training_step(recipe.model, batch, recipe.training.flow_samples, kind)
+    row = {
+        "kind": kind,
+        "batch": batch,
+        "ms": ms,
+        "rows/s": 1e3 * batch / ms,
+        "TFLOP": operations / 1e12,
+        "TFLOP/s": operations / ms / 1e9,
+        "state GB": (estimate.parameters + estimate.optimizer + estimate.average) / 1e9,
+        "temporary GB": (work.temporary_mb or float("nan")) / 1e3,
+        "predicted GB": (estimate.gradients + estimate.activations) / 1e9,
+    }
+    return Result(
+        [row], f"prompt of {recipe.model.max_tokens} tokens, {len(recipe.model.cameras)} cameras, a body"
+    )
+
+
+def floors(asked: Asked) -> Result:
+    """The parts of the action expert's step, each against its floor in operations and bytes."""
+    recipe = recipe_of(asked.size, asked.batch)
+    subject, (product, copy) = Subject(recipe), rates(asked)
+    taken = take_turns({"step": subject.step().run, **subject.parts()}, asked.repeats)
+    rows = []
+    for name, (operations, nbytes) in work_of(recipe).items():
+        floor, ms = 1e3 * max(operations / product, nbytes / copy), 1e3 * taken[name]
+        rows.append(
+            {
+                "part": name,
+                "ms": ms,
+                "TFLOP": operations / 1e12,
+                "GB": nbytes / 1e9,
+                "floor ms": floor,
+                "times the floor": ms / floor,
+            }
+        )
+    return Result(
+        rows, "images is a part of prefix, average of optimizer; a floor is one read of what is needed"
+    )
+
+
+def work_of(recipe: Any) -> dict[str, tuple[int, int]]:
+    """Operations and bytes that each part of an action expert's step cannot do without."""
+    model, rows = recipe.model, recipe.training.batch
+    sizes, tokens, width = counts.parameters(memory.shapes(model)), counts.tokens(model), _width(model)
+    learnt = sum(size for part, size in sizes.items() if part not in ("vision encoder", "language model"))
+    pixels = rows * len(model.cameras) * model.image_size**2 * 3
+    seen = rows * (tokens["image"] + tokens["prompt"])
+    cache = 2 * model.depth * model.kv_heads * model.head_dim * width * seen
+    language = sizes["language model"] - model.vocab * model.prefix.width  # of the table, a few rows
+    images = rows * counts.vision(model), sizes["vision encoder"] * width + 4 * pixels
+    forward = rows * counts.prefix(model, forward_only=True)
+    whole = counts.training_step(model, rows, recipe.training.flow_samples, "expert")
+    parts = {
+        "data": (0, (1 + 4) * pixels),  # bytes in, float32 out
+        "images": images,
+        "prefix": (images[0] + forward, images[1] + language * width + cache),
+        # Weights read forward and backward, gradients written; the cache read twice.
+        "suffix": (whole - images[0] - forward, 12 * learnt + 2 * cache),
+        "optimizer": (0, 44 * learnt),  # gradient twice, moments and weights and average read and written
+        "average": (0, 12 * learnt),
+    }
+    parts = {name: parts[name] for name in PARTS}
+    return parts | {
+        "step": (whole, sum(parts[name][1] for name in ("data", "prefix", "suffix", "optimizer")))
+    }
+
+
+def _width(model: Pi05Config) -> int:
+    return memory.WIDTHS[model.dtype]
+
+
+def sampling(rows: int, asked: Asked) -> Result:
+    """A policy's call: `sample_actions` with ten steps, and its parts."""
+    recipe = recipe_of(asked.size, 1)
+    subject = Subject(recipe)
+    whole, parts = subject.sampling(rows), subject.sampling_parts(rows)
+    works = {"call": whole.run, **{name: part.run for name, part in parts.items()}}
+    taken = {name: 1e3 * seconds for name, seconds in take_turns(works, asked.repeats).items()}
+    row = {
+        "batch": rows,
+        "ms": taken["call"],
+        "images ms": taken["images"],
+        "prefix ms": taken["prefix"],
+        "ten steps ms": taken["call"] - taken["prefix"],
+        "TFLOP": rows * counts.sampling_call(recipe.model) / 1e12,
+        "temporary GB": (whole.temporary_mb or float("nan")) / 1e3,
+    }
+    return Result([row], "prefix has the images; ten steps is the call without its prefix")
+
+
+def plugin(asked: Asked) -> Result:
+    """The body's cost: step and call with it, over the bare host's."""
+    bare = Subject(recipe_of(asked.size, asked.batch, plugin=None))
+    full = Subject(recipe_of(asked.size, asked.batch))
+    rows = []
+    for name, sides in (
+        (f"step, batch {asked.batch}", {"with": full.step(), "without": bare.step()}),
+        ("call, batch 1", {"with": full.sampling(), "without": bare.sampling()}),
+    ):
+        taken = take_turns({side: work.run for side, work in sides.items()}, asked.repeats)
+        both = {f"{side} ms": 1e3 * seconds for side, seconds in taken.items()}
+        rows.append({"what": name, **both, "ratio": taken["with"] / taken["without"]})
+    return Result(rows, "tokens, Mix bias and FiLM for 8 joints; both in turn")
+
+
+def loader(asked: Asked) -> Result:
+    """The loader beside the step: is the device ever waiting for data?"""
+    from morph_vla.training import sharding, source
+
+    folder = str(asked.dataset or _demonstrations(asked.folder))
+    rows, mesh, count = [], sharding.make_mesh(), asked.repeats + 3
+    for mode in ("cache", "video"):
+        recipe = recipe_of(
+            asked.size,
+            asked.batch,
+            changes=[
+                f"data.dataset={folder}", "data.state=[observation.state]", "data.action=[action]",
+                "data.cameras={base_0_rgb: exterior, left_wrist_0_rgb: wrist}", "data.held_out=0",
+                "tokenizer=bytes", f"data.frames={mode}",
+            ],
+        )  # fmt: skip
+        subject, read = Subject(recipe), source.Source(recipe, asked.folder / "frames")
+        advance = steps.make_step(recipe.model, recipe.training, subject.optimizer)
+        batches = sharding.ahead(read.batches(0, count), mesh)
+        waits, turns, key = [], [], jax.random.key(0)
+        for _ in range(count):
+            asking = time.perf_counter()
+            batch = next(batches)
+            waits.append(time.perf_counter() - asking)
+            inputs = batch.observation, batch.actions, batch.mask
+            subject.state, metrics = advance(subject.state, *inputs, key)
+            jax.block_until_ready(metrics)
+            turns.append(time.perf_counter() - asking)
+        if mode == "video":
+            read.workers.close()
+        waited, taken = (1e3 * float(np.median(times[3:])) for times in (waits, turns))
+        shares = {"waiting ms": waited, "step and waiting ms": taken, "share": waited / taken}
+        rows.append({"frames": mode, "batch": asked.batch, **shares})
+    return Result(rows, "frames of 224 pixels, two cameras, decoded beforehand or when asked for")
+
+
+def _demonstrations(folder: Path) -> Path:
+    """A few simulated demonstrations. Raises MorphVlaError where there is no simulator."""
+    try:
+        from morph_vla.demonstrations import recording
+        from morph_vla.suites import suite
+    except ImportError as error:
+        raise MorphVlaError(
+            f"no dataset was given (DATASET=folder), and none can be recorded: {error}"
+        ) from error
+    if not (folder / "dataset" / "meta" / "info.json").is_file():
+        recording.record(suite.load("droid_panda:cube_in_bowl", CAMERAS), folder / "dataset", 4, workers=1)
+    return folder / "dataset"
+
+
+def openpi(asked: Asked) -> Result:
+    """Our step and call without a body beside those of openpi, at the same sizes."""
+    if asked.openpi is None:
+        raise MorphVlaError("no checkout of openpi was given: OPENPI=path")
+    config, rows = config_of(asked.size), []
+    theirs = openpi_step(asked.openpi, config, asked.batch, "expert")[0]
+    subject = Subject(recipe_of(asked.size, asked.batch, plugin=None))
+    pairs: list[tuple[str, Work, Work]] = [(f"step, batch {asked.batch}", subject.step().run, theirs)]
+    for batch in (1, 8):
+        their_call = openpi_sampler(asked.openpi, config, batch)
+        pairs.append((f"call, batch {batch}", subject.sampling(batch).run, their_call))
+    for name, work, other in pairs:
+        taken = take_turns({"ours": work, "openpi": other}, asked.repeats)
+        both = {f"{side} ms": 1e3 * seconds for side, seconds in taken.items()}
+        rows.append({"what": name, **both, "ratio": taken["ours"] / taken["openpi"]})
+    return Result(rows, "the action expert alone learns; a call is ten steps")
+
+
+def demo(asked: Asked) -> Result:
+    """The main job, from a URDF to a success rate; a run that was cut goes on where it stopped."""
+    short = ["training.steps=4", "--attempts", "10", "--episodes", "2"]
+    small = ["--suite", "droid_panda:cube_in_bowl", *short] if asked.size != "full" else []
+    folder, began = asked.folder / "demo", time.perf_counter()
+    command = [sys.executable, "-m", "morph_vla.cli", "demo", *small, "-o", str(folder), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode == 2:  # something is missing here
+        raise MorphVlaError(_last(ended.stderr))
+    if ended.returncode:
+        raise RuntimeError(f"the demo ended with {ended.returncode}: {_last(ended.stderr)}")
+    return Result([{"seconds": time.perf_counter() - began, "report": str(folder / "report.html")}])
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+def bodies(asked: Asked) -> Result:
+    """Bodies compared over seeds, all in one vmapped program."""
+    raise MorphVlaError("there is no such program yet: a place is kept for it")
+
+
+Part = Callable[[Asked], Result]
+ROWS_OF_A_CALL = (1, 2, 4, 8, 16)
+ALL: Mapping[str, Part] = {
+    "machine": machine,
+    **{f"parity_{dtype}": partial(parity, dtype) for dtype in TOLERANCES},
+    "step_parts": floors,
+    **{
+        f"step_{kind}_{name}": partial(step, kind, index)
+        for kind in ("expert", "lora")
+        for index, name in ((1, "middle"), (0, "few"), (2, "many"))
+    },
+    **{f"call_{rows}": partial(sampling, rows) for rows in ROWS_OF_A_CALL},
+    "plugin": plugin,
+    "openpi": openpi,
+    "loader": loader,
+    "demo": demo,
+    "bodies": bodies,
+}
+
+
+def title(name: str) -> str:
+    """What a part is about: the first line of its function."""
+    part = ALL[name]
+    about = part.func.__doc__ if isinstance(part, partial) else part.__doc__
+    return (about or "").split("\n")[0]

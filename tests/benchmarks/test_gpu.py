@@ -1,0 +1,105 @@
+"""`make gpu`: what is run, what is written of it, floors; the whole list at the small size is slow."""
+
+import json
+import subprocess
+
+import pytest
+
+from benchmarks import gpu, gpu_parts
+from benchmarks.gpu_parts import ALL, Asked, Result
+from benchmarks.subject import PARTS, recipe_of
+from morph_vla.pi05 import counts
+
+
+@pytest.fixture
+def asked(tmp_path):
+    return Asked(tmp_path, "small", 1, None, None)
+
+
+def test_what_was_never_tried_comes_first_then_what_failed(asked):
+    assert gpu.remaining({}) == list(ALL)
+    known = {
+        "machine": Result([{"ms": 1.0}]),
+        "call_1": Result(failed="no"),
+        "demo": Result(not_possible="no"),
+    }
+    assert gpu.remaining(known) == [name for name in ALL if name not in known] + ["call_1"]
+
+
+def test_what_cannot_be_done_here_says_why(asked):
+    for name, words in (
+        ("openpi", "no checkout of openpi was given: OPENPI=path"),
+        ("bodies", "there is no such program yet: a place is kept for it"),
+    ):
+        gpu.run_part(asked, name)
+        assert gpu.results(asked.folder)[name].not_possible == words
+        assert f"{name}: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
+
+
+def test_a_part_that_fails_stops_nothing(asked, monkeypatch):
+    def full(_):
+        raise RuntimeError("RESOURCE_EXHAUSTED: 99 GB\nand much more")
+
+    monkeypatch.setattr(gpu, "ALL", {**ALL, "plugin": full})
+    gpu.run_part(asked, "plugin")
+    assert gpu.results(asked.folder)["plugin"].failed == "RuntimeError: RESOURCE_EXHAUSTED: 99 GB"
+    assert "plugin" in gpu.remaining(gpu.results(asked.folder))
+
+
+def test_the_page_has_every_row_and_what_is_still_to_come(asked):
+    gpu.keep(asked.folder, "machine", Result([{"device": "a card", "jax": "1.2"}], "as it is", seconds=3.0))
+    page = (asked.folder / gpu.PAGE).read_text()
+    assert page.startswith(f"# pi0.5 on one device\n\n1 of {len(ALL)} parts are done.\n")
+    assert "machine, 3 s. as it is\n\n```\ndevice  jax\na card  1.2\n```\n" in page
+    assert "call_16: not yet run." in page
+    assert set(json.loads((asked.folder / gpu.JSON).read_text())) == {"machine"}
+    titles = [gpu_parts.title(name) for name in ALL]
+    assert all(title.endswith((".", "?")) for title in titles)
+    assert all(f"## {title}\n" in page for title in titles)
+
+
+def test_a_part_that_hangs_or_dies_is_ended_and_the_next_one_begins(asked, monkeypatch, capsys):
+    begun = []
+
+    def run(command, *, check, timeout):
+        assert not check
+        assert timeout == gpu.LIMIT == 480
+        begun.append(command[-1])
+        if len(begun) == 1:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, -9)
+
+    monkeypatch.setattr(gpu.subprocess, "run", run)
+    only = ["--only", "call_1", "--only", "call_2"]
+    assert gpu.main([str(asked.folder), "--size", "small", *only]) == 0
+    assert begun == ["call_1", "call_2"]
+    out = capsys.readouterr().out
+    assert "call_1 ... it took more than 8 min 00 s" in out
+    assert "call_2 ... its process ended with -9" in out
+    assert gpu.main([str(asked.folder), "--minutes", "0"]) == 0
+    assert "0 minutes are over; the same command goes on with machine" in capsys.readouterr().out
+
+
+def test_floors_at_full_size_are_those_of_the_paper_and_pencil():
+    """facts: 44 bytes of each of the 431 million that learn, 147 TFLOP before the suffix."""
+    recipe = recipe_of("full", 32)
+    work = gpu_parts.work_of(recipe)
+    assert list(work) == [*PARTS, "step"]
+    assert work["optimizer"][1] / 44 == pytest.approx(431e6, rel=0.02)
+    assert work["prefix"][0] == pytest.approx(141e12, rel=0.05)
+    assert work["images"][0] == pytest.approx(21e12, rel=0.05)
+    assert work["step"][0] == counts.training_step(recipe.model, 32, 1, "expert")
+    assert work["step"][0] == work["prefix"][0] + work["suffix"][0]
+
+
+@pytest.mark.slow
+def test_the_list_runs_here(asked):
+    only = ("machine", "parity_float32", "step_parts", "step_lora_few", "call_2", "plugin")
+    words = [word for name in only for word in ("--only", name)]
+    assert gpu.main([str(asked.folder), "--size", "small", "--repeats", "1", *words]) == 0
+    known = gpu.results(asked.folder)
+    assert {name for name in known if known[name].rows} == set(only)
+    assert all(row["within"] for row in known["parity_float32"].rows)
+    assert all(
+        row["ms"] > 0 for name in ("step_parts", "step_lora_few", "call_2") for row in known[name].rows
+    )
