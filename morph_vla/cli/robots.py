@@ -17,6 +17,8 @@ EXAMPLES = """
   morph-vla robots draw panda -o panda.png
   morph-vla robots check ./my_arm.urdf --episode ~/datasets/lift:7
   morph-vla robots add ~/Downloads/my_arm.urdf
+  morph-vla robots add scene.xml --root robot0_base --strip robot0_
+  morph-vla robots add rd:panda
 """
 
 
@@ -30,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "show": ("show what a policy is told about a robot: units, neighbours, features", run_show),
             "draw": ("draw a robot's rest pose and its joint graph", run_draw),
             "check": (check, robots_check.run),
-            "add": ("check a URDF, copy it to your folder, and print a side file to fill in", robots_add.run),
+            "add": ("check a robot, add it to your folder, and print a side file to fill in", robots_add.run),
         },
     )  # fmt: skip
     for name in ("list", "show", "draw", "check"):
