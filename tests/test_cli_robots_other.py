@@ -62,7 +62,8 @@ def package(tmp_path, monkeypatch, folder):
         "ur5_description": f'{where}URDF_PATH: str = REPOSITORY_PATH + "/panda.urdf"',
         "far_description": 'raise OSError("could not resolve host\\nmore")',
     }
-    licences = dict.fromkeys(modules, "Apache-2.0") | {"stretch_description": "CC-BY-NC-SA-4.0"}
+    licences: dict[str, str | None] = dict.fromkeys(modules, "Apache-2.0")
+    licences["stretch_description"] = "CC-BY-NC-SA-4.0"
     licences["ur5_description"] = None
     (folder / "__init__.py").write_text(
         textwrap.dedent(f"""

@@ -123,7 +123,7 @@ PUBLIC = {
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
-    "robots": "adding choose described draw examine geometry kinematics markup records robot side",
+    "robots": "adding choose described draft draw examine geometry kinematics markup records robot side vary",
     "serving": "attention bounds card keys policy remote requests server settings trials units",
     "sharing": "push",
     "suites": "begin environment shapes suite variation",

@@ -20,7 +20,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.geometry import Transform, matrix_of, pose
 from morph_vla.robots.kinematics import motion
-from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Mimic, Pose, Shape, Urdf
+from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Mimic, Pose, Shape, Urdf, unused
 from morph_vla.robots.rules import finding
 from morph_vla.wording import count
 
@@ -165,7 +165,7 @@ class _Reader:
             yield self._joint(joint, parent, child, before @ anchor)
             parent, before = child, np.linalg.inv(anchor)
         if parent != name:
-            fixed = _unused(f"{name}_fixed", self.joints)
+            fixed = unused(f"{name}_fixed", self.joints)
             yield Joint(fixed, "fixed", parent, name, pose(before), *[None] * 7, line=0)
 
     def _joint(self, joint: int, parent: str, child: str, before: Transform) -> Joint:
@@ -199,7 +199,7 @@ class _Reader:
         return replace(made, origin=pose(before @ motion(made, -ref)))
 
     def _helper(self, name: str) -> str:
-        self.helpers.append(_unused(name, [*self.links, *self.helpers]))
+        self.helpers.append(unused(name, [*self.links, *self.helpers]))
         return self.helpers[-1]
 
     def _effort(self, joint: int) -> float | None:
@@ -256,12 +256,6 @@ def _names(model: MjModel, kind: str, strip: Sequence[str] = ()) -> list[str]:
         prefix = next((prefix for prefix in strip if name.startswith(prefix)), "")
         names.append(name.removeprefix(prefix) or name)
     return names
-
-
-def _unused(name: str, names: Sequence[str]) -> str:
-    while name in names:
-        name += "_"
-    return name
 
 
 def _placed(position: np.ndarray, quaternion: np.ndarray) -> Transform:

@@ -35,8 +35,8 @@ def trees(draw):
     """A tree of bodies with up to two joints each, their refs and places, and equalities in a row."""
     count = draw(st.integers(1, 6))
     below: list[list[int]] = [[] for _ in range(count + 1)]
-    for body in range(1, count + 1):
-        below[draw(st.integers(0, body - 1))].append(body)
+    for index in range(1, count + 1):
+        below[draw(st.integers(0, index - 1))].append(index)
     names: list[str] = []
 
     def joint(name: str) -> str:
@@ -111,10 +111,13 @@ def test_limits_inertias_efforts_and_shapes():
     assert [link.name for link in urdf.links] == ["base", "upper", "tool", "tool_0"]
     a, b, c = (urdf.by_name[name] for name in "abc")
     assert (a.type, b.type, c.type) == ("revolute", "prismatic", "continuous")
+    assert a.limit is not None
+    assert c.limit is not None
     assert (a.limit.lower, a.limit.upper, a.limit.effort, a.limit.velocity) == (-1, 2, 40, None)
     assert (b.limit, b.axis, c.limit.effort) == (None, (0, 0, 1), 7)
     assert (a.damping, a.friction) == (3, 0.25)
     tool = urdf.links[2].inertial
+    assert tool is not None
     assert (tool.mass, tool.origin.xyz, tool.inertia) == (2, (0.1, 0.2, 0.3), (0.3, 0, 0, 0.2, 0, 0.1))
     (box,), (unseen,) = urdf.links[0].visuals, urdf.links[1].collisions
     assert (box.geometry.kind, box.geometry.size, box.rgba) == (
