@@ -87,13 +87,16 @@ def test_a_side_file_that_does_not_fit_is_not_copied(run, folder, arm):
     [
         ("arm.urdf.xacro", "not a .urdf file; run it through xacro first"),
         ("arm.sdf", "not a .urdf file; convert it to URDF first"),
+        ("arm.xml", "arm.xml: the outermost element is <robot>; expected <mujoco>"),
+        ("arm.urdf --root base", "--root and --strip are used with an MJCF file (.xml, .mjcf)"),
+        ("arm.urdf --accept-license", "--accept-license is used with rd:NAME"),
         ("arm.txt", "not a .urdf file"),
         ("gone.urdf", "no such file: gone.urdf"),
     ],
 )
 def test_add_says_what_is_no_urdf(run, folder, name, words):
     if not name.startswith("gone"):
-        Path(name).write_text(ARM)
+        Path(name.split()[0]).write_text(ARM)
     status, _, err = run(f"robots add {name}")
     assert status == 2
     assert words in err

@@ -98,6 +98,7 @@ DOORS = {
     "urdf_usd_converter": {"engines/isaaclab/assets.py"},
     "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
     "openpi_client": set(),
+    "robot_descriptions": {"robots/described.py"},
     "huggingface_hub": {"data/versions.py", "files/hub.py", "pi05/paligemma.py"},
     "jinja2": {"report/page.py"},
     "vla_eval": {"hosts/vla_eval.py"},
@@ -112,7 +113,7 @@ PUBLIC = {
     "demo": "job words",
     "demonstrations": "check recording",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
-    "gymnasium.stage hands mujoco.engine mujoco.scene pool success workers",
+    "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool success workers",
     "evaluation": "asking evaluate fit journal rollout sampler stepper",
     "files": "cache dropin hub plain remote typed_yaml writing",
     "hosts": "lerobot.export lerobot.theirs",
@@ -122,7 +123,8 @@ PUBLIC = {
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
-    "robots": "adding choose draw examine geometry kinematics records robot screws side",
+    "robots": "adding choose described draft draw examine geometry kinematics markup records robot screws "
+    "side vary",
     "serving": "attention bounds keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment shapes suite variation",

@@ -1,10 +1,10 @@
-"""`morph-vla robots list | show | draw | check | add`."""
+"""`morph-vla robots list | show | draw | check | add | vary`."""
 
 import argparse
 from pathlib import Path
 
 from morph_vla import robots
-from morph_vla.cli import robots_add, robots_check
+from morph_vla.cli import robots_add, robots_check, robots_vary
 from morph_vla.cli.common import add, add_folders, add_json, add_verbs
 from morph_vla.cli.render import render
 from morph_vla.robots import examine, screws
@@ -18,6 +18,10 @@ EXAMPLES = """
   morph-vla robots draw panda -o panda.png
   morph-vla robots check ./my_arm.urdf --episode ~/datasets/lift:7
   morph-vla robots add ~/Downloads/my_arm.urdf
+  morph-vla robots add scene.xml --root robot0_base --strip robot0_
+  morph-vla robots add rd:panda
+  morph-vla robots vary panda --seed 3 --links 0.8:1.25 --limits 0.7:1.0 --remove 1 --count 8
+  morph-vla robots vary panda --set composition --count 20
 """
 
 
@@ -31,14 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "show": ("show what a policy is told about a robot: units, neighbours, features", run_show),
             "draw": ("draw a robot's rest pose and its joint graph", run_draw),
             "check": (check, robots_check.run),
-            "add": ("check a URDF, copy it to your folder, and print a side file to fill in", robots_add.run),
+            "add": ("check a robot, add it to your folder, and print a side file to fill in", robots_add.run),
+            "vary": ("draw relatives of a robot: other lengths, ranges, axes or hands", robots_vary.run),
         },
     )  # fmt: skip
-    for name in ("list", "show", "draw", "check"):
+    for name in ("list", "show", "draw", "check", "vary"):
         add_folders(verbs[name])
-    for name in ("list", "show", "add"):
+    for name in ("list", "show", "add", "vary"):
         add_json(verbs[name])
-    for name in ("show", "draw"):
+    for name in ("show", "draw", "vary"):
         add(verbs[name], "robot", "a robot's name, or the path to a URDF file", "ROBOT")
     about = "the action's joints in order, separated by commas: names, or patterns such as 'left_arm_*'"
     for name in ("show", "draw", "check", "add"):
@@ -48,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(verbs["draw"], "-o --output", "default: ROBOT_joint_graph.png", "FILE", type=Path)
     robots_check.add_arguments(verbs["check"])
     robots_add.add_arguments(verbs["add"])
+    robots_vary.add_arguments(verbs["vary"])
 
 
 def run_list(arguments: argparse.Namespace) -> int:

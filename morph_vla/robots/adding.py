@@ -1,18 +1,26 @@
-"""A URDF, checked, copied into the user's own folder, with the side file that goes with it."""
+"""A robot, checked and put into the user's own folder: a URDF, and the side file that goes with it.
+
+A MuJoCo model is added as a URDF of its bodies and joints. So a robot stays one kind of file: whoever reads
+one needs no simulator, and its text, its findings and its digest are those of any other robot.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import choose, template
-from morph_vla.robots.examine import Examination, examine
-from morph_vla.robots.robot import Robot
+from morph_vla.robots import choose, mjcf, template
+from morph_vla.robots.descriptors import limits
+from morph_vla.robots.examine import Examination, examine, examine_text
+from morph_vla.robots.robot import Robot, action_order
+from morph_vla.robots.side import Side
+from morph_vla.robots.text import urdf_text
 
-OTHER_FORMATS = (".xacro", ".xml", ".mjcf", ".sdf", ".usd", ".usda", ".usdc")
+MJCF = (".xml", ".mjcf")
+OTHER_FORMATS = (".xacro", ".sdf", ".usd", ".usda", ".usdc")
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ def add(
 
     `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and a
     side file that says so is written in place of the one beside the URDF; with `write_side`, one to fill in.
+    A URDF that was made here has one in any case: it says where the numbers are from.
 
     Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and where another file is there:
     none is ever replaced.
@@ -53,10 +62,12 @@ def add(
     target = folder / f"{name or source.stem}.urdf"
     if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
         raise MorphVlaError(f"the robot's name is '{name}'; expected a name, not a path")
+    chosen = chosen or examination.text is not None
     beside = source.with_suffix(".yaml")
     side = beside.read_text("utf-8") if beside.is_file() and not chosen else None
     text = side or template.side_file(robot)
-    written = [_copy(source.read_bytes(), target)]
+    data = source.read_bytes() if examination.text is None else examination.text
+    written = [_copy(data, target)]
     if side or write_side or chosen:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
     return Added(robot, target, tuple(path for path in written if path), text)
@@ -89,6 +100,32 @@ def examine_new(source: Path, joints: Sequence[str] = ()) -> Examination:
     if suffix != ".urdf":
         raise MorphVlaError(f"{source}: not a .urdf file")
     return examine(source, joints)
+
+
+def examine_model(
+    model: mjcf.MjModel,
+    file: str,
+    name: str,
+    side: Side | None = None,
+    *,
+    root: str = "",
+    strip: Sequence[str] = (),
+    joints: Sequence[str] = (),
+) -> Examination:
+    """The URDF made of a compiled MuJoCo model, judged; its first keyframe is the rest pose.
+
+    `file` is where the model is from; `name` the robot's. `root` and `strip` as in `mjcf.records`, `joints`
+    as in `examine`. Raises as `mjcf.records`.
+    """
+    urdf, values = mjcf.records(model, file, root, strip), mjcf.home(model, strip)
+    known = side or Side(source=f"{file}, an MJCF file")
+    if values:
+        order = action_order(urdf)
+        bounds = [limits(urdf.by_name[joint]) for joint in order]
+        rest = [min(max(values[joint], low), high) for joint, (low, high) in zip(order, bounds, strict=True)]
+        known = replace(known, joints=order, rest=tuple(rest))
+    path = Path(f"{name}.urdf")
+    return examine_text(urdf_text(urdf).encode(), known, path, joints, urdf.problems)
 
 
 def user_folder() -> Path:

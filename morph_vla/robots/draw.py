@@ -4,6 +4,8 @@ The same colour stands for the same joint in all three panels. Drawn with matplo
 pyplot's global state and without a display.
 """
 
+import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,11 +57,9 @@ def save(drawn: "Figure", path: Path | str, dpi: int) -> Path:
 def figure(robot: Robot) -> "Figure":
     """The picture as a matplotlib Figure of three panels."""
     require("matplotlib", "draw")
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    drawn, count = Figure(figsize=(15.5, 6.2)), len(robot.joints)
-    colours = [colormaps["turbo"](0.08 + 0.82 * index / max(count - 1, 1)) for index in range(count)]
+    drawn, count, colours = Figure(figsize=(15.5, 6.2)), len(robot.joints), _colours(robot)
     skeleton: Any = drawn.add_axes((0.01, 0.0, 0.33, 0.85), projection="3d", computed_zorder=False)
     _skeleton(skeleton, robot, colours)
     _joint_graph(drawn.add_axes((0.35, 0.04, 0.24, 0.78)), robot, colours)
@@ -72,6 +72,42 @@ def figure(robot: Robot) -> "Figure":
     for middle, title in ((0.17, "rest pose"), (0.47, "joint graph"), (0.845, "steps between joints")):
         drawn.text(middle, 0.84, title, fontsize=12, color=INK, ha="center")
     return drawn
+
+
+def write_sheet(robots: Sequence[Robot], path: Path | str) -> Path:
+    """Draw the rest poses of several robots side by side into an image file; returns its path.
+
+    Raises MissingExtraError without matplotlib, and as `save`.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        drawn = sheet(robots)
+    return save(drawn, path, dpi=110)
+
+
+def sheet(robots: Sequence[Robot]) -> "Figure":
+    """The rest poses of several robots, each with its name, as a matplotlib Figure."""
+    require("matplotlib", "draw")
+    from matplotlib.figure import Figure
+
+    columns = min(len(robots), max(3, math.ceil(math.sqrt(len(robots)))))
+    rows = math.ceil(len(robots) / columns)
+    drawn = Figure(figsize=(2.9 * columns, 3.2 * rows))
+    for index, robot in enumerate(robots):
+        row, column = divmod(index, columns)
+        left, bottom = column / columns, 1 - (row + 1) / rows
+        place = (left, bottom, 1 / columns, 0.92 / rows)
+        _skeleton(drawn.add_axes(place, projection="3d", computed_zorder=False), robot, _colours(robot))
+        middle, top = left + 0.5 / columns, bottom + 0.95 / rows
+        drawn.text(middle, top, robot.name, fontsize=8, color=INK, ha="center", va="center")
+    return drawn
+
+
+def _colours(robot: Robot) -> list[Any]:
+    """A colour for each joint, from the base's blue to the tip's red."""
+    from matplotlib import colormaps
+
+    last = max(len(robot.joints) - 1, 1)
+    return [colormaps["turbo"](0.08 + 0.82 * index / last) for index in range(len(robot.joints))]
 
 
 def skeleton(robot: Robot) -> Float[np.ndarray, "b 2 3"]:

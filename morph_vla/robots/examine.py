@@ -17,7 +17,7 @@ from morph_vla.robots.records import Urdf
 from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints
 from morph_vla.robots.rules import finding
 from morph_vla.robots.side import DRIVEN, Side
-from morph_vla.robots.urdf import read
+from morph_vla.robots.urdf import parse, read
 from morph_vla.wording import count
 
 
@@ -35,6 +35,8 @@ class Examination:
     """The joints an action drives: the side file's, else all that move by themselves"""
     robot: Robot | None
     """None when something is an error"""
+    text: bytes | None = None
+    """The URDF, where it was made here and is in no file of this path"""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -100,6 +102,18 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
         unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings]
         examination = _examined(urdf, Side(), path, (), unread)
     return replace(examination, side_path=side_path)
+
+
+def examine_text(
+    text: bytes, given: Side, path: Path, joints: Sequence[str] = (), problems: Sequence[Finding] = ()
+) -> Examination:
+    """Judge a URDF that was made here, and its side file; `path` names it, and is not opened.
+
+    `problems` were found by what made it; `joints` as in `examine`.
+    """
+    urdf = parse(text, path.name)
+    urdf = replace(urdf, problems=(*problems, *urdf.problems))
+    return replace(_examined(urdf, given, path, joints), text=text)
 
 
 def _examined(

@@ -4,6 +4,7 @@ Lengths [m], angles [rad], masses [kg], inertias [kg m^2]. None stands for what 
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -173,3 +174,10 @@ class Urdf:
     def mimicking(self) -> tuple[Joint, ...]:
         """The joints that follow another one."""
         return tuple(joint for joint in self.joints if joint.mimic is not None)
+
+
+def unused(name: str, names: Collection[str]) -> str:
+    """The name, with as many `_` behind it as make it a new one."""
+    while name in names:
+        name += "_"
+    return name

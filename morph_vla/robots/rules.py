@@ -88,6 +88,13 @@ RULES: dict[str, tuple[Severity, str, str]] = {
     "impossible-inertia": ("warning", "expected principal moments a, b, c > 0 with a + b >= c", _SIMULATOR),
     "unknown-shape": ("note", "expected box, cylinder, sphere, capsule or mesh", "the shape is ignored"),
     "meshes": ("note", "only primitive shapes are used", "meshes are not opened"),
+    # `mjcf`: what a MuJoCo model has and a URDF cannot hold
+    "ball-or-free": ("warning", "expected a hinge or a slide", "it is frozen where the model begins"),
+    "no-mimic": (
+        "warning",
+        "expected one linear law for a joint and another joint of the robot",
+        "it is not kept: the joint moves by itself",
+    ),
     # `examine` and `descriptors`: what an action drives, and its features
     "no-action-joint": ("error", VARIES, "a policy has nothing to drive"),
     "many-action-joints": ("warning", VARIES, VARIES),

@@ -22,11 +22,14 @@ docs/robots.md has a page on them.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+import yaml
+
 from morph_vla.errors import ConfigError, nearest
+from morph_vla.files.plain import to_plain
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
 from morph_vla.robots.kinematics import follow
@@ -114,6 +117,13 @@ class Side:
         """The grippers by their joint."""
         several = self.gripper if isinstance(self.gripper, tuple) else (self.gripper,)
         return {gripper.joint: gripper for gripper in several}
+
+
+def side_text(side: Side) -> str:
+    """The YAML of a side file: what differs from the defaults, to be read back as it is."""
+    keys = [field.name for field in fields(Side) if getattr(side, field.name) != getattr(Side(), field.name)]
+    plain = {key: to_plain(getattr(side, key)) for key in keys}
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110)
 
 
 def judge(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> tuple[Finding, ...]:

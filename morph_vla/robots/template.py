@@ -66,8 +66,9 @@ def _others(robot: Robot) -> Iterator[str]:
     yield "# cameras: [front, wrist]"
     if not any(link.contact for link in robot.urdf.links):
         yield "# contact: {stiffness: 30000, damping: 1000, lateral_friction: 1, spinning_friction: 0.1}"
-    yield "# source: where the numbers are from"
-    yield "# licence: of the URDF"
+    for key, about in (("source", "where the numbers are from"), ("licence", "of the URDF")):
+        value = getattr(robot.side, key)
+        yield f"{key}: {_quoted(value)}" if value else f"# {key}: {about}"
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
@@ -78,4 +79,8 @@ def _word(name: str) -> str:
     """A name as YAML reads it back: quoted where it is no plain word."""
     if _PLAIN.match(name) and name.lower() not in _KEYWORDS:
         return name
-    return json.dumps(name, ensure_ascii=False)
+    return _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
