@@ -276,12 +276,12 @@ class Draft:
         """The relative, or Rejected where its files are no usable robot or its arm cannot move its tool."""
         parent = self.parent
         side = choose_joints(replace(parent.side, joints=parent.names), tuple(self.order))
-        said = "; ".join(self.notes) or "no change"
+        changes = "; ".join(self.notes) or "no change"
         side = replace(
             side,
             rest=tuple(self.rest[joint] for joint in self.order),
             gripper=self.gripper or side.gripper,
-            source=f"a relative of {parent.name}, drawn by morph-vla robots vary: {said}",
+            source=f"a relative of {parent.name}, drawn by morph-vla robots vary: {changes}",
         )
         text = urdf_text(replace(self.urdf, name=name)).encode()
         examination = examine_text(text, side, Path(f"{name}.urdf"))

@@ -25,9 +25,9 @@ def check_reads(opened: Checkpoint, plugin: MorphologyConfig | None) -> None:
 
 
 def _descriptors(opened: Checkpoint, plugin: MorphologyConfig) -> str:
-    said = (recipe_model(opened).get("morphology") or {}).get("descriptors")
-    if said is not None:
-        return MorphologyConfig(descriptors=said).descriptors  # as it is called now
+    named = (recipe_model(opened).get("morphology") or {}).get("descriptors")
+    if named is not None:
+        return MorphologyConfig(descriptors=named).descriptors  # as it is called now
     count = opened.entries[FILM].shape[0]
     fits = [name for name, features in FEATURES.items() if len(features) == count]
     # Of as many, or of a number that there is not, whose shape is refused.
