@@ -110,11 +110,11 @@ PUBLIC = {
     "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
     "versions",
     "demo": "job words",
-    "demonstrations": "check recording",
+    "demonstrations": "check new_suite recording",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
     "gymnasium.stage hands mujoco.engine mujoco.scene pool success workers",
     "evaluation": "asking evaluate fit journal rollout sampler stepper",
-    "files": "cache dropin hub plain remote typed_yaml writing",
+    "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config tokens",
     "pi05": "augmentation config counts gemma model observation paligemma parts serving tokenizer",
@@ -122,10 +122,11 @@ PUBLIC = {
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
-    "robots": "adding choose draw examine geometry kinematics records robot side",
+    "robots": "adding bodies choose draw examine geometry grasp inertia kinematics parallel_jaw reach "
+    "records robot side",
     "serving": "attention bounds card keys policy remote requests server settings trials units",
     "sharing": "push",
-    "suites": "begin environment shapes suite variation",
+    "suites": "begin environment new shapes suite variation",
     "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
     "trackers",
     "weights": "checkpoint convert inspect load packed tensors",

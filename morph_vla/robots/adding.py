@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import choose, template
+from morph_vla.robots import choose, limb, template
 from morph_vla.robots.examine import Examination, examine
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.side import side_text
 
 OTHER_FORMATS = (".xacro", ".xml", ".mjcf", ".sdf", ".usd", ".usda", ".usdc")
 
@@ -60,6 +61,31 @@ def add(
     if side or write_side or chosen:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
     return Added(robot, target, tuple(path for path in written if path), text)
+
+
+def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
+    """Add the URDF of an arm as one that an action can drive: its joints and a gripper, as `limb.propose`.
+
+    The side file beside the URDF is copied instead where there is one. A robot that is there with a side file
+    of its own keeps it. Raises as `add` and `limb.find`.
+    """
+    examination = examine_new(source)
+    target = (folder or user_folder()) / f"{name or source.stem}.urdf"
+    if target.with_suffix(".yaml").is_file() or source.with_suffix(".yaml").is_file():
+        added = add(examination, name, folder)
+        return replace(added, robot=examine(added.urdf).loaded())
+    examination.loaded()
+    side = limb.propose(limb.find(examination.urdf))
+    added = add(examination, name, folder)
+    head = f"# What {target.name} cannot say, from its kinematics: the arm's joints, and a gripper."
+    text = f"{head}\n{side_text(side)}"
+    written = _copy(text.encode(), target.with_suffix(".yaml"))
+    return replace(
+        added,
+        robot=examine(added.urdf).loaded(),
+        written=(*added.written, *filter(None, [written])),
+        side_file=text,
+    )
 
 
 def _lines(added: Added) -> Iterator[str]:

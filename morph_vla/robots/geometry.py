@@ -49,6 +49,20 @@ def transform(pose: Pose) -> Transform:
     return matrix
 
 
+def pose(matrix: Transform) -> Pose:
+    """The `<origin>` of a matrix, the inverse of `transform`, to rounding at every pitch.
+
+    Where the pitch is near 90 degrees yaw and roll turn about one axis and yaw alone is ill defined; roll and
+    pitch are therefore read from what remains once the yaw taken is undone.
+    """
+    turn = matrix[:3, :3]
+    yaw_rad = math.atan2(turn[1, 0], turn[0, 0])
+    rest = rotation((0.0, 0.0, 1.0), -yaw_rad) @ turn
+    roll_rad, pitch_rad = math.atan2(-rest[1, 2], rest[1, 1]), math.atan2(-rest[2, 0], rest[0, 0])
+    x, y, z = (float(value) for value in matrix[:3, 3])
+    return Pose((x, y, z), (roll_rad, pitch_rad, yaw_rad))
+
+
 def matrix_of(quaternion: Quaternion) -> Rotation:
     """The rotation matrix of a unit quaternion: I + 2 w [v]x + 2 [v]x [v]x."""
     w, x, y, z = quaternion

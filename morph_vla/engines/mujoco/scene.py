@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from morph_vla.engines import hands
 from morph_vla.errors import MorphVlaError, nearest, require
-from morph_vla.robots import Robot
+from morph_vla.robots import Robot, bodies
 from morph_vla.suites.shapes import Part, parts, rolls
 from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
 # MuJoCo ships no types, and is imported when it is first used.
 MjData = Any
+MjGeom = Any
 MjModel = Any
 MjSpec = Any
 Renderer = Any
@@ -44,7 +46,7 @@ def mujoco() -> ModuleType:
 def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     """The model of a suite, not yet compiled: robot, table, objects, cameras, lights, servos."""
     mj = mujoco()
-    spec = mj.MjSpec.from_string(robot.urdf_path.read_text())
+    spec = mj.MjSpec.from_string(bodies.scene_text(robot))
     spec.modelname = f"{suite.name}"
     spec.compiler.degree = False
     spec.compiler.fusestatic = False  # frames such as the tool stay bodies one can ask for
@@ -81,8 +83,12 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
     for body in spec.bodies:
         if body.name != "world":
             body.gravcomp = 1.0
+    looks = _looks(spec, robot) if bodies.lacks_something(robot) else []
+    covered = [geom.parent for geom in looks]
     for geom in spec.geoms:
-        geom.group = 0
+        if geom in looks:
+            continue
+        geom.group = HIDDEN if geom.parent in covered else 0
         # Robot geoms (bit 1) meet the world (bit 2), never each other.
         geom.contype, geom.conaffinity = 1, 2
         geom.friction = [1.0, 0.02, 0.001]
@@ -102,6 +108,15 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
         if limit > 0:
             actuator.forcerange = [-limit, limit]
             actuator.forcelimited = 1
+
+
+def _looks(spec: MjSpec, robot: Robot) -> list[MjGeom]:
+    """What is only looked at of a robot that was filled in; and its guessed shapes never meet the table."""
+    fingers = {link for links in hands.fingers(robot) for link in links}
+    for body in spec.bodies:
+        if body.name != "world" and body.name not in fingers:
+            spec.add_exclude(bodyname1="world", bodyname2=body.name)
+    return [geom for geom in spec.geoms if not (geom.contype or geom.conaffinity)]
 
 
 def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:
