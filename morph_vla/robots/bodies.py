@@ -13,7 +13,7 @@ import numpy as np
 
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform, pose
-from morph_vla.robots.grasp import at, grasp
+from morph_vla.robots.grasp import at, grasp, is_centre
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.parallel_jaw import DARK, FINGER, box_inertial, facing
 from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Shape, Urdf
@@ -69,6 +69,9 @@ def filled(robot: Robot) -> Urdf:
     links = []
     for name in dict.fromkeys([*declared, *named]):
         link = declared.get(name, Link(name, None, (), (), None, 0))
+        if name not in urdf.below and name not in moving and is_centre(name):
+            # Some files mark the place between the fingers with a box.
+            link = replace(link, visuals=(), collisions=())
         visuals, collisions = (tuple(_at_hand(shapes, folder)) for shapes in (link.visuals, link.collisions))
         collisions = collisions or guesses.get(name, ()) or visuals
         inertial = link.inertial if _massive(link.inertial) else None
@@ -91,13 +94,17 @@ def _plain(joint: Joint) -> Joint:
 def capsules(urdf: Urdf, poses: dict[str, Transform]) -> dict[str, tuple[Shape, ...]]:
     """For every link, capsules from its origin to the joints that it carries; in the link's frame.
 
-    Frames that carry nothing are no bodies, and capsules end before a joint that slides: there is a hand.
+    Frames that carry nothing are no bodies. A link with joints that slide is a hand: its capsules end before
+    them, and none goes on between the fingers.
     """
     reach = max((float(np.linalg.norm(matrix[:3, 3])) for matrix in poses.values()), default=1.0)
     bodies = {link.name for link in urdf.links if link.visuals or link.collisions}
     bodies |= {joint.child for joint in urdf.joints if joint.type != "fixed"} | set(urdf.below)
+    hands = {joint.parent for joint in urdf.joints if joint.type == "prismatic"}
     shapes: dict[str, list[Shape]] = {}
     for joint in urdf.joints:
+        if joint.parent in hands and joint.type != "prismatic":
+            continue
         end = np.array(joint.origin.xyz)
         length = float(np.linalg.norm(end))
         if length < LEAST * reach or joint.child not in bodies:

@@ -65,7 +65,7 @@ def grasp(robot: Robot, gripper: str) -> Grasp | None:
     for name, pose in closed.items():
         ahead = pose[:3, 3] - middle
         central = abs(ahead @ y) < 0.01 < ahead @ z < 0.25
-        if central and any(part in name.lower() for part in CENTRE):
+        if central and is_centre(name):
             length = float(ahead @ z) + TIP * opening
             break
     pose = np.eye(4)
@@ -73,6 +73,11 @@ def grasp(robot: Robot, gripper: str) -> Grasp | None:
     pose[:3, 3] = middle + z * (length - TIP * opening)
     fingers = tuple((link, 1.0 if way @ y > 0 else -1.0) for link, way in ways.items())
     return Grasp(pose, fingers, opening, length)
+
+
+def is_centre(link: str) -> bool:
+    """Whether a frame is called what the place between fingers usually is."""
+    return any(part in link.lower() for part in CENTRE)
 
 
 def at(robot: Robot, gripper: str, end: str) -> Float[np.ndarray, "j"]:

@@ -56,12 +56,20 @@ class Arm:
 
     @property
     def mount(self) -> str:
-        """The link to screw a hand on: a frame with a usual name behind the last joint, else its link."""
+        """The link to screw a hand on: one with a usual name behind the last joint, else the outermost."""
         below = self._behind()
-        named = [
-            link for name in MOUNTS for link in below if re.search(rf"(^|[_-]){name}(_\d+)?$", link.lower())
-        ]
-        return (named or below)[0]
+        for name in MOUNTS:
+            for link in below:
+                if re.search(rf"(^|[_-]){name}(_\d+)?$", link.lower()):
+                    return link
+        return max(below, key=self._outwards)
+
+    def _outwards(self, link: str) -> float:
+        """How far a link is along the last joint's axis [m]; 0 where it is beside that."""
+        place = self.poses[self.last.child]
+        way = place[:3, :3].T @ (self.poses[link][:3, 3] - place[:3, 3])
+        along = abs(float(way @ np.array(self.last.unit_axis)))
+        return along if along > 0.9 * float(np.linalg.norm(way)) else 0.0
 
     def _behind(self) -> list[str]:
         """The links that are fixed to the last joint's, that one first."""

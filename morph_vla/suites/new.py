@@ -168,8 +168,8 @@ def tool_of(robot: Robot) -> Tool:
     hold = grasp(robot, names[0])
     if hold is None:
         raise MorphVlaError(
-            f"{robot.name}: the gripper's joint '{names[0]}' turns, and a URDF does not say where it takes hold;"
-            " attach one of ours (gripper: {attach: parallel_jaw, link: ...}) or write the suite"
+            f"{robot.name}: the gripper's joint '{names[0]}' turns, and a URDF does not say where it takes"
+            " hold; attach one of ours (gripper: {attach: parallel_jaw, link: ...}) or write the suite"
         )
     palm = robot.urdf.by_name[names[0]].parent
     root_from_palm = robot.forward_kinematics(at(robot, names[0], "closed"))[palm]
@@ -345,6 +345,7 @@ def _merged(under: Mapping[str, object], over: Mapping[str, object]) -> dict[str
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = {**below, **value} if both else value
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = {**below, **value}
+        merged[key] = value
     return merged

@@ -19,7 +19,6 @@ from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
 # MuJoCo ships no types, and is imported when it is first used.
 MjData = Any
-MjGeom = Any
 MjModel = Any
 MjSpec = Any
 Renderer = Any
@@ -83,12 +82,16 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
     for body in spec.bodies:
         if body.name != "world":
             body.gravcomp = 1.0
-    looks = _looks(spec, robot) if bodies.lacks_something(robot) else []
-    covered = [geom.parent for geom in looks]
-    for geom in spec.geoms:
-        if geom in looks:
+    filled = bodies.lacks_something(robot)
+    if filled:
+        _keep_off_the_table(spec, robot)
+    # In a robot that was filled in, what touches nothing is looked at, in place of what touches.
+    looks = [filled and not (geom.contype or geom.conaffinity) for geom in spec.geoms]
+    covered = {geom.parent.name for geom, look in zip(spec.geoms, looks, strict=True) if look}
+    for geom, look in zip(spec.geoms, looks, strict=True):
+        if look:
             continue
-        geom.group = HIDDEN if geom.parent in covered else 0
+        geom.group = HIDDEN if geom.parent.name in covered else 0
         # Robot geoms (bit 1) meet the world (bit 2), never each other.
         geom.contype, geom.conaffinity = 1, 2
         geom.friction = [1.0, 0.02, 0.001]
@@ -110,13 +113,12 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
             actuator.forcelimited = 1
 
 
-def _looks(spec: MjSpec, robot: Robot) -> list[MjGeom]:
-    """What is only looked at of a robot that was filled in; and its guessed shapes never meet the table."""
+def _keep_off_the_table(spec: MjSpec, robot: Robot) -> None:
+    """Shapes that were guessed touch objects alone, but for those of the fingers."""
     fingers = {link for links in hands.fingers(robot) for link in links}
     for body in spec.bodies:
         if body.name != "world" and body.name not in fingers:
             spec.add_exclude(bodyname1="world", bodyname2=body.name)
-    return [geom for geom in spec.geoms if not (geom.contype or geom.conaffinity)]
 
 
 def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:
