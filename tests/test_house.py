@@ -111,11 +111,11 @@ PUBLIC = {
     "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
     "versions",
     "demo": "job words",
-    "demonstrations": "check recording",
+    "demonstrations": "check new_suite recording",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
     "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool success workers",
     "evaluation": "asking evaluate fit journal rollout sampler stepper",
-    "files": "cache dropin hub plain remote typed_yaml writing",
+    "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config poses tokens",
     "pi05": "augmentation config counts gemma model observation paligemma parts serving tokenizer",
@@ -123,11 +123,11 @@ PUBLIC = {
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
-    "robots": "adding choose described draft draw examine geometry kinematics markup records robot screws "
-    "side vary",
+    "robots": "adding bodies choose described draft draw examine geometry grasp inertia kinematics markup "
+    "parallel_jaw reach records robot screws side vary",
     "serving": "attention bounds keys policy remote requests server settings trials",
     "sharing": "push",
-    "suites": "begin environment shapes suite variation",
+    "suites": "begin environment new shapes suite variation",
     "training": "checkpoint counted estimate folder loop measured progress restoring sharding source "
     "statistics step trackers",
     "weights": "checkpoint convert inspect load packed tensors",

@@ -12,6 +12,7 @@ from morph_vla.cli.render import render
 
 EXAMPLES = """
   morph-vla demo
+  morph-vla demo --robot ~/Downloads/my_arm.urdf -o runs/my_arm
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
 """
 
@@ -22,6 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
     about = "tasks of a Panda, for example droid_panda:cube_in_bowl (default droid_panda)"
     add(parser, "--suite", about, "SUITE", default="droid_panda")
+    about = "a URDF of an arm, which gets a suite of its own, in place of --suite"
+    add(parser, "--robot", about, "URDF", type=Path)
     add_number(parser, "--attempts", 750, "demonstrations to try", least=10)
     about = "initial states of each task in which the trained policy is evaluated"
     add_number(parser, "--episodes", 100, about, least=1)
@@ -48,5 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
     with passing():
         study = job.run(folder, settings, say, Bars)
     page = folder / report.FILE_NAME
-    text = "\n".join(words.lines(study, page, settings.suite, settings.episodes))
+    suite, prefix = settings.suite, ""
+    if settings.robot is not None:
+        suite, prefix = settings.robot.stem, f"MORPH_VLA_PATH={folder} "
+    text = "\n".join(words.lines(study, page, suite, settings.episodes, prefix))
     render({"folder": folder, "report": page, "record": folder / FILE_NAME}, arguments.json, text=text)

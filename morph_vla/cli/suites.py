@@ -1,9 +1,9 @@
-"""`morph-vla suites list | show | check`."""
+"""`morph-vla suites list | show | check | new`."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from morph_vla.cli import files
+from morph_vla.cli import files, suites_new
 from morph_vla.cli.common import add_engine, add_number
 from morph_vla.cli.render import print_json, render
 
@@ -16,6 +16,7 @@ EXAMPLES = """
   morph-vla suites show droid_panda:can_in_mug episodes=20 --json
   morph-vla suites check droid_panda --episodes 50
   morph-vla suites check so101_pick_orange --episodes 64 --engine isaaclab
+  morph-vla suites new my_arm --robot ~/Downloads/my_arm.urdf
 """
 
 ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
@@ -24,7 +25,11 @@ ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
     summary = "measure how often a suite's expert succeeds; try another simulator's environment for a moment"
-    check = files.configure(parser, "suites", load, more={"check": (summary, run_check)})["check"]
+    making = "write a suite for any single arm, from its kinematics"
+    more, alone = {"check": (summary, run_check)}, {"new": (making, suites_new.run)}
+    verbs = files.configure(parser, "suites", load, more=more, alone=alone)
+    suites_new.configure(verbs["new"])
+    check = verbs["check"]
     add_number(check, "--episodes", None, "initial states to try (default: as many as the suite says)")
     add_number(check, "--workers", None, "processes (default: one per core)")
     add_engine(check)

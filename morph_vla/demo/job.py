@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from morph_vla import report, robots
-from morph_vla.demonstrations import recording
+from morph_vla.demonstrations import new_suite, recording
 from morph_vla.doctor import machine, require_gl
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.files.dropin import add_to_path
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.process import versions
@@ -22,7 +23,7 @@ from morph_vla.recipes import recipe as recipes
 from morph_vla.results import record as records
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Record, Study
-from morph_vla.robots import draw
+from morph_vla.robots import adding, draw
 from morph_vla.serving import attention, trials
 from morph_vla.serving import policy as policies
 from morph_vla.suites import suite as suites
@@ -31,7 +32,7 @@ from morph_vla.training import checkpoint
 from morph_vla.wording import span
 
 LOG = logging.getLogger(__name__)
-SUITE, RECIPE = "droid_panda", "panda_demo"
+SUITE, RECIPE, JOINTS = "droid_panda", "panda_demo", 8
 UNTRAINED_EPISODES = 5  # few, for an untrained policy uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
 VIDEOS, UNTRAINED_VIDEOS = 6, 1  # films of each task
@@ -47,6 +48,8 @@ class Settings:
 
     suite: str = SUITE
     """Tasks of a Panda"""
+    robot: Path | None = None
+    """A URDF of an arm: it gets a suite of its own, in place of `suite`"""
     overrides: Sequence[str] = ()
     """Changes to the recipe"""
     attempts: int = 750
@@ -64,7 +67,8 @@ class Settings:
     @property
     def command(self) -> str:
         """The whole command, with what was left to its default."""
-        words = [*self.overrides, f"--suite {self.suite}", f"--attempts {self.attempts}"]
+        asked = f"--suite {self.suite}" if self.robot is None else f"--robot {self.robot}"
+        words = [*self.overrides, asked, f"--attempts {self.attempts}"]
         words += [f"--episodes {self.rows[1]}", f"--untrained-episodes {self.rows[0]}"]
         return f"morph-vla demo {' '.join(words)}"
 
@@ -102,10 +106,14 @@ def run(
     Raises MorphVlaError as the stages do, and KeyboardInterrupt where SIGTERM stopped the training.
     """
     require_gl()
-    tasks, clock = suites.load_tasks(settings.suite), _Clock(folder, say)
-    robot = clock.measure("robot", lambda: _robot(folder))
+    clock = _Clock(folder, say)
+    # An arm's own folders, before those of the user: here, and in the processes that this one starts.
+    if settings.robot is not None:
+        add_to_path(folder)
+    robot, tasks = clock.measure("robot", lambda: _robot(folder, settings))
+    overrides = [*(_of_robot(robot) if settings.robot else ()), *settings.overrides]
     recorded = clock.measure("record", lambda: _record(folder, tasks, settings.attempts, bars))
-    trained = clock.measure("train", lambda: _train(folder, settings.overrides, bars))
+    trained = clock.measure("train", lambda: _train(folder, overrides, bars))
     untrained, last = clock.measure("evaluate", lambda: _evaluate(folder, tasks, settings.rows, bars))
     pictures = clock.measure("attention", lambda: _attention(folder, tasks, last))
     study = Study(
@@ -165,9 +173,13 @@ class _Clock:
         write_text(self._path, json.dumps(self.seconds))
 
 
-def _robot(folder: Path) -> Done:
-    """Read the URDF, draw its graph."""
-    robot = robots.load("panda")
+def _robot(folder: Path, settings: Settings) -> Done:
+    """Read the URDF, draw its graph; an arm that is new is added to the folder, with a suite."""
+    if settings.robot is None:
+        tasks = suites.load_tasks(settings.suite)
+    else:
+        tasks = _suite(folder, settings.robot)
+    robot = robots.load(tasks[0].robot)
     facts, picture = robot.as_dict(), folder / "joint_graph.png"
     there = picture.exists()
     if not there:
@@ -175,8 +187,26 @@ def _robot(folder: Path) -> Done:
         draw.write(robot, picture)
     kinds = Counter(joint["type"] for joint in facts["joints"])
     joints = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    words = f"panda: {len(facts['joints'])} joints of its URDF ({joints}), drawn in {picture}"
-    return Done(facts, words, there)
+    words = f"{robot.name}: {len(facts['joints'])} joints of its URDF ({joints}), drawn in {picture}"
+    return Done((facts, tasks), words, there)
+
+
+def _suite(folder: Path, source: Path) -> tuple[Suite, ...]:
+    """The tasks of an arm's suite in the folder, written by the first run."""
+    added, path = (
+        adding.add_arm(source, folder=folder / "urdf_descriptors"),
+        folder / "eval" / f"{source.stem}.yaml",
+    )
+    if not path.exists():
+        new_suite.make(source.stem, added.robot, path=path)
+    return suites.load_tasks(path)
+
+
+def _of_robot(facts: dict[str, Any]) -> list[str]:
+    """What the demo's recipe has to say of another robot than the Panda."""
+    joints = len(facts["joints"])
+    wide = [f"model.action_dim={joints}", f"model.morphology.max_joints={joints}"] if joints > JOINTS else []
+    return [f"data.robot={facts['name']}", *wide]
 
 
 def _record(folder: Path, tasks: Sequence[Suite], attempts: int, bars: Bars) -> Done:

@@ -10,8 +10,8 @@ from morph_vla.results.values import number
 from morph_vla.wording import span, table
 
 
-def lines(study: Study, page: Path, suite: str, episodes: int) -> Iterator[str]:
-    """What the demo measured."""
+def lines(study: Study, page: Path, suite: str, episodes: int, prefix: str = "") -> Iterator[str]:
+    """What the demo measured; `prefix` stands before the commands that need the run's own robot."""
     untrained, trained = study.evaluations
     yield ""
     yield from table(
@@ -23,7 +23,7 @@ def lines(study: Study, page: Path, suite: str, episodes: int) -> Iterator[str]:
     seconds = {name: number(value) or 0.0 for name, value in study.seconds_by_stage.items()}
     yield f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items())
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
-    for command, why in next_commands(page.parent, suite, trained, episodes):
+    for command, why in next_commands(page.parent, suite, trained, episodes, prefix):
         yield f"  {command}\n      {why}"
 
 
@@ -49,7 +49,9 @@ def _count(rates: Rates | None) -> str:
     return f"{rates.successes} of {rates.trials}" if rates and rates.trials else "not measured"
 
 
-def next_commands(folder: Path, suite: str, trained: Record, episodes: int) -> list[tuple[str, str]]:
+def next_commands(
+    folder: Path, suite: str, trained: Record, episodes: int, prefix: str = ""
+) -> list[tuple[str, str]]:
     """Three commands that go on from here, and what each is for."""
     sampler = trained.policy.sampler
     noise = f" --noise {sampler.noise:g}" if sampler and sampler.noise not in (None, 1.0) else ""
@@ -57,11 +59,13 @@ def next_commands(folder: Path, suite: str, trained: Record, episodes: int) -> l
     rows = f"{episodes}:{2 * episodes}"
     return [
         (
-            f"morph-vla eval {checkpoint} --suite {suite} --episodes {rows}{noise} -o {folder}/eval/fresh",
+            f"{prefix}morph-vla eval {checkpoint} --suite {suite} --episodes {rows}{noise}"
+            f" -o {folder}/eval/fresh",
             "the same policy from initial states that nobody has seen yet",
         ),
         (
-            f"morph-vla train panda_demo data.dataset={folder}/dataset model.depth=6 -o {folder}/deeper",
+            f"{prefix}morph-vla train panda_demo data.dataset={folder}/dataset model.depth=6"
+            f" -o {folder}/deeper",
             "your own recipe: any value of `morph-vla recipes show panda_demo`, or a file in configs/",
         ),
         ("morph-vla robots add my_robot.urdf", "your own robot: a URDF is enough"),

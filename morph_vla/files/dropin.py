@@ -49,6 +49,12 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
     return tuple(seen.values())
 
 
+def add_to_path(folder: Path) -> None:
+    """Search a folder before those of MORPH_VLA_PATH, in this process and in those that it starts."""
+    entries = [str(folder.resolve()), *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]
+    os.environ[PATH_VARIABLE] = os.pathsep.join(dict.fromkeys(entries))
+
+
 def available(kind: str, folders: Sequence[Path | str] = ()) -> dict[str, Path]:
     """Every registered file of `kind`: name -> path, sorted by name; the first hit of a name wins."""
     files: dict[str, Path] = {}

@@ -12,11 +12,11 @@ from pathlib import Path
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import choose, mjcf, template
+from morph_vla.robots import choose, limb, mjcf, template
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.examine import Examination, examine, examine_text
 from morph_vla.robots.robot import Robot, action_order
-from morph_vla.robots.side import Side
+from morph_vla.robots.side import Side, side_text
 from morph_vla.robots.text import urdf_text
 
 MJCF = (".xml", ".mjcf")
@@ -71,6 +71,31 @@ def add(
     if side or write_side or chosen:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
     return Added(robot, target, tuple(path for path in written if path), text)
+
+
+def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
+    """Add the URDF of an arm as one that an action can drive: its joints and a gripper, as `limb.propose`.
+
+    The side file beside the URDF is copied instead where there is one. A robot that is there with a side file
+    of its own keeps it. Raises as `add` and `limb.find`.
+    """
+    examination = examine_new(source)
+    target = (folder or user_folder()) / f"{name or source.stem}.urdf"
+    if target.with_suffix(".yaml").is_file() or source.with_suffix(".yaml").is_file():
+        added = add(examination, name, folder)
+        return replace(added, robot=examine(added.urdf).loaded())
+    examination.loaded()
+    side = limb.propose(limb.find(examination.urdf))
+    added = add(examination, name, folder)
+    head = f"# What {target.name} cannot say, from its kinematics: the arm's joints, and a gripper."
+    text = f"{head}\n{side_text(side)}"
+    written = _copy(text.encode(), target.with_suffix(".yaml"))
+    return replace(
+        added,
+        robot=examine(added.urdf).loaded(),
+        written=(*added.written, *filter(None, [written])),
+        side_file=text,
+    )
 
 
 def _lines(added: Added) -> Iterator[str]:

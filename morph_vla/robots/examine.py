@@ -11,7 +11,7 @@ from pathlib import Path
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.findings import Finding, Line, counts, errors, in_order, tally
-from morph_vla.robots import choose, side
+from morph_vla.robots import choose, parallel_jaw, side
 from morph_vla.robots.judgement import judge
 from morph_vla.robots.records import Urdf
 from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints
@@ -97,7 +97,8 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
     if not side_path.is_file():
         return _examined(urdf, Side(), path, joints)
     try:
-        examination = _examined(urdf, typed_yaml.read(side_path, Side), path, joints)
+        urdf, given = parallel_jaw.fitted(urdf, typed_yaml.read(side_path, Side))
+        examination = _examined(urdf, given, path, joints)
     except ConfigError as error:
         unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings]
         examination = _examined(urdf, Side(), path, (), unread)
@@ -112,7 +113,7 @@ def examine_text(
     `problems` were found by what made it; `joints` as in `examine`.
     """
     urdf = parse(text, path.name)
-    urdf = replace(urdf, problems=(*problems, *urdf.problems))
+    urdf, given = parallel_jaw.fitted(replace(urdf, problems=(*problems, *urdf.problems)), given)
     return replace(_examined(urdf, given, path, joints), text=text)
 
 
@@ -180,7 +181,7 @@ def build(urdf: Urdf, given: Side, path: Path) -> Robot:
 
     Raises as `Examination.loaded`.
     """
-    return _examined(urdf, given, path).loaded()
+    return _examined(*parallel_jaw.fitted(urdf, given), path).loaded()
 
 
 def load(name_or_path: str | Path, folders: Sequence[Path | str] = (), joints: Sequence[str] = ()) -> Robot:

@@ -6,7 +6,8 @@ docs/robots.md has a page on them.
     joints        the joints an action drives, in the order of the action's values
     drives        joint: [{joint, multiplier, offset}], one value for several joints, without <mimic>
     gripper       {joint, open, closed, dataset_open, dataset_closed}, or a list of them: the travel at which
-                  the gripper is open and closed [rad or m], and the dataset's value for each
+                  the gripper is open and closed [rad or m], and the dataset's value for each;
+                  {attach: parallel_jaw, link, approach, opening}: a gripper of ours on a link of the arm
     unit          radians, degrees or percent: of the dataset's values for turning joints that are no gripper;
                   percent is -100 at the lower limit and 100 at the upper
     scales        joint: the dataset's units in one rad or m, where `unit` does not say it (57.3: degrees)
@@ -33,7 +34,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
 from morph_vla.robots.kinematics import follow
-from morph_vla.robots.records import Urdf
+from morph_vla.robots.records import Urdf, Vector
 
 DRIVEN = ("revolute", "continuous", "prismatic")
 Code = Literal[
@@ -63,6 +64,26 @@ class Gripper:
 
 
 @dataclass(frozen=True)
+class Attached:
+    """A gripper of ours on a link of an arm that has none: `robots.parallel_jaw`."""
+
+    attach: Literal["parallel_jaw"]
+    link: str
+    approach: Vector = (0.0, 0.0, 1.0)
+    """The direction in which it points, in the link's frame"""
+    opening: float = 0.08
+    """[m] between its fingers"""
+    dataset_open: float = 0.0
+    dataset_closed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not any(self.approach):
+            raise ConfigError("approach is 0 0 0; expected a direction")
+        if not 0 < self.opening < math.inf:
+            raise ConfigError(f"opening is {self.opening:g}; expected more than 0 m")
+
+
+@dataclass(frozen=True)
 class Follower:
     """A joint that moves with an action joint: multiplier * value + offset."""
 
@@ -89,7 +110,7 @@ class Side:
 
     joints: tuple[str, ...] = ()
     drives: Mapping[str, tuple[Follower, ...]] = field(default_factory=dict)
-    gripper: Gripper | tuple[Gripper, ...] = ()
+    gripper: Gripper | Attached | tuple[Gripper, ...] = ()
     unit: Literal["radians", "degrees", "percent"] = "radians"
     scales: Mapping[str, float] = field(default_factory=dict)
     signs: Mapping[str, Literal[1, -1]] = field(default_factory=dict)
@@ -114,9 +135,9 @@ class Side:
 
     @property
     def grippers(self) -> dict[str, Gripper]:
-        """The grippers by their joint."""
+        """The grippers by their joint; one that is still to be attached has none."""
         several = self.gripper if isinstance(self.gripper, tuple) else (self.gripper,)
-        return {gripper.joint: gripper for gripper in several}
+        return {gripper.joint: gripper for gripper in several if isinstance(gripper, Gripper)}
 
 
 def side_text(side: Side) -> str:

@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Iterator
 
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import limb
+from morph_vla.robots.limb import GRIPPER
 from morph_vla.robots.robot import Robot
-
-GRIPPER = re.compile(r"grip|finger|jaw|claw|thumb|hand_(open|close)", re.IGNORECASE)
-"""What the joint of a gripper is usually called."""
+from morph_vla.robots.side import Attached
 
 
 def side_file(robot: Robot) -> str:
@@ -42,11 +43,25 @@ def _grippers(robot: Robot) -> Iterator[str]:
     grippers = grippers or [joint for joint in robot.joints[-1:] if joint.type == "prismatic"]
     if not 0 < len(grippers) <= 4:  # the fingers of a hand are joints like others
         yield "# gripper: {joint: NAME, open: 0.04, closed: 0.0, dataset_open: 0, dataset_closed: 1}"
+        yield from _attached(robot)
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
     for joint in grippers:
         ends = f"open: {joint.upper:.6g}, closed: {joint.lower:.6g}"
         yield f"#   - {{joint: {_word(joint.name)}, {ends}, dataset_open: 0, dataset_closed: 1}}"
+
+
+def _attached(robot: Robot) -> Iterator[str]:
+    """A gripper of ours, for an arm without a hand."""
+    try:
+        arm = limb.find(robot.urdf)
+    except MorphVlaError:  # no arm
+        return
+    gripper = limb.propose(arm).gripper
+    if arm.hand == "none" and isinstance(gripper, Attached):
+        approach = ", ".join(f"{value:g}" for value in gripper.approach)
+        size = f"approach: [{approach}], opening: {gripper.opening:g}"
+        yield f"# gripper: {{attach: parallel_jaw, link: {_word(gripper.link)}, {size}}}  # one of ours"
 
 
 def _others(robot: Robot) -> Iterator[str]:

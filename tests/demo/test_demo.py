@@ -92,7 +92,7 @@ def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder)
 def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, asked):
     records = [evaluation("untrained", 0, 7, 0), evaluation("trained", 5, 7, 2200)]
     done = {
-        "_robot": {"name": "panda"}, "_record": {"episodes": 3}, "_train": {"steps": 2200},
+        "_robot": ({"name": "panda"}, ()), "_record": {"episodes": 3}, "_train": {"steps": 2200},
         "_evaluate": records, "_attention": {"attention": "attention.json"},
         "_report": folder / "x/report.html",
     }  # fmt: skip
@@ -118,6 +118,14 @@ def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, ask
         assert json.loads(out) == {"folder": "x", "report": "x/report.html", "record": "x/record.json"}
     else:
         assert "trained - untrained: +71.4 points" in out
+
+
+def test_another_robot_is_said_to_the_recipe_and_in_the_command(folder):
+    assert job._of_robot({"name": "arm", "joints": [{}] * 7}) == ["data.robot=arm"]
+    wide = ["data.robot=arm", "model.action_dim=9", "model.morphology.max_joints=9"]
+    assert job._of_robot({"name": "arm", "joints": [{}] * 9}) == wide
+    settings = job.Settings(robot=folder / "arm.urdf", attempts=30, episodes=2)
+    assert settings.command.startswith(f"morph-vla demo --robot {folder}/arm.urdf --attempts 30")
 
 
 def test_the_commands_that_are_proposed_are_understood(folder):

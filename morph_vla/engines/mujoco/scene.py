@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from morph_vla.engines import hands
 from morph_vla.errors import MorphVlaError, nearest, require
-from morph_vla.robots import Robot
+from morph_vla.robots import Robot, bodies
 from morph_vla.suites.shapes import Part, parts, rolls
 from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
@@ -44,7 +45,7 @@ def mujoco() -> ModuleType:
 def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     """The model of a suite, not yet compiled: robot, table, objects, cameras, lights, servos."""
     mj = mujoco()
-    spec = mj.MjSpec.from_string(robot.urdf_path.read_text())
+    spec = mj.MjSpec.from_string(bodies.scene_text(robot))
     spec.modelname = f"{suite.name}"
     spec.compiler.degree = False
     spec.compiler.fusestatic = False  # frames such as the tool stay bodies one can ask for
@@ -81,8 +82,16 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
     for body in spec.bodies:
         if body.name != "world":
             body.gravcomp = 1.0
-    for geom in spec.geoms:
-        geom.group = 0
+    filled = bodies.lacks_something(robot)
+    if filled:
+        _keep_off_the_table(spec, robot)
+    # In a robot that was filled in, what touches nothing is looked at, in place of what touches.
+    looks = [filled and not (geom.contype or geom.conaffinity) for geom in spec.geoms]
+    covered = {geom.parent.name for geom, look in zip(spec.geoms, looks, strict=True) if look}
+    for geom, look in zip(spec.geoms, looks, strict=True):
+        if look:
+            continue
+        geom.group = HIDDEN if geom.parent.name in covered else 0
         # Robot geoms (bit 1) meet the world (bit 2), never each other.
         geom.contype, geom.conaffinity = 1, 2
         geom.friction = [1.0, 0.02, 0.001]
@@ -102,6 +111,14 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
         if limit > 0:
             actuator.forcerange = [-limit, limit]
             actuator.forcelimited = 1
+
+
+def _keep_off_the_table(spec: MjSpec, robot: Robot) -> None:
+    """Shapes that were guessed touch objects alone, but for those of the fingers."""
+    fingers = {link for links in hands.fingers(robot) for link in links}
+    for body in spec.bodies:
+        if body.name != "world" and body.name not in fingers:
+            spec.add_exclude(bodyname1="world", bodyname2=body.name)
 
 
 def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:

@@ -1,0 +1,35 @@
+"""`morph-vla suites new`."""
+
+import argparse
+from pathlib import Path
+
+from morph_vla.cli.common import add, add_number
+from morph_vla.cli.render import render
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla suites new`, apart from `--folder` and `--json`."""
+    add(parser, "name", "the suite's name, and without --robot the robot's", "NAME")
+    add(parser, "--robot", "a robot's name, or a URDF, which is added under NAME", "ROBOT", default="")
+    about = "a task, or several with commas (default pick_and_place: each that the arm can do)"
+    add(parser, "--task", about, "TASK", default="pick_and_place")
+    add(parser, "-o --output", "the file to write (default eval/NAME.yaml)", "FILE", type=Path)
+    add_number(parser, "--trials", 20, "states in which the expert tries each task; 0: none", least=0)
+    add_number(parser, "--workers", None, "processes (default: one per core)", least=1)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Add the robot where it is a file, write its suite, and print how the expert did."""
+    from morph_vla import robots
+    from morph_vla.demonstrations import new_suite
+    from morph_vla.robots import adding
+
+    source = Path(arguments.robot).expanduser()
+    known = arguments.robot or arguments.name
+    if arguments.robot and source.is_file():
+        known = adding.add_arm(source, arguments.name).urdf
+    made = new_suite.make(
+        arguments.name, robots.load(known, arguments.folders), arguments.task.split(","), arguments.output,
+        trials=arguments.trials, workers=arguments.workers,
+    )  # fmt: skip
+    render({"suite": made.path, "kept": made.kept, "left_out": made.dropped}, arguments.json, text=made)

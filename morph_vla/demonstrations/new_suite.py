@@ -1,0 +1,86 @@
+"""A suite for an arm that nobody has written one for, tried with the scripted expert before it is kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla.demonstrations.check import Check, check
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import KINDS
+from morph_vla.files.writing import write_text
+from morph_vla.robots import Robot
+from morph_vla.suites import new
+from morph_vla.suites.suite import load_tasks
+
+DEFAULT = "pick_and_place"
+TRIALS, ENOUGH = 20, 0.9  # states to try each task in, and the share in which the expert must succeed
+SUFFIX = ".yaml"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A suite that was written, and how the expert did in it."""
+
+    path: Path
+    plan: new.Plan
+    kept: tuple[Check, ...]
+    dropped: tuple[Check, ...]
+    """Tasks that were left out, because the expert failed"""
+
+    def __str__(self) -> str:
+        """What was written, a line a task, and what to do next."""
+        field, scale, name = self.plan.field, self.plan.scale, self.path.stem
+        area = f"{2 * field.depth:.2g} x {2 * field.width:.2g} m of a table"
+        lines = [
+            f"wrote {self.path}: {area}, objects {scale:.2g} times those of a Panda",
+            *(f"  {done}" for done in self.kept),
+            *(f"  left out: {done}" for done in self.dropped),
+            f"\nnext: `morph-vla suites check {name}`, then `morph-vla record {name} -o runs/demos`",
+        ]
+        return "\n".join(lines)
+
+
+def make(
+    name: str,
+    robot: Robot,
+    tasks: Sequence[str] = (DEFAULT,),
+    path: Path | None = None,
+    *,
+    trials: int = TRIALS,
+    workers: int | None = None,
+) -> Made:
+    """Write the suite `name` for a robot's arm, with those of `tasks` in which the expert succeeds.
+
+    `path` is the file (default: in `./eval`). With no `trials` every task is kept, untried.
+
+    Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, and
+    where another file is there.
+    """
+    path = path or Path(KINDS["suites"][0]) / f"{name}{SUFFIX}"
+    if path.exists():
+        raise MorphVlaError(f"{path} exists; give the suite another name, or remove the file")
+    plan = new.plan(robot)
+    names = new.chosen(tasks, plan)
+    try:
+        write_text(path, new.text(path.stem, plan, names))
+        checks = [check(task, trials, workers=workers) for task in load_tasks(path)] if trials else []
+    except BaseException:  # an interruption too: a suite that was not tried is none
+        path.unlink(missing_ok=True)
+        raise
+    good = {
+        task: done for task, done in zip(names, checks, strict=False) if done.successes >= ENOUGH * trials
+    }
+    if trials and not good:
+        path.unlink()
+        raise MorphVlaError(f"{robot.name}: the expert fails every task; {_nearest(checks)}")
+    dropped = tuple(done for task, done in zip(names, checks, strict=False) if task not in good)
+    if dropped:
+        write_text(path, new.text(path.stem, plan, tuple(good)))
+    return Made(path, plan, tuple(good.values()), dropped)
+
+
+def _nearest(checks: Sequence[Check]) -> str:
+    """The check that went best, and at which clause most of its episodes failed."""
+    best = max(checks, key=lambda done: done.successes)
+    clause, episodes = max(best.failed.items(), key=lambda item: len(item[1]))
+    return f"in {best.suite} {len(episodes)} of {len(best.outcomes)} attempts failed at '{clause}'"

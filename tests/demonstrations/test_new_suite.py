@@ -1,0 +1,84 @@
+"""`suites new`: an arm whose meshes are not at hand, from its file to a suite that its expert can do."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla import cli, robots
+from morph_vla.demonstrations import new_suite
+from morph_vla.demonstrations.check import Check, Outcome
+from morph_vla.engines.mujoco.scene import build_spec
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import adding
+from morph_vla.robots.records import Geometry, Link, Pose, Shape
+from morph_vla.robots.text import urdf_text
+from morph_vla.suites.suite import load_tasks
+
+
+def stranger(path: Path, collides: bool = True) -> Path:
+    """A file as many are: the Panda's joints, no hand, its shapes in meshes that nobody has."""
+    panda = robots.load("panda").urdf
+    mesh = Shape(Geometry("mesh", (1.0, 1.0, 1.0), "package://nowhere/a.stl"), Pose(), None, 0)
+    arm = {f"panda_link{index}" for index in range(9)}
+    links = tuple(
+        Link(link.name, link.inertial, (mesh,), (mesh,) * collides, None, 0)
+        for link in panda.links
+        if link.name in arm
+    )
+    joints = tuple(joint for joint in panda.joints if joint.child in arm)
+    path.write_text(urdf_text(robots.Urdf("stranger", "s.urdf", links, joints, (), (), ())))
+    return path
+
+
+def test_a_strangers_arm_gets_a_suite_that_its_expert_can_do(folder: Path, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    file = stranger(folder / "downloaded.urdf")
+    command = ["suites", "new", "mine", "--robot", str(file), "--task", "cube_in_bowl,orange_on_plate"]
+    assert cli.main([*command, "--trials", "2", "--workers", "1", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["suite"] == "eval/mine.yaml"
+    assert answer["left_out"] == []
+    assert [len(done["outcomes"]) for done in answer["kept"]] == [2, 2]
+    robot = robots.load("mine")  # added under the suite's name
+    assert robot.names[-1] == "parallel_jaw_joint"
+    assert len(robot.names) == 8
+    assert "attach: parallel_jaw" in (folder / "urdf_descriptors" / "mine.yaml").read_text()
+    with pytest.raises(MorphVlaError, match=r"^eval/mine.yaml exists; give the suite another name"):
+        new_suite.make("mine", robot)
+
+
+def test_a_mesh_at_hand_is_looked_at_and_a_capsule_touched(folder: Path):
+    (folder / "nowhere").mkdir()
+    corners = [(0.1, 0.0, 0.0), (0.0, 0.1, 0.0), (0.0, 0.0, 0.1), (0.0, 0.0, 0.0)]
+    faces = np.array(
+        [[corners[i] for i in face] for face in ((0, 1, 2), (0, 3, 1), (1, 3, 2), (2, 3, 0))], "<f4"
+    )
+    triangles = b"".join(bytes(12) + face.tobytes() + bytes(2) for face in faces)
+    (folder / "nowhere" / "a.stl").write_bytes(bytes(80) + np.uint32(4).tobytes() + triangles)
+    file = stranger(folder / "arm.urdf", collides=False)
+    robot = adding.add_arm(file, folder=folder / "nowhere").robot
+    made = new_suite.make("a", robot, ("orange_on_plate",), folder / "a.yaml", trials=0)
+    (suite,) = load_tasks(made.path)
+    model = build_spec(robot, suite).compile()
+    geoms = [model.geom(index) for index in range(model.ngeom)]
+    arm = [geom for geom in geoms if model.body(geom.bodyid[0]).name == "panda_link3"]
+    seen = sorted((int(geom.contype[0]), int(geom.group[0]) < 3) for geom in arm)
+    assert seen == [(0, True), (1, False)]  # the mesh, and a capsule that is not drawn
+
+
+def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch):
+    def failing(task, trials, workers):
+        won = None if task.task_name == "stack" else "lifted"
+        return Check(task.label, tuple(Outcome(i, won, 3.0) for i in range(trials)))
+
+    monkeypatch.setattr(new_suite, "check", failing)
+    panda, path = robots.load("panda"), folder / "a.yaml"
+    made = new_suite.make("a", panda, ("stack", "can_in_mug"), path, trials=3)
+    assert [done.suite for done in made.kept] == ["a:stack"]
+    assert "left out: a:can_in_mug: the expert succeeded in 0 of 3 initial states" in str(made)
+    assert "can_in_mug" not in path.read_text()
+    with pytest.raises(MorphVlaError, match=r"the expert fails every task; in b 3 of 3 attempts failed"):
+        new_suite.make("b", panda, ("can_in_mug",), folder / "b.yaml", trials=3)
+    assert not (folder / "b.yaml").exists()

@@ -1,0 +1,142 @@
+"""What is filled in of a robot: its gripper, shapes, masses and meshes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_limb import sliding, urdf
+
+from morph_vla.errors import ConfigError
+from morph_vla.robots import bodies, build, load
+from morph_vla.robots.grasp import grasp
+from morph_vla.robots.inertia import carried
+from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.parallel_jaw import FINGER, OTHER, PALM, TCP, TCP_AHEAD, facing
+from morph_vla.robots.records import Geometry, Inertial, Pose, Shape
+from morph_vla.robots.side import Attached, Gripper, Side
+
+PATH = Path("r.urdf")
+
+
+def armed(opening: float = 0.06, **more):
+    side = Side(gripper=Attached("parallel_jaw", "l5", opening=opening, **more))
+    return build(urdf(), side, PATH)
+
+
+def test_an_attached_gripper_is_the_last_joint_and_closes_symmetrically():
+    robot = armed()
+    assert robot.names == ("j0", "j1", "j2", "j3", "j4", FINGER)
+    assert robot.joints[-1].is_gripper
+    assert robot.rest[-1] == 0.0
+    values = np.zeros(6)
+    for travel, apart in ((0.0, 0.06), (0.03, 0.0), (0.01, 0.04)):
+        values[-1] = travel
+        poses = robot.forward_kinematics(values)
+        way = poses[f"{PALM}_finger1"][:3, 3] - poses[f"{PALM}_finger2"][:3, 3]
+        # Inner faces are half the opening from a finger's frame, which stands in the middle.
+        assert way[1] + 0.06 == pytest.approx(apart)
+    assert poses[TCP][:3, 3] == pytest.approx([0, 0, 1.0 + TCP_AHEAD * 0.06])
+    assert robot.drives()[-1][0] == OTHER
+
+
+def test_an_attached_gripper_is_listed_where_the_side_file_lists_joints():
+    side = Side(joints=("j4", "j0"), rest=(-0.1, 0.02), gripper=Attached("parallel_jaw", "l5"))
+    robot = build(urdf(), side, PATH)
+    assert robot.names == ("j4", "j0", FINGER)
+    assert robot.rest.tolist() == [-0.1, 0.02, 0.0]
+
+
+def test_what_moved_below_the_link_is_gone():
+    hand = sliding("a", "left", "0 1 0") + sliding("b", "right", "0 -1 0")
+    robot = build(urdf(more=hand), Side(gripper=Attached("parallel_jaw", "l5")), PATH)
+    assert "a" not in robot.urdf.by_name
+    assert "left" not in {link.name for link in robot.urdf.links}
+
+
+def test_an_attached_gripper_needs_its_link():
+    with pytest.raises(ConfigError, match=r"^gripper\.link: no link 'hand' in r.urdf"):
+        build(urdf(), Side(gripper=Attached("parallel_jaw", "hand")), PATH)
+    with pytest.raises(ConfigError, match="approach is 0 0 0; expected a direction"):
+        Attached("parallel_jaw", "l5", approach=(0.0, 0.0, 0.0))
+    with pytest.raises(ConfigError, match="opening is -1; expected more than 0 m"):
+        Attached("parallel_jaw", "l5", opening=-1.0)
+
+
+@pytest.mark.parametrize("direction", [(0, 0, 1), (0, 0, -2), (1, 0, 0), (0.3, -0.5, 0.2)])
+def test_facing_is_a_rotation_whose_z_is_the_direction(direction):
+    x, y, z = (float(value) for value in direction)
+    matrix = facing((x, y, z))
+    assert matrix @ matrix.T == pytest.approx(np.eye(3))
+    assert np.linalg.det(matrix) == pytest.approx(1)
+    assert matrix[:, 2] == pytest.approx(np.array(direction) / np.linalg.norm(direction))
+
+
+@pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1", "aloha", "inspire_hand"])
+def test_a_shipped_robot_is_built_from_its_own_text(name):
+    robot = load(name)
+    assert bodies.scene_text(robot) == robot.urdf_path.read_text()
+
+
+def test_capsules_join_a_link_to_the_joints_it_carries():
+    robot = armed()
+    made = bodies.capsules(robot.urdf, link_poses(robot.urdf, {}))
+    (shape,) = made["l1"]
+    assert shape.geometry.kind == "capsule"
+    assert shape.origin.xyz == pytest.approx((0, 0, 0.1))  # halfway to the next joint
+    radius, straight = shape.geometry.size
+    assert straight + 2 * radius == pytest.approx(0.2, abs=radius + 1e-9)
+    assert "l5" not in made  # the gripper's frame is at its origin
+
+
+def test_what_is_filled_in_has_a_mass_wherever_something_moves():
+    full = bodies.filled(armed())
+    moving = {joint.child for joint in full.joints if joint.type != "fixed"}
+    masses = {link.name: link.inertial.mass for link in full.links if link.inertial}
+    assert all((masses[name] or 0) > 0 for name in moving)
+    impossible = Inertial(1.0, Pose(), (1.0, 2.0, 0.0, 1.0, 0.0, 1.0), 0)  # a moment below 0
+    links = tuple(replace(link, inertial=impossible) if link.name == "l3" else link for link in urdf().links)
+    robot = build(replace(urdf(), links=links), Side(), PATH)
+    (repaired,) = (link for link in bodies.filled(robot).links if link.name == "l3")
+    assert repaired.inertial != impossible
+
+
+def test_pads_of_sliding_fingers_meet_where_they_are_closed():
+    hand = sliding("a", "left", "0 1 0") + sliding("b", "right", "0 -1 0")
+    side = Side(
+        drives={}, gripper=Gripper("a", open=0.05, closed=0.0), joints=("j0", "j1", "j2", "j3", "j4", "a")
+    )
+    alone = build(urdf(more=hand), side, PATH)
+    hold = grasp(alone, "a")
+    assert hold is not None
+    assert hold.opening == pytest.approx(0.05)
+    assert hold.pose[:3, 2] == pytest.approx([0, 0, 1])  # away from the arm
+    made = bodies.pads(alone)
+    (pad,) = made["left"]
+    # A finger that moves alone meets the hand: its inner face is in the middle of the closed gripper.
+    assert pad.origin.xyz[1] - pad.geometry.size[1] / 2 == pytest.approx(0.0, abs=1e-9)
+
+
+def test_meshes_at_hand_are_used_and_others_left_out(folder: Path):
+    (folder / "arm_description" / "meshes").mkdir(parents=True)
+    mesh = folder / "arm_description" / "meshes" / "a.stl"
+    mesh.write_bytes(b"solid")
+    for name in ("package://arm_description/meshes/a.stl", "meshes/a.stl"):
+        assert bodies.mesh_file(name, folder / "arm_description" / "urdf") == mesh.resolve()
+    assert bodies.mesh_file("meshes/b.stl", folder) is None
+    assert bodies.mesh_file("meshes/a.dae", folder) is None
+    shape = Shape(Geometry("mesh", (1.0, 1.0, 1.0), "meshes/a.stl"), Pose(), None, 0)
+    links = tuple(replace(link, visuals=(shape,)) if link.name == "l2" else link for link in urdf().links)
+    robot = build(replace(urdf(), links=links), Side(), folder / "arm_description" / "r.urdf")
+    (link,) = (link for link in bodies.filled(robot).links if link.name == "l2")
+    assert [shape.geometry.mesh for shape in link.visuals] == [str(mesh.resolve())]
+    assert [shape.geometry.kind for shape in link.collisions] == ["capsule"]  # no mesh to touch
+
+
+def test_inertia_of_what_a_joint_carries():
+    heavy = Inertial(2.0, Pose((0.3, 0.0, 0.0)), (0.0, 0.0, 0.0, 0.0, 0.0, 0.1), 0)
+    links = tuple(replace(link, inertial=heavy) if link.name == "l5" else link for link in urdf().links)
+    about = carried(replace(urdf(), links=links), {})
+    assert about["j4"] == pytest.approx(0.1 + 2 * 0.3**2)  # about z
+    assert about["j3"] == pytest.approx(2 * (0.3**2 + 0.2**2))  # about y, 0.2 m below
+    assert about["j0"] == pytest.approx(about["j4"])

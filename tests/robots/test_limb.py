@@ -1,0 +1,112 @@
+"""The arm of a robot: its joints, its hand, and the side file that follows from them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots import adding, limb, load
+from morph_vla.robots.side import Attached, Gripper
+from morph_vla.robots.text import urdf_text
+from morph_vla.robots.urdf import parse
+
+LINK = '<link name="{}"/>'
+JOINT = (
+    '<joint name="{name}" type="{type}"><parent link="{parent}"/><child link="{child}"/>'
+    '<origin xyz="{xyz}"/><axis xyz="{axis}"/>'
+    '<limit lower="{low}" upper="0.05" effort="9" velocity="1"/></joint>'
+)
+
+
+def urdf(turning: int = 5, more: str = ""):
+    """A chain of turning joints, 0.2 m apart along z; the last turns about that axis."""
+    axes = ["0 0 1", *["0 1 0"] * (turning - 2), "0 0 1"]
+    joints = [
+        JOINT.format(
+            name=f"j{i}",
+            type="revolute",
+            parent=f"l{i}",
+            child=f"l{i + 1}",
+            xyz="0 0 0.2",
+            axis=axis,
+            low=-2,
+        )
+        for i, axis in enumerate(axes)
+    ]
+    links = "".join(LINK.format(f"l{i}") for i in range(turning + 1))
+    return parse(f'<robot name="r">{links}{"".join(joints)}{more}</robot>'.encode(), "r.urdf")
+
+
+def sliding(name: str, child: str, axis: str, parent: str = "l5", low: float = 0.0) -> str:
+    return LINK.format(child) + JOINT.format(
+        name=name, type="prismatic", parent=parent, child=child, xyz="0 0 0.1", axis=axis, low=low
+    )
+
+
+def test_an_arm_without_a_hand_gets_a_gripper_on_its_mount():
+    fixed = (
+        '<link name="tool0"/><joint name="m" type="fixed"><parent link="l5"/><child link="tool0"/></joint>'
+    )
+    arm = limb.find(urdf(more=fixed))
+    assert (arm.joints, arm.hand, arm.mount) == (("j0", "j1", "j2", "j3", "j4"), "none", "tool0")
+    side = limb.propose(arm)
+    assert side.gripper == Attached("parallel_jaw", "tool0", (0.0, 0.0, 1.0), round(0.08 * 0.8, 3))
+    assert side.joints == arm.joints
+
+
+def test_a_frame_beyond_the_last_link_is_the_mount_whatever_its_name():
+    joint = '<joint name="{0}" type="fixed"><parent link="l5"/><child link="{0}"/><origin xyz="{1}"/></joint>'
+    more = "".join(
+        LINK.format(name) + joint.format(name, xyz) for name, xyz in (("l8", "0 0 .1"), ("eye", ".2 0 0"))
+    )
+    assert limb.find(urdf(more=more)).mount == "l8"
+
+
+def test_sliding_fingers_are_used_and_open_where_they_are_apart():
+    fingers = sliding("a", "left", "0 1 0") + sliding("b", "right", "0 1 0", low=-0.05)
+    arm = limb.find(urdf(more=fingers))
+    assert (arm.hand, arm.fingers) == ("parallel", ("a", "b"))
+    side = limb.propose(arm)
+    assert side.gripper == Gripper("a", open=0.05, closed=0.0)
+    assert side.joints == (*arm.joints, "a")
+    (follower,) = side.drives["a"]
+    assert (follower.joint, follower.multiplier) == ("b", -1.0)  # the same axis: it goes the other way
+
+
+@pytest.mark.parametrize("prefix", ["finger", "thumb"])
+def test_a_hand_that_turns_is_replaced(prefix):
+    joint = JOINT.format(
+        name=f"{prefix}_1", type="revolute", parent="l5", child="f", xyz="0 0 0.1", axis="1 0 0", low=-1
+    )
+    arm = limb.find(urdf(more=LINK.format("f") + joint))
+    assert (len(arm.joints), arm.hand) == (5, "other")
+    assert isinstance(limb.propose(arm).gripper, Attached)
+
+
+def test_too_few_joints_are_no_arm():
+    with pytest.raises(
+        MorphVlaError, match=r"^r.urdf: no arm: its longest limb has 3 turning joints; expected"
+    ):
+        limb.find(urdf(turning=3))
+
+
+@pytest.mark.parametrize(("name", "joints"), [("panda", 7), ("so101", 5), ("aloha", 6)])
+def test_shipped_robots(name, joints):
+    robot = load(name)
+    arm = limb.find(robot.urdf)
+    assert len(arm.joints) == joints
+    assert np.linalg.norm(arm.approach()) == pytest.approx(1.0)
+    if name == "panda":
+        assert limb.propose(arm).gripper == Gripper("panda_finger_joint1", open=0.04, closed=0.0)
+        assert arm.in_link("panda_link7", arm.approach()) == (0.0, 0.0, 1.0)
+
+
+def test_the_proposal_stands_in_the_side_file_to_fill_in(folder: Path):
+    path = folder / "r.urdf"
+    path.write_text(urdf_text(urdf()))
+    text = adding.add(adding.examine_new(path), "mine", folder / "to").side_file
+    assert (
+        "# gripper: {attach: parallel_jaw, link: l5, approach: [0, 0, 1], opening: 0.064}  # one of ours"
+        in text
+    )

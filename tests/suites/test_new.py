@@ -1,0 +1,148 @@
+"""A suite from the kinematics of an arm."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots.side import Attached, Side
+from morph_vla.suites import new, workspace
+from morph_vla.suites.suite import initial_states, load_tasks
+from morph_vla.suites.templates import GROUPS, TEMPLATES
+
+
+@pytest.fixture(scope="module")
+def panda() -> new.Plan:
+    return new.plan(robots.load("panda"))
+
+
+@pytest.fixture(scope="module")
+def bare() -> robots.Robot:
+    """The Panda without its hand."""
+    panda = robots.load("panda")
+    gripper = Attached("parallel_jaw", "panda_link8", opening=0.06)
+    return robots.build(panda.urdf, Side(joints=panda.names[:7], gripper=gripper), Path("bare.urdf"))
+
+
+def test_the_tool_of_the_panda_is_between_its_fingers(panda):
+    tool = panda.tool
+    assert (tool.link, tool.opening) == ("panda_hand", pytest.approx(0.08))
+    # The file has a frame there.
+    assert tool.link_from_frame[:3, 3] == pytest.approx([0.0, 0.0, 0.105], abs=1e-3)
+    assert np.abs(tool.link_from_frame[:3, 1]) == pytest.approx([0, 1, 0])
+    assert 0.9 < panda.scale <= 1.1
+
+
+def test_every_place_of_the_field_is_reached_from_the_rest_pose(panda):
+    robot, field = panda.robot, panda.field
+    chain = new.reach.chain(robot, panda.names, panda.tool.link, panda.tool.link_from_frame)
+    rng = np.random.default_rng(11)
+    places = np.stack(
+        [
+            field.ahead + field.depth * rng.uniform(-1, 1, 17),
+            field.width * rng.uniform(-1, 1, 17),
+        ],
+        axis=1,
+    )
+    for height in (new.LOW, new.HIGH):
+        targets = workspace._targets(places, height * panda.scale, field.heading)
+        values, placed, pointing = chain.solve(targets, np.tile(field.rest, (17, 1)), panda.spins)
+        assert placed.all()
+        assert pointing.all()
+        assert (chain.margin(values) > 0).all()
+    pose, *_ = chain.forward(field.rest[None])
+    assert pose[0, :3, 2] == pytest.approx([0, 0, -1], abs=0.03)  # it begins pointing down
+
+
+@pytest.mark.parametrize("heading", workspace.HEADINGS)
+def test_ranges_turn_with_the_heading(heading):
+    field = workspace.Field(heading, 0.5, 0.1, 0.2, np.zeros(1), flipped=False, margin=0.1)
+    x, y = field.ranges((-1.0, 1.0), (-1.0, -0.5))
+    corners = [np.array([ahead, aside]) for ahead in (0.4, 0.6) for aside in (-0.2, -0.1)]
+    turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
+    turned = np.array([turn @ corner for corner in corners])
+    assert [x, y] == [
+        pytest.approx((low, high), abs=1e-9)
+        for low, high in zip(turned.min(axis=0), turned.max(axis=0), strict=True)
+    ]
+
+
+def test_a_servo_stays_below_its_effort_limit_for_a_control_step(panda):
+    for joint in panda.robot.joints[:7]:
+        servo = panda.servos.of(joint.name, False)
+        assert servo.stiffness * new.FASTEST / panda.rate <= new.EFFORT * (joint.effort or 0) + 1e-9
+        assert servo.damping**2 >= 4 * servo.stiffness * servo.armature  # never less than critical
+    gripper = panda.servos.gripper
+    assert gripper.stiffness * 0.02 <= 20.0 + 1e-9  # on a cube of half the opening
+
+
+def test_the_suite_is_read_back_with_every_task_and_its_states(panda, folder: Path):
+    path = folder / "mine.yaml"
+    path.write_text(new.text("mine", panda, new.chosen(["pick_and_place", "stack"], panda)))
+    tasks = load_tasks(path)
+    assert [task.task_name for task in tasks] == [*GROUPS["pick_and_place"], "stack"]
+    for task in tasks:
+        template = TEMPLATES[task.task_name]
+        assert task.task == template.text
+        assert task.robot == "panda"
+        held = task.objects[task.success.object]
+        assert held.size == pytest.approx([panda.scale * v for v in template.object[1].size], rel=1e-3)
+        assert 2 * panda.grip >= 4 * 9.81 * held.mass * 0.999  # the fingers hold it
+        assert len(initial_states(task, 50, 8)) == 50  # raises where objects have no room
+    (alone,) = load_tasks(_written(panda, ["stack"], folder / "alone.yaml"))
+    assert alone.task_name == ""
+
+
+def _written(plan: new.Plan, tasks: list[str], path: Path) -> Path:
+    path.write_text(new.text(path.stem, plan, tasks))
+    return path
+
+
+def test_a_gripper_of_ours_makes_everything_smaller(bare):
+    plan = new.plan(bare)
+    assert plan.tool.link == new.TCP
+    assert plan.tool.opening == pytest.approx(0.06)
+    assert plan.scale == pytest.approx(0.75, abs=0.01)
+
+
+def test_an_arm_that_cannot_is_told_why():
+    panda, so101, hand = (robots.load(name) for name in ("panda", "so101", "inspire_hand"))
+    bare = robots.build(panda.urdf, Side(joints=panda.names[:7]), Path("bare.urdf"))
+    with pytest.raises(MorphVlaError, match=r"^bare: no gripper: say in its side file which joint closes"):
+        new.plan(bare)
+    turns = (
+        r"^so101: the gripper's joint 'gripper' turns, and a URDF does not say where it takes hold; attach"
+    )
+    with pytest.raises(MorphVlaError, match=turns):
+        new.plan(so101)
+    root = next(link for link in hand.urdf.below if link not in hand.urdf.above)
+    fixed = robots.build(hand.urdf, Side(gripper=Attached("parallel_jaw", root)), Path("hand.urdf"))
+    with pytest.raises(MorphVlaError, match=r"^hand: 0 joints carry its gripper; expected at least 4"):
+        new.plan(fixed)
+
+
+def test_a_weak_joint_a_narrow_gripper_and_a_short_reach_are_said(bare, monkeypatch):
+    weak = [replace(joint, effort=0.01) if "4" in joint.name else joint for joint in bare.joints]
+    with pytest.raises(
+        MorphVlaError, match=r"^bare: joint 'panda_joint4' is too weak: 0.01 N m for [0-9.]+ kg"
+    ):
+        new.plan(replace(bare, joints=tuple(weak)))
+    monkeypatch.setattr(new, "SMALLEST", 0.9)
+    with pytest.raises(
+        MorphVlaError, match=r"^bare: its gripper is too narrow: it opens by 60 mm, and the smallest"
+    ):
+        new.plan(bare)
+
+
+def test_a_task_that_is_not_there_or_not_for_five_joints(panda):
+    with pytest.raises(MorphVlaError, match=r"^no task 'stak'; did you mean 'stack'"):
+        new.chosen(["stak"], panda)
+    five = replace(panda, names=panda.names[:5])
+    assert new.chosen(["pick_and_place"], five) == ("can_in_mug", "orange_on_plate")
+    with pytest.raises(
+        MorphVlaError, match=r"^panda: task 'stack' needs 6 joints, to turn the gripper to the object;"
+    ):
+        new.chosen(["stack"], five)
