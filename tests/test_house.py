@@ -113,7 +113,7 @@ PUBLIC = {
     "demo": "job words",
     "demonstrations": "check recording robosuite",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
-    "gymnasium.stage robosuite.reach robosuite.theirs robosuite.vector robosuite.world "
+    "gymnasium.stage robosuite.theirs robosuite.vector robosuite.world "
     "hands mujoco.engine mujoco.scene pool success workers",
     "evaluation": "asking evaluate fit journal rollout sampler stepper",
     "files": "cache dropin hub plain remote typed_yaml writing",

@@ -15,9 +15,9 @@ from morph_vla import robots
 from morph_vla.demonstrations.attempts import Demonstration
 from morph_vla.demonstrations.experts import Plan, Waypoint, disturb, walk
 from morph_vla.demonstrations.lerobot_writer import Layout
+from morph_vla.demonstrations.reach import Reach
 from morph_vla.engines.engine import Observation
 from morph_vla.engines.gymnasium.stage import Environments
-from morph_vla.engines.robosuite.reach import Reach
 from morph_vla.engines.robosuite.theirs import ARMS
 from morph_vla.engines.robosuite.vector import ArmAtTable, Scene
 from morph_vla.engines.robosuite.world import RATE, World
@@ -38,7 +38,7 @@ UP = np.array([0.0, 0.0, 1.0])
 
 def layout(suite: EnvironmentSuite) -> Layout:
     """What a dataset of the task holds; where no robot is named, joints are numbered."""
-    scene = Scene(**suite.kwargs)
+    scene = Scene.of(suite.kwargs)
     names = [*(f"joint{number + 1}" for number in range(ARMS[scene.arm])), "gripper"]
     if suite.robot:
         robot = robots.load(suite.robot)

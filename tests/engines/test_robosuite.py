@@ -2,18 +2,21 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from morph_vla import robots
+from morph_vla.demonstrations import reach
 from morph_vla.demonstrations import robosuite as experts
-from morph_vla.engines.gymnasium import making
+from morph_vla.demonstrations.reach import Reach
+from morph_vla.engines.gymnasium import making, reading
 from morph_vla.engines.gymnasium.making import Made
 from morph_vla.engines.gymnasium.stage import Environments
-from morph_vla.engines.robosuite import reach, theirs, world
-from morph_vla.engines.robosuite.reach import Reach
+from morph_vla.engines.robosuite import theirs, world
+from morph_vla.engines.robosuite.vector import Scene
 from morph_vla.engines.robosuite.world import OPENINGS, World
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.evaluation.evaluate import evaluate
@@ -78,6 +81,19 @@ def test_an_unknown_task_or_arm_is_named(task, arm, sentence):
         theirs.environment(task, arm, seed=0)
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"arms": "Panda"}, r"^kwargs.arms: no such key; did you mean 'arm'\?$"),
+        ({"arm": 7}, "^kwargs.arm: expected a name, got 7$"),
+        ({"size": 0}, "^kwargs.size: expected a number of pixels, got 0$"),
+    ],
+)
+def test_what_a_scene_cannot_be_is_named(kwargs, sentence):
+    with pytest.raises(MorphVlaError, match=sentence):
+        Scene.of(kwargs)
+
+
 def test_only_robosuite_has_an_expert(example):
     with pytest.raises(
         MorphVlaError, match=r"of other simulators only robosuite has an expert, not 'gymnasi"
@@ -118,8 +134,10 @@ def test_a_rotation_vector_gives_its_rotation_back(angle):
 class Point:
     """An environment that only counts its steps, and is seen when it is looked at."""
 
-    num_envs, render_mode, metadata = 1, None, {}
-    single_action_space = np.zeros(1)
+    num_envs: int = 1
+    render_mode: str | None = None
+    metadata: Mapping[str, object] = {}
+    single_action_space: object = np.zeros(1)
 
     def __init__(self):
         self.steps, self.looks = 0, 0
@@ -137,7 +155,7 @@ class Point:
         self.looks += 1
         return np.full((4, 6, 3), self.steps, np.uint8)
 
-    def render(self):
+    def render(self) -> Sequence[object]:
         return []
 
     def get_attr(self, name):
@@ -155,7 +173,7 @@ def test_views_are_rendered_when_a_policy_looks_and_what_decides_nothing_is_note
     suite, point = example("lift.yaml:panda", *given), Point()
     monkeypatch.setattr(
         "morph_vla.engines.gymnasium.stage.make",
-        lambda *_: Made(point, lambda seen: {"observation": seen}, {"near": point.view}),
+        lambda *_: Made(point, reading.leaves, {"near": point.view}),
     )
     stage = Environments(suite, 1)
     stage.reset({0: InitialState(0, {}, ())})

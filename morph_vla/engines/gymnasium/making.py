@@ -177,7 +177,7 @@ def _as_lerobot(
 
 
 def _of_robosuite(suite: EnvironmentSuite) -> Made:
-    table = ArmAtTable(suite.id, Scene(**suite.kwargs))
+    table = ArmAtTable(suite.id, Scene.of(suite.kwargs))
     return Made(table, leaves, {name: partial(table.view, name) for name in VIEWS})
 
 

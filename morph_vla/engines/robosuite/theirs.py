@@ -6,7 +6,6 @@ its renderer and its gripper commands (`world` says why).
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -48,7 +47,7 @@ def environment(task: str, arm: str, seed: int) -> RobosuiteEnv:
     return made
 
 
-def reset(env: RobosuiteEnv, seed: int | tuple[int, ...]) -> None:
+def reset(env: RobosuiteEnv, seed: int) -> None:
     """Place arm and objects as robosuite draws them from `seed`, whatever was drawn before.
 
     In place: the sampler of placements keeps the generator that it was made with.
@@ -61,7 +60,6 @@ def reset(env: RobosuiteEnv, seed: int | tuple[int, ...]) -> None:
 def robosuite() -> ModuleType:
     """The module, repaired. Raises MissingExtraError, with the remedy, where it is not installed."""
     mujoco()  # with its settings for a machine without a screen
-    os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/morph_vla/numba"))  # noqa: PTH111
     try:
         module = require("robosuite", "robosuite")
     except MissingExtraError as error:

@@ -26,6 +26,7 @@ from morph_vla.engines.mujoco.rendering import open_renderer
 from morph_vla.engines.mujoco.scene import Renderer, mujoco
 from morph_vla.engines.robosuite.theirs import TASKS
 from morph_vla.engines.robosuite.world import RATE, World
+from morph_vla.errors import MorphVlaError, nearest
 
 VIEWS = {"agentview": "agentview", "eye_in_hand": "robot0_eye_in_hand", "near": None}
 FILM = (288, 384)  # [pixels]
@@ -40,6 +41,19 @@ class Scene:
     arm: str = "Panda"
     size: int = 96
     """Height and width of the policy's images [pixels]."""
+
+    @classmethod
+    def of(cls, kwargs: Mapping[str, object]) -> "Scene":
+        """The scene of a suite. Raises MorphVlaError for an unknown key and for a value of another type."""
+        known = ("arm", "size")
+        if unknown := [key for key in kwargs if key not in known]:
+            raise MorphVlaError(f"kwargs.{unknown[0]}: no such key{nearest(unknown[0], known)}")
+        arm, size = kwargs.get("arm", cls.arm), kwargs.get("size", cls.size)
+        if not isinstance(arm, str):
+            raise MorphVlaError(f"kwargs.arm: expected a name, got {arm!r}")
+        if not isinstance(size, int) or size < 1:
+            raise MorphVlaError(f"kwargs.size: expected a number of pixels, got {size!r}")
+        return cls(arm, size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +73,14 @@ class Bounds:
 class ArmAtTable:
     """One episode at a time; see `gymnasium.making.VectorEnv`. Raises as `theirs.environment` does."""
 
-    num_envs, render_mode = 1, "rgb_array"
+    num_envs: int = 1
+    render_mode: str | None = "rgb_array"
     metadata: Mapping[str, object] = {"render_fps": RATE}
 
     def __init__(self, task: str, scene: Scene):
         self.world, self._scene = World(task, scene.arm), scene
         low, high = self.world.limits
-        self.single_action_space = Bounds(np.append(low, 0.0), np.append(high, 1.0))
+        self.single_action_space: object = Bounds(np.append(low, 0.0), np.append(high, 1.0))
         self._objects = TASKS[task]
         self._mj: ModuleType = mujoco()
         self._renderers: dict[tuple[int, int], Renderer] = {}

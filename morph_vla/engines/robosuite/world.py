@@ -10,6 +10,7 @@ Positions are in the frame of the arm's base [m], joint values in rad.
 """
 
 import dataclasses
+from types import ModuleType
 
 import numpy as np
 from jaxtyping import Float
@@ -88,7 +89,7 @@ class World:
         low, high = self.model.jnt_range[ids].T
         return np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
 
-    def reset(self, seed: int | tuple[int, ...]) -> None:
+    def reset(self, seed: int) -> None:
         """Begin where robosuite goes from `seed`, with an open gripper and all at rest."""
         reset(self._env, seed)
         self._grip = -1.0
@@ -111,8 +112,8 @@ class World:
     def _advance(self, target: Float[np.ndarray, "j"]) -> None:
         mj, model, data, speeds = self._mj, self.model, self.data, self.velocities
         weakest, strongest = model.actuator_ctrlrange[self._motors].T
-        shut, wide = model.actuator_ctrlrange[self._fingers].T
-        fingers = (shut + wide) / 2 + (wide - shut) / 2 * np.clip(self._closing * self._grip, -1, 1)
+        low, high = model.actuator_ctrlrange[self._fingers].T
+        fingers = (low + high) / 2 + (high - low) / 2 * self._closing * self._grip
         among_arm = np.ix_(speeds, speeds)
         for _ in range(SUBSTEPS):
             mj.mj_step1(model, data)
@@ -145,9 +146,9 @@ class World:
 
     def hand(self, data: MjData | None = None) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3 3"]]:
         """Position and axes (columns) of the grasp point, of this world's state or of another one."""
-        data = data or self.data
-        rotation = self._turned(data.site_xmat[self.site].reshape(3, 3))
-        return self._turned(data.site_xpos[self.site] - data.xpos[self._base]), rotation
+        state = self.data if data is None else data
+        rotation = self._turned(state.site_xmat[self.site].reshape(3, 3))
+        return self._turned(state.site_xpos[self.site] - state.xpos[self._base]), rotation
 
     def jacobian(self, data: MjData) -> Float[np.ndarray, "6 j"]:
         """Of `hand`, by the arm's joints: position [m], then orientation [rad], per rad."""
@@ -197,10 +198,9 @@ class World:
         self._env.close()
 
 
-def _full_inertia(mj: object, model: MjModel, data: MjData, matrix: Float[np.ndarray, "v v"]) -> None:
-    """M(q), whose arguments changed in MuJoCo 3.12."""
-    full = getattr(mj, "mj_fullM")  # noqa: B009
+def _full_inertia(mj: ModuleType, model: MjModel, data: MjData, matrix: Float[np.ndarray, "v v"]) -> None:
+    """Write M(q) into `matrix`; the arguments changed in MuJoCo 3.12."""
     if hasattr(data, "qM"):
-        full(model, matrix, data.qM)
+        mj.mj_fullM(model, matrix, data.qM)
     else:
-        full(model, data, matrix)
+        mj.mj_fullM(model, data, matrix)

@@ -1,4 +1,4 @@
-"""Inverse kinematics of a world's arm: damped least squares on a copy of its state.
+"""Inverse kinematics of an arm of robosuite: damped least squares on a copy of its world's state.
 
 With e the six numbers from the hand's pose to the wanted one (metres; the rotation vector between them [rad])
 and J the hand's Jacobian, a step is
