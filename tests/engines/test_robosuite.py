@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
@@ -293,6 +295,13 @@ def test_our_panda_is_robosuites():
         at = table.data.body(f"robot0_link{number}")
         np.testing.assert_allclose(poses[f"panda_link{number}"][:3, 3], at.xpos - base, atol=1e-3)
     table.close()
+
+
+@needs_robosuite
+def test_its_import_says_nothing():
+    code = "from morph_vla.engines.robosuite import theirs; theirs.robosuite()"
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 @needs_robosuite

@@ -61,7 +61,8 @@ def robosuite() -> ModuleType:
     """The module, repaired. Raises MissingExtraError, with the remedy, where it is not installed."""
     mujoco()  # with its settings for a machine without a screen
     try:
-        module = require("robosuite", "robosuite")
+        with _quiet():
+            module = require("robosuite", "robosuite")
     except MissingExtraError as error:
         raise MissingExtraError(INSTALL) from error
     if not hasattr(mujoco().MjData, "qM"):
