@@ -6,6 +6,7 @@ LANE311 := .venv-openpi
 ORACLE := .venv-oracle
 LIVE_OPENPI := .venv-live-openpi
 ISAACLAB := .venv-isaaclab
+ROBOSUITE := .venv-robosuite
 OPENPI_CLIENT := .venv-openpi-client
 DEMO := runs/demo
 GPU := runs/gpu
@@ -17,7 +18,8 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$
 SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab lint format types bench gpu clean clean-all
+.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab test-robosuite \
+	lint format types bench gpu clean clean-all
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -57,6 +59,11 @@ test-openpi-client: setup ## our policy server against the real openpi-client
 test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of about 9 GB
 	@sh scripts/setup.sh $(ISAACLAB) 3.12 model,isaaclab,dev
 	@$(ISAACLAB)/bin/python -m pytest -q -W ignore tests/engines/test_contract.py -k isaaclab -m 'not slow' $(ARGS)
+
+# robosuite's own requirements hold numpy below 2: it is installed without them, after what it uses.
+test-robosuite: ## robosuite's tasks on its six arms, in an environment of about 2 GB
+	@NO_DEPS='robosuite==1.5.2' sh scripts/setup.sh $(ROBOSUITE) 3.12 lerobot,robosuite,dev
+	@$(ROBOSUITE)/bin/python -m pytest -q -W ignore tests/engines/test_robosuite.py $(ARGS)
 
 # openpi cannot be installed from a package registry: give a checkout. Its lerobot is a git commit, whose import
 # tests/live_openpi/stub satisfies. Its trainer does not run at current releases; there, the models are compared.
@@ -98,4 +105,4 @@ clean: ## caches and builds
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 clean-all: clean demo-clean ## and the environments
-	rm -rf .venv $(LANE311) $(ORACLE) $(LIVE_OPENPI) $(LIVE_OPENPI)-now $(ISAACLAB) .tools
+	rm -rf .venv $(LANE311) $(ORACLE) $(LIVE_OPENPI) $(LIVE_OPENPI)-now $(ISAACLAB) $(ROBOSUITE) .tools

@@ -8,7 +8,7 @@
 # It needs a Python and a network, or a filled cache of uv. Run again, it costs nothing until pyproject.toml,
 # .python-version or the arguments change. What it installs with is, in this order: the uv named in $UV, any uv
 # on PATH that runs, else one it puts into .tools/ (a private environment, so that an externally managed Python
-# is left alone). Settings of uv pass through: UV_TORCH_BACKEND=cpu, for one, avoids the CUDA build of torch.
+# is left alone). NO_DEPS='A==1 B==2' names packages that come last, without what they ask for. Settings of uv pass through: UV_TORCH_BACKEND=cpu, for one, avoids the CUDA build of torch.
 
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,7 +22,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 STAMP=$ENV/.setup-stamp
-WANTED=$({ cat pyproject.toml .python-version; printf '%s\n' "$PWD" "$ENV" "$PYTHON" "$EXTRAS" "$@"; } | cksum)
+WANTED=$({ cat pyproject.toml .python-version; printf '%s\n' "$PWD" "$ENV" "$PYTHON" "$EXTRAS" "$@" ${NO_DEPS:-}; } | cksum)
 if [ -f "$STAMP" ] && [ "$(cat "$STAMP")" = "$WANTED" ] && [ -x "$ENV/bin/python" ]; then
     exit 0
 fi
@@ -110,5 +110,7 @@ make_environment
     { say "that failed; trying once more with what is in uv's cache"
       "$uv" pip install --quiet --offline --compile-bytecode --python "$ENV/bin/python" "$@"; } ||
     fail "the packages could not be installed (see above); with a network, run this again"
+[ -z "${NO_DEPS:-}" ] || "$uv" pip install --quiet --compile-bytecode --no-deps --python "$ENV/bin/python" $NO_DEPS ||
+    fail "$NO_DEPS could not be installed (see above)"
 printf '%s\n' "$WANTED" >"$STAMP"
 say "done in $(($(date +%s) - begun)) s"

@@ -81,6 +81,7 @@ DOORS = {
         "hosts/lerobot/processor_morph_vla.py",
         "hosts/lerobot/theirs.py",
     },
+    "robosuite": {"engines/robosuite/theirs.py"},
     "gymnasium": {"engines/gymnasium/making.py", "hosts/gymnasium.py"},
     "mujoco": {"engines/mujoco/scene.py"},
     "mink": {"demonstrations/experts.py"},
@@ -111,9 +112,10 @@ PUBLIC = {
     "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
     "versions",
     "demo": "job words",
-    "demonstrations": "check new_suite recording",
+    "demonstrations": "check new_suite recording robosuite",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
-    "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool success workers",
+    "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool robosuite.theirs robosuite.vector "
+    "robosuite.world success workers",
     "evaluation": "asking evaluate fit journal rollout sampler stepper",
     "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.theirs",

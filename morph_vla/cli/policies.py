@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from morph_vla.suites.environment import EnvironmentSuite
     from morph_vla.suites.suite import Suite
 
-ELSEWHERE = "ws://HOST:PORT or lerobot:FOLDER"
+PLACES = ("ws://HOST:PORT", "lerobot:FOLDER", "expert")
+ELSEWHERE = f"{', '.join(PLACES[:-1])} or {PLACES[-1]}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a policy elsewhere."""
-    about = "in place of a checkpoint, a server of openpi's protocol (its key is $MORPH_VLA_API_KEY)"
-    add(parser, "--policy", f"{about} or one of LeRobot's policies", ELSEWHERE.replace(" or ", " | "))
+    about = "in place of a checkpoint, a server of openpi's protocol (its key is $MORPH_VLA_API_KEY), one of "
+    about += "LeRobot's policies, or robosuite's scripted expert"
+    add(parser, "--policy", about, " | ".join(PLACES))
     from morph_vla.serving.keys import PRESETS
 
     about = f"what a server, or a checkpoint of others, does not say of its keys: {', '.join(PRESETS)}"
@@ -65,9 +67,22 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
 
         timeout_s = FIRST * arguments.timeout
         return remote.connect(arguments.policy, tasks, preset=arguments.preset, timeout_s=timeout_s)
+    if arguments.policy == "expert":
+        return _expert(tasks)
     from morph_vla.hosts.lerobot import theirs
 
     kind, _, folder = arguments.policy.partition(theirs.PREFIX)
     if kind or not folder:
         raise MorphVlaError(f"--policy expects {ELSEWHERE}, not '{arguments.policy}'")
     return theirs.LerobotPolicy(folder)
+
+
+def _expert(tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
+    """The scripted expert of a task of robosuite; ours have theirs in `morph-vla suites check`."""
+    from morph_vla.demonstrations.robosuite import Expert
+    from morph_vla.suites.environment import EnvironmentSuite
+
+    task, *others = tasks
+    if others or not isinstance(task, EnvironmentSuite):
+        raise MorphVlaError("--policy expert plays one task of robosuite, as in --suite robosuite_lift:panda")
+    return Expert(task)

@@ -28,10 +28,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Record the suite's scripted expert as a LeRobot v3.0 dataset."""
     from morph_vla.demonstrations import recording
     from morph_vla.doctor import require_gl
-    from morph_vla.suites import suite
+    from morph_vla.suites import environment
 
     require_gl()
-    tasks = suite.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
+    tasks = environment.load_recordable(arguments.suite, arguments.overrides, arguments.folders)
     output, attempts = arguments.output, arguments.attempts
     with Bar("recording", attempts, "episode") as bar:
         made = recording.record(tasks, output, attempts, workers=arguments.workers, progress=bar.at)

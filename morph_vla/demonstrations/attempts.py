@@ -4,6 +4,7 @@ Attempt i begins in row i of a table of initial states and draws its disturbance
 done in a world depends on what was measured there alone.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,6 +19,18 @@ from morph_vla.suites.suite import initial_state
 
 DEMONSTRATION = "demonstration"  # the table of initial states that recordings begin in
 See = Callable[[np.ndarray], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Demonstration:
+    """One attempt that is recorded."""
+
+    frames: list[dict[str, np.ndarray | str]]
+    """Of LeRobot's names; `action` is the clean plan's, what was executed carries the disturbance."""
+    failed_clause: str | None
+    """None: it succeeded."""
+    kind: str
+    """How it began; see `beginnings`."""
 
 
 def attempts(worlds: Worlds, numbers: Sequence[int]) -> list[Status]:

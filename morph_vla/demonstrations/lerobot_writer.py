@@ -8,10 +8,11 @@ every pixel of every frame (the test holds them against LeRobot's own).
 """
 
 import contextlib
+import dataclasses
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,6 @@ from typing import Any
 import numpy as np
 
 from morph_vla.errors import require
-from morph_vla.robots import Robot
-from morph_vla.suites.suite import Suite
 
 # LeRobot's dataset, running statistics and encoder settings; it is imported when it is first used.
 Dataset = Any
@@ -32,28 +31,42 @@ REPEATABLE = {"x264-params": "no-mbtree=1"}
 QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
 
 
-def create(suite: Suite, robot: Robot, root: Path) -> Dataset:
-    """An empty LeRobot v3.0 dataset at `root`: the suite's cameras as video, the robot's joints by name."""
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What a task's dataset holds."""
+
+    name: str
+    robot: str
+    joints: tuple[str, ...]
+    cameras: Mapping[str, tuple[int, int]]
+    """Name -> height, width [pixels]."""
+    control_rate: float
+    """[Hz]"""
+    max_steps: int
+    """The most frames of an episode."""
+
+
+def create(layout: Layout, root: Path) -> Dataset:
+    """An empty LeRobot v3.0 dataset at `root`: cameras as video, joints by name."""
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset
-    names = list(robot.side.names or robot.names)
-    vector = {"dtype": "float32", "shape": (len(names),), "names": names}
+    vector = {"dtype": "float32", "shape": (len(layout.joints),), "names": list(layout.joints)}
     features: dict[str, dict[str, object]] = {"observation.state": vector, "action": vector}
-    for name, camera in suite.cameras.items():
+    for name, (height, width) in layout.cameras.items():
         features[f"observation.images.{name}"] = {
             "dtype": "video",
-            "shape": (camera.height, camera.width, 3),
+            "shape": (height, width, 3),
             "names": ["height", "width", "channels"],
         }
     return dataset.create(
-        repo_id=f"local/{suite.name}",
-        fps=round(suite.control_rate),
+        repo_id=f"local/{layout.name}",
+        fps=round(layout.control_rate),
         features=features,
         root=root,
-        robot_type=suite.robot,
+        robot_type=layout.robot,
         rgb_encoder=_encoder(),
         encoder_threads=1,
         streaming_encoding=True,
-        encoder_queue_maxsize=suite.max_steps + 1,  # LeRobot drops frames when this queue is full
+        encoder_queue_maxsize=layout.max_steps + 1,  # LeRobot drops frames when this queue is full
         video_files_size_in_mb=2,  # saving an episode rewrites the file it lands in
     )
 

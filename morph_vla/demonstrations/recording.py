@@ -23,17 +23,19 @@ from pathlib import Path
 
 import numpy as np
 
-from morph_vla import process
-from morph_vla.demonstrations import beginnings, lerobot_writer
-from morph_vla.demonstrations.attempts import demonstration
+from morph_vla import process, robots
+from morph_vla.demonstrations import beginnings, lerobot_writer, robosuite
+from morph_vla.demonstrations.attempts import Demonstration, demonstration
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
+from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import Suite
 
+Task = Suite | EnvironmentSuite
 Attempted = tuple[str, str | None, int]  # how an attempt began, the clause that failed, its frames
 PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
 SUMMARY = "recording.json"
@@ -68,20 +70,8 @@ class Recording:
         return f"{kept}; by how they begin: {beginnings.tally(self.kinds)}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Demonstration:
-    """One attempt."""
-
-    frames: list[dict[str, np.ndarray | str]]
-    """Of LeRobot's names; `action` is the clean plan's, what was executed carries the disturbance."""
-    failed_clause: str | None
-    """None: it succeeded."""
-    kind: str
-    """How it began; see `beginnings`."""
-
-
 def record(
-    suite: Suite | Sequence[Suite],
+    suite: Task | Sequence[Task],
     folder: Path,
     attempts: int,
     *,
@@ -90,12 +80,14 @@ def record(
 ) -> Recording:
     """Record `attempts` demonstrations of `suite`, or in all of several tasks, into the dataset at `folder`.
 
+    A task is one of our suites, or robosuite's.
+
     A complete dataset of the same suite and number is left as it is; a partial one is continued. `progress`
     is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` or its `.parts` hold
     something else, when no attempt succeeds, where a camera's size is odd, and for tasks that do not go
     into one dataset.
     """
-    tasks = (suite,) if isinstance(suite, Suite) else tuple(suite)
+    tasks = tuple(suite) if isinstance(suite, Sequence) else (suite,)
     _check(tasks, attempts)
     done = completed(folder)
     identity = _identity(tasks, attempts)
@@ -122,16 +114,27 @@ def record(
     return result
 
 
-def _check(tasks: Sequence[Suite], attempts: int) -> None:
+def _layout(task: Task) -> lerobot_writer.Layout:
+    """What a task's dataset holds."""
+    if isinstance(task, EnvironmentSuite):
+        return robosuite.layout(task)
+    cameras = {name: (camera.height, camera.width) for name, camera in task.cameras.items()}
+    robot = robots.load(task.robot)
+    names = tuple(robot.side.names or robot.names)
+    return lerobot_writer.Layout(task.name, task.robot, names, cameras, task.control_rate, task.max_steps)
+
+
+def _check(tasks: Sequence[Task], attempts: int) -> None:
     """Raise MorphVlaError where the tasks cannot be recorded, or not into one dataset."""
     first = tasks[0]
-    for name, camera in first.cameras.items():
-        if camera.width % 2 or camera.height % 2:
-            size = f"{camera.width} x {camera.height}"
-            raise MorphVlaError(f"camera '{name}' has {size} pixels; a recording's video needs even numbers")
-    for key in ("robot", "control_rate", "cameras"):
+    for name, (height, width) in _layout(first).cameras.items():
+        if width % 2 or height % 2:
+            raise MorphVlaError(
+                f"camera '{name}' has {width} x {height} pixels; a recording's video needs even numbers"
+            )
+    for key in ("robot", "control_rate", "cameras", "images", "kwargs"):
         for other in tasks[1:]:
-            if getattr(other, key) != getattr(first, key):
+            if getattr(other, key, None) != getattr(first, key, None):
                 raise MorphVlaError(
                     f"{first.label} and {other.label} differ in '{key}': record them into two datasets"
                 )
@@ -145,7 +148,7 @@ def completed(folder: Path) -> Recording | None:
     return Recording(**json.loads(path.read_text())) if path.exists() else None
 
 
-def _identity(tasks: Sequence[Suite], attempts: int) -> str:
+def _identity(tasks: Sequence[Task], attempts: int) -> str:
     """Everything the recorded frames depend on, as text."""
     described = [to_plain(task) for task in tasks]
     for task in described:
@@ -169,14 +172,15 @@ def shares(weights: Sequence[float], attempts: int, size: int = PART) -> list[tu
 
 
 def _record_parts(
-    tasks: Sequence[Suite],
+    tasks: Sequence[Task],
     parts: Path,
     attempts: int,
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> list[list[Attempted]]:
     """Record the missing parts in worker processes; the attempts of all parts in order."""
-    every = list(enumerate(shares([task.expert.share for task in tasks], attempts, PART)))
+    weights = [task.expert.share if isinstance(task, Suite) else 1.0 for task in tasks]
+    every = list(enumerate(shares(weights, attempts, PART)))
     missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
     done = attempts - sum(len(numbers) for _, _, numbers in missing)
     if progress:
@@ -216,17 +220,18 @@ def _start(counter: Synchronized, stop: Event) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 
-def record_part(suite: Suite, folder: Path, numbers: range) -> list[Attempted]:
+def record_part(suite: Task, folder: Path, numbers: range) -> list[Attempted]:
     """Record the attempts `numbers` into a dataset of their own; runs in a worker process."""
-    worlds, attempted = engines.worlds(suite, 1), []
+    demonstrated, close = _expert(suite)
+    attempted: list[Attempted] = []
     unfinished = folder.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     with lerobot_writer.lean():
-        dataset = lerobot_writer.create(suite, worlds.robot, unfinished)
+        dataset = lerobot_writer.create(_layout(suite), unfinished)
         for number in numbers:
             if _STOP is not None and _STOP.is_set():
                 raise MorphVlaError("the recording was interrupted")
-            attempt = demonstrate(worlds, number)
+            attempt = demonstrated(number)
             attempted.append((attempt.kind, attempt.failed_clause, len(attempt.frames)))
             if attempt.failed_clause is None:
                 for frame in attempt.frames:
@@ -236,10 +241,19 @@ def record_part(suite: Suite, folder: Path, numbers: range) -> list[Attempted]:
                 with _COUNTER.get_lock():
                     _COUNTER.value += 1
         dataset.finalize()
-    worlds.close()
+    close()
     (unfinished / SUMMARY).write_text(json.dumps(attempted))
     unfinished.rename(folder)
     return attempted
+
+
+def _expert(suite: Task) -> tuple[Callable[[int], Demonstration], Callable[[], None]]:
+    """What demonstrates the attempt of a number, and what gives its worlds back."""
+    if isinstance(suite, EnvironmentSuite):
+        expert = robosuite.Expert(suite)
+        return expert.demonstrate, expert.close
+    worlds = engines.worlds(suite, 1)
+    return lambda number: demonstrate(worlds, number), worlds.close
 
 
 def demonstrate(worlds: Worlds, number: int) -> Demonstration:
@@ -261,7 +275,7 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
 
 
 def _merge(
-    suite: Suite, identity: str, parts: Path, folder: Path, attempted: list[list[Attempted]]
+    suite: Task, identity: str, parts: Path, folder: Path, attempted: list[list[Attempted]]
 ) -> Recording:
     """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
     every = [attempt for part in attempted for attempt in part]

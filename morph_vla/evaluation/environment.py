@@ -98,7 +98,9 @@ class Environment:
             error=error,
             steps=standing.steps,
             failed_clause=None if success or error else _clause(standing),
-            clauses={"success_s": standing.longest / rate},
+            clauses={"success_s": standing.longest / rate}
+            | {f"{key}_s": steps / rate for key, steps in standing.noted.items()},
+            least=standing.least,
             reward=standing.reward,
             initial={},
             first_seen=standing.first_seen,

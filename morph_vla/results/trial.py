@@ -1,7 +1,7 @@
 """One episode of an evaluation: how it began, how it ended and where its video lies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import sqrt
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal, get_args
@@ -14,7 +14,7 @@ Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
 # What trials of schemas 1 and 2 lack, and what only another simulator's trials have.
-LATER = ("knocked", "dragged", "final_target", "reward", "first_seen", "jumps")
+LATER = ("knocked", "dragged", "final_target", "reward", "least", "first_seen", "jumps")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class Trial:
     dragged: bool | None = None
     reward: Real | None = None
     """Sum of the rewards that another simulator gave."""
+    least: Mapping[str, Real] = field(default_factory=dict)
+    """The least of each measure that another simulator gave, such as the nearest approach."""
     first_seen: str | None = None
     """Digest of what was seen first, where another simulator drew the initial state."""
     jumps: Jumps | None = None
@@ -107,9 +109,9 @@ class Trial:
 
     def to_json(self, folder: Path) -> dict[str, object]:
         """Plain values, the video by a path relative to `folder`."""
-        plain: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain: dict[str, object] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in LATER:
-            if plain[name] is None:
+            if plain[name] in (None, {}):
                 del plain[name]
         if self.jumps is not None:
             plain["jumps"] = asdict(self.jumps)

@@ -1,8 +1,8 @@
 """A suite of another kind: an environment of another simulator, and how its parts are named.
 
-A YAML file in `eval/` with `kind: gymnasium` or `kind: lerobot`. The environment brings its own robot, scene,
-initial states and verdict; the file says which it is, where a policy's observation comes from, what its
-actions mean and which of the environment's signals counts as success. Nothing in it is code.
+A YAML file in `eval/` with `kind: gymnasium`, `lerobot` or `robosuite`. The environment brings its own robot,
+scene, initial states and verdict; the file says which it is, where a policy's observation comes from, what
+its actions mean and which of the environment's signals counts as success. Nothing in it is code.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from morph_vla.suites import suite, tasks
 from morph_vla.suites.suite import Suite
 from morph_vla.suites.tasks import KIND, Named
 
+LEFT_OUT = ("path", "episodes", "noted", "measured")  # of a file: what no episode depends on
 RENDER = "render"  # as a camera's key: what the environment's `render` shows
 
 
@@ -50,10 +51,11 @@ class ActionMap:
 class EnvironmentFile:
     """Every key of such a file. Those that a `Suite` has too mean the same."""
 
-    kind: Literal["gymnasium", "lerobot"]
+    kind: Literal["gymnasium", "lerobot", "robosuite"]
     version: int
     id: str
-    """A registered id, `module:ID` where a module registers it; of LeRobot, a type such as `pusht`."""
+    """A registered id, `module:ID` where a module registers it; of LeRobot a type such as `pusht`; of
+    robosuite a task such as `Lift`."""
     control_rate: float
     episode_seconds: float
     episodes: int
@@ -63,11 +65,15 @@ class EnvironmentFile:
     task: str = ""
     """The prompt; none: the environment's `task_description`, if it has one."""
     kwargs: dict[str, object] = dataclasses.field(default_factory=dict)
-    """What the environment is made with, such as `render_mode: rgb_array`."""
+    """What the environment is made with, such as `render_mode: rgb_array`; of robosuite, `arm` and `size`."""
     state: tuple[str, ...] = ()
     """Dotted keys of its observation that are put together to the policy's `state`."""
     images: dict[str, str] = dataclasses.field(default_factory=dict)
     """The policy's camera -> dotted key of an image; `render`: what `render()` shows."""
+    noted: tuple[str, ...] = ()
+    """Keys of `info`, 1 or true, that decide nothing: a trial says for how long each held."""
+    measured: tuple[str, ...] = ()
+    """Keys of numbers in `info`: a trial has the least of each, such as the nearest approach."""
     actions: ActionMap = ActionMap()
     robot: str = ""
     """The robot that the policy is told about, where it asks."""
@@ -100,6 +106,15 @@ def load_tasks(
     return tuple(_read(path, task, overrides) for task in names)
 
 
+def load_recordable(
+    name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()
+) -> tuple[Suite, ...] | tuple[EnvironmentSuite, ...]:
+    """As `load_tasks`, of suites that have a scripted expert: ours, and robosuite's."""
+    path, _ = tasks.named(name, folders)
+    robosuite = typed_yaml.top(path, KIND) == "robosuite"
+    return (load_tasks if robosuite else suite.load_tasks)(name, overrides, folders)
+
+
 def load_file(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> object:
     """What a file of any kind holds: its one task, or each of several by name. raises as `load_tasks`."""
     loaded = load_tasks(name, overrides, folders)
@@ -109,7 +124,7 @@ def load_file(name: str | Path, overrides: Sequence[str] = (), folders: Sequence
 def resolved(environment: EnvironmentSuite) -> dict[str, object]:
     """Everything of a task that an episode can depend on, as plain values."""
     plain = to_plain(environment)
-    return {key: value for key, value in plain.items() if key not in ("path", "episodes")}
+    return {key: value for key, value in plain.items() if key not in LEFT_OUT}
 
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> EnvironmentSuite:
@@ -129,7 +144,7 @@ def _problems(read: EnvironmentFile) -> Iterator[str]:
     if not 0 <= signal.hold_seconds < read.episode_seconds:
         limits = "at least 0 and below episode_seconds"
         yield f"success.hold_seconds: must be {limits}, not {signal.hold_seconds:g}"
-    if read.kind == "gymnasium" and not (read.state or read.images):
+    if read.kind != "lerobot" and not (read.state or read.images):
         yield "state, images: a policy would see nothing; name keys of the environment's observation"
     if any(column < 0 for column in read.actions.columns):
         yield f"actions.columns: counted from 0, not {min(read.actions.columns)}"

@@ -237,7 +237,7 @@ def test_a_server_computes_as_many_at_once_as_an_evaluation():
 def test_an_evaluation_needs_a_policy(run, folder):
     status, _, err = run("eval --suite droid_panda -o out")
     assert status == 2
-    either = "a checkpoint's folder, or --policy ws://HOST:PORT or lerobot:FOLDER"
+    either = "a checkpoint's folder, or --policy ws://HOST:PORT, lerobot:FOLDER or expert"
     assert err == f"error: what is evaluated? {either}\n"
     begun = time.monotonic()
     status, _, err = run("eval --policy ws://127.0.0.1:9 --suite droid_panda -o out --timeout 0.1")

@@ -1,6 +1,6 @@
-"""The door to gymnasium and to `lerobot.envs`: a vector environment, and what a record says of it.
+"""The doors to others' environments: a vector environment, and what a record says of it.
 
-Both give a `VectorEnv`, also for a single episode, so that one stage plays them all.
+All give a `VectorEnv`, also for a single episode, so that one stage plays them all.
 """
 
 import contextlib
@@ -8,13 +8,16 @@ import importlib
 import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from morph_vla.engines.engine import Frame
 from morph_vla.engines.gymnasium.reading import IMAGES, Leaves, leaves, pixels
+from morph_vla.engines.robosuite import theirs
+from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.suites.environment import EnvironmentSuite
 
@@ -53,12 +56,20 @@ class Made:
 
     vector: VectorEnv
     read: Callable[[object], Leaves]
+    views: Mapping[str, Callable[[], Frame]] = field(default_factory=dict)
+    """Images by key that are rendered when they are looked at, of an environment of a single episode."""
 
 
 def make(suite: EnvironmentSuite, count: int) -> Made:
     """`count` episodes' environment. Raises MorphVlaError, one sentence, where it cannot be made."""
     with _told_as(suite, "cannot be made"):
-        return _of_lerobot(suite, count) if suite.kind == "lerobot" else _of_gymnasium(suite, count)
+        match suite.kind:
+            case "lerobot":
+                return _of_lerobot(suite, count)
+            case "robosuite":
+                return _of_robosuite(suite)
+            case "gymnasium":
+                return _of_gymnasium(suite, count)
 
 
 def facts(suite: EnvironmentSuite) -> dict[str, str]:
@@ -67,11 +78,24 @@ def facts(suite: EnvironmentSuite) -> dict[str, str]:
     Raises MorphVlaError, one sentence, for an unknown environment and where its package is not installed.
     """
     with _told_as(suite, "is unknown"):
-        module = _config(suite).package_name if suite.kind == "lerobot" else _registered(suite.id)
+        module = _module(suite)
     packages = _distributions(module)
     simulators = {name: version for name in SIMULATORS if (version := _version(name))}
+    repairs = {"repairs": theirs.REPAIRS} if suite.kind == "robosuite" else {}
     version = _version(suite.kind) or ""
-    return {"name": suite.kind, "version": version, "environment": suite.id, **packages, **simulators}
+    known = {"name": suite.kind, "version": version, "environment": suite.id}
+    return {**known, **packages, **simulators, **repairs}
+
+
+def _module(suite: EnvironmentSuite) -> str:
+    """The module that the environment is from."""
+    match suite.kind:
+        case "lerobot":
+            return _config(suite).package_name
+        case "robosuite":
+            return theirs.robosuite().__name__
+        case "gymnasium":
+            return _registered(suite.id)
 
 
 @contextlib.contextmanager
@@ -150,6 +174,11 @@ def _as_lerobot(
     arrays = leaves({key: value for key, value in batch.items() if key.startswith("observation")})
     images = {key: pixels(value) for key, value in arrays.items() if key.startswith(IMAGES)}
     return {**arrays, **images}
+
+
+def _of_robosuite(suite: EnvironmentSuite) -> Made:
+    table = ArmAtTable(suite.id, Scene.of(suite.kwargs))
+    return Made(table, leaves, {name: partial(table.view, name) for name in VIEWS})
 
 
 def _distributions(module: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -101,23 +101,33 @@ class Transition:
     truncated: bool
     success: bool
     """Whether the suite's signal held."""
+    noted: Mapping[str, bool] = field(default_factory=dict)
+    """Likewise of those that do not decide."""
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
-def transition(signal: Signal, step: Step, index: int) -> Transition:
-    """One episode's part of a step. Raises MorphVlaError for a missing or infinite signal."""
+def transition(
+    signal: Signal, step: Step, index: int, noted: Sequence[str] = (), measured: Sequence[str] = ()
+) -> Transition:
+    """One episode's part of a step. Raises MorphVlaError for a missing or infinite signal or measure.
+
+    `noted` are keys of signals beside the one that decides, `measured` those of numbers.
+    """
     reward, terminated, truncated, info = step
     paid, ended = float(array(reward)[index]), bool(array(terminated)[index])
     if not np.isfinite(paid):
         raise MorphVlaError(f"its reward is {paid}, expected a finite number")
     if signal.info:
-        success = _signalled(info, signal.info, index)
+        success = _number(info, signal.info, index) > 0.5
     else:
         success = ended if signal.terminated else paid >= (signal.reward or 0.0)
-    return Transition(paid, ended, bool(array(truncated)[index]), success)
+    beside = {key: _number(info, key, index) > 0.5 for key in noted}
+    numbers = {key: _number(info, key, index) for key in measured}
+    return Transition(paid, ended, bool(array(truncated)[index]), success, beside, numbers)
 
 
-def _signalled(info: Mapping[str, object], key: str, index: int) -> bool:
-    """Whether the info's value at a dotted key is 1; what was kept of the end precedes what follows it."""
+def _number(info: Mapping[str, object], key: str, index: int) -> float:
+    """The info's value at a dotted key; what was kept of the end precedes what follows it."""
     kept = info.get(FINAL)
     sources = [kept, info] if isinstance(kept, Mapping) else [info]
     for source in sources:
@@ -125,10 +135,10 @@ def _signalled(info: Mapping[str, object], key: str, index: int) -> bool:
         holder = reduce(_inside, path, source)
         if isinstance(holder, Mapping) and last in holder and _is_set(holder, last, index):
             value = array(holder[last]).reshape(-1)
-            signalled = float(value[index]) if index < len(value) else float("nan")
-            if not np.isfinite(signalled):
-                raise MorphVlaError(f"info's '{key}' is {signalled}, expected 0 or 1 of each episode")
-            return signalled > 0.5
+            number = float(value[index]) if index < len(value) else float("nan")
+            if not np.isfinite(number):
+                raise MorphVlaError(f"info's '{key}' is {number}, expected a finite number of each episode")
+            return number
     names = sorted(name for name in {key for source in sources for key in source} if not name.startswith("_"))
     known = f"; its keys are {', '.join(names)}" if names else "; it is empty"
     raise MorphVlaError(f"info has no '{key}'{nearest(key, names)}{known}")

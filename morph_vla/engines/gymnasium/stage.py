@@ -34,6 +34,10 @@ class Standing:
     """And in its longest unbroken stretch."""
     reward: float = 0.0
     """Sum so far."""
+    noted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Signals that do not decide -> control steps in which they held."""
+    least: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Measures -> the least so far."""
     first_seen: str | None = None
     """`reading.fingerprint` of what it began with."""
     ended: Literal["success", "time", "terminated", "error"] | None = None
@@ -52,7 +56,11 @@ def judged(before: Standing, change: Transition, hold: int, most: int) -> Standi
     """
     held = before.held + 1 if change.success else 0
     longest, reward = max(before.longest, held), before.reward + change.reward
-    after = dataclasses.replace(before, steps=before.steps + 1, held=held, longest=longest, reward=reward)
+    noted = {key: before.noted.get(key, 0) + value for key, value in change.noted.items()}
+    least = {key: min(value, before.least.get(key, value)) for key, value in change.measured.items()}
+    after = dataclasses.replace(
+        before, steps=before.steps + 1, held=held, longest=longest, reward=reward, noted=noted, least=least
+    )
     if held >= hold or (change.success and change.terminated):
         return dataclasses.replace(after, ended="success")
     if change.terminated:
@@ -158,7 +166,8 @@ class Environments:
     def _judged(self, index: int, step: reading.Step) -> Standing:
         before, suite = self.status[index], self.suite
         try:
-            change = reading.transition(suite.success, step, self._home(index)[1])
+            place = self._home(index)[1]
+            change = reading.transition(suite.success, step, place, suite.noted, suite.measured)
         except MorphVlaError as error:
             return before.failed(f"the environment's step {before.steps + 1}: {error}")
         return judged(before, change, hold_steps(suite), suite.max_steps)
@@ -173,6 +182,8 @@ class Environments:
 
     def _image(self, index: int, key: str) -> Frame:
         first, place = self._home(index)
+        if key in (views := self._made[first].views):
+            return views[key]()
         if key != RENDER:
             return reading.image(self._seen[first], key, place)
         picture = self._rendered(index)

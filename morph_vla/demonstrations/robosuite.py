@@ -1,0 +1,177 @@
+"""The scripted expert of robosuite's tasks: one for all arms, in absolute joint targets.
+
+From where the cubes lie once all is at rest it plans the whole episode: over the cube, down, close, up; for a
+stack then over the other one, down, open, away. The hand points down, turned so that the fingers meet the
+nearest faces. `Expert` demonstrates for recordings; as a policy (`infer`) it plans in a world of its own,
+begun in the row that is asked about.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla import robots
+from morph_vla.demonstrations.attempts import Demonstration
+from morph_vla.demonstrations.experts import Plan, Waypoint, disturb, walk
+from morph_vla.demonstrations.lerobot_writer import Layout
+from morph_vla.demonstrations.reach import Reach
+from morph_vla.engines.engine import Observation
+from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.engines.robosuite.theirs import ARMS
+from morph_vla.engines.robosuite.vector import ArmAtTable, Scene
+from morph_vla.engines.robosuite.world import RATE, World
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots.geometry import rotation
+from morph_vla.suites.environment import EnvironmentSuite
+from morph_vla.suites.suite import InitialState
+
+SPEED = 0.25  # [m/s] along a segment, in the mean
+OVER, LIFTED, ABOVE = 0.10, 0.15, 0.08  # [m] over a cube; of a lifted cube over where it lay; over the other
+STACKED = 0.048  # [m] from the lower cube's centre to the upper one's, before it is let go
+NEAR = 0.12  # [m] between cubes of which one may be in the way of a finger
+SETTLE, CLOSE, OPEN = 4, 16, 14  # control steps: until the arm has followed; until the fingers have stopped
+NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
+DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
+UP = np.array([0.0, 0.0, 1.0])
+
+
+def layout(suite: EnvironmentSuite) -> Layout:
+    """What a dataset of the task holds; where no robot is named, joints are numbered."""
+    scene = Scene.of(suite.kwargs)
+    names = [*(f"joint{number + 1}" for number in range(ARMS[scene.arm])), "gripper"]
+    if suite.robot:
+        robot = robots.load(suite.robot)
+        names = robot.side.names or robot.names
+    cameras = dict.fromkeys(suite.images, (scene.size, scene.size))
+    kind = suite.robot or scene.arm.lower()
+    return Layout(suite.name, kind, tuple(names), cameras, suite.control_rate, suite.max_steps)
+
+
+def plan(world: World) -> Plan:
+    """What the expert does from here, one row of targets per control step; the last one is to be held."""
+    start, axes = world.hand()
+    down = _pointing_down(axes)
+    closing = down @ axes.T @ world.closing_axis()
+    heading_rad, place = math.atan2(closing[1], closing[0]), world.position(0)
+    turn_rad = _quarter(world.yaw(0) - heading_rad)
+    if world.task == "Stack":
+        other = world.position(1)
+        if _in_the_way(other - place, heading_rad + turn_rad):
+            turn_rad -= math.copysign(math.pi / 2, turn_rad)
+        way = [*_lift(place, turn_rad)[:-1], *_put(place, other, turn_rad)]
+    else:
+        way = _lift(place, turn_rad)
+    reach, rows, free = Reach(world), [], []
+    for position, yaw_rad, gripper, moving in walk(start, 0.0, way, SPEED, RATE):
+        target = reach.to(position, rotation((0.0, 0.0, 1.0), yaw_rad) @ down)
+        rows.append(np.append(target, gripper))
+        free.append(float(moving))
+    return Plan(np.asarray(rows), np.asarray(free))
+
+
+def _lift(place: Float[np.ndarray, "3"], turn_rad: float) -> list[Waypoint]:
+    """Over the cube at `place`, down, close, up; then it holds for as long as the task asks, and a little."""
+    return [
+        Waypoint(place + OVER * UP, turn_rad, 0.0, free=True),
+        Waypoint(place + 0.03 * UP, turn_rad, 0.0, free=True, speed=0.8),
+        Waypoint(place, turn_rad, 0.0, hold=SETTLE, speed=0.5),
+        Waypoint(place, turn_rad, 1.0, hold=CLOSE),
+        Waypoint(place + LIFTED * UP, turn_rad, 1.0, hold=SETTLE),
+    ]
+
+
+def _put(place: Float[np.ndarray, "3"], other: Float[np.ndarray, "3"], turn_rad: float) -> list[Waypoint]:
+    """From the closed hand at `place`: up, over the `other` cube, down, open, away."""
+    goal = other + STACKED * UP
+    return [
+        Waypoint(place + OVER * UP, turn_rad, 1.0),
+        Waypoint(goal + ABOVE * UP, turn_rad, 1.0, hold=SETTLE),
+        Waypoint(goal, turn_rad, 1.0, hold=SETTLE, speed=0.4),
+        Waypoint(goal, turn_rad, 0.0, hold=OPEN),
+        Waypoint(goal + OVER * UP, turn_rad, 0.0, hold=SETTLE, speed=0.8),
+    ]
+
+
+def _pointing_down(axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
+    """The rotation nearest to `axes` whose z axis points straight down: the yaw stays."""
+    x = axes[:, 0] - UP * axes[2, 0]
+    x = x / np.linalg.norm(x)
+    return np.stack([x, np.cross(-UP, x), -UP], axis=1)
+
+
+def _quarter(angle_rad: float) -> float:
+    """The least turn [rad] that is the same for a cube: -45 to 45 degrees."""
+    return (angle_rad + math.pi / 4) % (math.pi / 2) - math.pi / 4
+
+
+def _in_the_way(apart: Float[np.ndarray, "3"], heading_rad: float) -> bool:
+    """Whether a cube, so far `apart`, is where a finger would come down: near, and more along the fingers."""
+    along = abs(math.cos(math.atan2(apart[1], apart[0]) - heading_rad))
+    return math.hypot(apart[0], apart[1]) < NEAR and along > math.cos(math.pi / 4)
+
+
+class Expert:
+    """Plays one task of robosuite. Raises MorphVlaError for another simulator's task."""
+
+    name = "expert"
+
+    def __init__(self, suite: EnvironmentSuite):
+        if suite.kind != "robosuite":
+            raise MorphVlaError(
+                f"{suite.label}: of other simulators only robosuite has an expert, not '{suite.kind}'"
+            )
+        self.suite = suite
+        self._stage = Environments(suite, 1)
+        self._plans: dict[int, Float[np.ndarray, "t a"]] = {}
+
+    def _begin(self, row: int) -> Plan:
+        """Reset to a row and plan. Raises MorphVlaError where it cannot be reset."""
+        self._stage.reset({0: InitialState(row, {}, ())})
+        if error := self._stage.status[0].error:
+            raise MorphVlaError(error)
+        table = self._stage.vector
+        assert isinstance(table, ArmAtTable)
+        return plan(table.world)
+
+    def demonstrate(self, number: int) -> Demonstration:
+        """Attempt `number`, disturbed where the hand moves freely. Raises MorphVlaError where it breaks."""
+        clean = self._begin(DEMONSTRATIONS + number)
+        arm = np.append(np.ones(clean.actions.shape[1] - 1), 0.0)
+        rng = np.random.default_rng([self.suite.seed, number])
+        executed = disturb(clean, rng, NOISE, arm, SMOOTH)
+        frames: list[dict[str, np.ndarray | str]] = []
+        hold = round(self.suite.success.hold_seconds * RATE) + SETTLE
+        for step in range(min(len(executed) + hold, self.suite.max_steps)):
+            row = min(step, len(executed) - 1)
+            frames.append(_frame(self._stage.observe(0), clean.actions[row], self.suite.task))
+            standing = self._stage.step({0: executed[row]})[0]
+            if standing.error:
+                raise MorphVlaError(standing.error)
+            if standing.ended:
+                break
+        success = self._stage.status[0].ended == "success"
+        return Demonstration(frames, None if success else "success", "rest")
+
+    def infer(self, observation: Observation) -> dict[str, object]:
+        """The rest of the plan for the episode's row: all of it in the first answer."""
+        row, step = int(observation["episode"]), int(observation["step"])
+        if row not in self._plans:
+            self._plans[row] = self._begin(row).actions
+        rows = self._plans[row]
+        return {"actions": rows[min(step, len(rows) - 1) :].astype(np.float32)}
+
+    def close(self) -> None:
+        """Give the world back."""
+        self._stage.close()
+
+
+def _frame(seen: Observation, action: Float[np.ndarray, "a"], task: str) -> dict[str, np.ndarray | str]:
+    """A frame of a dataset, by LeRobot's names."""
+    images = {
+        f"observation.{key.replace('/', '.')}": np.asarray(value)
+        for key, value in seen.items()
+        if key.startswith("images/")
+    }
+    state = np.asarray(seen["state"], np.float32)
+    return {**images, "observation.state": state, "action": action.astype(np.float32), "task": task}

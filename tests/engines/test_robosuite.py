@@ -1,0 +1,319 @@
+"""Robosuite's tasks on six arms. What needs robosuite runs where it is installed: `make test-robosuite`."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.demonstrations import reach
+from morph_vla.demonstrations import robosuite as experts
+from morph_vla.demonstrations.reach import Reach
+from morph_vla.engines.gymnasium import making, reading
+from morph_vla.engines.gymnasium.making import Made
+from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.engines.robosuite import theirs, world
+from morph_vla.engines.robosuite.vector import Scene
+from morph_vla.engines.robosuite.world import OPENINGS, World
+from morph_vla.errors import MissingExtraError, MorphVlaError
+from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.robots.geometry import rotation
+from morph_vla.suites.environment import EnvironmentSuite, load_recordable, load_tasks
+from morph_vla.suites.suite import InitialState
+
+needs_robosuite = pytest.mark.skipif(
+    find_spec("robosuite") is None, reason="robosuite is not installed: make test-robosuite"
+)
+ARMS = tuple(theirs.ARMS)
+
+
+@pytest.fixture
+def example(root):
+    """A task of `docs/examples`, without cameras."""
+
+    def load(name: str, *overrides: str) -> EnvironmentSuite:
+        (task,) = load_tasks(root / f"docs/examples/robosuite_{name}", ["images={}", *overrides])
+        assert isinstance(task, EnvironmentSuite)
+        return task
+
+    return load
+
+
+# ------------------------------------------------------------------------------------- without robosuite
+
+
+@pytest.mark.parametrize("task", theirs.TASKS)
+def test_a_suite_has_a_task_for_each_arm_and_says_what_is_repaired(root, task):
+    path = root / f"docs/examples/robosuite_{task.lower()}.yaml"
+    tasks = load_recordable(path)
+    assert [each.task_name for each in tasks] == [arm.lower() for arm in ARMS]
+    for each, arm in zip(tasks, ARMS, strict=True):
+        assert isinstance(each, EnvironmentSuite)
+        assert (each.id, each.kwargs, each.control_rate) == (task, {"arm": arm}, world.RATE)
+        assert len(experts.layout(each).joints) == theirs.ARMS[arm] + 1
+    text = (root / "docs/examples/robosuite_lift.yaml").read_text()
+    assert all(word in text for word in ("multiccd", "Sawyer", "XArm7"))
+
+
+def test_a_missing_robosuite_is_one_sentence_that_says_how_to_install_it(example, monkeypatch):
+    def absent(module: str, extra: str):
+        raise MissingExtraError(f"'{module}' is not installed")
+
+    monkeypatch.setattr(theirs, "require", absent)
+    with pytest.raises(
+        MissingExtraError, match=r"^robosuite is not installed: pip install 'morph-vla\[robosu"
+    ):
+        making.facts(example("lift.yaml:panda"))
+
+
+@pytest.mark.parametrize(
+    ("task", "arm", "sentence"),
+    [
+        ("Lifft", "Panda", r"^no task is called 'Lifft'; did you mean 'Lift'\?; there are Lift, Stack$"),
+        ("Lift", "sawyer", r"^no arm is called 'sawyer'; did you mean 'Sawyer'\?; there are Panda, Sawyer"),
+    ],
+)
+def test_an_unknown_task_or_arm_is_named(task, arm, sentence):
+    with pytest.raises(MorphVlaError, match=sentence):
+        theirs.environment(task, arm, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"arms": "Panda"}, r"^kwargs.arms: no such key; did you mean 'arm'\?$"),
+        ({"arm": 7}, "^kwargs.arm: expected a name, got 7$"),
+        ({"size": 0}, "^kwargs.size: expected a number of pixels, got 0$"),
+    ],
+)
+def test_what_a_scene_cannot_be_is_named(kwargs, sentence):
+    with pytest.raises(MorphVlaError, match=sentence):
+        Scene.of(kwargs)
+
+
+def test_only_robosuite_has_an_expert(example):
+    with pytest.raises(
+        MorphVlaError, match=r"of other simulators only robosuite has an expert, not 'gymnasi"
+    ):
+        experts.Expert(dataclasses.replace(example("lift.yaml:panda"), kind="gymnasium"))
+
+
+@pytest.mark.parametrize("tilt", [0.0, 0.3])
+def test_the_hand_points_down_and_keeps_its_yaw(tilt):
+    down = rotation((1.0, 0.0, 0.0), math.pi)
+    turned = rotation((0.0, 0.0, 1.0), 0.7) @ down
+    straight = experts._pointing_down(turned @ rotation((0.0, 1.0, 0.0), tilt))
+    np.testing.assert_allclose(straight, turned, atol=1e-12)
+
+
+def test_a_cube_is_met_by_the_least_turn_that_is_the_same_for_it():
+    for angle in np.linspace(-7, 7, 57):
+        least = experts._quarter(angle)
+        assert abs(least) <= math.pi / 4
+        assert math.isclose(math.sin(4 * least), math.sin(4 * angle), abs_tol=1e-9)
+
+
+def test_a_finger_is_kept_from_the_other_cube():
+    beside = np.array([0.05, 0.0, 0.0])
+    assert experts._in_the_way(beside, 0.2)
+    assert not experts._in_the_way(beside, 1.4)
+    assert not experts._in_the_way(4 * beside, 0.2)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-12, 0.4, 3.0])
+def test_a_rotation_vector_gives_its_rotation_back(angle):
+    axis = (0.48, -0.6, 0.64)
+    np.testing.assert_allclose(
+        reach._rotation_vector(rotation(axis, angle)), angle * np.array(axis), atol=1e-9
+    )
+
+
+class Point:
+    """An environment that only counts its steps, and is seen when it is looked at."""
+
+    num_envs: int = 1
+    render_mode: str | None = None
+    metadata: Mapping[str, object] = {}
+    single_action_space: object = np.zeros(1)
+
+    def __init__(self):
+        self.steps, self.looks = 0, 0
+
+    def reset(self, *, seed):
+        self.steps = 0
+        return np.zeros((1, 1)), {}
+
+    def step(self, actions):
+        self.steps += 1
+        info = {"near": [self.steps % 2], "success": [0], "distance": [abs(3 - self.steps)]}
+        return np.zeros((1, 1)), [0.0], [False], [False], info
+
+    def view(self):
+        self.looks += 1
+        return np.full((4, 6, 3), self.steps, np.uint8)
+
+    def render(self) -> Sequence[object]:
+        return []
+
+    def get_attr(self, name):
+        return ()
+
+    def set_attr(self, name, values):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_views_are_rendered_when_a_policy_looks_and_what_decides_nothing_is_noted(example, monkeypatch):
+    given = ["images={near: near}", "state=[observation]", "noted=[near]", "measured=[distance]"]
+    suite, point = example("lift.yaml:panda", *given), Point()
+    monkeypatch.setattr(
+        "morph_vla.engines.gymnasium.stage.make",
+        lambda *_: Made(point, reading.leaves, {"near": point.view}),
+    )
+    stage = Environments(suite, 1)
+    stage.reset({0: InitialState(0, {}, ())})
+    assert stage.status[0].error is None
+    for _ in range(5):
+        standing = stage.step({0: np.zeros(1)})[0]
+    assert point.looks == 0
+    assert stage.observe(0)["images/near"].max() == 5  # pyright: ignore[reportAttributeAccessIssue]
+    assert (point.looks, standing.noted, standing.least) == (1, {"near": 3}, {"distance": 0.0})
+
+
+# ------------------------------------------------------------------------------------- with robosuite
+
+
+@pytest.fixture(scope="module", params=ARMS)
+def table(request):
+    """Lift with each arm."""
+    made = World("Lift", request.param)
+    yield made
+    made.close()
+
+
+def aside(table: World) -> None:
+    """Put the cube where no hand comes."""
+    table.data.qpos[table.model.joint("cube_joint0").qposadr[0]] += 0.5
+
+
+@needs_robosuite
+def test_grippers_open_and_shut_as_they_do_where_nothing_had_to_be_repaired(table):
+    """By a table, so that a MuJoCo that moves the contacts is seen: 3.8 did, and the Robotiq blew up."""
+    table.reset(3)
+    wide, shut = OPENINGS[table.arm]
+    assert table.gap() == pytest.approx(wide, abs=0.002)
+    assert table.gripper() == pytest.approx(0, abs=0.03)
+    aside(table)
+    rest = table.q()
+    for _ in range(40):
+        table.step(np.append(rest, 1.0))
+        assert np.abs(table.data.qvel[table.velocities]).max() < 10
+    assert table.gap() == pytest.approx(shut, abs=0.002)
+    assert table.gripper() == pytest.approx(1, abs=0.03)
+
+
+@needs_robosuite
+def test_a_row_begins_alike_whatever_came_before(table):
+    table.reset(3)
+    first = table.data.qpos.copy()
+    table.reset(4)
+    assert not np.array_equal(table.data.qpos, first)
+    table.step(np.append(table.q() + 0.1, 1.0))
+    table.reset(3)
+    np.testing.assert_array_equal(table.data.qpos, first)
+    assert np.abs(table.data.qvel).max() < 0.05  # at rest
+    assert not table.judged().instant
+
+
+@needs_robosuite
+def test_joints_go_where_they_are_told(table):
+    """Also the Sawyer's first one, which robosuite locks."""
+    table.reset(3)
+    aside(table)
+    goal = table.q() + 0.2 * np.where(np.arange(len(table.joints)) % 2, -1, 1)
+    for _ in range(40):
+        table.step(np.append(goal, 0.0))
+    np.testing.assert_allclose(table.q(), goal, atol=0.01)
+
+
+@needs_robosuite
+def test_the_hand_is_brought_to_a_pose(table):
+    table.reset(3)
+    position, axes = table.hand()
+    goal, turned = position + [0.05, 0.1, -0.05], rotation((0.0, 0.0, 1.0), 0.3) @ axes
+    hand = Reach(table)
+    for _ in range(5):
+        joints = hand.to(goal, turned)
+    table.data.qpos[table.positions] = joints
+    table._mj.mj_forward(table.model, table.data)
+    np.testing.assert_allclose(table.hand()[0], goal, atol=1e-3)
+    np.testing.assert_allclose(table.hand()[1], turned, atol=1e-2)
+
+
+@needs_robosuite
+def test_a_cube_that_is_thrown_is_lifted_for_robosuite_and_not_for_us(table):
+    table.reset(3)
+    rest = table.q()
+    table.data.qvel[table.model.joint("cube_joint0").dofadr[0] + 2] = 1.5
+    seen = []
+    for _ in range(12):
+        table.step(np.append(rest, 0.0))
+        seen.append(table.judged())
+    assert any(judged.instant for judged in seen)
+    assert sum(judged.success for judged in seen) <= 1  # at the top it is at rest for an instant
+
+
+@needs_robosuite
+@pytest.mark.parametrize("task", ["lift", "stack"])
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_expert_does_the_task_with_each_arm(example, task, arm):
+    expert = experts.Expert(example(f"{task}.yaml:{arm.lower()}"))
+    shown = expert.demonstrate(0)
+    expert.close()
+    assert shown.failed_clause is None
+    actions = np.stack([np.asarray(frame["action"]) for frame in shown.frames])
+    assert actions.shape[1] == theirs.ARMS[arm] + 1
+    assert np.abs(np.diff(actions[:, :-1], axis=0)).max() < 0.2  # [rad] in a control step
+
+
+@needs_robosuite
+def test_our_panda_is_robosuites():
+    """The links of `urdf_descriptors/panda.urdf` have the simulator's poses: its tokens mean this arm."""
+    table, robot = World("Lift", "Panda"), robots.load("panda")
+    table.reset(3)
+    table._mj.mj_forward(table.model, table.data)
+    poses = robot.forward_kinematics(np.append(table.q(), 0.0))
+    base = table.data.body("robot0_base").xpos
+    for number in range(1, 8):
+        at = table.data.body(f"robot0_link{number}")
+        np.testing.assert_allclose(poses[f"panda_link{number}"][:3, 3], at.xpos - base, atol=1e-3)
+    table.close()
+
+
+@needs_robosuite
+def test_its_import_says_nothing():
+    code = "from morph_vla.engines.robosuite import theirs; theirs.robosuite()"
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@needs_robosuite
+def test_a_record_has_both_verdicts_and_what_was_repaired(example):
+    suite = example("lift.yaml:panda")
+    record = evaluate(experts.Expert(suite), suite, episodes=2, workers=1, parallel=2, open_loop=200)
+    assert [trial.success for trial in record.trials] == [True, True]
+    for trial in record.trials:
+        assert trial.clauses is not None
+        assert (trial.clauses["instant_s"] or 0) >= (trial.clauses["success_s"] or 0) == 0.5
+        assert trial.least["distance"] < 0.02
+        assert trial.first_seen
+    assert record.engine is not None
+    assert (record.engine.name, record.engine.version) == ("robosuite", "1.5.2")
+    assert record.engine.others["repairs"] == theirs.REPAIRS
