@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from morph_vla.engines.engine import ENVIRONMENT
 from morph_vla.errors import require
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
@@ -33,11 +34,17 @@ QUANTILES = (0.01, 0.10, 0.50, 0.90, 0.99)
 
 
 def create(suite: Suite, robot: Robot, root: Path) -> Dataset:
-    """An empty LeRobot v3.0 dataset at `root`: the suite's cameras as video, the robot's joints by name."""
+    """An empty LeRobot v3.0 dataset at `root`: the suite's cameras as video, the robot's joints by name.
+
+    Of a suite without cameras it has the objects' poses instead.
+    """
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset
     names = list(robot.side.names or robot.names)
     vector = {"dtype": "float32", "shape": (len(names),), "names": names}
     features: dict[str, dict[str, object]] = {"observation.state": vector, "action": vector}
+    if not suite.cameras:
+        poses = {"dtype": "float32", "shape": (len(ENVIRONMENT),), "names": list(ENVIRONMENT)}
+        features["observation.environment_state"] = poses
     for name, camera in suite.cameras.items():
         features[f"observation.images.{name}"] = {
             "dtype": "video",

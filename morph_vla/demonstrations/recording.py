@@ -28,7 +28,7 @@ from morph_vla.demonstrations import beginnings, lerobot_writer
 from morph_vla.demonstrations.attempts import demonstration
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import Worlds
+from morph_vla.engines.engine import Worlds, environment_state
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
@@ -248,9 +248,11 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
     frames: list[dict[str, np.ndarray | str]] = []
 
     def see(action: np.ndarray) -> None:
-        images = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
+        seen = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
+        if not suite.cameras:
+            seen["observation.environment_state"] = environment_state(worlds, 0)
         target = {"action": action.astype(np.float32), "task": suite.task}
-        frames.append({**images, "observation.state": worlds.state(0), **target})
+        frames.append({**seen, "observation.state": worlds.state(0), **target})
 
     kind = beginnings.kind_of(suite.expert.begin, number)
     status = demonstration(worlds, number, kind, see)
