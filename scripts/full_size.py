@@ -4,7 +4,7 @@ Nothing is downloaded: parameters are random, from a seed, written leaf by leaf;
 with frames of 224 pixels; the tokenizer is a small one unless `--tokenizer` names PaliGemma's. Each part runs
 in a process of its own, whose peak memory is measured, and is done once: the same command resumes.
 
-    python scripts/full_size.py runs/full_size                  24 GB of memory, 30 GB of disk, hours
+    python scripts/full_size.py runs/full_size                  24 GB of memory, 30 GB of disk, half an hour
     python scripts/full_size.py runs/small --size small         the same parts in minutes
 
 results.json in the folder has every part's numbers: seconds, peak memory, and what was predicted.
@@ -229,8 +229,8 @@ def train(kind: str, resumed: bool) -> Callable[[Path, str], dict[str, Any]]:
         predicted, disk = memory.estimate(recipe), memory.disk(recipe)
         return {
             "before": before,
-            "predicted": predicted.total,
-            "predicted_state": predicted.total - predicted.activations - predicted.gradients,
+            "predicted": predicted.on_a_cpu,
+            "predicted_state": predicted.state,
             "disk": used(run.folder / "checkpoints"),
             "predicted_disk": disk.total,
             "losses": [line["loss"] for line in run.curve],

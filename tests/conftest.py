@@ -244,7 +244,8 @@ def write_dataset(tmp_path):
 
 @pytest.fixture
 def reword(monkeypatch):
-    """From when it is called, every part of a finding is another word; equal ones stay equal."""
+    """From when it is called, parts of findings and lines of errors are other words; equal ones are equal."""
+    from morph_vla.errors import MorphVlaError
     from morph_vla.findings import Finding
 
     made = Finding.__init__
@@ -252,10 +253,15 @@ def reword(monkeypatch):
     def word(text: str) -> str:
         return text and f"w{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
+    def other_error(self, *given, **options):
+        lines = ["\n".join(map(word, str(text).split("\n"))) for text in given]
+        super(MorphVlaError, self).__init__(*lines, **options)
+
     def other_words(self, code, severity, where, subject, found, expected, consequence):
         made(self, code, severity, where, subject, word(found), word(expected), word(consequence))
 
     def call() -> None:
         monkeypatch.setattr(Finding, "__init__", other_words)
+        monkeypatch.setattr(MorphVlaError, "__init__", other_error)
 
     return call

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -39,13 +40,25 @@ def test_every_command_shows_examples_that_it_understands(run, command):
         assert callable(cli.build_parser(command).parse_args(words[1:]).run)
 
 
-def test_the_recipes_that_help_names_are_there():
-    examples = importlib.import_module("morph_vla.cli.recipes").EXAMPLES.strip().splitlines()
-    named = [
-        line.split()[3] for line in examples if line.split()[2] in ("show", "check", "scale", "variants")
-    ]
-    assert len(named) > 5
-    assert {name.partition("@")[0] for name in named} <= dropin.available("recipes").keys()
+@pytest.mark.parametrize(
+    ("command", "key", "kind"),
+    [
+        ("recipes", "name", "recipes"),
+        ("train", "recipe", "recipes"),
+        ("suites", "name", "suites"),
+        ("record", "suite", "suites"),
+        ("eval", "suite", "suites"),
+        ("robots", "robot", "robots"),
+    ],
+)
+def test_the_files_that_help_names_are_there(command, key, kind):
+    examples = importlib.import_module(cli.COMMANDS[command][1]).EXAMPLES.strip().splitlines()
+    parser = cli.build_parser(command)
+    parsed = [parser.parse_args(shlex.split(example, comments=True)[1:]) for example in examples]
+    given = [name for name in (getattr(namespace, key, None) for namespace in parsed) if name]
+    named = {re.split("[@:]", name)[0] for name in given if "/" not in name}  # a path is the user's own file
+    assert named
+    assert named <= dropin.available(kind).keys()
 
 
 @pytest.mark.parametrize(

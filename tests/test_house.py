@@ -127,17 +127,19 @@ PUBLIC = {
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
     "robots": "adding choose draw examine geometry graph kinematics records robot side",
-    "serving": "attention bounds card keys policy remote requests server settings trials units",
+    "serving": "attention bounds keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment shapes suite variation",
-    "training": "checkpoint counted estimate folder loop measured progress sharding source statistics step "
-    "trackers",
+    "training": "checkpoint counted estimate folder loop measured progress restoring sharding source "
+    "statistics step trackers",
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
 
-MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 100
+DIALECT = {"said", "told"}
+PICTURE = 54  # columns of the picture in CONTRIBUTING.md; then its lines say what rooms are for
+MAX_LINES, MAX_FUNCTION, MAX_COMMAND = 450, 70, 93
 
 
 def files() -> list[Path]:
@@ -256,6 +258,22 @@ def test_rooms_use_only_what_is_public_of_each_other():
     no_offences(f"{module} is in PUBLIC and nobody uses it" for module in sorted(public - used.keys()))
 
 
+def test_the_picture_in_contributing_has_every_room_above_those_it_imports():
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    lines = next(block for block in blocks if block.startswith("cli ")).splitlines()
+    assert len(lines) <= 12
+    drawn = {room: number for number, line in enumerate(lines) for room in line[:PICTURE].split()}
+    assert drawn.keys() >= {*ROOMS}
+    no_offences(
+        f"{own} imports {room}, and stands no higher in the picture"
+        for path in files()
+        if (own := room_of(module_of(path)))
+        for room in {room_of(module) for module in imports(path)} - {own, None}
+        if drawn[own] >= drawn[room]
+    )
+
+
 def test_engines_stay_behind_their_door():
     no_offences(
         f"{name_of(path)} imports {module}; only {door} may"
@@ -349,6 +367,16 @@ def test_a_public_function_says_what_it_is_for():
         f"{name_of(path)}:{function.lineno}: {function.name} has no docstring"
         for path, room, function in silent
         if function.name not in documented.get(room, HOOKS)
+    )
+
+
+def test_locals_carry_a_noun():
+    """`dataset`, not `said`: what a name stands for, not how it came to be."""
+    no_offences(
+        f"{name_of(path)}:{node.lineno}: {node.id}"
+        for path in files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in DIALECT
     )
 
 

@@ -1,8 +1,8 @@
 """A recipe held against its data, robots, tokenizer and weights before anything is trained, in seconds.
 
 `check` returns every problem it finds, and raises for none. Values are read, videos are known by their
-headers, parameters by their names: no video is decoded, nothing converted, downloaded or loaded. Of
-pictures within tables a few are decoded.
+headers, parameters by their names: no video is decoded, nothing converted, downloaded or loaded. A few
+images stored in Parquet tables are decoded.
 """
 
 import dataclasses

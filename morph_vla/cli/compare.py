@@ -12,13 +12,14 @@ EXAMPLES = """
   morph-vla compare runs/host/eval runs/mix/eval runs/film/eval --json
   morph-vla compare runs/first/eval500 runs/first/eval1000 runs/first/eval1500 --plot runs/first/curve.svg
   morph-vla compare runs/before runs/after --sequential
+  morph-vla compare hf://someone/first runs/first/eval
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla compare`."""
-    about = "two or more evaluations: a folder, or its record.json; each is compared with the first"
-    add(parser, "given", about, "RECORD", nargs="+", type=Path)
+    about = "two or more evaluations: a folder, its record.json or hf://OWNER/NAME; each against the first"
+    add(parser, "given", about, "RECORD", nargs="+")
     about = "for two evaluations, finished or not: is it decided which is better? Ask as often as you like"
     add(parser, "--sequential", about)
     about = "with --sequential: a difference smaller than this counts as none"
@@ -32,16 +33,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """A table of success rates, and the difference of each to the first with its interval."""
+    from morph_vla.files.remote import folder_of
     from morph_vla.results import curves, record, several
 
-    given: list[Path] = arguments.given
+    given: list[str] = arguments.given
     if not 2 <= len(given) <= len(several.LETTERS):
         most = len(several.LETTERS)
         raise MorphVlaError(f"compare takes 2 to {most} evaluations, got {len(given)}")
     if arguments.sequential:
         watch(arguments)
         return
-    answer = several.side_by_side([*map(str, given)], [record.read(path) for path in given])
+    answer = several.side_by_side(given, [record.read(folder_of(place)) for place in given])
     if arguments.plot:
         curves.write(answer.curves, arguments.plot)
     render(answer, arguments.json, text=f"{answer}\n{arguments.plot}" if arguments.plot else answer)
@@ -50,12 +52,13 @@ def run(arguments: argparse.Namespace) -> None:
 def watch(arguments: argparse.Namespace) -> None:
     """Whether it is decided which of two evaluations is better, finished or not."""
     from morph_vla.evaluation import journal
+    from morph_vla.files.remote import folder_of
     from morph_vla.results import several
     from morph_vla.results.sequential import sentence
 
     if len(arguments.given) != 2:
         raise MorphVlaError(f"--sequential takes two evaluations, got {len(arguments.given)}")
-    a, b = (journal.so_far(path) for path in arguments.given)
+    a, b = (journal.so_far(folder_of(place)) for place in arguments.given)
     sides = [f"{letter} ({path})" for letter, path in zip("AB", arguments.given, strict=True)]
     watched = several.watched(a, b, arguments.error, arguments.margin / 100)
     whole, tasks = watched.whole, {task: sentence(look, *sides) for task, look in watched.tasks.items()}

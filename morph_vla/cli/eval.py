@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from morph_vla import process
 from morph_vla.cli import policies
@@ -10,9 +9,8 @@ from morph_vla.cli.common import add, add_common, add_engine, add_number, add_ou
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
-
-if TYPE_CHECKING:
-    from morph_vla.results.record import Record
+from morph_vla.results.record import FILE_NAME, Record, read
+from morph_vla.results.several import side_by_side
 
 EXAMPLES = """
   morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
@@ -28,7 +26,6 @@ EXAMPLES = """
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla eval`."""
     from morph_vla.evaluation.rollout import Settings
-    from morph_vla.evaluation.sampler import Sampler
 
     add(parser, "checkpoint", "its folder, or hf://OWNER/NAME; none with --policy", "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
@@ -44,15 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--open-loop", Settings.open_loop, about, least=1)
     add_number(parser, "--latency", Settings.latency, "control steps until an answer is there", least=0)
     add(parser, "--real-time", "real-time chunking: answers go on from the one that is executed meanwhile")
-    about = "scale of the sampler's initial noise; with 0 the answer is always the same, near the mean"
-    add_number(parser, "--noise", Sampler.noise, about, "FACTOR", least=0)
-    add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
+    policies.add_sampler(parser)
     about = "how long the policy may take to answer; ten times that for the first, which may compile"
     add_number(parser, "--timeout", Settings.answer_seconds, about, "SECONDS")
     add_number(parser, "--videos", Settings.videos, "episodes to film")
     add(parser, "--against", "an evaluation of the same suite to compare with", "RECORD", type=Path)
-    about = "end a task once it is decided which of the two is better, or that neither is by 10 points"
-    about = f"with --against: {about}; the chance of a wrong decision is at most 5%%"
+    about = "with --against: end a task once one of the two is better, or neither by 10 points (error 5%%)"
     add(parser, "--stop-when-decided", about)
     add_common(parser)
     parser.set_defaults(run=run)
@@ -61,13 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate a checkpoint on a suite; an interrupted evaluation goes on where it stopped."""
     from morph_vla.evaluation.evaluate import check_against, evaluate
-    from morph_vla.results import record as records
     from morph_vla.suites import environment
 
     process.prepare()
     if arguments.stop_when_decided and not arguments.against:
         raise MorphVlaError("--stop-when-decided needs --against RECORD, the evaluation to compare with")
-    against = records.read(arguments.against) if arguments.against else None
+    against = read(arguments.against) if arguments.against else None
     if arguments.policy and arguments.checkpoint:
         arguments.overrides.insert(0, arguments.checkpoint)  # the first word; the policy is elsewhere
     tasks = environment.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
@@ -85,13 +78,12 @@ def run(arguments: argparse.Namespace) -> None:
     show(record, arguments, against)
 
 
-def show(record: "Record", arguments: argparse.Namespace, against: "Record | None") -> None:
+def show(record: Record, arguments: argparse.Namespace, against: Record | None) -> None:
     """The result of an evaluation, and beside it `against`; of one stopped early, what goes on with it."""
-    from morph_vla.results.several import side_by_side
-
-    path, more = arguments.output / "record.json", {"stopped": record.stopped} if record.stopped else {}
+    path, more = arguments.output / FILE_NAME, {}
     text = f"{record}\n{path}"
     if record.stopped:
+        more = {"stopped": record.stopped}
         text += "\nthe same command without --stop-when-decided runs the rest"
     elif against:
         names = [str(arguments.against), str(arguments.output)]

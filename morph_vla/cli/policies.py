@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from morph_vla.cli.common import add
+from morph_vla.cli.common import add, add_number
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ def add_given(parser: argparse.ArgumentParser) -> None:
     add(parser, "--recipe", about, "RECIPE", default="")
     about = "of such a one: its statistics, a norm_stats.json or what `morph-vla stats --output` writes"
     add(parser, "--statistics", about, "FILE", default="")
+
+
+def add_sampler(parser: argparse.ArgumentParser) -> None:
+    """Add how a checkpoint's answers are drawn."""
+    from morph_vla.evaluation.sampler import Sampler
+
+    about = "scale of the sampler's initial noise; with 0 the answer is always the same, near the mean"
+    add_number(parser, "--noise", Sampler.noise, about, "FACTOR", least=0)
+    add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
 
 
 def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":

@@ -11,6 +11,7 @@ EXAMPLES = """
   morph-vla push runs/first/checkpoints/1500 me/first --record runs/first/eval --private
   morph-vla push runs/demo/dataset me/demonstrations       # a dataset
   morph-vla push runs/first me/first --revision trial
+  morph-vla push runs/first me/first --base pi05-base      # what was learnt alone: 1.8 GB for 7.7
 """
 
 
@@ -22,6 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--revision", "a branch other than the main one", "BRANCH", default="")
     about = "an evaluation of this checkpoint to go with it (may be repeated)"
     add(parser, "--record", about, "FOLDER", type=Path, action="append", default=[], dest="records")
+    about = "a checkpoint everyone can fetch; what equals it stays at home (pi05-base, hf://..., gs://...)"
+    add(parser, "--base", about, "NAME", default="")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -32,6 +35,6 @@ def run(arguments: argparse.Namespace) -> None:
 
     pushed = push(
         arguments.source, arguments.repository, private=arguments.private, revision=arguments.revision,
-        records=arguments.records,
+        records=arguments.records, base=arguments.base,
     )  # fmt: skip
     render(pushed, arguments.json)

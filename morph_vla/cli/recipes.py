@@ -26,21 +26,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check = "check a recipe and its datasets before training; status 1 on an error"
     scale = "estimate a step's time for several numbers of devices; nothing is run"
     variants = "list the variants of the paper's Tables 1 to 5 and 11, for any recipe: NAME@VARIANT"
+    presets = "show what `preset` in a dataset's entry fills in"
     verbs = files.configure(
         parser,
         "recipes",
         load,
         count,
         more={"check": (check, run_check), "scale": (scale, run_scale)},
-        alone={
-            "variants": (variants, run_variants),
-            "presets": ("show what `preset` in a dataset's entry fills in", run_presets),
-        },
+        alone={"variants": (variants, run_variants), "presets": (presets, run_presets)},
     )
-    about = "a recipe; variants that its model cannot have are marked"
-    add(verbs["variants"], "name", about, "RECIPE", nargs="?", default="")
-    add_number(verbs["variants"], "--table", None, "only the variants of one table")
-    add(verbs["variants"], "--names", "print only the names, for a loop")
+    listing, about = verbs["variants"], "a recipe; variants that its model cannot have are marked"
+    add(listing, "name", about, "RECIPE", nargs="?", default="")
+    add_number(listing, "--table", None, "only the variants of one table")
+    add(listing, "--names", "print only the names, for a loop")
 
 
 def load(name: str, overrides: list[str], folders: list[str]) -> Any:
@@ -60,12 +58,11 @@ def count(recipe: Any) -> object:
 def run_check(arguments: argparse.Namespace) -> int:
     """Print every problem, errors first; no video is decoded and nothing is fetched."""
     from morph_vla.checks import recipe as checks
-    from morph_vla.findings import counts
+    from morph_vla.findings import counts, errors
 
     report = checks.check(load(arguments.name, arguments.overrides, arguments.folders))
-    numbers = counts(report.problems)
-    render(report, arguments.json, **numbers)
-    return 1 if numbers["errors"] else 0
+    render(report, arguments.json, **counts(report.problems))
+    return int(bool(errors(report.problems)))
 
 
 def run_scale(arguments: argparse.Namespace) -> None:
@@ -73,8 +70,8 @@ def run_scale(arguments: argparse.Namespace) -> None:
     from morph_vla.training import counted, estimate
 
     rows = counted.scaling(load(arguments.name, arguments.overrides, arguments.folders))
-    lines = estimate.listed(rows)
-    render(rows, arguments.json, "least", "most", text="\n".join(lines), machine=estimate.H200.name)
+    text = "\n".join(estimate.listed(rows))
+    render(rows, arguments.json, "least", "most", text=text, machine=estimate.H200.name)
 
 
 def run_variants(arguments: argparse.Namespace) -> int:

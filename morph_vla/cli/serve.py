@@ -1,17 +1,14 @@
 """`morph-vla serve CHECKPOINT`."""
 
 import argparse
-import asyncio
-import contextlib
 import functools
 import logging
 import os
-import signal
-from typing import Any, get_args
+from typing import get_args
 
 from morph_vla import process
 from morph_vla.cli.common import add, add_number
-from morph_vla.cli.policies import add_given
+from morph_vla.cli.policies import add_given, add_sampler
 
 LOG = logging.getLogger(__name__)
 EXAMPLES = """
@@ -25,7 +22,6 @@ EXAMPLES = """
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla serve`."""
     from morph_vla.data.presets import Unit
-    from morph_vla.evaluation.sampler import Sampler
     from morph_vla.serving.bounds import JUMP_S
     from morph_vla.serving.keys import PRESETS
     from morph_vla.serving.remote import KEY
@@ -48,19 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
     about = "real-time chunking for clients that ask for it; its program is compiled before /healthz is ready"
     add(parser, "--real-time", about)
-    add_number(parser, "--noise", Sampler.noise, "scale of the sampler's initial noise", "FACTOR", least=0)
-    add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
+    add_sampler(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Serve a checkpoint until interrupted."""
     process.prepare()
-    from morph_vla.serving import card as cards
     from morph_vla.serving import policy as policies
-    from morph_vla.serving import units
+    from morph_vla.serving import server as servers
     from morph_vla.serving.requests import examples
-    from morph_vla.serving.server import PolicyServer
     from morph_vla.serving.settings import Settings
 
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
@@ -69,26 +62,16 @@ def run(arguments: argparse.Namespace) -> None:
         steps=arguments.sampler_steps, noise=arguments.noise,
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
-    card, bounds = cards.of(
-        policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time
-    )
-    trained: dict[str, Any] = dict(card.trained)  # in the clients' units
-    here = policy.trained.get("affine") or units.affine_of(policy.robot)
-    in_units = units.of(policy, here, trained.get("affine") or here)
-    server = PolicyServer(in_units, card, bounds, settings)
+    server = servers.of(
+        policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time,
+        settings=settings,
+    )  # fmt: skip
 
     def listening() -> None:
-        about = f"{card.name} for robot '{card.robot}' on ws://{settings.host}:{server.port}"
+        about = f"{server.card.name} for robot '{server.card.robot}' on ws://{settings.host}:{server.port}"
         print(f"{about}, compiling", flush=True)
         if settings.is_open:
             LOG.warning("anyone who reaches this address may ask without a key (MORPH_VLA_API_KEY)")
 
-    async def serve() -> None:
-        ready = functools.partial(print, "ready: /healthz answers 200", flush=True)
-        task = asyncio.ensure_future(server.run(examples(card), listening, ready))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(serve())
+    ready = functools.partial(print, "ready: /healthz answers 200", flush=True)
+    server.until_interrupted(examples(server.card), listening, ready)

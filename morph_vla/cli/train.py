@@ -30,8 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--overwrite", "remove the run in FOLDER and start again")
     add(parser, "--tensorboard", "also log to FOLDER/tensorboard")
     add(parser, "--wandb", "also log to Weights & Biases (WANDB_MODE=offline works too)", "PROJECT")
-    about = "this is one of several processes that train together; the cluster says which"
-    add(parser, "--distributed", about)
+    add(parser, "--distributed", "one of several processes that train together; the cluster says which")
     about = "where no cluster says it: the address of process 0; needs --processes and --process"
     add(parser, "--coordinator", about, "HOST:PORT")
     add_number(parser, "--processes", None, "how many processes train together")
@@ -43,12 +42,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Fine-tune by a recipe; a folder with an unfinished run of it goes on from its newest checkpoint."""
     process.prepare()
-    _join(arguments)
-    recipe = _recipe(arguments)
+    recipe, output = _recipe(arguments), arguments.output
     from morph_vla.serving import trials
-    from morph_vla.training import folder, trackers
+    from morph_vla.training import folder, sharding, trackers
 
-    output = arguments.output
+    place = arguments.coordinator, arguments.processes, arguments.process
+    if arguments.distributed or any(given is not None for given in place):
+        sharding.join(*place)
     if arguments.overwrite:
         folder.remove(output)
 
@@ -68,19 +68,6 @@ def run(arguments: argparse.Namespace) -> None:
     early = f"stopped by SIGTERM at step {run.checkpoint.name}; the same command goes on\n"
     facts = {name: getattr(run, name) for name in ("checkpoint", "stopped", "parameters", "parts")}
     render(facts, arguments.json, text=f"{early if run.stopped else ''}{run.checkpoint}")
-
-
-def _join(arguments: argparse.Namespace) -> None:
-    """Make this one of several processes that train together, where the command line says so."""
-    given = {name: getattr(arguments, name) for name in ("coordinator", "processes", "process")}
-    missing = [f"--{name}" for name, value in given.items() if value is None]
-    if 0 < len(missing) < 3:
-        together = "--coordinator, --processes and --process go together"
-        raise MorphVlaError(f"{together}; {', '.join(missing)} missing")
-    if not missing or arguments.distributed:
-        from morph_vla.training import sharding
-
-        sharding.join(*given.values())
 
 
 def _recipe(arguments: argparse.Namespace) -> "Recipe":

@@ -37,12 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "the folder to write; it must not exist, or be a checkpoint's own for lerobot-plugin"
     add(convert, "target", about, "TARGET", type=Path)
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
-    about = "without --config: actions per chunk, for LeRobot's config.json"
-    add_number(convert, "--horizon", 50, about)
+    add_number(convert, "--horizon", 50, "without --config: actions per chunk, for LeRobot's config.json")
     about = "keep low-rank pairs (with alpha = rank, as in openpi's variants) instead of merging them"
     add(convert, "--keep-lora", f"for openpi and morph_vla: {about}")
-    about = "for LeRobot: keep the plugin's parameters, in a file of their own"
-    add(convert, "--keep-plugin", about)
+    add(convert, "--keep-plugin", "for LeRobot: keep the plugin's parameters, in a file of their own")
 
 
 def run_inspect(arguments: argparse.Namespace) -> int:
@@ -52,32 +50,30 @@ def run_inspect(arguments: argparse.Namespace) -> int:
     from morph_vla.weights.inspect import inspect
 
     inspected = inspect(arguments.source, _model(arguments), arguments.kind)
-    fits = [] if inspected.config is None else fitting(inspected.config, arguments.folders)
-    digest = ""
-    if arguments.hash:
-        digest = weights.digest(weights.load(arguments.source, dtype="stored", kind=arguments.kind)[0])
-    text = str(inspected)
+    text, fits, more = str(inspected), [], {}
     if inspected.config is not None:
+        fits = fitting(inspected.config, arguments.folders)
         text += f"\nfits: {', '.join(fits) or 'no recipe'}"
-    if digest:
-        text += f"\nsha256: {digest}"
-    more = {"fits": fits, **({"sha256": digest} if digest else {})}
-    render(inspected, arguments.json, "parameters", "nbytes", text=text, **more)
+    if arguments.hash:
+        params, _ = weights.load(arguments.source, dtype="stored", kind=arguments.kind)
+        more = {"sha256": weights.digest(params)}
+        text += f"\nsha256: {more['sha256']}"
+    render(inspected, arguments.json, "parameters", "nbytes", text=text, fits=fits, **more)
     return int(bool(inspected.problems))
 
 
 def run_convert(arguments: argparse.Namespace) -> None:
     """Write a checkpoint in another format, and say what was written."""
-    if arguments.to == PLUGIN:
+    target, to = arguments.target, arguments.to
+    if to == PLUGIN:
         from morph_vla.hosts.lerobot import export
 
-        export.write(arguments.source, arguments.target)
-        facts = {"target": arguments.target, "to": PLUGIN}
-        render(facts, arguments.json, text=f"{arguments.target}: {PLUGIN}, for lerobot-eval --policy.path")
+        export.write(arguments.source, target)
+        text = f"{target}: {to}, for lerobot-eval --policy.path"
+        render({"target": target, "to": to}, arguments.json, text=text)
         return
     from morph_vla.weights.convert import convert
 
-    target, to = arguments.target, arguments.to
     digest, report = convert(
         arguments.source, target, to, _model(arguments), kind=arguments.kind, horizon=arguments.horizon,
         keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,

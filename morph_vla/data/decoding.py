@@ -179,7 +179,7 @@ def serve(pipe: int, memory: int, size: int, parent: int) -> None:
 def answer(request: dict[str, Any], films: Films, pictures: np.ndarray, size: int) -> dict[str, Any]:
     """Answer a request: {"index": path}, or {"frames": [[path, pts, key_pts, key_dts], ...]}.
 
-    Of pictures within a table it is {"index": path, "column": name}, answered by the first rows of its row
+    For images stored in a table it is {"index": path, "column": name}, answered by the first rows of its row
     groups, or {"table": path, "column": name, "root": path of the dataset, "at": [rows]}. With "file" and
     "rows" the frames go into those rows of that .npy file, else into `pictures`. The answer is {"index":
     [times, keys]}, {"done": count}, or {"error": reason}, with "at", the place of a frame among those asked

@@ -23,7 +23,7 @@ from typing import Any
 from morph_vla.errors import MorphVlaError, nearest, reason
 from morph_vla.files import hub
 from morph_vla.files.cache import cache_folder
-from morph_vla.files.writing import locked
+from morph_vla.files.writing import locked, write_bytes
 
 # Short names of addresses. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
 NAMES = {
@@ -93,6 +93,32 @@ def from_bucket(source: str) -> Path:
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise MorphVlaError(_cannot(source, error)) from error
         unfinished.rename(final)
+    return final
+
+
+def file_of_bucket(source: str, kind: str, most: int) -> Path:
+    """A file of a public bucket, of at most `most` bytes, in the cache's folder `kind`.
+
+    Raises MorphVlaError, in one sentence, when it is larger or cannot be fetched.
+    """
+    bucket, _, name = source.removeprefix("gs://").partition("/")
+    if not bucket or not name or ".." in name.split("/"):
+        raise MorphVlaError(f"{source} is not a file in a bucket; expected gs://BUCKET/FILE")
+    final = cache_folder() / kind / bucket / name
+    if final.is_file():
+        return final
+    try:
+        url = f"{GOOGLE}/{bucket}/{urllib.parse.quote(name)}"
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            data = answer.read(most + 1)
+            length = int(answer.headers.get("Content-Length") or len(data))
+        if len(data) < min(length, most):
+            raise OSError(f"{len(data)} of {length} bytes came")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise MorphVlaError(_cannot(source, error)) from error
+    if len(data) > most:
+        raise MorphVlaError(f"{source} is larger than {most >> 20} MiB")
+    write_bytes(final, data)
     return final
 
 

@@ -5,6 +5,6 @@ Source: "Embedding Morphology into Transformers for Cross-Robot Policy Learning"
 
 from morph_vla.morphology.arrays import Body, body_of, stack
 from morph_vla.morphology.config import MorphologyConfig
-from morph_vla.morphology.tokens import KinematicTokens, Tokens
+from morph_vla.morphology.tokens import KinematicTokens
 
-__all__ = ["Body", "KinematicTokens", "MorphologyConfig", "Tokens", "body_of", "stack"]
+__all__ = ["Body", "KinematicTokens", "MorphologyConfig", "body_of", "stack"]

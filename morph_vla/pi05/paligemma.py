@@ -6,22 +6,15 @@ The bucket is public, the Hub's repository wants its licence accepted. A file fr
 """
 
 import hashlib
-import urllib.error
-import urllib.parse
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 
-from morph_vla.errors import ConfigError, require
-from morph_vla.files.cache import cache_folder
-from morph_vla.files.writing import write_bytes
+from morph_vla.errors import ConfigError, MorphVlaError, reason, require
+from morph_vla.files import remote
 
 BUCKET = "gs://big_vision/paligemma_tokenizer.model"
 HUB = "google/paligemma-3b-pt-224"
 FILE = "tokenizer.model"  # in a folder, or in a repository of the Hub
-BUCKETS = "https://storage.googleapis.com/"  # what gs:// is short for
 MAX_BYTES = 64 << 20  # PaliGemma's has 4 MB
-SECONDS = 60  # without a byte, a download has failed
 
 
 class PaligemmaTokenizer:
@@ -51,7 +44,10 @@ class PaligemmaTokenizer:
 def _find(source: str) -> Path:
     """The file of `source` on this machine, fetched when it is elsewhere."""
     if source.startswith("gs://"):
-        return _from_bucket(source)
+        try:
+            return remote.file_of_bucket(source, "tokenizers", MAX_BYTES)
+        except MorphVlaError as error:
+            raise ConfigError(f"tokenizer: {error}") from error
     path = Path(source).expanduser()
     if path.is_dir():
         path = path / FILE
@@ -68,32 +64,6 @@ def _find(source: str) -> Path:
     )
 
 
-def _from_bucket(source: str) -> Path:
-    """A public object of Google's storage."""
-    bucket, _, name = source.removeprefix("gs://").partition("/")
-    if not bucket or not name or ".." in name.split("/"):
-        raise ConfigError(f"tokenizer: '{source}' is no object in a bucket; expected gs://BUCKET/FILE")
-    kept = cache_folder() / "tokenizers" / bucket / name
-    if kept.is_file():
-        return kept
-    url = BUCKETS + urllib.parse.quote(f"{bucket}/{name}")
-    try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
-            data = answer.read(MAX_BYTES + 1)
-            length = answer.headers.get("Content-Length")
-        if length is not None and int(length) != len(data) <= MAX_BYTES:
-            raise OSError(f"{len(data)} of {length} bytes came")
-    except (OSError, HTTPException, ValueError) as error:  # urllib's errors are OSErrors
-        raise ConfigError(
-            f"tokenizer: '{source}' could not be fetched: {_reason(error)}; fetch it elsewhere and name the "
-            "file: 'paligemma:FILE'"
-        ) from error
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"tokenizer: '{source}' is larger than {MAX_BYTES >> 20} MiB")
-    write_bytes(kept, data)
-    return kept
-
-
 def _from_hub(name: str) -> Path:
     """`tokenizer.model` of a repository of the Hub, kept by the Hub's own client."""
     hub = require("huggingface_hub", "model")
@@ -106,7 +76,7 @@ def _from_hub(name: str) -> Path:
                 f"tokenizer: the Hub refuses '{name}' ({status}): accept the licence on the repository's "
                 f"page, log in with `hf auth login`, or use 'paligemma:{BUCKET}', which is public"
             ) from error
-        raise ConfigError(f"tokenizer: no tokenizer at '{name}': {_reason(error)}") from error
+        raise ConfigError(f"tokenizer: no tokenizer at '{name}': {reason(error)}") from error
 
 
 def _bounded(path: Path) -> bytes:
@@ -115,11 +85,3 @@ def _bounded(path: Path) -> bytes:
     if len(data) > MAX_BYTES:
         raise ConfigError(f"tokenizer: '{path}' is larger than {MAX_BYTES >> 20} MiB")
     return data
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError):
-        return str(error.reason)
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -102,7 +102,7 @@ def _clauses(success: Json) -> list[str]:
 def tasks(facts: SuiteFacts) -> Table | None:
     """What the policy is told in each task, how long an episode is, and which initial states there are.
 
-    A column that no task says anything in is left out; None where no column is left.
+    A column that is empty for every task is left out; None where no column is left.
     """
     rows = [
         (
@@ -114,9 +114,9 @@ def tasks(facts: SuiteFacts) -> Table | None:
         for name, task in facts.tasks.items()
     ]
     head = ("task", "text", "episode", "initial states")
-    said = [column for column in range(1, len(head)) if any(row[column] for row in rows)]
-    cells = [(row[0], *(row[column] or "–" for column in said)) for row in rows]
-    return Table("Tasks", (head[0], *(head[column] for column in said)), cells) if said else None
+    columns = [column for column in range(1, len(head)) if any(row[column] for row in rows)]
+    cells = [(row[0], *(row[column] or "–" for column in columns)) for row in rows]
+    return Table("Tasks", (head[0], *(head[column] for column in columns)), cells) if columns else None
 
 
 def _box(low: Sequence[Real] | None, high: Sequence[Real] | None) -> str | None:

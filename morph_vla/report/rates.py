@@ -8,6 +8,7 @@ from morph_vla.report.charts import difference_bars
 from morph_vla.report.episodes import SAID
 from morph_vla.report.reading import Evaluation
 from morph_vla.report.words import Table, bracket, failed_at, in_order, percent, plain, points
+from morph_vla.results import identity
 from morph_vla.results.comparison import Comparison, RateDifference, compare
 from morph_vla.results.statistics import Average, Rates
 
@@ -118,7 +119,10 @@ def _difference(first: Evaluation, other: Evaluation) -> tuple[object, str, Tabl
     chart = difference_bars(name, [("all trials" if tasks else "", comparison), *tasks.items()])
     rows = [(task, _points(of_task), *_pairs(of_task)) for task, of_task in tasks.items()]
     table = Table(f"{name}, by task", ("task", "difference", "p", "gained\u00a0/ lost"), rows)
-    return chart, _in_words(name, comparison, first.label, other.label), table if tasks else None
+    differing = identity.conditions(first.record, other.record)
+    others = [fact.words() for fact in differing if fact.bare.partition(".")[0] != "engine"]
+    words = _in_words(name, comparison, others, first.label, other.label)
+    return chart, words, table if tasks else None
 
 
 def _points(difference: RateDifference) -> str:
@@ -135,7 +139,8 @@ def _pairs(difference: RateDifference) -> tuple[str, str]:
     return (_p_value(pairs.p_value), f"{pairs.only_b} / {pairs.only_a}") if pairs else ("–", "not paired")
 
 
-def _in_words(name: str, comparison: Comparison, a: str, b: str) -> str:
+def _in_words(name: str, comparison: Comparison, others: list[str], a: str, b: str) -> str:
+    """The difference in a sentence, and what `others` than the engine differ of its conditions."""
     bounds, pairs = comparison.measured, comparison.paired
     if bounds is None or comparison.difference is None:
         return f"{b} is not compared with {a}: {comparison.reason}."
@@ -147,7 +152,6 @@ def _in_words(name: str, comparison: Comparison, a: str, b: str) -> str:
     engine_a, engine_b = comparison.engine_a, comparison.engine_b
     if engine_a != engine_b and engine_a and engine_b:
         words += f"Engines: {engine_a} and {engine_b}. "
-    others = [words for words in comparison.conditions if not words.startswith("engine")]
     if others:
         words += f"Conditions that differ: {'; '.join(others)}. "
     if pairs is None:

@@ -22,6 +22,7 @@ from morph_vla.results.trial import Jumps, Trial, inside, name_in, pooled
 from morph_vla.results.values import Real, integer, listing, mapping, read_as, text
 
 FILE_NAME = "record.json"
+SHARED = f"evaluations/*/{FILE_NAME}"  # in a repository that `morph-vla push` wrote
 SCHEMA = 3
 SCHEMAS = (1, 2, 3)
 KINDS = ("evaluation", "demo")
@@ -293,11 +294,17 @@ def read(given: Path) -> Record:
 
 
 def load(given: Path) -> Record | Study:
-    """Whatever record is in the folder, or the file, `given`.
+    """Whatever record is in the folder, or the file, `given`; of a shared checkpoint, its evaluation.
 
     Raises MorphVlaError, one sentence, where there is none, it cannot be read, or it is no record.
     """
     path = given / FILE_NAME if given.is_dir() else given
+    shared = sorted(given.glob(SHARED)) if given.is_dir() and not path.exists() else []
+    if len(shared) > 1:
+        names = ", ".join(str(folder.parent.relative_to(given)) for folder in shared)
+        raise MorphVlaError(f"{given} holds several evaluations; name one of {names}")
+    if shared:
+        path = shared[0]
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -32,6 +32,7 @@ from morph_vla.robots.robot import Robot
 from morph_vla.serving import foreign_stats, keys
 from morph_vla.serving.foreign_stats import Processor
 from morph_vla.weights.checkpoint import Checkpoint
+from morph_vla.weights.load import sizes_of
 
 TOKENIZER = "paligemma"
 """Of every pi0.5 that openpi or LeRobot trained."""
@@ -133,8 +134,8 @@ def _cameras(folder: Path, preset: str, processor: Processor) -> dict[str, str]:
         return {camera: names[0].rpartition("/")[2] for camera, names in images.items()}
     known = Pi05Config().cameras
     if processor.cameras and len(processor.cameras) <= len(known):
-        own = {camera: camera for camera in processor.cameras if camera in known}
-        return own or dict(zip(known, processor.cameras, strict=False))
+        ours = {camera: camera for camera in processor.cameras if camera in known}
+        return ours or dict(zip(known, processor.cameras, strict=False))
     raise MorphVlaError(
         f"{folder}: the checkpoint does not say what its cameras are called; give --preset or --recipe RECIPE"
     )
@@ -162,15 +163,9 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
             f"{opened.path}: the checkpoint does not say how many actions it answers with; give --recipe "
             "RECIPE with model.horizon"
         )
-    try:
-        sizes = opened.config()
-    except (KeyError, ValueError) as error:
-        raise MorphVlaError(
-            f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
-        ) from error
     known = {"max_tokens": processor.max_tokens, "dtype": processor.dtype}
     settings = {key: value for key, value in known.items() if value}
-    return dataclasses.replace(sizes, horizon=horizon, **settings)
+    return dataclasses.replace(sizes_of(opened), horizon=horizon, **settings)
 
 
 def _trained(

@@ -34,7 +34,7 @@ from morph_vla.recipes.recipe import Recipe
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.keys import ENVIRONMENT
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, restoring
 
 EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
 
@@ -251,7 +251,7 @@ def _own(folder: Path, params: dict[str, Any] | None) -> Loaded:
     about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
     types = partial(policies.of(recipe.model).served_type, recipe.model)
     if params is None:
-        params = checkpoint.load_params(folder, policies.shapes(recipe.model), types=types)
+        params = restoring.load_params(folder, policies.shapes(recipe.model), types=types)
     return Loaded(recipe.model, params, recipe.tokenizer, about)
 
 

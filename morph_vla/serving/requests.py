@@ -237,8 +237,8 @@ def write(
     if request.is_reset:
         return RESET
     answers = [
-        _answer(request, observation, one, card, bounds, spent)
-        for observation, one in zip(request.observations, computed, strict=True)
+        _answer(request, observation, answer, card, bounds, spent)
+        for observation, answer in zip(request.observations, computed, strict=True)
     ]
     for name, observation, answer in zip(request.sessions, request.observations, answers, strict=True):
         sessions.keep(name, observation, answer["actions"])

@@ -16,20 +16,26 @@ import contextlib
 import hmac
 import http
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from morph_vla.data.presets import Unit
 from morph_vla.engines.engine import BatchPolicy, Observation
 from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.findings import visible
-from morph_vla.serving import requests, wire
+from morph_vla.serving import bounds, requests, units, wire
+from morph_vla.serving import card as cards
 from morph_vla.serving.bounds import Bounds
 from morph_vla.serving.card import Card
 from morph_vla.serving.requests import Request, Sessions, Spent
 from morph_vla.serving.settings import Settings
 from morph_vla.serving.worker import Computed, Worker
+
+if TYPE_CHECKING:
+    from morph_vla.serving.policy import CheckpointPolicy
 
 LOG = logging.getLogger(__name__)
 MAX_SENTENCE = 1000
@@ -41,8 +47,8 @@ class PolicyServer:
 
     def __init__(self, policy: BatchPolicy, card: Card, bounds: Bounds, settings: Settings = DEFAULT):
         """`policy` computes `card.batch` observations at once."""
-        self.settings, self.port, self.is_ready = settings, 0, threading.Event()
-        self._policy, self._card, self._bounds = policy, card, bounds
+        self.settings, self.card, self.port, self.is_ready = settings, card, 0, threading.Event()
+        self._policy, self._bounds = policy, bounds
         self._keys, self._welcome = card.request_keys(), wire.encode(card.metadata())
         self._websockets = require("websockets.asyncio.server", "serve")
         self._closed = require("websockets.exceptions", "serve").ConnectionClosed
@@ -63,7 +69,7 @@ class PolicyServer:
         Raises MorphVlaError where the port is taken, and where `warm` cannot be computed.
         """
         settings = self.settings
-        worker = Worker(self._policy, self._card.batch or 1, settings.wait_s, lambda: len(self._connections))
+        worker = Worker(self._policy, self.card.batch or 1, settings.wait_s, lambda: len(self._connections))
         self._worker = worker
         try:
             async with await self._listen() as server:
@@ -76,6 +82,23 @@ class PolicyServer:
         finally:
             self.is_ready.clear()
             await asyncio.to_thread(worker.close)
+
+    def until_interrupted(
+        self,
+        warm: Sequence[Observation],
+        listening: Callable[[], None] = lambda: None,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Serve until this process gets SIGINT or SIGTERM; see `run`."""
+
+        async def serve() -> None:
+            task = asyncio.ensure_future(self.run(warm, listening, ready))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        asyncio.run(serve())
 
     @contextlib.contextmanager
     def background(self, warm: Sequence[Observation], ready_s: float = 600.0) -> Iterator["PolicyServer"]:
@@ -173,12 +196,12 @@ class PolicyServer:
         """The answer to a frame, or the sentence of a fault."""
         begun = time.monotonic()
         try:
-            request = await asyncio.to_thread(requests.read, frame, self._card, self._keys, sessions)
+            request = await asyncio.to_thread(requests.read, frame, self.card, self._keys, sessions)
             read_s = time.monotonic() - begun
             computed = await self._computed(request, connection)
             spent = Spent(read_s, time.monotonic() - begun)
             return await asyncio.to_thread(
-                requests.write, request, computed, self._card, self._bounds, spent, sessions
+                requests.write, request, computed, self.card, self._bounds, spent, sessions
             )
         except MorphVlaError as error:
             return visible(str(error), MAX_SENTENCE)
@@ -193,3 +216,19 @@ class PolicyServer:
         finally:
             for future in futures:
                 future.cancel()  # of a request whose first failure was its answer
+
+
+def of(
+    policy: "CheckpointPolicy",
+    preset: str = "",
+    jump_s: float = bounds.JUMP_S,
+    *,
+    unit: Unit = "robot",
+    real_time: bool = False,
+    settings: Settings = DEFAULT,
+) -> PolicyServer:
+    """A server of a checkpoint's policy, whose clients speak in `unit`. Raises MorphVlaError as `card.of`."""
+    card, limits = cards.of(policy, preset, jump_s, unit=unit, real_time=real_time)
+    here = policy.trained.get("affine") or units.affine_of(policy.robot)
+    trained: dict[str, Any] = dict(card.trained)  # in the clients' units
+    return PolicyServer(units.of(policy, here, trained.get("affine") or here), card, limits, settings)

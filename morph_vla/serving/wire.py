@@ -187,8 +187,8 @@ def _dtype(value: dict[Any, Any], where: str) -> np.dtype:
     name = value.get(b"dtype")
     if isinstance(name, str) and DTYPES.fullmatch(name) and name.lstrip("<>|=") not in ("b2", "b4", "b8"):
         return np.dtype(name)
-    said = f"'{visible(name, 20)}'" if isinstance(name, str) else f"a value of type '{_type(name)}'"
-    raise WireError(f"{where or 'the array'}: the dtype is {said}; numbers and truth values are read")
+    given = f"'{visible(name, 20)}'" if isinstance(name, str) else f"a value of type '{_type(name)}'"
+    raise WireError(f"{where or 'the array'}: the dtype is {given}; numbers and truth values are read")
 
 
 def _finite(value: Any, where: str, limits: Limits) -> Any:

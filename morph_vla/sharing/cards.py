@@ -32,6 +32,8 @@ class Trained:
     """The evaluations of this very policy, by their folders in the repository"""
     versions: Mapping[str, str]
     """Of the packages it was trained with, where that is known"""
+    base: str = ""
+    """Where the parameters are that did not come with it"""
 
 
 def model_card(trained: Trained) -> str:
@@ -49,6 +51,10 @@ def model_card(trained: Trained) -> str:
     if recipe.model.morphology is not None:
         about += " with the robot's URDF as tokens, attention bias and FiLM"
     about += f", trained for {trained.step:,} steps with {LIBRARY}. It has {trained.parameters:,} parameters."
+    if trained.base:
+        about += (
+            f" Those that equal `{trained.base}` are not in this repository; they are fetched from there."
+        )
     lines = [
         *_front_matter(head),
         f"# {trained.repository.partition('/')[2]}",

@@ -1,7 +1,7 @@
 """What of a folder is shared: a checkpoint, the last one of a run, or a dataset.
 
     README.md                the card
-    averaged.safetensors     a checkpoint's parameters (`weights.packed`)
+    averaged.safetensors     a checkpoint's parameters, or those that are not its base's (`weights.packed`)
     about/                   recipe, statistics, tokenizer, versions, and the robots as they were
     evaluations/NAME/        record.json of every evaluation of this very policy
 
@@ -53,32 +53,37 @@ class Contents:
         return sum(sizes)
 
 
-def of(folder: Path, repository: str, staging: Path, more: Sequence[Path] = ()) -> Contents:
+def of(folder: Path, repository: str, staging: Path, more: Sequence[Path] = (), base: str = "") -> Contents:
     """What of `folder` goes into `repository`; what must be written for it is written into `staging`.
 
-    `more` are records, or folders of them, beside those below a run's folder. Raises MorphVlaError for a
+    `more` are records, or folders of them, beside those below a run's folder; parameters that equal those of
+    `base` are left out. Raises MorphVlaError for a
     folder that holds nothing of the three, and for one that is not complete.
     """
     if (folder / POLICY).is_file():
-        return _of_checkpoint(folder, repository, staging, [folder, *more])
+        return _of_checkpoint(folder, repository, staging, [folder, *more], base)
     if (folder / DATASET).is_file():
+        if base:
+            raise MorphVlaError(f"--base is for a checkpoint; {folder} is a dataset")
         return _of_dataset(folder, repository)
     for checkpoints in (folder / "checkpoints", folder / "train" / "checkpoints"):
         if steps := checkpoint.steps(checkpoints):
-            return _of_checkpoint(checkpoints / str(steps[-1]), repository, staging, [folder, *more])
+            return _of_checkpoint(checkpoints / str(steps[-1]), repository, staging, [folder, *more], base)
     raise MorphVlaError(
         f"{folder} is no checkpoint (about/policy.json), no run with one (checkpoints/), and no LeRobot "
         "dataset (meta/info.json)"
     )
 
 
-def _of_checkpoint(folder: Path, repository: str, staging: Path, places: Sequence[Path]) -> Contents:
+def _of_checkpoint(
+    folder: Path, repository: str, staging: Path, places: Sequence[Path], base: str
+) -> Contents:
     known, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
     if Path(recipe.tokenizer).expanduser().exists():
         LOG.warning("the tokenizer is a file of this machine (%s), and is not shared", recipe.tokenizer)
     weights = staging / packed.FILE
-    packed.pack(open_checkpoint(folder), weights)
-    opened = packed.PackedCheckpoint(staging)
+    packed.pack(open_checkpoint(folder), weights, base, open_checkpoint)
+    opened = open_checkpoint(staging)
     # As a policy has them, which a record's digest is of.
     family = policies.of(recipe.model)
     types = {
@@ -98,6 +103,7 @@ def _of_checkpoint(folder: Path, repository: str, staging: Path, places: Sequenc
             known["robots"],
             evaluations,
             json.loads(versions.read_bytes()) if versions.is_file() else {},
+            base,
         )
     )
     files: dict[str, Path | bytes] = {"README.md": card.encode(), packed.FILE: weights}

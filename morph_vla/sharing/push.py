@@ -39,17 +39,20 @@ def push(
     private: bool = False,
     revision: str = "",
     records: Sequence[Path] = (),
+    base: str = "",
 ) -> Pushed:
     """Upload what `folder` holds into `repository` (`USER/NAME`) of the Hub, on its branch `revision`.
 
     `records` are evaluations beside those below a run's folder; of all of them, those of this very policy go
-    with it. The folder is only read. Raises MorphVlaError as `contents.of` and `hub.upload`.
+    with it. Parameters that equal those of `base` (`pi05-base`, `hf://...`, `gs://...`) stay at home: whoever
+    fetches the policy fetches them from there, and holds them against their SHA-256. The folder is only read.
+    Raises MorphVlaError as `contents.of` and `hub.upload`.
     """
     hub.check_upload(repository)
     place = cache_folder() / "push"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as staging:
-        shared = contents.of(Path(folder), repository, Path(staging), records)
+        shared = contents.of(Path(folder), repository, Path(staging), records, base)
         url = hub.upload(
             repository,
             shared.files,

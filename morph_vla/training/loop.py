@@ -25,7 +25,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
 from morph_vla.recipes.recipe import Recipe, Training
-from morph_vla.training import checkpoint, memory, parameters, sharding
+from morph_vla.training import checkpoint, memory, parameters, restoring, saving, sharding
 from morph_vla.training import step as steps
 from morph_vla.training.folder import claim
 from morph_vla.training.kinds import partition, parts_of
@@ -88,7 +88,7 @@ def train(
     if saved:
         newest = checkpoints / str(saved[-1])
         tokenizer.check_same(checkpoint.about(newest).get("tokenizer"), source.tokenizer, str(newest))
-        state = checkpoint.restore(newest, shapes)
+        state = restoring.restore(newest, shapes)
     else:
         state = _first_state(params, optimizer, training, shapes)
     del params  # the state's now
@@ -98,7 +98,7 @@ def train(
         held, mesh.size, grid,
     )  # fmt: skip
     curve = Curve(folder / "log.jsonl", int(state.step), first)
-    with checkpoint.Saver(checkpoints, training.keep, training.keep_every) as saver:
+    with saving.Saver(checkpoints, training.keep, training.keep_every) as saver:
         about = describe(recipe, source)
         if not saved and not recipe.weights:  # from weights, it would be those again
             saver.save(state, about)
@@ -138,7 +138,7 @@ class _Loop:
     optimizer: Any
     schedule: Callable[[Any], Any]
     curve: Curve
-    saver: checkpoint.Saver
+    saver: saving.Saver
     about: dict[str, Any]
     on_report: Callable[[Report], None] | None
     evaluate: Callable[[Path], Mapping[str, float]] | None

@@ -10,8 +10,14 @@
 All but activations are divided by the FSDP axis; rows are divided by both axes. Fused kernels hold less, a
 compiler's copies more: on small models the total is within a factor of two of what XLA reports for the
 compiled step, arguments and temporaries (tests/training/test_memory_estimate.py; nine steps on a CPU: 0.65 to
-1.19 of it). At full size one figure was measured (shared/facts/performance.md: an H200, action expert, batch
-32): 5.1 GB of temporary memory, where gradients and activations here make 5.5.
+1.19 of it).
+
+While a checkpoint is written, a copy of what learns, of its average and of the moments is in the host's
+memory. A CPU is its own host, so that its peak is there and not in the step.
+
+Measured at full size: the temporary memory of an H200's step (action expert, batch 32) was 5.1 GB where
+gradients and activations here make 5.5 (shared/facts/performance.md). On a CPU, the whole process peaked at
+18.8 GB with the action expert and at 21.0 GB with LoRA (scripts/full_size.py); predicted were 19.6 and 20.9.
 """
 
 import dataclasses
@@ -34,6 +40,7 @@ from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training.kinds import learns, reached
 
 GB = 1e9
+HOST = "this machine"
 WIDTHS = {"float32": 4, "bfloat16": 2}
 
 
@@ -46,11 +53,23 @@ class Estimate:
     optimizer: int
     average: int
     activations: int
+    saving: int
+    """The copy in the host's memory while a checkpoint is written"""
+
+    @property
+    def state(self) -> int:
+        """What is there between two steps."""
+        return self.parameters + self.optimizer + self.average
 
     @property
     def total(self) -> int:
-        """All of it."""
-        return sum(dataclasses.astuple(self))
+        """All that the device holds in a step."""
+        return self.state + self.gradients + self.activations
+
+    @property
+    def on_a_cpu(self) -> int:
+        """The most that is held where the device's memory is the host's: in a step, or while saving."""
+        return max(self.total, self.state + self.saving)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +93,7 @@ def estimate(recipe: Recipe, data: int = 1, fsdp: int = 1) -> Estimate:
         8 * learnt // fsdp,
         4 * learnt // fsdp,
         activations(model, training, rows) + 4 * images,  # augmented, float32
+        16 * learnt,
     )
 
 
@@ -219,7 +239,7 @@ def device_memory() -> tuple[str, int] | None:
     if stats and "bytes_limit" in stats:
         return device.device_kind, int(stats["bytes_limit"])
     if device.platform == "cpu" and hasattr(os, "sysconf"):
-        return "this machine", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return HOST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return None
 
 
@@ -230,10 +250,9 @@ def check(recipe: Recipe, data: int = 1, fsdp: int = 1) -> None:
     are estimated, they alone refuse nothing.
     """
     needed, device = estimate(recipe, data, fsdp), device_memory()
-    state = needed.parameters + needed.optimizer + needed.average
-    if device is not None and state > device[1]:
+    if device is not None and needed.state > device[1]:
         raise MorphVlaError(
-            f"parameters, optimizer and average alone take {state / GB:.3g} GB a device\n"
+            f"parameters, optimizer and average alone take {needed.state / GB:.3g} GB a device\n"
             f"{words(recipe, data, fsdp)}"
         )
 
@@ -241,14 +260,20 @@ def check(recipe: Recipe, data: int = 1, fsdp: int = 1) -> None:
 def words(recipe: Recipe, data: int = 1, fsdp: int = 1) -> str:
     """The estimate in a few lines; where it does not fit, or no device is known, the levers as well."""
     needed, device = estimate(recipe, data, fsdp), device_memory()
-    parts = ", ".join(f"{name} {size / GB:.3g}" for name, size in dataclasses.asdict(needed).items())
+    sizes = {name: size for name, size in dataclasses.asdict(needed).items() if name != "saving"}
+    parts = ", ".join(f"{name} {size / GB:.3g}" for name, size in sizes.items())
     lines = [f"memory: about {needed.total / GB:.3g} GB a device ({parts})"]
     if data * fsdp > 1:
         lines[0] += f", on {data} x {fsdp} devices (data x fsdp)"
+    lines.append(f"while a checkpoint is written, a copy of {needed.saving / GB:.3g} GB in the host's memory")
+    most = needed.total
     if device is not None:
-        fits = "fits" if needed.total <= device[1] else "does not fit"
+        if device[0] == HOST:
+            most = needed.on_a_cpu
+            lines[-1] += f": {most / GB:.3g} GB at most"
+        fits = "fits" if most <= device[1] else "does not fit"
         lines.append(f"{fits} into the {device[1] / GB:.3g} GB of {device[0]}")
-    if device is None or needed.total > device[1]:
+    if device is None or most > device[1]:
         lines.append("what would save memory, in the order to try:")
         lines += [f"  {lever.change}: {lever.saves / GB:.3g} GB" for lever in levers(recipe, data, fsdp)]
     return "\n".join(lines)

@@ -31,8 +31,13 @@ AXES = ("data", "fsdp")
 def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
     """Make this process number `process` of the `processes` that train together; all None asks the cluster.
 
-    Raises MorphVlaError when they cannot find each other.
+    Raises MorphVlaError where only some are given, and when they cannot find each other.
     """
+    place = {"coordinator": coordinator, "processes": processes, "process": process}
+    missing = [f"--{name}" for name, value in place.items() if value is None]
+    if 0 < len(missing) < len(place):
+        together = "--coordinator, --processes and --process go together"
+        raise MorphVlaError(f"{together}; {', '.join(missing)} missing")
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (ValueError, RuntimeError) as error:

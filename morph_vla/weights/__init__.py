@@ -6,12 +6,9 @@ from morph_vla.weights.load import leaf_shapes, load
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
 from morph_vla.weights.openpi import FROZEN, save_morph_vla, save_openpi
 from morph_vla.weights.recognise import open_checkpoint
-from morph_vla.weights.report import Report, Row
 
 __all__ = [
     "FROZEN",
-    "Report",
-    "Row",
     "digest",
     "leaf_shapes",
     "load",

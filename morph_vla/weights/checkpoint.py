@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,22 @@ def regions(shape: Shape, block: Shape) -> Iterator[Region]:
     starts = [range(0, size, step) for size, step in zip(shape, block, strict=True)]
     for corner in itertools.product(*starts):
         yield tuple(slice(a, min(a + b, s)) for a, b, s in zip(corner, block, shape, strict=True))
+
+
+def assembled(opened: Checkpoint, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """One leaf, put together in place from its pieces, rounded to `dtype`."""
+    first = pieces[0]
+    if len(pieces) == 1 and first.is_plain and opened.block(first.entry) == shape:
+        return opened.read(first.entry, (), dtype)
+    leaf = np.empty(shape, dtype)
+    for piece in pieces:
+        part = leaf[piece.index]
+        if not piece.is_plain:
+            part[...] = piece.to_slice(opened.read(piece.entry, (), dtype))
+            continue
+        for region in regions(part.shape, opened.block(piece.entry)):
+            part[region] = opened.read(piece.entry, region, dtype)
+    return leaf
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

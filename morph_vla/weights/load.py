@@ -18,7 +18,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
-from morph_vla.weights.checkpoint import Checkpoint, flat, nested, regions
+from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, nested
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
 from morph_vla.weights.names import PARTS, Piece, Shape
 from morph_vla.weights.report import Report, Row, is_under, problem, problems, refuse
@@ -83,7 +83,7 @@ def load(
     values, bad = {}, []
     with returned_at_once():
         for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
-            value = _read(opened, plan[leaf], shapes[leaf], types[leaf])
+            value = assembled(opened, plan[leaf], shapes[leaf], types[leaf])
             if finite and not is_finite(value):
                 bad.append(problem("not-finite", opened.path, leaf, f"not finite: {leaf} {shapes[leaf]}"))
             values[leaf] = put(leaf, value)
@@ -137,22 +137,25 @@ def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, n
     return {name: np.asarray(value) for name, value in chosen.items()}
 
 
+def sizes_of(opened: Checkpoint) -> Pi05Config:
+    """The host's sizes as the checkpoint has them. Raises MorphVlaError where they cannot be read off it."""
+    try:
+        return opened.config()
+    except (KeyError, ValueError) as error:
+        raise MorphVlaError(
+            f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
+        ) from error
+
+
 def plan_of(
     opened: Checkpoint, config: Pi05Config | None, new: Sequence[str] | None
 ) -> tuple[dict[str, Shape], list[str], dict[str, list[Piece]]]:
     """The shape of every leaf to be filled, those that are new, and the pieces of the others.
 
-    Raises MorphVlaError when there is no config and the sizes cannot be read off the checkpoint.
+    Raises MorphVlaError when there is no config and as `sizes_of`.
     """
-    if config is not None:
-        shapes = leaf_shapes(config)
-    else:
-        try:
-            shapes = leaf_shapes(opened.config())
-        except (KeyError, ValueError) as error:
-            raise MorphVlaError(
-                f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
-            ) from error
+    shapes = leaf_shapes(config or sizes_of(opened))
+    if config is None:
         as_they_are = (n for n in opened.entries if is_under(n, [names.PLUGIN]) or names.is_lora(n))
         shapes |= {name: opened.entries[name].shape for name in as_they_are}
     fresh = _new_leaves(opened, shapes, new)
@@ -231,22 +234,6 @@ def _passing(opened: Checkpoint, pieces: Sequence[Piece]) -> tuple[int, int]:
     ]
     largest = max(int(np.prod(shape)) * dtype.itemsize for shape, dtype in blocks)
     return largest, sum(opened.entries[p.entry].nbytes for p in pieces)
-
-
-def _read(opened: Checkpoint, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype) -> np.ndarray:
-    """One leaf, assembled in place."""
-    first = pieces[0]
-    if len(pieces) == 1 and first.is_plain and opened.block(first.entry) == shape:
-        return opened.read(first.entry, (), dtype)
-    leaf = np.empty(shape, dtype)
-    for piece in pieces:
-        part = leaf[piece.index]
-        if not piece.is_plain:
-            part[...] = piece.to_slice(opened.read(piece.entry, (), dtype))
-            continue
-        for region in regions(part.shape, opened.block(piece.entry)):
-            part[region] = opened.read(piece.entry, region, dtype)
-    return leaf
 
 
 def _report(

@@ -8,16 +8,16 @@ orbax's own interface restores a tree at a time, and it is not the same in 0.11 
 import ast
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.files.writing import link_or_copy
+from morph_vla.files.writing import link_or_copy, write_text
 from morph_vla.pi05.config import Pi05Config
-from morph_vla.weights.checkpoint import BLOCK, Checkpoint, Entry, Region, fresh, grown
+from morph_vla.weights.checkpoint import Checkpoint, Entry, Region, flat, fresh, grown, regions
 from morph_vla.weights.names import Shape, config_of
 
 METADATA = "_METADATA"
@@ -123,27 +123,49 @@ def save_morph_vla(folder: Path | str, params: Mapping[str, Any]) -> Path:
 
 
 def write_item(path: Path, params: Mapping[str, Any], value_suffix: bool = False) -> None:
-    """One orbax item {"params": params} at `path`, in blocks of 4 MiB or of one row."""
-    import jax
+    """One orbax item {"params": params} at `path`, block by block, so that nothing is held twice.
 
-    ocp = require("orbax.checkpoint", "model")
-    tree: Any = {"params": jax.tree.map(np.asarray, dict(params))}
-    if value_suffix:
-        tree = jax.tree.map(lambda leaf: {"value": leaf}, tree)
-    # Left to itself, orbax stores up to 2 GB together, and a reader has to hold that twice.
-    together = jax.tree.map(lambda leaf: ocp.SaveArgs(chunk_byte_size=_together(leaf), shard_axes=(0,)), tree)
-    with ocp.PyTreeCheckpointer() as checkpointer:
-        checkpointer.save(path.resolve(), tree, save_args=together)
-
-
-def _together(leaf: np.ndarray) -> int | None:
-    """Bytes of the rows stored together: at most BLOCK, unless one row is more; None for all of them.
-
-    orbax cuts an axis into equal parts only, so that an axis of prime length falls into single rows; where
-    these are tiny, the leaf had better be left whole.
+    orbax's own writer copies a whole tree before it writes any of it.
     """
-    if leaf.nbytes <= BLOCK or leaf.ndim < 2:
-        return None
-    count, row = leaf.shape[0], leaf.nbytes // leaf.shape[0]
-    rows = max(n for n in range(1, count + 1) if count % n == 0 and (n * row <= BLOCK or n == 1))
-    return rows * row if rows * row >= BLOCK // 64 else None
+    ts = require("tensorstore", "model")
+    suffix = ("value",) if value_suffix else ()
+    leaves = {("params", *name.split("/"), *suffix): np.asarray(leaf) for name, leaf in flat(params).items()}
+    path.mkdir(parents=True)
+    base, context = {"driver": "file", "path": f"{path.resolve()}/"}, ts.Context(ONE_AT_A_TIME)
+    for keys, leaf in leaves.items():
+        block = grown((1,) * leaf.ndim, Entry(leaf.shape, leaf.dtype))
+        stored = {"shape": [*leaf.shape], "chunks": [*block], "dtype": _zarr_type(leaf.dtype)}
+        spec = {
+            "driver": "zarr",
+            "kvstore": {"driver": "ocdbt", "base": base, "path": f"{'.'.join(keys)}/"},
+            "metadata": stored | {"compressor": {"id": "zstd", "level": 1}},
+            "store_data_equal_to_fill_value": True,
+        }
+        store = ts.open(spec, create=True, context=context).result()
+        for region in regions(leaf.shape, block):
+            store[region].write(leaf[region]).result()
+    write_text(path / METADATA, json.dumps(_about(leaves)))
+
+
+def _zarr_type(dtype: np.dtype) -> str:
+    """The name of a type in zarr's metadata: ml_dtypes' by their own names."""
+    return dtype.str if dtype.kind in "fiub" and dtype.isbuiltin == 1 else dtype.name
+
+
+def _about(keys: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    """What orbax notes of a tree of arrays; a key of type 2 is one of a dictionary."""
+    value = {"value_type": "np.ndarray", "skip_deserialize": False}
+    tree = {
+        str(names): {
+            "key_metadata": [{"key": name, "key_type": 2} for name in names],
+            "value_metadata": value,
+        }
+        for names in keys
+    }
+    return {
+        "tree_metadata": tree,
+        "use_ocdbt": True,
+        "use_zarr3": False,
+        "store_array_data_equal_to_fill_value": True,
+        "custom_metadata": None,
+    }

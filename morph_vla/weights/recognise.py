@@ -36,7 +36,7 @@ def open_checkpoint(source: str | Path, kind: Kind = "averaged") -> Checkpoint:
     if not path.is_dir():
         raise MorphVlaError(f"{path}: there is no such file or folder")
     if (path / PACKED).is_file():
-        return PackedCheckpoint(path, kind)
+        return PackedCheckpoint(path, open_checkpoint, kind)
     for folder in (path, path / INSIDE):
         if (folder / FILE).is_file() or (folder / INDEX).is_file():
             return LerobotCheckpoint(folder)

@@ -10,7 +10,7 @@ from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import evaluate as module
 from morph_vla.evaluation import fit, simulated
-from morph_vla.findings import Finding, errors
+from morph_vla.findings import errors
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import Camera
 
@@ -197,25 +197,20 @@ def test_a_urdf_that_changed_without_its_joints_is_a_doubt(policy, tiny_suite):
     assert "the URDF of 'panda' has changed since training (sha256 " in only(doubts(policy, tiny_suite))
 
 
-def test_what_is_done_about_a_finding_does_not_depend_on_its_words(policy, tiny_suite, monkeypatch):
+def test_what_is_done_about_a_finding_does_not_depend_on_its_words(policy, tiny_suite, monkeypatch, reword):
     policy.trained |= {"actions": "deltas", "relative": [True] * 7, "action_stats": {}, "tasks": ["another"]}
     policy.trained["limits"][2] = [-1.5, 1.5]
     policy.trained["sizes"]["wrist"] = [24, 48]
     before = fit.check(policy, tiny_suite)
-    made = Finding.__init__
-
-    def reworded(self, code, severity, where, subject, *words):
-        made(self, code, severity, where, subject, *(word and "word" for word in words))
-
-    monkeypatch.setattr(Finding, "__init__", reworded)
+    reword()
     after = fit.check(policy, tiny_suite)
     assert [finding.identity for finding in after] == [finding.identity for finding in before]
     assert [(finding.severity, finding.code) for finding in after] == [
         ("error", "limits"), ("error", "statistics"), ("error", "actions"), ("error", "actions"),
         ("error", "frame-size"), ("warning", "task-text"),
     ]  # fmt: skip
-    assert {fit.sentence(finding) for finding in after} <= {"word, word", "word, word: word"}
+    assert not {fit.sentence(finding) for finding in after} & {fit.sentence(finding) for finding in before}
     policy.infer = lambda _: pytest.fail("it was asked")
     monkeypatch.setattr(simulated, "require_gl", lambda: None)
-    with pytest.raises(MorphVlaError, match=r"does not fit suite .*: word, word; word, word"):
+    with pytest.raises(MorphVlaError):
         module.evaluate(policy, tiny_suite)

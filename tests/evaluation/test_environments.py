@@ -263,6 +263,17 @@ def test_the_check_lists_what_there_is_and_what_is_odd(load):
     assert ("note", "it takes 1 action values in [-1, 1]") in lines
 
 
+@pytest.mark.parametrize("odd", ["control_rate=10", "actions.columns=[2, 3]", "state=[nothing]"])
+def test_the_check_finds_the_same_in_other_words(load, reword, odd):
+    before = probe(load(GYMNASIUM, odd))
+    reword()
+    after = probe(load(GYMNASIUM, odd))
+    assert [finding.identity for finding in after.findings] == [f.identity for f in before.findings]
+    assert (after.cameras, after.states) == (before.cameras, before.states)
+    assert before.findings
+    assert all(x.found != y.found for x, y in zip(before.findings, after.findings, strict=True))
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [

@@ -13,6 +13,7 @@ import pytest
 from recorded import FOLDER
 
 from morph_vla.errors import ConfigError
+from morph_vla.files import hub, remote
 from morph_vla.pi05 import paligemma, tokenizer
 
 pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
@@ -95,8 +96,8 @@ def test_two_files_are_two_tokenizers(tmp_path, file):
         (lambda p: p / "none.model", r"no tokenizer at '.*none\.model': no such file; expected a file, .*"),
         (lambda p: p, r"no tokenizer at '.*': the folder holds no tokenizer\.model"),
         (lambda p: "a/b/c", r"no tokenizer at 'a/b/c': no such file; expected a file, a folder with .*"),
-        (lambda p: "gs://bucket", r"'gs://bucket' is no object in a bucket; expected gs://BUCKET/FILE"),
-        (lambda p: "gs://b/../c", r"'gs://b/\.\./c' is no object in a bucket; expected gs://BUCKET/FILE"),
+        (lambda p: "gs://bucket", r"gs://bucket is not a file in a bucket; expected gs://BUCKET/FILE"),
+        (lambda p: "gs://b/../c", r"gs://b/\.\./c is not a file in a bucket; expected gs://BUCKET/FILE"),
     ],
 )
 def test_a_source_that_is_none(tmp_path, make, sentence):
@@ -149,7 +150,7 @@ def bucket(monkeypatch, tmp_path, proto):
         thread.start()
         monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        monkeypatch.setattr(paligemma, "BUCKETS", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(remote, "GOOGLE", f"http://127.0.0.1:{server.server_port}")
         yield served
         server.shutdown()
         thread.join()
@@ -176,8 +177,8 @@ def test_a_bucket_that_fails_leaves_nothing_half(bucket, tmp_path, change, reaso
     bucket.update(change)
     with pytest.raises(
         ConfigError,
-        match=rf"^tokenizer: 'gs://big_vision/paligemma_tokenizer\.model' could not be fetched: {reason}; "
-        r"fetch it elsewhere and name the file: 'paligemma:FILE'$",
+        match=rf"^tokenizer: gs://big_vision/paligemma_tokenizer\.model could not be fetched: {reason}; "
+        rf"{hub.GO_ON}$",
     ):
         tokenizer.load("paligemma")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
@@ -185,18 +186,10 @@ def test_a_bucket_that_fails_leaves_nothing_half(bucket, tmp_path, change, reaso
 
 def test_no_network_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path))
-    monkeypatch.setattr(paligemma, "BUCKETS", "http://127.0.0.1:9/")
+    monkeypatch.setattr(remote, "GOOGLE", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(ConfigError, match=r"could not be fetched: .*refused"):
         tokenizer.load("paligemma")
-
-
-def test_where_files_are_kept(monkeypatch, tmp_path):
-    monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path))
-    assert paligemma.cache_folder() == tmp_path
-    monkeypatch.delenv("MORPH_VLA_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert paligemma.cache_folder() == tmp_path / "morph_vla"
 
 
 class Refused(OSError):

@@ -65,3 +65,24 @@ def test_a_thousand_malformed_frames_crash_nothing(root):
     for kind in KINDS:
         cells = [str(counts[kind, name]) for name in COLUMNS]
         assert f"| {' | '.join([f'{EACH * (1 + len(keys.PRESETS))} {kind}', *cells])} |" in page
+
+
+def test_faults_are_treated_alike_in_other_words(reword):
+    row = keys.request(observation(), keys.of(CAMERAS, ""))
+    faults = [{}, {**row, "state": np.zeros(2, np.float32)}, {**row, "prompt": 3}, {"batch": [row, {}]}]
+    frames = [b"\xc1", *map(wire.encode, faults), wire.encode(row)]
+
+    def replies() -> list[str | bytes]:
+        with serving() as server, connect(f"ws://127.0.0.1:{server.port}") as connection:
+            connection.recv(timeout=LIMIT_S)
+            answers = []
+            for frame in frames:
+                connection.send(frame)
+                answers.append(connection.recv(timeout=LIMIT_S))
+            return answers
+
+    before = replies()
+    reword()
+    after = replies()
+    assert [*map(type, after)] == [*map(type, before)] == [*[str] * 5, bytes]
+    assert not {*before[:-1]} & {*after[:-1]}

@@ -24,7 +24,8 @@ from morph_vla.results.record import PolicyCard, Record, SuiteFacts
 from morph_vla.results.trial import Trial
 from morph_vla.serving import policy as policies
 from morph_vla.sharing import push
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, restoring
+from morph_vla.weights import names, packed, tensors
 
 # The Hub's client uploads by a word of httpx that this is leaving.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -102,7 +103,7 @@ def test_a_run_is_fetched_as_the_same_policy(made, hub_server, tmp_path):
     assert (report.format, report.unused) == ("morph_vla", ())
     for name, leaf in by_name(made.params).items():
         np.testing.assert_array_equal(by_name(loaded)[name], leaf, strict=True)
-    params = checkpoint.load_params(folder, made.params)
+    params = restoring.load_params(folder, made.params)
     assert checkpoint.digest(checkpoint.about(folder), by_name(params).values()) == made.sha256
     assert records.read(folder / "evaluations/droid_panda").policy.sha256 == made.sha256
     card = hub_server.repositories["models/me/arm"].files()["README.md"].decode()
@@ -133,6 +134,27 @@ def test_an_evaluation_is_named_beside_a_checkpoint(made, hub_server):
         push.push(made.last, "me/arm", records=[made.folder / "nothing"])
 
 
+def test_what_was_shared_is_compared_by_its_address(made, hub_server, run):
+    push.push(made.folder, "me/arm")
+    status, out, err = run(f"compare hf://me/arm {made.folder}/eval/mine --json")
+    assert status == 0, err
+    summaries = [each["summary"] for each in json.loads(out)["evaluations"]]
+    assert [(each["successes"], each["trials"]) for each in summaries] == [(4, 5), (4, 5)]
+    push.push(made.last, "me/two", records=[made.folder / "eval" / "mine", second_suite(made)])
+    status, _, err = run(f"compare hf://me/two {made.folder}/eval/mine")
+    assert status == 2
+    assert "several evaluations; name one of evaluations/droid_panda, evaluations/droid_panda-2" in err
+    assert run(f"compare hf://me/two/evaluations/droid_panda-2 {made.folder}/eval/mine")[0] == 0
+
+
+def second_suite(made: Made) -> Path:
+    """Another evaluation of the same policy."""
+    record = records.read(made.folder / "eval" / "mine")
+    folder = made.folder.parent / "second"
+    records.write(dataclasses.replace(record, trials=record.trials[:3]), folder / "record.json")
+    return folder
+
+
 def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub_server, tmp_path):
     folder = shutil.copytree(made.last, tmp_path / "10")
     recipe = json.loads((folder / "about" / "recipe.json").read_text())
@@ -140,7 +162,7 @@ def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub
     (folder / "about" / "recipe.json").write_text(json.dumps(recipe))
     model = recipes.of_run(folder / "about").model
     assert isinstance(model, Pi05Config)
-    params = checkpoint.load_params(folder, made.params, types=partial(served_type, model))
+    params = restoring.load_params(folder, made.params, types=partial(served_type, model))
     sha256 = checkpoint.digest(checkpoint.about(folder), by_name(params).values())
     assert sha256 != made.sha256
     trials = (Trial(task="can", episode=0, success=True),)
@@ -148,6 +170,88 @@ def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub
     record = Record(suite=SuiteFacts(name="droid_panda", version=4), policy=card, trials=trials)
     records.write(record, tmp_path / "eval" / "record.json")
     assert push.push(folder, "me/arm", records=[tmp_path / "eval"]).evaluations == 1
+
+
+@pytest.fixture
+def trained(made, tmp_path) -> Path:
+    """The checkpoint after its expert learnt, from a base that others can fetch."""
+    leaves = by_name(made.params)
+    weights.save_openpi(tmp_path / "base", made.params)
+    learnt = {n: v + 1 if names.part_of(n) != "language model" else v for n, v in leaves.items()}
+    folder = weights.save_morph_vla(tmp_path / "11", weights.nested(learnt))
+    shutil.copytree(made.last / "about", folder / "about")
+    return folder
+
+
+@pytest.mark.parametrize("form", ["openpi", "lerobot"])
+def test_what_equals_a_base_stays_at_home(trained, hub_server, tmp_path, monkeypatch, form):
+    model = recipes.of_run(trained / "about").model
+    assert isinstance(model, Pi05Config)
+    if form == "lerobot":
+        bare, _ = weights.load(
+            tmp_path / "base", dataclasses.replace(model, morphology=None), ignore=["morphology"]
+        )
+        weights.save_lerobot(tmp_path / "lerobot", bare, dataclasses.replace(model, morphology=None))
+    place = tmp_path / ("base" if form == "openpi" else form)
+    monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(place))
+    whole, less = push.push(trained, "me/whole"), push.push(trained, "me/less", base="pi05-base")
+    files = hub_server.repositories["models/me/less"].files()
+    assert less.nbytes < 0.9 * whole.nbytes
+    assert b"PaliGemma/llm/embedder" not in files["averaged.safetensors"][:20_000].split(b'"base"')[0]
+    assert "equal `pi05-base` are not in this repository" in files["README.md"].decode()
+    every, _ = weights.load("hf://me/whole", model, dtype="stored")
+    again, report = weights.load("hf://me/less", model, dtype="stored")
+    assert (weights.digest(again), report.unused) == (weights.digest(every), ())
+    folder = hub.fetch("hf://me/less")
+    params = restoring.load_params(folder, every)
+    assert weights.digest(params) == weights.digest(every)
+
+
+def test_a_base_that_is_another_one_is_refused(trained, hub_server, tmp_path, monkeypatch, made):
+    monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(tmp_path / "base"))
+    push.push(trained, "me/less", base="pi05-base")
+    other = {n: v * 2 for n, v in by_name(made.params).items()}
+    monkeypatch.setenv(
+        "MORPH_VLA_PI05_BASE", str(weights.save_openpi(tmp_path / "other", weights.nested(other)))
+    )
+    with pytest.raises(
+        MorphVlaError, match=r"other is not the base that these parameters .*: PaliGemma/.* differs"
+    ):
+        weights.load("hf://me/less")
+    with pytest.raises(MorphVlaError, match=r"no leaf of .*11 is that of pi05-base: push it without --base"):
+        push.push(trained, "me/other", base="pi05-base")
+    with pytest.raises(MorphVlaError, match="hf://me/less leaves out what is in pi05-base: name that one"):
+        push.push(trained, "me/other", base="hf://me/less")
+    with pytest.raises(
+        MorphVlaError, match="'/etc' is not a checkpoint that others can fetch too: pi05-base"
+    ):
+        push.push(trained, "me/other", base="/etc")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Expecting"),
+        ("[]", "attribute"),
+        ('{"a": ["float32", [2, 0], ""]}', "a shape of"),
+        ('{"a": ["complex64", [2], ""]}', "complex64"),
+        ('{"a": ["float32"]}', "not enough values"),
+        ("[" * 50_000, "recursion"),
+    ],
+)
+def test_what_a_stranger_says_of_a_base_is_data(tmp_path, text, why):
+    tensors.write(tmp_path / packed.FILE, {}, {packed.BASE: "pi05-base", packed.LEAVES: text})
+    with pytest.raises(MorphVlaError, match=f"what it says of its base cannot be read .*{why}"):
+        weights.open_checkpoint(tmp_path)
+
+
+def test_a_stranger_names_no_path_as_base(tmp_path):
+    leaves = json.dumps({"a": ["float32", [2], "0"]})
+    tensors.write(tmp_path / packed.FILE, {}, {packed.BASE: str(tmp_path), packed.LEAVES: leaves})
+    opened = weights.open_checkpoint(tmp_path)
+    assert opened.entries["a"].shape == opened.block("a") == (2,)
+    with pytest.raises(MorphVlaError, match="is not a checkpoint that others can fetch too"):
+        opened.read("a", (), np.dtype(np.float32))
 
 
 def test_what_is_no_policy_is_said_in_a_sentence(made, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts
-from morph_vla.training import checkpoint, loop, parameters, sharding
+from morph_vla.training import checkpoint, loop, parameters, restoring, sharding
 from morph_vla.training import step as steps
 
 
@@ -49,7 +49,7 @@ def test_a_checkpoint_of_ours_is_gone_on_from_by_its_average(tiny_recipe, tiny_r
     recipe = dataclasses.replace(tiny_recipe, weights=str(tiny_run.checkpoint))
     params = leaves(parameters.first_params(recipe))
     for name, leaf in leaves(
-        checkpoint.load_params(tiny_run.checkpoint, parameters.fresh_params(recipe))
+        restoring.load_params(tiny_run.checkpoint, parameters.fresh_params(recipe))
     ).items():
         np.testing.assert_array_equal(params[name], leaf)
 
@@ -96,7 +96,7 @@ def test_what_is_frozen_is_written_once_and_a_checkpoint_stands_alone(expert_run
         assert (report.format, report.unused) == ("morph_vla", ())
         like = shapes_of(recipe)
         names[kind] = leaves(params)
-        for name, leaf in leaves(checkpoint.load_params(alone, like, kind)).items():
+        for name, leaf in leaves(restoring.load_params(alone, like, kind)).items():
             np.testing.assert_array_equal(names[kind][name], leaf)
             assert leaf.dtype == first[name].dtype
     assert not (alone / "params" / "PaliGemma.img.head.kernel").exists()

@@ -16,11 +16,11 @@ from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.parts import PARTS
 from morph_vla.recipes.recipe import Recipe, Training
-from morph_vla.training import checkpoint, kinds, loop, parameters, progress
+from morph_vla.training import checkpoint, kinds, loop, parameters, progress, restoring
 
 
 def leaves(run: loop.Run, recipe: Recipe) -> list[np.ndarray]:
-    params = checkpoint.load_params(run.checkpoint, shapes(recipe), "params")
+    params = restoring.load_params(run.checkpoint, shapes(recipe), "params")
     return [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
 
 
@@ -108,12 +108,12 @@ def test_a_checkpoint_that_does_not_fit_names_the_leaf(tiny_recipe, tiny_run):
     with pytest.raises(
         MorphVlaError, match=r"leaf 'PaliGemma/llm/layers/mlp_1/gating_einsum' has shape \(2, 2, 16, 28\)"
     ):
-        checkpoint.load_params(tiny_run.checkpoint, like)
+        restoring.load_params(tiny_run.checkpoint, like)
     bare = dataclasses.replace(tiny_recipe, model=dataclasses.replace(tiny_recipe.model, morphology=None))
     with pytest.raises(
         MorphVlaError, match=r"the checkpoint's leaf 'morphology/.*' has no place in the model"
     ):
-        checkpoint.load_params(tiny_run.checkpoint, shapes(bare))
+        restoring.load_params(tiny_run.checkpoint, shapes(bare))
 
 
 def test_an_unfinished_checkpoint_is_not_a_checkpoint(tmp_path):
@@ -124,7 +124,7 @@ def test_an_unfinished_checkpoint_is_not_a_checkpoint(tmp_path):
 
 
 def test_params_are_stored_as_openpi_stores_them(tiny_run):
-    tree = checkpoint._shapes(tiny_run.checkpoint / "params")
+    tree = restoring._shapes(tiny_run.checkpoint / "params")
     assert set(tree) == {"params"}
     assert tree["params"]["PaliGemma"]["llm"]["layers"]["attn"]["q_einsum_1"]["w"].shape == (2, 2, 16, 6)
 

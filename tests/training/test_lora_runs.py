@@ -10,7 +10,7 @@ from morph_vla.errors import ConfigError
 from morph_vla.pi05 import Pi05Config, init_params
 from morph_vla.pi05.config import Lora, LowRank
 from morph_vla.recipes import recipe as config
-from morph_vla.training import checkpoint, loop
+from morph_vla.training import loop, restoring
 from morph_vla.training.kinds import learns, parts_of
 from morph_vla.weights.checkpoint import flat
 
@@ -60,7 +60,7 @@ def test_what_learns_is_what_openpis_freeze_filter_leaves(tiny_recipe):
 @pytest.mark.slow
 def test_a_run_learns_its_pairs_and_leaves_the_weights(trained, recipe):
     first, last = (
-        flat(checkpoint.load_params(trained.folder / "checkpoints" / step, shapes_of(recipe), "params"))
+        flat(restoring.load_params(trained.folder / "checkpoints" / step, shapes_of(recipe), "params"))
         for step in ("0", "6")
     )
     moved = {name for name in first if (np.asarray(first[name]) != np.asarray(last[name])).any()}

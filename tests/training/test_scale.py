@@ -20,7 +20,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.recipes.recipe import Data, Mesh, Recipe
-from morph_vla.training import checkpoint, loop, sharding
+from morph_vla.training import checkpoint, loop, restoring, sharding
 
 STEPS = 10
 
@@ -71,7 +71,7 @@ def wait_for_step(process: subprocess.Popen, folder: Path, step: int) -> None:
 def leaves(recipe: Recipe, folder: Path, kind: str) -> list[np.ndarray]:
     shapes = policies.shapes(recipe.model)
     newest = folder / "checkpoints" / str(checkpoint.steps(folder / "checkpoints")[-1])
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(checkpoint.load_params(newest, shapes, kind))]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(restoring.load_params(newest, shapes, kind))]
 
 
 def losses(curve: list[dict]) -> list[float]:

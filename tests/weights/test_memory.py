@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 CHILD = """
-import json, sys
+import json, shutil, sys
 from pathlib import Path
 from morph_vla import weights
 
@@ -22,9 +22,22 @@ def memory(key):  # getrusage's ru_maxrss would be that of the parent, if that i
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
 
 folder, warm, dtype = sys.argv[1:]
+"""
+LOAD = """
 weights.load(warm)  # imports, and what they keep
 before = memory("VmRSS")
 params, report = weights.load(folder, dtype=dtype)
+print(json.dumps([report.nbytes, memory("VmHWM") - before]))
+"""
+CONVERT = """
+from morph_vla.weights import convert
+target = Path(folder).with_name("converted_" + Path(folder).name)
+if target.exists():
+    shutil.rmtree(target)
+shutil.rmtree(target.with_name("warmed"), ignore_errors=True)
+convert.convert(warm, target.with_name("warmed"), dtype)
+before = memory("VmRSS")
+_, report = convert.convert(folder, target, dtype)
 print(json.dumps([report.nbytes, memory("VmHWM") - before]))
 """
 MOST, FULL = 1.3, 4 * 3_353_433_872
@@ -77,12 +90,24 @@ def big(tmp_path_factory, drawn, host, params):
     ],
 )
 def test_the_peak_is_at_most_1_3_times_the_parameters(big, source, dtype):
+    assert peak_over_size(LOAD, big, source, dtype) <= MOST
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.parametrize(
+    ("source", "to"), [("lerobot", "openpi"), ("ours", "lerobot"), ("ours", "morph_vla")]
+)
+def test_a_conversion_holds_the_parameters_once(big, source, to):
+    assert peak_over_size(CONVERT, big, source, to) <= 1.2
+
+
+def peak_over_size(task, big, source, argument):
+    """The most that a process of its own holds, over the parameters' size."""
     warm = big / ("warm_lerobot" if source == "lerobot" else "warm_openpi")
-    command = [sys.executable, "-c", CHILD, str(big / source), str(warm), dtype]
+    command = [sys.executable, "-c", CHILD + task, str(big / source), str(warm), argument]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     size, peak = json.loads(ended.stdout.splitlines()[-1])
-    print(
-        f"{source} as {dtype}: {size / 1e6:.1f} MB of parameters, peak {peak / 1e6:.1f} MB, {peak / size:.3f}"
-    )
+    print(f"{source}, {argument}: {size / 1e6:.1f} MB, peak {peak / 1e6:.1f} MB, {peak / size:.3f}")
     assert size > 200e6
-    assert peak <= MOST * size
+    return peak / size

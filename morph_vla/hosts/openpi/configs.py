@@ -132,8 +132,8 @@ class FakeRobotDataConfig(_config.DataConfigFactory):
     def create(self, assets_dirs: pathlib.Path, model_config: Any) -> Any:
         """The fake pipeline; a served request holds `image`, `image_mask`, `state` and `prompt`."""
         joints = len(robots.load(self.robot).joints)
-        one = np.ones(joints)
-        unit = _normalize.NormStats(mean=0 * one, std=one, q01=-one, q99=one)
+        ones = np.ones(joints)
+        unit = _normalize.NormStats(mean=0 * ones, std=ones, q01=-ones, q99=ones)
         tokenize = ours.TokenizeBytes(model_config.max_token_len)
         size = model_config.host().image_size
         inputs = [
