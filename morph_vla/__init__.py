@@ -60,8 +60,8 @@ _HOME = {
     "write_report": "report:write",
 }
 _ROOMS = (
-    "files", "robots", "morphology", "pi05", "weights", "data", "recipes", "training", "suites", "engines",
-    "demonstrations", "evaluation", "results", "report", "serving", "sharing", "checks", "demo",
+    "files", "robots", "morphology", "pi05", "policies", "weights", "data", "recipes", "training", "suites",
+    "engines", "demonstrations", "evaluation", "results", "report", "serving", "sharing", "checks", "demo",
     "hosts",
 )  # fmt: skip
 

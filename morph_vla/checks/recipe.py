@@ -20,6 +20,7 @@ from morph_vla.data import lerobot, mixture, phases, presets, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, in_order, tally
+from morph_vla.policies.config import StateConfig
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
@@ -101,7 +102,10 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
     except MorphVlaError as error:
         problems.append(problem("share", f"{key}.share", str(error)))
         return unread
-    judged = datasets.of_values(dataset, tuple(dict.fromkeys((*state, *action))), episodes=episodes)
+    on_numbers = isinstance(recipe.model, StateConfig)
+    more = (lerobot.ENVIRONMENT,) if on_numbers else ()
+    keys = dict.fromkeys((*state, *action, *more))
+    judged = datasets.of_values(dataset, tuple(keys), episodes=episodes)
     problems += judged.problems
     rows, entries = judged.rows, judged.entries
     lengths = {entry.index: entry.length for entry in entries if entry.length is not None}
@@ -109,7 +113,7 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
         indices, counts = np.unique(rows.episode, return_counts=True)
         lengths |= dict(zip(indices.tolist(), counts.tolist(), strict=True))
     problems += cameras.of_cameras(dataset, entries, tuple(asked.cameras.values()), lengths, rows)
-    if not asked.cameras:
+    if not (asked.cameras or on_numbers):
         found = f"no camera of the dataset is used (it has {', '.join(dataset.cameras) or 'none'})"
         problems.append(problem("no-cameras", f"{key}.cameras", found))
     if not dataset.version.startswith("v3"):

@@ -18,14 +18,15 @@ from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
+from morph_vla.policies.config import StateConfig
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.weights.inspect import inspect
 
 
 def weights(recipe: Recipe) -> Iterator[Finding]:
     """Weights that are not there, or do not fit the model."""
-    source = recipe.weights
-    if not source:
+    source, model = recipe.weights, recipe.model
+    if not source or isinstance(model, StateConfig):
         return
     if source in remote.NAMES:
         variable = f"MORPH_VLA_{source.upper().replace('-', '_')}"
@@ -35,7 +36,7 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         yield problem("weights-not-here", "weights", f"{source} is not on this machine")
         return
     try:
-        inspection = inspect(kept if source.startswith("gs://") else source, recipe.model)
+        inspection = inspect(kept if source.startswith("gs://") else source, model)
     except MorphVlaError as error:
         yield problem("weights", "weights", str(error))
         return
@@ -62,6 +63,8 @@ def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
 
 def tokenizer(recipe: Recipe) -> Iterator[Finding]:
     """A tokenizer that is not there, or has more tokens than the model."""
+    if isinstance(recipe.model, StateConfig):
+        return
     try:
         tokens = local_tokenizer(recipe)
         if tokens is None:
@@ -76,6 +79,8 @@ def prompts(
     recipe: Recipe, where: str, state: Float[np.ndarray, "n s"], rows: Rows, tasks: Mapping[int, str]
 ) -> Iterator[Finding]:
     """Tasks whose longest prompt does not fit into model.max_tokens, and loses what stands at its end."""
+    if isinstance(recipe.model, StateConfig):
+        return
     try:
         tokens = local_tokenizer(recipe)
     except MorphVlaError:

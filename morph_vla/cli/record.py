@@ -10,6 +10,7 @@ EXAMPLES = """
   morph-vla record droid_panda -o runs/droid --attempts 300
   morph-vla record droid_panda:cube_in_bowl -o runs/cube --attempts 100
   morph-vla record droid_panda:cube_in_bowl expert.noise=0 -o runs/clean --attempts 50
+  morph-vla record droid_panda 'cameras={}' -o runs/poses   (object poses instead of images)
 """
 
 
@@ -30,8 +31,9 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.doctor import require_gl
     from morph_vla.suites import environment
 
-    require_gl()
     tasks = environment.load_recordable(arguments.suite, arguments.overrides, arguments.folders)
+    if any(task.cameras for task in tasks):
+        require_gl()
     output, attempts = arguments.output, arguments.attempts
     with Bar("recording", attempts, "episode") as bar:
         made = recording.record(tasks, output, attempts, workers=arguments.workers, progress=bar.at)

@@ -21,6 +21,7 @@ from morph_vla.errors import MorphVlaError
 
 LOG = logging.getLogger(__name__)
 STATE, ACTION = "observation.state", "action"
+ENVIRONMENT = "observation.environment_state"
 SAMPLES, SAMPLE = 17, 1 << 16  # parts of a table of pictures that stand for it, and their bytes
 
 
@@ -43,6 +44,8 @@ class Recordings:
     pictures: Mapping[str, str] = MappingProxyType({})  # camera -> column, of those within the tables
     sizes: Mapping[str, tuple[int, int]] = MappingProxyType({})  # camera -> (height, width) [pixels] recorded
     rows: Rows | None = None  # where in the tables each frame is
+    environment: Float[np.ndarray, "n p"] | None = None  # what is no joint's: the poses of objects
+    environment_names: tuple[str, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -65,6 +68,7 @@ def read(
     *,
     episodes: Sequence[int] = (),
     share: float | int = 1.0,
+    environment: bool = False,
 ) -> Recordings:
     """Values of a LeRobot dataset of any version; those of several keys are joined in order.
 
@@ -74,6 +78,7 @@ def read(
         action: Those that hold the action.
         episodes: Read these alone; none means all. They are numbered anew from 0.
         share: Of them, about so many, chosen by a stable hash of their numbers.
+        environment: Whether `observation.environment_state` is read too.
 
     Raises MorphVlaError when there is no dataset, it lacks a feature (the nearest is named) or an episode,
     its share is no episode, or it holds values that are not finite (episode, frame and value are named).
@@ -85,7 +90,8 @@ def read(
         dataset.entry(index)
     episodes = chosen(dataset, episodes, share)
     ready = versions.ready(dataset, episodes)
-    rows = layouts.all_rows(ready, tuple(dict.fromkeys((*state, *action))), np.float32)
+    more = (ENVIRONMENT,) if environment else ()
+    rows = layouts.all_rows(ready, tuple(dict.fromkeys((*state, *action, *more))), np.float32)
     entries = {entry.index: entry for entry in ready.episodes}
     if episodes and ready is dataset:
         rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
@@ -112,6 +118,8 @@ def read(
         pictures=ready.pictures,
         sizes=ready.sizes,
         rows=dataclasses.replace(rows, values={}),
+        environment=rows.values.get(ENVIRONMENT),
+        environment_names=ready.names(more),
     )
 
 

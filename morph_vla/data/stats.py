@@ -12,6 +12,8 @@ from morph_vla.wording import table
 LOG = logging.getLogger(__name__)
 MIN_SPAN = 1e-2  # a dimension whose q99 - q01 is smaller is widened: at 1e-6 a loss of 40,000 was reported
 
+POSE_SPAN = 0.2  # [m], or of a quaternion's value: see `of_environment`
+
 
 @dataclasses.dataclass(frozen=True)
 class Stats:
@@ -80,6 +82,17 @@ def rows_of(features: Iterable[tuple[str, Stats, Sequence[str]]]) -> list[str]:
 def compute(values: Float[np.ndarray, "n d"], names: tuple[str, ...] = ()) -> Stats:
     """`measure`, and `widened` where a dimension hardly moves."""
     return widened(measure(values), names)
+
+
+def of_environment(values: Float[np.ndarray, "n e"]) -> Stats:
+    """Statistics of poses [m, or a quaternion's], no range narrower than POSE_SPAN.
+
+    Most objects stand upright, and one that falls over must not be a hundred ranges away.
+    """
+    known = measure(values)
+    low, high = np.asarray(known.q01), np.asarray(known.q99)
+    more = np.maximum(POSE_SPAN - (high - low), 0) / 2
+    return dataclasses.replace(known, q01=tuple((low - more).tolist()), q99=tuple((high + more).tolist()))
 
 
 def joined(parts: Sequence[Stats]) -> Stats:

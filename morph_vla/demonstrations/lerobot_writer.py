@@ -44,13 +44,18 @@ class Layout:
     """[Hz]"""
     max_steps: int
     """The most frames of an episode."""
+    poses: tuple[str, ...] = ()
+    """What `observation.environment_state` is made of; none is not recorded."""
 
 
 def create(layout: Layout, root: Path) -> Dataset:
-    """An empty LeRobot v3.0 dataset at `root`: cameras as video, joints by name."""
+    """An empty LeRobot v3.0 dataset at `root`: cameras as video, joints by name, poses where it has some."""
     dataset = _import("lerobot.datasets.lerobot_dataset").LeRobotDataset
     vector = {"dtype": "float32", "shape": (len(layout.joints),), "names": list(layout.joints)}
     features: dict[str, dict[str, object]] = {"observation.state": vector, "action": vector}
+    if layout.poses:
+        poses = {"dtype": "float32", "shape": (len(layout.poses),), "names": list(layout.poses)}
+        features["observation.environment_state"] = poses
     for name, (height, width) in layout.cameras.items():
         features[f"observation.images.{name}"] = {
             "dtype": "video",

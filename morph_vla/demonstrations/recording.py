@@ -28,7 +28,7 @@ from morph_vla.demonstrations import beginnings, lerobot_writer, robosuite
 from morph_vla.demonstrations.attempts import Demonstration, demonstration
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import Worlds
+from morph_vla.engines.engine import ENVIRONMENT, Worlds, environment_state
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
@@ -121,7 +121,10 @@ def _layout(task: Task) -> lerobot_writer.Layout:
     cameras = {name: (camera.height, camera.width) for name, camera in task.cameras.items()}
     robot = robots.load(task.robot)
     names = tuple(robot.side.names or robot.names)
-    return lerobot_writer.Layout(task.name, task.robot, names, cameras, task.control_rate, task.max_steps)
+    poses = () if cameras else ENVIRONMENT  # else LeRobot's own policies would take them as input
+    return lerobot_writer.Layout(
+        task.name, task.robot, names, cameras, task.control_rate, task.max_steps, poses
+    )
 
 
 def _check(tasks: Sequence[Task], attempts: int) -> None:
@@ -262,9 +265,11 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
     frames: list[dict[str, np.ndarray | str]] = []
 
     def see(action: np.ndarray) -> None:
-        images = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
+        seen = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
+        if not suite.cameras:
+            seen["observation.environment_state"] = environment_state(worlds, 0)
         target = {"action": action.astype(np.float32), "task": suite.task}
-        frames.append({**images, "observation.state": worlds.state(0), **target})
+        frames.append({**seen, "observation.state": worlds.state(0), **target})
 
     kind = beginnings.kind_of(suite.expert.begin, number)
     status = demonstration(worlds, number, kind, see)

@@ -6,6 +6,8 @@ The observation is a plain dictionary, so that it can cross a socket:
 | key                | type                 | what                                                    |
 | ------------------ | -------------------- | ------------------------------------------------------- |
 | `images/<camera>`  | uint8 [h, w, 3]      | RGB, one key per camera of the suite                    |
+| `environment_state`| float32 [14]         | of a suite without cameras, the poses that `ENVIRONMENT` |
+|                    |                      | names, in the base frame                                |
 | `state`            | float32 [joints]     | measured joint values, action order, dataset units      |
 | `prompt`           | str                  | the task's text                                         |
 | `robot`            | str                  | the robot's name                                        |
@@ -33,6 +35,10 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import InitialState, Suite
 
+ENVIRONMENT = tuple(
+    f"{what} {value}" for what in ("object", "target") for value in ("x", "y", "z", "qw", "qx", "qy", "qz")
+)
+"""What a suite without cameras shows: positions [m] and orientations (quaternions with w >= 0)"""
 Observation = dict[str, np.ndarray | str | int]
 Answer = Mapping[str, object]  # a policy's; `actions_of` checks it
 Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
@@ -170,9 +176,21 @@ def measured_state(worlds: Worlds, index: int) -> Float[np.ndarray, "j"]:
 
 def observation(worlds: Worlds, index: int) -> Observation:
     """`Worlds.observe` of any engine: what a policy is shown of world `index`."""
-    frames = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
+    seen: Observation = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
+    if not worlds.suite.cameras:
+        seen["environment_state"] = environment_state(worlds, index)
     about: Observation = {"prompt": worlds.suite.task, "robot": worlds.robot.name}
-    return {**frames, "state": worlds.state(index), **about}
+    return {**seen, "state": worlds.state(index), **about}
+
+
+def environment_state(worlds: Worlds, index: int) -> Float[np.ndarray, "14"]:
+    """The poses of the task's object and target in world `index`: the values of `ENVIRONMENT`, float32."""
+    criterion, values = worlds.suite.success, []
+    for name in (criterion.object, criterion.target):
+        position, quaternion = worlds.pose(index, name)
+        # q and -q are one orientation.
+        values += [position, -quaternion if quaternion[0] < 0 else quaternion]
+    return np.concatenate(values).astype(np.float32)
 
 
 def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Reading:

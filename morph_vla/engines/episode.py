@@ -85,7 +85,7 @@ class Episodes:
     def observe(self, index: int) -> Observation:
         return self.worlds.observe(index)
 
-    def film(self, index: int) -> Frame:
+    def film(self, index: int) -> Frame | None:
         return films.frame(self.worlds, index)
 
     def close(self) -> None:

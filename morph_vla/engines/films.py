@@ -19,11 +19,16 @@ TURN, RISE, FOVY = np.deg2rad(38.0), np.deg2rad(27.0), 36.0
 NEARER, ABOVE, AWAY = 0.62, 0.38, 2.7
 
 
-def frame(worlds: Worlds, index: int) -> Frame:
-    """What a film shows of world `index` now: the engine's own view for films, else its cameras in a row."""
+def frame(worlds: Worlds, index: int) -> Frame | None:
+    """What a film shows of world `index` now: the engine's own view for films, else its cameras in a row.
+
+    None where there is neither.
+    """
     views = [worlds.render(index, name) for name in worlds.suite.cameras]
     scene = worlds.scene_view(index)
-    return in_a_row(views) if scene is None else with_insets(scene, views)
+    if scene is None:
+        return in_a_row(views) if views else None
+    return with_insets(scene, views)
 
 
 def in_a_row(views: Sequence[Frame]) -> Frame:

@@ -10,6 +10,7 @@ from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Policy
 from morph_vla.engines.pool import Pool, Verdict
 from morph_vla.evaluation.environment import Environment
+from morph_vla.evaluation.fit import Trained
 from morph_vla.evaluation.simulated import Simulated
 from morph_vla.findings import Finding
 from morph_vla.results.record import EngineFacts, SuiteFacts
@@ -78,10 +79,13 @@ class Benchmark(Protocol):
 Task = Suite | EnvironmentSuite | Benchmark
 
 
-def of(task: Task, engine: str = engines.DEFAULT) -> Benchmark:
-    """A task as a benchmark: one of our suites in the engine of that name, or another simulator's."""
+def of(task: Task, engine: str = engines.DEFAULT, policy: Policy | None = None) -> Benchmark:
+    """A task as a benchmark: one of our suites in the engine of that name, or another simulator's.
+
+    For a `policy` that looks through no camera, our engines render none and show it the objects' poses.
+    """
     if isinstance(task, Suite):
-        return Simulated(task, engine)
+        return Simulated(task, engine, is_blind=isinstance(policy, Trained) and not policy.cameras)
     if isinstance(task, EnvironmentSuite):
         return Environment(task, engine)
     return task

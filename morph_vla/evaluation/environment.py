@@ -131,6 +131,9 @@ def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Fi
     if seen.low.size and joints != seen.states:
         has = f"state: the suite shows {seen.states} values"
         yield finding("joints", has, f"the policy was trained with {joints}")
+    if policy.trained.get("environment"):
+        has = "environment state: the suite shows none"
+        yield finding("environment", has, "the policy was trained on the poses of objects")
     for name in policy.cameras.values():
         if name not in seen.cameras:
             has = f"camera: the suite shows {', '.join(seen.cameras) or 'none'}"

@@ -53,7 +53,7 @@ def evaluate(
     place = None if folder is None else Path(folder)
     run = _Run(policy, Settings(**settings), about, against, overrides, progress)
     given = suite if isinstance(suite, Sequence) else [suite]
-    tasks = [benchmark.of(task, run.settings.engine) for task in given]
+    tasks = [benchmark.of(task, run.settings.engine, policy) for task in given]
     for task in tasks:
         task.check()
     for task in tasks:

@@ -14,13 +14,23 @@ import numpy as np
 
 from morph_vla import robots
 from morph_vla.engines import hands
+from morph_vla.engines.engine import ENVIRONMENT
 from morph_vla.errors import nearest
 from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
 
 ErrorCode = Literal[
-    "robot", "joints", "units", "limits", "statistics", "control-rate", "actions", "camera", "frame-size"
+    "robot",
+    "joints",
+    "units",
+    "limits",
+    "statistics",
+    "control-rate",
+    "actions",
+    "camera",
+    "frame-size",
+    "environment",
 ]
 WarningCode = Literal["task-text", "frame-size-unknown", "start-pose", "urdf-changed"]
 Difference = tuple[ErrorCode | WarningCode, str, str, str, str]
@@ -50,7 +60,7 @@ def check(policy: Trained, suite: Suite) -> tuple[Finding, ...]:
     else:
         has, drives = f"robot: the suite has '{suite.robot}'", f"the policy drives '{policy.robot_name}'"
         differences.append(("robot", "", has, drives, ""))
-    for rule in (_rate, _actions, _cameras, _text):
+    for rule in (_rate, _actions, _cameras, _environment, _text):
         differences += rule(policy, suite)
     errors, where = get_args(ErrorCode), Source(suite.label)
     return in_order(
@@ -140,7 +150,7 @@ def _cameras(policy: Trained, suite: Suite) -> Iterator[Difference]:
     """Every camera is there, its frames have the shape they had in training, and no fewer pixels."""
     for name in policy.cameras.values():
         if name not in suite.cameras:
-            has = f"camera: the suite has {', '.join(suite.cameras)}"
+            has = f"camera: the suite has {', '.join(suite.cameras) or 'none'}"
             yield "camera", name, has, f"the policy needs '{name}'", ""
             continue
         spec, size = suite.cameras[name], policy.trained.get("sizes", {}).get(name)
@@ -157,6 +167,14 @@ def _cameras(policy: Trained, suite: Suite) -> Iterator[Difference]:
             yield "frame-size", name, has, trained, scaled
         elif most < min(policy.image_size, max(size)):
             yield "frame-size", name, has, trained, f"{looks}, and would see less than in training"
+
+
+def _environment(policy: Trained, suite: Suite) -> Iterator[Difference]:
+    """The poses that a policy without cameras is shown, name by name."""
+    known = policy.trained.get("environment") or []
+    if known and list(known) != list(ENVIRONMENT):
+        has = f"environment state: the suite shows {', '.join(ENVIRONMENT)}"
+        yield "environment", "", has, f"the policy was trained with {', '.join(map(str, known))}", ""
 
 
 def _text(policy: Trained, suite: Suite) -> Iterator[Difference]:

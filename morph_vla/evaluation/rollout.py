@@ -71,7 +71,7 @@ def evaluate(
     begun are finished and counted, and the record says so under `stopped`.
     """
     _check(settings, policy)
-    played = benchmark.of(task, settings.engine)
+    played = benchmark.of(task, settings.engine, policy)
     count = played.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)
     table = played.states(max(rows.stop, played.episodes))

@@ -1,5 +1,6 @@
 """A task of one of our suites, in one of our engines, as a `Benchmark`."""
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 
@@ -27,8 +28,10 @@ from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_sta
 class Simulated:
     """See `benchmark.Benchmark`."""
 
-    def __init__(self, suite: Suite, engine: str = engines.DEFAULT):
+    def __init__(self, suite: Suite, engine: str = engines.DEFAULT, is_blind: bool = False):
+        """`is_blind`: episodes show the objects' poses, not the suite's cameras."""
         self.suite, self._engine = suite, engine
+        self._shown = dataclasses.replace(suite, cameras={}) if is_blind else suite
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
         self.episodes, self.control_rate = suite.episodes, suite.control_rate
         self._robot = robots.load(suite.robot)
@@ -53,7 +56,7 @@ class Simulated:
         return suite_facts(self.suite, states)
 
     def pool(self, slots: int, workers: int) -> Pool:
-        return engines.pool(self.suite, slots, workers, self._engine)
+        return engines.pool(self._shown, slots, workers, self._engine)
 
     def actions(self, answer: object) -> Float[np.ndarray, "h j"]:
         return actions_of(answer, self._joints)

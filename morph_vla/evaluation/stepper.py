@@ -98,7 +98,7 @@ class Stepper:
         error = status.error and f"simulation: {status.error}"
         return self.benchmark.trial(self._states[index], status, error)
 
-    def film(self, index: int) -> Frame:
+    def film(self, index: int) -> Frame | None:
         """The scene as a person would look at it; no policy sees this."""
         return self._episodes.film(index)
 

@@ -25,6 +25,38 @@ MAX_NODES = 20_000  # what aliases of aliases may unfold to
 MAX_DIGITS = 1000  # of a whole number; Python makes no int of more than 4,300
 
 
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """In the annotation of a union of dataclasses: the word at `key` of a mapping says which one it is.
+
+    Each has a field of that name whose type is a Literal of one word. A mapping without the key is the
+    `default`'s. So problems are told of that one alone, and not of all members.
+    """
+
+    key: str
+    default: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        members = {
+            typing.get_args(typing.get_type_hints(kind)[self.key])[0]: kind for kind in _alternatives(source)
+        }
+        *others, last = (f"'{word}'" for word in members)
+
+        def chosen(value: Any) -> str | None:
+            word = value.get(self.key, self.default) if isinstance(value, dict) else self.default
+            return members[word].__name__ if isinstance(word, str) and word in members else None
+
+        return core_schema.tagged_union_schema(
+            {kind.__name__: handler(kind) for kind in members.values()},
+            chosen,
+            custom_error_type="one_of",
+            custom_error_message="one of several",
+            custom_error_context={"key": self.key, "expected": f"{', '.join(others)} or {last}"},
+        )
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's core schema: only null, booleans, integers and floats are recognised in plain scalars."""
 
@@ -257,8 +289,10 @@ def _sentence(place: Place, keys: Sequence[str], problem: Any) -> str:
             return f"{where}: missing"
         case "value_error":
             return f"{where}: {problem['ctx']['error']}"
-        case "literal_error" | "enum":
+        case "one_of" | "literal_error" | "enum":
             expected = problem["ctx"]["expected"]
+            if kind == "one_of":
+                where, given = f"{where}.{problem['ctx']['key']}", given[problem["ctx"]["key"]]
             near = nearest(str(given), re.findall(r"'([^']*)'", expected))
             return f"{where}: expected {expected}, got {_quote(given)}{near}"
         case "dataclass_type":

@@ -90,6 +90,7 @@ class Lora:
 class Pi05Config:
     """pi0.5 with or without a body. The defaults are the full model (3,353,433,872 parameters)."""
 
+    family: Literal["pi05"] = "pi05"
     vocab: int = 257_152
     image_size: int = 224
     cameras: tuple[str, ...] = CAMERAS

@@ -27,6 +27,10 @@ class Observation:
     tokens: Int[Array | np.ndarray, "b t"]
     token_mask: Bool[Array | np.ndarray, "b t"]
     body: Body | None = None
+    state: Float[Array | np.ndarray, "b a"] | None = None
+    """Of families that read no text: normalised joint values, as many as an action has"""
+    environment: Float[Array | np.ndarray, "b g"] | None = None
+    """And what is no joint's: normalised poses of objects, and numbers for the text"""
 
 
 def to_unit(images: UInt8[Array, "*b h w 3"] | Float[Array, "*b h w 3"]) -> Float[Array, "*b h w 3"]:

@@ -18,6 +18,6 @@ def fitting(stored: Pi05Config, folders: Sequence[str | Path] = ()) -> list[str]
             model = recipes.load(name, (), folders).model
         except MorphVlaError:
             continue  # `morph-vla recipes show` says what is wrong with it
-        if not differences(stored, model):
+        if isinstance(model, Pi05Config) and not differences(stored, model):
             fits.append(name)
     return fits

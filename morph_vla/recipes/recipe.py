@@ -14,8 +14,9 @@ from morph_vla.data.phases import AS_RECORDED, Shares
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.files.plain import to_plain
-from morph_vla.pi05.config import Lora, Pi05Config
+from morph_vla.pi05.config import Lora
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
+from morph_vla.policies.config import ModelConfig, StateConfig
 from morph_vla.recipes import ablations
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
@@ -180,7 +181,7 @@ class Recipe:
     """Every key of a recipe's YAML file."""
 
     data: Data
-    model: Pi05Config
+    model: ModelConfig
     training: Training
     optimizer: Optimizer = Optimizer()
     tokenizer: str = "bytes"
@@ -195,9 +196,11 @@ class Recipe:
                 f"training.lora means nothing to training.kind: {self.training.kind}; "
                 "choose kind: lora, or leave it out"
             )
+        object.__setattr__(self, "training", dataclasses.replace(self.training, lora=lora))
+        if isinstance(self.model, StateConfig):
+            return
         if self.model.lora is not None and self.model.lora != lora:
             raise ConfigError("model.lora follows from training.kind and training.lora; write it there")
-        object.__setattr__(self, "training", dataclasses.replace(self.training, lora=lora))
         object.__setattr__(self, "model", dataclasses.replace(self.model, lora=lora))
 
     def resolved(self) -> dict[str, Any]:
@@ -239,7 +242,9 @@ def check(recipe: Recipe, where: str) -> None:
     """Raise ConfigError for a recipe whose parts do not fit together."""
     try:
         recipe.model.check()
-        if recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
+        if isinstance(recipe.model, StateConfig):
+            _check_of_state(recipe)
+        elif recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
             check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
         _check_augmentation(recipe.training)
         _check_numbers(recipe)
@@ -255,6 +260,19 @@ def check(recipe: Recipe, where: str) -> None:
                 )
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+
+
+def _check_of_state(recipe: Recipe) -> None:
+    """Raise ConfigError for what a family on numbers does not have."""
+    family, kind = f"model.family '{recipe.model.family}'", recipe.training.kind
+    if kind != "full":
+        raise ConfigError(f"training.kind: '{kind}' freezes parts that {family} does not have; choose full")
+    if recipe.weights:
+        raise ConfigError(f"weights: {family} is trained from random parameters; leave weights out")
+    for source in recipe.data.sources:
+        if source.cameras:
+            cameras = ", ".join(source.cameras)
+            raise ConfigError(f"data.cameras: {family} looks through none; leave out {cameras}")
 
 
 def _check_augmentation(training: Training) -> None:

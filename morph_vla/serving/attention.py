@@ -17,7 +17,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.files.writing import write_text
 from morph_vla.morphology import bias
-from morph_vla.pi05 import Pi05, sample_actions
+from morph_vla.pi05 import Pi05, Pi05Config, sample_actions
 from morph_vla.pi05.model import interpolate
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import InitialState, Suite, initial_state
@@ -106,6 +106,7 @@ def _maps(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> F
 def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:
     """(parameters, observation batch) -> attention weights [l b k g t s], halfway through denoising."""
     config = policy.config
+    assert isinstance(config, Pi05Config)  # it has kinematic tokens
     noise = jax.random.normal(jax.random.key(0), (policy.batch, config.horizon, config.action_dim))
 
     @jax.jit

@@ -96,7 +96,8 @@ class Card:
             for camera, names in mapping(self.keys.get("images")).items()
         }
         state = tuple(map(str, listing(self.keys.get("state")))) or ("state",)
-        return Keys(images, state, self.keys.get("channels_first") is True)
+        flags = (self.keys.get(name) is True for name in ("environment", "channels_first"))
+        return Keys(images, state, *flags)
 
 
 def of(
@@ -136,7 +137,7 @@ def of(
         control_rate=trained["control_rate"],
         horizon=policy.config.horizon,
         preset=preset,
-        keys=to_plain(keys.of(policy.cameras, preset)),
+        keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")))),
         cameras=policy.cameras,
         image_size=policy.image_size,
         accepts=ACCEPTS + REAL_TIME if real_time else ACCEPTS,
@@ -165,7 +166,7 @@ def check(card: Card) -> None:
             for table in pairs
         ),
         "statistics": all(mapping(trained.get(f"{kind}_stats")) for kind in ("state", "action")),
-        "cameras": bool(card.cameras) and card.image_size is not None,
+        "cameras": bool(card.cameras or trained.get("environment")) and card.image_size is not None,
     }
     missing = [name for name, is_there in whole.items() if not is_there]
     if missing:

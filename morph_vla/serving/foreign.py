@@ -25,6 +25,7 @@ from morph_vla.data import presets
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, tokenizer
+from morph_vla.policies.config import ModelConfig
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
@@ -59,7 +60,7 @@ class Given:
 class Loaded:
     """A checkpoint with everything that it takes to act."""
 
-    config: Pi05Config
+    config: ModelConfig
     params: dict[str, Any]
     tokenizer: str
     about: dict[str, Any]
@@ -144,6 +145,11 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
     """The model: the recipe's, without what the checkpoint has not; else what the folder says."""
     has_plugin = any(name.startswith("morphology/") for name in opened.entries)
     if recipe is not None:
+        if not isinstance(recipe.model, Pi05Config):
+            raise MorphVlaError(
+                f"{opened.path}: the checkpoint is a pi0.5, and the recipe has model.family "
+                f"'{recipe.model.family}'; give --recipe one of pi0.5"
+            )
         body = recipe.model.morphology if has_plugin else None
         return dataclasses.replace(recipe.model, morphology=body, lora=None)
     if has_plugin:

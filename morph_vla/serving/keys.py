@@ -19,6 +19,7 @@ from morph_vla.findings import visible
 MAX_PIXELS = 2**23
 """Of one picture: enough for 4K."""
 MAX_ASPECT = 32
+ENVIRONMENT = "environment_state"  # of a request: the poses of objects, `engines.engine`
 BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
 
 
@@ -31,6 +32,8 @@ class Keys:
     model's names for cameras, and `of` puts a policy's own in their place"""
     state: tuple[str, ...] = ("state",)
     """Of the joint values; of two keys, the second has the last value alone, the gripper's"""
+    environment: bool = False
+    """Whether the poses of objects are asked for, under `environment_state`"""
     channels_first: bool = False
     """Whether a client sends pictures as [3, h, w]; both forms are read"""
 
@@ -62,13 +65,15 @@ PRESETS: Mapping[str, Keys] = MappingProxyType(
 )
 
 
-def of(cameras: Mapping[str, str], preset: str = "") -> Keys:
+def of(cameras: Mapping[str, str], preset: str = "", environment: bool = False) -> Keys:
     """The keys for a policy's cameras (the model's name -> the dataset's), in a preset's dialect or our own.
+
+    `environment`: the policy asks for the poses of objects, which have the same key in every dialect.
 
     Raises MorphVlaError for an unknown preset, and for one without a camera that the policy looks through.
     """
     if not preset:
-        return Keys({name: (f"images/{name}",) for name in cameras.values()})
+        return Keys({name: (f"images/{name}",) for name in cameras.values()}, environment=environment)
     if preset not in PRESETS:
         raise MorphVlaError(f"no preset '{preset}'{nearest(preset, PRESETS)} ({', '.join(PRESETS)})")
     dialect = PRESETS[preset]
@@ -79,7 +84,7 @@ def of(cameras: Mapping[str, str], preset: str = "") -> Keys:
             f"({', '.join(dialect.images)})"
         )
     images = {name: dialect.images[camera] for camera, name in cameras.items()}
-    return dataclasses.replace(dialect, images=images)
+    return dataclasses.replace(dialect, images=images, environment=environment)
 
 
 def roles(cameras: Sequence[str]) -> dict[str, str]:
@@ -119,10 +124,11 @@ def flat(request: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
 
 def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -> Observation:
     """What a policy is given of a flat request. Raises MorphVlaError for a key that is missing or wrong."""
-    wanted = [*(names[0] for names in keys.images.values()), *keys.state, "prompt"]
+    poses = [ENVIRONMENT] if keys.environment else []
+    wanted = [*(names[0] for names in keys.images.values()), *poses, *keys.state, "prompt"]
     chosen = {camera: _last(request, names) for camera, names in keys.images.items()}
     lacking = [keys.images[camera][0] for camera, key in chosen.items() if key is None]
-    lacking += [key for key in (*keys.state, "prompt") if key not in request]
+    lacking += [key for key in (*poses, *keys.state, "prompt") if key not in request]
     if lacking:
         given = visible(", ".join(sorted(request)) or "nothing", 500)
         raise MorphVlaError(
@@ -132,7 +138,8 @@ def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -
     if not isinstance(request["prompt"], str):
         raise MorphVlaError(f"prompt: expected a text, not {_kind(request['prompt'])}")
     pictures = {f"images/{camera}": _picture(request[key], key) for camera, key in chosen.items() if key}
-    return {**pictures, "state": _state(request, keys.state, joints), "prompt": request["prompt"]}
+    numbers = {ENVIRONMENT: _values(request, poses)} if poses else {}
+    return {**pictures, **numbers, "state": _state(request, keys.state, joints), "prompt": request["prompt"]}
 
 
 def _last(request: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -141,6 +148,17 @@ def _last(request: Mapping[str, Any], names: Sequence[str]) -> str | None:
 
 def _state(request: Mapping[str, Any], names: Sequence[str], joints: Sequence[str]) -> np.ndarray:
     """float32 [joints], the values under `names` one after the other."""
+    state = _values(request, names)
+    if len(state) != len(joints):
+        raise MorphVlaError(
+            f"{' and '.join(names)}: {len(state)} values; this policy has {len(joints)} joints "
+            f"({', '.join(joints)})"
+        )
+    return state
+
+
+def _values(request: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    """float32 [n], the finite values under `names` one after the other."""
     parts = []
     for name in names:
         value = request[name]
@@ -152,15 +170,10 @@ def _state(request: Mapping[str, Any], names: Sequence[str], joints: Sequence[st
             raise MorphVlaError(f"{name}: expected a list of numbers, not {_kind(value)}")
         parts.append(np.atleast_1d(part))
     with np.errstate(over="ignore"):
-        state = np.concatenate(parts).astype(np.float32)
-    if len(state) != len(joints):
-        raise MorphVlaError(
-            f"{' and '.join(names)}: {len(state)} values; this policy has {len(joints)} joints "
-            f"({', '.join(joints)})"
-        )
-    if not np.isfinite(state).all():
+        values = np.concatenate(parts).astype(np.float32)
+    if not np.isfinite(values).all():
         raise MorphVlaError(f"{' and '.join(names)}: not every value is finite in float32")
-    return state
+    return values
 
 
 def _picture(value: Any, name: str) -> np.ndarray:

@@ -18,29 +18,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from morph_vla import policies
 from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import hub, remote, typed_yaml
 from morph_vla.files.plain import as_typed
-from morph_vla.morphology import Body, body_of, stack
+from morph_vla.morphology import Body, stack
 from morph_vla.morphology.arrays import positions_of
-from morph_vla.pi05 import (
-    Modulations,
-    Observation,
-    Pi05Config,
-    Previous,
-    init_params,
-    modulations,
-    sample_actions,
-    tokenizer,
-)
+from morph_vla.pi05 import Observation, Previous, tokenizer
 from morph_vla.pi05.observation import resize_with_pad
-from morph_vla.pi05.serving import served_type
+from morph_vla.policies.config import ModelConfig, StateConfig, reads_poses
+from morph_vla.policies.text import global_values
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
+from morph_vla.serving.keys import ENVIRONMENT
 from morph_vla.training import checkpoint, restoring
 
 EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
@@ -48,9 +42,6 @@ EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an eval
 
 class CheckpointPolicy:
     """The averaged parameters of a checkpoint, with the recipe's preprocessing, driving one of its robots."""
-
-    real_time = True
-    """It goes on from `previous_actions`"""
 
     def __init__(
         self,
@@ -92,18 +83,19 @@ class CheckpointPolicy:
         self.image_size = self.config.image_size
         self._stats = {
             kind: Stats(**{k: tuple(v) for k, v in self.trained[kind].items()})
-            for kind in ("state_stats", "action_stats")
+            for kind in ("state_stats", "action_stats", "environment_stats")
+            if kind in self.trained
         }
         self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
         self.robot = checkpoint.robot(folder, self.robot_name)
         self._joints = len(self.trained["joints"])
-        self._body, plugin = None, self.config.morphology
-        if plugin is not None:
-            body = body_of(self.robot, plugin.max_joints, plugin.descriptors, plugin.poses)
-            self._body = stack([body] * batch)
+        family = policies.of(self.config)
+        self.real_time = family.REAL_TIME
+        body = family.body(self.config, self.robot)
+        self._body = None if body is None else stack([body] * batch)
         self._sample = jax.jit(_sampler(self.config, self._joints, steps, noise, seed))
-        self._modulations = jax.jit(lambda params: modulations(self.config, params, steps))(self.params)
+        self._ahead = jax.jit(lambda params: family.ahead(self.config, params, steps))(self.params)
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
@@ -150,7 +142,7 @@ class CheckpointPolicy:
         prepared = self.prepare(rows)
         times.append(time.perf_counter())
         previous = self._previous(rows) if "previous_actions" in rows[0] else None
-        sampled = np.asarray(self._sample(self.params, self._modulations, prepared, moments, previous))
+        sampled = np.asarray(self._sample(self.params, self._ahead, prepared, moments, previous))
         times.append(time.perf_counter())
         learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._joints])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
@@ -165,14 +157,16 @@ class CheckpointPolicy:
         """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""
         for row in rows:
             self._check(row)
-        size = self.config.image_size
+        if isinstance(self.config, StateConfig):
+            return self._prepare_numbers(rows)
+        size, most = self.config.image_size, self.config.max_tokens
         images = {
             model_name: np.stack([resize_with_pad(row[f"images/{name}"], size) for row in rows])
             for model_name, name in self.cameras.items()
         }
         states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
         prompts = [
-            tokenizer.tokenize(self._tokenizer, row["prompt"], state, self.config.max_tokens)
+            tokenizer.tokenize(self._tokenizer, row["prompt"], state, most)
             for row, state in zip(rows, states, strict=True)
         ]
         return Observation(
@@ -185,10 +179,26 @@ class CheckpointPolicy:
 
     def _standing(self, states: np.ndarray) -> Body | None:
         """The robot, and where its joints are if the model reads that."""
-        plugin = self.config.morphology
-        if self._body is None or plugin is None or plugin.poses == "none":
+        if self._body is None or not reads_poses(self.config):
             return self._body
-        return dataclasses.replace(self._body, positions=positions_of(self.robot, states, plugin.max_joints))
+        places = self._body.joint_mask.shape[-1]
+        return dataclasses.replace(self._body, positions=positions_of(self.robot, states, places))
+
+    def _prepare_numbers(self, rows: Sequence[dict[str, Any]]) -> Observation:
+        """The same for a family that acts on numbers."""
+        state = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
+        poses = np.stack([np.asarray(row[ENVIRONMENT], np.float32) for row in rows])
+        texts = [row["prompt"] for row in rows]
+        count, width = state.shape
+        return Observation(
+            {},
+            {},
+            np.zeros((count, 0), np.int32),
+            np.zeros((count, 0), bool),
+            self._body,
+            np.pad(state, ((0, 0), (0, self.config.action_dim - width))),
+            global_values(self._stats["environment_stats"].normalise(poses), texts),
+        )
 
     def _previous(self, rows: Sequence[dict[str, Any]]) -> Previous:
         """The actions that are still to come, as the model has them: relative ones to the state of now."""
@@ -207,6 +217,7 @@ class CheckpointPolicy:
 
     def _check(self, observation: dict[str, Any]) -> None:
         wanted = [f"images/{name}" for name in self.cameras.values()]
+        wanted += [ENVIRONMENT] if self.trained.get("environment") else []
         missing = [key for key in [*wanted, "state", "prompt"] if key not in observation]
         if missing:
             raise MorphVlaError(
@@ -217,6 +228,12 @@ class CheckpointPolicy:
             raise MorphVlaError(
                 f"the observation's state has {len(observation['state'])} values; this policy was trained "
                 f"with {self._joints} ({', '.join(self.trained['joints'])})"
+            )
+        known, poses = self.trained.get("environment"), np.asarray(observation.get(ENVIRONMENT, ()))
+        if known and (poses.shape != (len(known),) or not np.isfinite(poses).all()):
+            raise MorphVlaError(
+                f"{ENVIRONMENT} has shape {list(poses.shape)}; this policy was trained on {len(known)} "
+                f"finite values ({', '.join(known)})"
             )
         left = np.asarray(observation.get("previous_actions", np.zeros((0, self._joints))))
         if left.ndim != 2 or left.shape[1] != self._joints or not np.isfinite(left).all():
@@ -240,9 +257,9 @@ def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
 def _own(folder: Path, params: dict[str, Any] | None) -> Loaded:
     """A checkpoint of ours, which says everything; `params` where they have been read already."""
     about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
-    shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
-    types = partial(served_type, recipe.model)
-    params = restoring.load_params(folder, shapes, types=types) if params is None else params
+    types = partial(policies.of(recipe.model).served_type, recipe.model)
+    if params is None:
+        params = restoring.load_params(folder, policies.shapes(recipe.model), types=types)
     return Loaded(recipe.model, params, recipe.tokenizer, about)
 
 
@@ -258,17 +275,17 @@ def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
     return robot or known[0]
 
 
-def _sampler(config: Pi05Config, joints: int, steps: int, noise: float, seed: int) -> Any:
-    """(params, their modulations, observation, [b, 2] episode and step, previous) -> actions [b h a].
+def _sampler(config: ModelConfig, joints: int, steps: int, noise: float, seed: int) -> Any:
+    """(params, what is ahead of them, observation, [b, 2] episode and step, previous) -> actions [b h a].
 
     The initial noise is standard normal, from (seed, episode, step), times `noise`. The first `joints` action
     values are the robot's, with or without a body; the others stay on the path that training had them on.
     """
-    key = jax.random.key(seed)
+    key, family = jax.random.key(seed), policies.of(config)
 
     def sample(
         params: dict[str, Any],
-        table: Modulations,
+        ahead: Any,
         observation: Observation,
         moments: Any,
         previous: Previous | None = None,
@@ -279,6 +296,7 @@ def _sampler(config: Pi05Config, joints: int, steps: int, noise: float, seed: in
 
         real = jnp.broadcast_to(jnp.arange(config.action_dim) < joints, (len(moments), config.action_dim))
         noises = jax.vmap(draw)(moments)
-        return sample_actions(config, params, observation, noises, steps, table, real, previous)
+        asked = policies.Asked(observation, noises, real, previous)
+        return family.act(config, params, ahead, asked, steps)
 
     return sample

@@ -46,6 +46,8 @@ def model_card(trained: Trained) -> str:
         "tags": ["robotics", "vision-language-action", "pi0.5", "morph-vla", *trained.robots],
     }
     about = f"A vision-language-action policy for {names}: pi0.5"
+    if recipe.model.family != "pi05":
+        about = f"A policy for {names} on joint values and poses, of the family '{recipe.model.family}'"
     if recipe.model.morphology is not None:
         about += " with the robot's URDF as tokens, attention bias and FiLM"
     about += f", trained for {trained.step:,} steps with {LIBRARY}. It has {trained.parameters:,} parameters."
@@ -149,7 +151,8 @@ def _training(trained: Trained) -> Iterator[tuple[str, object]]:
     yield "begun with", recipe.weights or "random parameters"
     yield "learned", f"{recipe.training.kind}, {count(trained.step, 'step')} of batch {recipe.training.batch}"
     yield "optimizer", f"{recipe.optimizer.kind}, peak rate {recipe.optimizer.peak_lr:g}"
-    yield "images", f"{recipe.model.image_size} pixels, cameras {', '.join(recipe.model.cameras)}"
+    if recipe.model.cameras:
+        yield "images", f"{recipe.model.image_size} pixels, cameras {', '.join(recipe.model.cameras)}"
     yield "chunk", f"{recipe.model.horizon} actions"
     yield "tokenizer", recipe.tokenizer
     yield "sha256", trained.sha256

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from morph_vla import policies
 from morph_vla.data import layout as layouts
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import typed_yaml
 from morph_vla.files.hub import Kind
-from morph_vla.pi05.serving import served_type
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.results import record as records
 from morph_vla.results.record import Record
@@ -85,7 +85,10 @@ def _of_checkpoint(
     packed.pack(open_checkpoint(folder), weights, base, open_checkpoint)
     opened = open_checkpoint(staging)
     # As a policy has them, which a record's digest is of.
-    types = {name: served_type(recipe.model, name) or entry.dtype for name, entry in opened.entries.items()}
+    family = policies.of(recipe.model)
+    types = {
+        name: family.served_type(recipe.model, name) or entry.dtype for name, entry in opened.entries.items()
+    }
     arrays = (opened.read(name, (), np.dtype(dtype)) for name, dtype in types.items())
     sha256 = checkpoint.digest(known, arrays)
     evaluations = _named(_evaluations(places, sha256))

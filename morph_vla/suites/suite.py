@@ -302,8 +302,6 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
             yield f"objects.{name}: mass and sizes must be above 0"
-    if not suite.cameras:
-        yield "cameras: a suite needs at least one"
 
 
 def _on_the_table(suite: SuiteFile) -> dict[str, ObjectSpec]:

@@ -6,7 +6,10 @@ from typing import Any
 
 import jax
 
+from morph_vla import policies
+from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
+from morph_vla.policies.config import StateConfig
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training import estimate, memory
 from morph_vla.training.kinds import partition, parts_of
@@ -56,6 +59,8 @@ class Counted:
 def count(recipe: Recipe) -> Counted:
     """Counts of a recipe's model, and of every variant of the plugin at its size; nothing is allocated."""
     model, training = recipe.model, recipe.training
+    if isinstance(model, StateConfig):
+        return _count_on_numbers(recipe, model)
     plain, tree = _shapes(recipe)
     with jax.numpy_dtype_promotion("standard"):
         trees = {kind: partition(plain, _of_kind(training, kind)) for kind in ("expert", "full")}
@@ -73,8 +78,6 @@ def count(recipe: Recipe) -> Counted:
         over = (mine / hosts - 1 for mine, hosts in zip(flop, alone, strict=True))
         return Variant(name, new[name], counts.tokens(each)["kinematic"], *flop, *over)
 
-    mesh = (training.mesh.data or 1, training.mesh.fsdp)  # 0: as many as there are
-    needed = memory.estimate(recipe, *mesh)
     about = {name: getattr(training, name) for name in ("kind", "batch", "flow_samples")}
     return Counted(
         parts=tuple(
@@ -89,18 +92,45 @@ def count(recipe: Recipe) -> Counted:
         counted_for={**about, "steps": EULER_STEPS},
         variants=tuple(variant(name, each) for name, each in variants.items()),
         pairs=tuple(part for part in parts_of(tree, training) if "pairs of rank" in part),
-        memory={
-            **dataclasses.asdict(needed),
-            "total": needed.total,
-            "words": [*memory.words(recipe, *mesh).split("\n"), memory.disk_words(recipe)],
-            "levers": memory.levers(recipe, *mesh),
-        },
+        memory=_memory(recipe),
     )
+
+
+def _count_on_numbers(recipe: Recipe, model: StateConfig) -> Counted:
+    """Counts of a family that acts on numbers; it has no variants of the plugin."""
+    tree = policies.shapes(recipe.model)
+    parts = parts_of(tree, recipe.training)
+    return Counted(
+        parts=tuple(
+            {"part": part, "parameters": row["trainable"], "trainable": row["trainable"]}
+            for part, row in parts.items()
+        ),
+        kinds={"full": {"trainable": _size(tree), "frozen": 0}},
+        tokens={"root": 1, "joint": model.action_dim},
+        counted_for={"kind": "full", "batch": recipe.training.batch},
+        variants=(),
+        pairs=(),
+        memory=_memory(recipe),
+    )
+
+
+def _memory(recipe: Recipe) -> dict[str, Any]:
+    """Bytes on one device by purpose, in all, in words, and what would save some."""
+    mesh = (recipe.training.mesh.data or 1, recipe.training.mesh.fsdp)  # 0: as many as there are
+    needed = memory.estimate(recipe, *mesh)
+    return {
+        **dataclasses.asdict(needed),
+        "total": needed.total,
+        "words": [*memory.words(recipe, *mesh).split("\n"), memory.disk_words(recipe)],
+        "levers": memory.levers(recipe, *mesh),
+    }
 
 
 def scaling(recipe: Recipe, machine: estimate.Machine = estimate.H200) -> list[estimate.Estimate]:
     """An estimated step on each number of devices that the recipe's batch can be split over."""
     model, training = recipe.model, recipe.training
+    if isinstance(model, StateConfig):
+        raise MorphVlaError(f"a step's time is estimated for pi0.5, not for model.family '{model.family}'")
     with jax.numpy_dtype_promotion("standard"):
         learnt, frozen = map(_size, partition(_shapes(recipe)[1], training))
     return [
@@ -123,6 +153,8 @@ def _lines(counted: Counted) -> Iterator[str]:
         yield f"#   kind: {kind}: {split['trainable']:,} trainable, {split['frozen']:,} frozen"
     yield from (f"#   {line}" for line in counted.memory["words"])
     yield "#   tokens: " + ", ".join(f"{size} {name}" for name, size in counted.tokens.items()) + "\n#"
+    if not counted.variants:
+        return
     lines = [
         (
             row.variant, f"{row.new_parameters:,}", row.kinematic_tokens,
@@ -142,6 +174,7 @@ def _lines(counted: Counted) -> Iterator[str]:
 def _shapes(recipe: Recipe) -> tuple[counts.Shapes, counts.Shapes]:
     """All parameters' shapes, without low-rank pairs and with those that the recipe has."""
     model = recipe.model
+    assert isinstance(model, Pi05Config)
     with jax.numpy_dtype_promotion("standard"):
         plugin = {"morphology": counts.plugin_shapes(model)}
         host = dataclasses.replace(model, morphology=None)

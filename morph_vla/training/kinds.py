@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from morph_vla.pi05.config import Lora
-from morph_vla.pi05.parts import PARTS, Part, by_name, map_named, part_of
+from morph_vla.pi05.parts import by_name, map_named
+from morph_vla.policies.parts import PARTS, Part, part_of
 from morph_vla.recipes.recipe import Training
 
 Params = dict[str, Any]

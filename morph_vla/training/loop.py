@@ -20,9 +20,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from morph_vla import policies
 from morph_vla.files.plain import to_plain
-from morph_vla.pi05 import counts, tokenizer
 from morph_vla.pi05 import model as pi05
+from morph_vla.pi05 import tokenizer
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training import checkpoint, memory, parameters, restoring, saving, sharding
 from morph_vla.training import step as steps
@@ -75,7 +76,7 @@ def train(
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
     # A resumed run reads everything from its own checkpoint: shapes are all it needs here.
-    params = counts.shapes(recipe.model) if saved else parameters.first_params(recipe)
+    params = policies.shapes(recipe.model) if saved else parameters.first_params(recipe)
     parts, size = parts_of(params, training), pi05.count(params)
     for part, row in parts.items():
         LOG.info("%s: %s parameters trainable, %s frozen", part, *(f"{n:,}" for n in row.values()))
@@ -251,6 +252,7 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
             "state_stats": dataclasses.asdict(stats.state),
             "action_stats": dataclasses.asdict(stats.action),
             "statistics": stats.source,
+            **_of_environment(source, name),
         }
     described = [(robot.name, path) for robot in source.robots.values() for path in robot.files]
     return {
@@ -259,4 +261,14 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
         "files": {f"{name}{path.suffix.lower()}": path.read_bytes() for name, path in described},
         "robots": known,
         "tokenizer": tokenizer.describe(source.tokenizer),
+        **({} if recipe.model.family == "pi05" else {"family": recipe.model.family}),
     }
+
+
+def _of_environment(source: Source, robot: str) -> dict[str, Any]:
+    """The names and statistics of poses, where the model reads them."""
+    known = source.poses[robot]
+    if known is None:
+        return {}
+    names = next(part.recordings.environment_names for part in source.parts if part.asked.robot == robot)
+    return {"environment": list(names), "environment_stats": dataclasses.asdict(known)}

@@ -29,10 +29,13 @@ from typing import Any
 
 import jax
 
+from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
 from morph_vla.pi05.parts import by_name
+from morph_vla.policies import state
+from morph_vla.policies.config import ModelConfig, StateConfig
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training.kinds import learns, reached
 
@@ -143,13 +146,17 @@ def disk_words(recipe: Recipe, folder: Path | None = None) -> str:
     return f"{words}; {free / GB:.3g} GB are free"
 
 
-def shapes(model: Pi05Config) -> dict[str, Any]:
+def shapes(model: ModelConfig) -> dict[str, Any]:
     """The shapes of all parameters."""
+    if isinstance(model, StateConfig):
+        return policies.shapes(model)
     return counts.shapes(dataclasses.replace(model, dtype="float32", remat=False, unroll=False))  # quickest
 
 
-def activations(model: Pi05Config, training: Training, rows: int) -> int:
+def activations(model: ModelConfig, training: Training, rows: int) -> int:
     """Bytes of the activations of `rows` observations with their noise draws."""
+    if isinstance(model, StateConfig):
+        return state.activations(model, rows)
     count, flows = counts.tokens(model), reached(training)
     seen, own = count["image"] + count["prompt"], count["action"] + count["kinematic"]
     suffixes = rows * training.flow_samples
@@ -203,6 +210,11 @@ def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe
     def modelled(**keys: Any) -> Recipe:
         return dataclasses.replace(recipe, model=dataclasses.replace(model, **keys))
 
+    if isinstance(model, StateConfig):
+        if training.batch > 1:
+            half = dataclasses.replace(training, batch=training.batch // 2, accumulate=1)
+            yield f"training.batch: {half.batch}", dataclasses.replace(recipe, training=half), fsdp
+        return
     if training.kind != "expert":
         yield "training.kind: expert", trained(kind="expert", lora=None), fsdp
     if training.kind == "full":

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers, muon
 
-from morph_vla.pi05.parts import Part, map_named, part_of
+from morph_vla.pi05.parts import map_named
+from morph_vla.policies.parts import Part, part_of
 from morph_vla.recipes.recipe import Optimizer
 from morph_vla.training.kinds import Params, norms
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from morph_vla import weights
+from morph_vla import policies, weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.pi05 import Pi05Config, init_params, tokenizer
+from morph_vla.pi05 import Pi05Config, tokenizer
 from morph_vla.pi05.parts import map_named
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
@@ -29,9 +29,14 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
     """
     if not recipe.weights:
         return fresh_params(recipe)
+    assert isinstance(recipe.model, Pi05Config)  # the recipe's check
     opened, new = weights.open_checkpoint(recipe.weights), None
     if opened.format == "morph_vla":
-        trained = checkpoint.about(opened.path).get("tokenizer")
+        about = checkpoint.about(opened.path)
+        family, trained = about.get("family", "pi05"), about.get("tokenizer")
+        if family != "pi05":
+            ours = "the recipe has 'pi05'"
+            raise MorphVlaError(f"{recipe.weights}: trained as model.family '{family}', {ours}")
         tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
         # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
         shapes = weights.leaf_shapes(recipe.model)
@@ -65,8 +70,9 @@ def fresh_params(recipe: Recipe) -> dict[str, Any]:
     What is frozen is rounded to the model's type as it is drawn: it is never held in float32.
     """
     key = jax.random.key(recipe.training.seed)
-    params = init_params(recipe.model, key) if recipe.model.dtype == "float32" else _rounded(recipe, key)
-    if recipe.model.init == "scratch":
+    exact = recipe.model.dtype == "float32"
+    params = policies.of(recipe.model).init(recipe.model, key) if exact else _rounded(recipe, key)
+    if isinstance(recipe.model, Pi05Config) and recipe.model.init == "scratch":
         table = params["PaliGemma"]["llm"]["embedder"]
         smooth = tokenizer.smooth_numbers(
             np.asarray(table["input_embedding"], np.float32), tokenizer.load(recipe.tokenizer)
@@ -76,10 +82,12 @@ def fresh_params(recipe: Recipe) -> dict[str, Any]:
 
 
 def _rounded(recipe: Recipe, key: Array) -> dict[str, Any]:
-    """`init_params` as one program that gives every leaf in the type that it is held in."""
+    """The parameters as one program that gives every leaf in the type that it is held in."""
     model = dataclasses.replace(recipe.model, dtype="float32", remat=False)  # no leaf depends on them
 
     def rounded(key: Array) -> dict[str, Any]:
-        return map_named(lambda name, leaf: leaf.astype(held(recipe, name)), init_params(model, key))
+        return map_named(
+            lambda name, leaf: leaf.astype(held(recipe, name)), policies.of(model).init(model, key)
+        )
 
     return jax.jit(rounded)(key)

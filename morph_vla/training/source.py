@@ -15,12 +15,14 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from morph_vla import robots
+from morph_vla import policies, robots
 from morph_vla.data import actions, frames, idle, layout, lerobot, mixture, phases, pool, presets, transforms
+from morph_vla.data.stats import Stats, of_environment
 from morph_vla.errors import MorphVlaError
-from morph_vla.morphology import body_of
 from morph_vla.morphology.arrays import Body, positions_of
 from morph_vla.pi05 import Observation, tokenizer
+from morph_vla.policies.config import StateConfig, reads_poses
+from morph_vla.policies.text import TEXT, global_values
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
@@ -66,10 +68,12 @@ class Source:
         """
         self.recipe, self.process, self.processes = recipe, process, processes
         self.tokenizer = tokenizer.load(recipe.tokenizer)
-        tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
+        if not isinstance(recipe.model, StateConfig):
+            tokenizer.check_vocab(self.tokenizer, recipe.model.vocab)
         LOG.info("reading values")
         self.parts = read_parts(recipe)
         self.stats = {name: robot_stats(recipe, name, self.parts) for name in self.robots}
+        self.poses = {name: pose_stats(name, self.parts) for name in self.robots}
         for name, known in self.stats.items():
             for sentence in statistics.sentences(name, known):
                 LOG.info("%s", sentence)
@@ -126,6 +130,19 @@ class Source:
             self.workers.close()
         return opened
 
+    def _numbers(
+        self, part: Part, rows: Int[np.ndarray, "b"]
+    ) -> tuple[Float[np.ndarray, "b a"], Float[np.ndarray, "b g"]]:
+        """State and environment of the given rows, for the families that act on numbers."""
+        recordings, known = part.recordings, self.poses[part.asked.robot]
+        assert recordings.environment is not None
+        assert known is not None
+        state = self.stats[part.asked.robot].state.normalise(recordings.state[rows])
+        texts = [recordings.tasks[task] for task in recordings.task_of[rows]]
+        poses = known.normalise(recordings.environment[rows])
+        width = self.recipe.model.action_dim
+        return np.pad(state, ((0, 0), (0, width - state.shape[1]))), global_values(poses, texts)
+
     def _tokens(self, part: Part, rows: Int[np.ndarray, "b"]) -> tuple[np.ndarray, np.ndarray]:
         state, most = self.stats[part.asked.robot].state, self.recipe.model.max_tokens
         return transforms.tokens(part.recordings, rows, state, self.tokenizer, most)
@@ -140,6 +157,10 @@ class Source:
         token_mask = np.zeros((count, model.max_tokens), bool)
         learnt = np.zeros((count, model.horizon, model.action_dim), np.float32)
         mask = np.zeros((count, model.action_dim), bool)
+        numbers: list[np.ndarray] = []
+        if isinstance(model, StateConfig):
+            widths = (model.action_dim, model.environment + TEXT)
+            numbers = [np.zeros((count, width), np.float32) for width in widths]
         pending = []
         for index in np.unique(dataset):
             part, here = self.parts[index], np.flatnonzero(dataset == index)
@@ -147,28 +168,32 @@ class Source:
             for name, pictures in self.frames[index].items():
                 pending.append((images[name], here, pictures.ask(its_rows)))
                 image_masks[name][here] = True
-            tokens[here], token_mask[here] = self._tokens(part, its_rows)
+            if not numbers:
+                tokens[here], token_mask[here] = self._tokens(part, its_rows)
+            else:
+                for out, values in zip(numbers, self._numbers(part, its_rows), strict=True):
+                    out[here] = values
             chunks = _learnt(part, its_rows, model.horizon)
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
         for out, here, wait in pending:
             out[here] = wait()
-        observation = Observation(images, image_masks, tokens, token_mask, self._bodies(dataset, rows))
+        bodies = self._bodies(dataset, rows)
+        observation = Observation(images, image_masks, tokens, token_mask, bodies, *numbers)
         return Batch(observation, learnt, mask, dataset)
 
     def _bodies(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Body | None:
-        plugin = self.recipe.model.morphology
-        if plugin is None:
+        if any(part.body is None for part in self.parts):
             return None
         bodies = [part.body for part in self.parts]
         body = jax.tree.map(lambda *leaves: np.stack(leaves)[dataset], *bodies)
-        if plugin.poses == "none":
+        if not reads_poses(self.recipe.model):
             return body
-        positions = np.zeros((len(rows), plugin.max_joints), np.float32)
+        places = body.joint_mask.shape[-1]
+        positions = np.zeros((len(rows), places), np.float32)
         for index in np.unique(dataset):
             part, here = self.parts[index], dataset == index
-            states = part.recordings.state[rows[here]]
-            positions[here] = positions_of(part.robot, states, plugin.max_joints)
+            positions[here] = positions_of(part.robot, part.recordings.state[rows[here]], places)
         return dataclasses.replace(body, positions=positions)
 
     def at(self, step: int) -> Batch:
@@ -219,7 +244,10 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     robot = robots.load(asked.robot)
     features = robot.side.features
     keys = asked.state or features.state, asked.action or features.action
-    recorded = lerobot.read(asked.dataset, *keys, episodes=asked.episodes, share=asked.share)
+    on_numbers = isinstance(recipe.model, StateConfig)
+    recorded = lerobot.read(
+        asked.dataset, *keys, episodes=asked.episodes, share=asked.share, environment=on_numbers
+    )
     units = presets.as_recorded(robot, asked.unit, asked.gripper)
     targets = presets.targets(robot, asked.recorded, asked.step, recorded.state, recorded.action)
     state, action = (presets.brought(robot, units, values) for values in (recorded.state, targets))
@@ -240,25 +268,43 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
             f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
             f"{state.shape[1]} values where an action has {width}"
         )
-    plugin = recipe.model.morphology
-    if plugin is not None and plugin.poses == "present" and state.shape[1] != width:
+    if reads_poses(recipe.model) and state.shape[1] != width:
         raise MorphVlaError(
             f"{asked.dataset}: the model reads where each joint is (model.morphology.poses: present), but a "
             f"state has {state.shape[1]} values where robot '{robot.name}' has {width} joints"
         )
     held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     drawn = ~held & _moving(asked, robot, recordings)
+    if isinstance(recipe.model, StateConfig):
+        _check_numbers(asked, recipe.model, state, recorded.environment)
     cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),
         robot,
         recordings,
         np.array([not joint.is_gripper for joint in robot.joints]),
-        None if plugin is None else body_of(robot, plugin.max_joints, plugin.descriptors, plugin.poses),
+        policies.of(recipe.model).body(recipe.model, robot),
         np.flatnonzero(drawn),
         np.flatnonzero(held),
         units is not robot or targets is not recorded.action,
     )
+
+
+def _check_numbers(
+    asked: Dataset, model: StateConfig, state: Float[np.ndarray, "n s"], environment: np.ndarray | None
+) -> None:
+    """Raise MorphVlaError where a dataset's numbers are not those that the model reads."""
+    assert environment is not None
+    if state.shape[1] > model.action_dim:
+        raise MorphVlaError(
+            f"{asked.dataset}: the state has {state.shape[1]} values, the model a place for "
+            f"{model.action_dim}; raise model.action_dim"
+        )
+    if environment.shape[1] != model.environment:
+        raise MorphVlaError(
+            f"{asked.dataset}: '{lerobot.ENVIRONMENT}' has {environment.shape[1]} values; set "
+            f"model.environment, which is {model.environment}"
+        )
 
 
 def _moving(asked: Dataset, robot: Robot, recordings: lerobot.Recordings) -> Bool[np.ndarray, "n"]:
@@ -320,6 +366,13 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
         degenerate=recipe.data.degenerate,
         before=recipe.weights,
     )
+
+
+def pose_stats(name: str, parts: Sequence[Part]) -> Stats | None:
+    """The statistics of the poses of objects in one robot's datasets; None where none are read."""
+    of_robot = [part.recordings.environment for part in parts if part.asked.robot == name]
+    poses = [values for values in of_robot if values is not None]
+    return of_environment(np.concatenate(poses)) if poses else None
 
 
 def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:

@@ -9,10 +9,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from morph_vla.pi05 import Observation, Pi05Config
+from morph_vla import policies
+from morph_vla.pi05 import Observation
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
+from morph_vla.policies import Drawn
+from morph_vla.policies.config import ModelConfig
 from morph_vla.recipes.recipe import Training
 from morph_vla.training.kinds import Params, merge, norms, partition, reached
 from morph_vla.training.optimizers import make_optimizer as make_optimizer
@@ -34,17 +37,6 @@ def start(params: Params, optimizer: optax.GradientTransformation, training: Tra
     return State(
         params, jax.tree.map(jnp.copy, trainable), optimizer.init(trainable), jnp.zeros((), jnp.int32)
     )
-
-
-class Drawn(NamedTuple):
-    """A batch with everything random about it drawn: what the loss is a function of."""
-
-    observation: Observation
-    actions: Float[Array, "b h a"]
-    mask: Bool[Array, "b a"]
-    """which action values the row's robot has"""
-    noise: Float[Array, "b n h a"]
-    time: Float[Array, "b n"]
 
 
 def draw(
@@ -84,15 +76,14 @@ def draw(
     return Drawn(observation, jnp.asarray(actions), jnp.asarray(mask), noise.swapaxes(0, 1), time.T)
 
 
-def errors_of(config: Pi05Config, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:
-    """Squared velocity error of every row and action value, averaged over draws and horizon."""
-    noise, time, frozen = drawn.noise.swapaxes(0, 1), drawn.time.T, not reached(training)["language model"]
-    squares = pi05.loss(config, params, drawn.observation, drawn.actions, noise, time, frozen)
-    return jnp.mean(squares, axis=(0, 2))
+def errors_of(config: ModelConfig, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:
+    """The loss of every row and action value, by the model's family."""
+    frozen = not reached(training)["language model"]
+    return policies.of(config).loss(config, params, drawn, frozen)
 
 
 def draw_errors(
-    config: Pi05Config,
+    config: ModelConfig,
     training: Training,
     params: Params,
     observation: Observation,
@@ -118,7 +109,7 @@ def row_losses(
 
 
 def make_step(
-    config: Pi05Config,
+    config: ModelConfig,
     training: Training,
     optimizer: optax.GradientTransformation,
     shardings: Any = None,

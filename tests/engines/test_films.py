@@ -80,6 +80,7 @@ def test_a_film_shows_the_objects_and_leaves_the_worlds_alone(name):
     engine.reset({0: state})
     before, seen = engine.data(0).qpos.copy(), engine.render(0, next(iter(chosen.cameras)))
     film = films.frame(engine, 0)
+    assert film is not None
     assert film.shape == (films.HEIGHT, films.WIDTH, 3)
     assert np.array_equal(engine.data(0).qpos, before)
     assert np.array_equal(engine.render(0, next(iter(chosen.cameras))), seen)

@@ -8,6 +8,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin
+from morph_vla.pi05 import Pi05Config
 from morph_vla.recipes import recipe as config
 
 RECIPE = """\
@@ -220,6 +221,7 @@ def test_the_recipe_in_this_file_is_the_one_the_lines_count():
 def test_the_papers_recipes(name, kind, batch, horizon, steps):
     loaded = config.load(name)
     training = loaded.training
+    assert isinstance(loaded.model, Pi05Config)
     assert (training.kind, training.batch, loaded.model.horizon, training.steps) == (
         kind,
         batch,

@@ -12,6 +12,7 @@ from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.files.plain import to_plain
+from morph_vla.pi05 import Pi05Config
 from morph_vla.recipes import recipe as recipes
 from morph_vla.serving import card as cards
 from morph_vla.serving import foreign, foreign_stats, keys
@@ -52,7 +53,9 @@ def folders(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("foreign")
     for preset in ("droid", "droid_velocity"):
         (root / f"{preset}.yaml").write_text(RECIPE.replace("PRESET", preset))
-    config = dataclasses.replace(recipes.load(root / "droid.yaml").model, morphology=None)
+    model = recipes.load(root / "droid.yaml").model
+    assert isinstance(model, Pi05Config)
+    config = dataclasses.replace(model, morphology=None)
     rng = np.random.default_rng(0)
     shapes = weights.leaf_shapes(config)
     params = nested({leaf: 0.1 * rng.standard_normal(shape, np.float32) for leaf, shape in shapes.items()})

@@ -15,6 +15,7 @@ from morph_vla import robots, weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import hub
 from morph_vla.files.plain import to_plain
+from morph_vla.pi05 import Pi05Config
 from morph_vla.pi05.parts import by_name
 from morph_vla.pi05.serving import served_type
 from morph_vla.recipes import recipe as recipes
@@ -56,6 +57,7 @@ def made(root, tmp_path_factory) -> Made:
     """A run whose panda has been changed since by a finger's width."""
     folder, recipe = tmp_path_factory.mktemp("run"), recipes.load("panda_demo", SIZES)
     random = np.random.default_rng(0)
+    assert isinstance(recipe.model, Pi05Config)
     shapes = weights.leaf_shapes(recipe.model)
     params = weights.nested({n: random.standard_normal(shape, np.float32) for n, shape in shapes.items()})
     for step in (5, 10):
@@ -95,7 +97,9 @@ def test_a_run_is_fetched_as_the_same_policy(made, hub_server, tmp_path):
         "about/policy.json", "about/recipe.json", "about/robots/panda.urdf", "about/robots/panda.yaml",
         "about/versions.json", "averaged.safetensors", "evaluations/droid_panda/record.json",
     ]  # fmt: skip
-    loaded, report = weights.load("hf://me/arm", recipes.of_run(folder / "about").model, dtype="stored")
+    model = recipes.of_run(folder / "about").model
+    assert isinstance(model, Pi05Config)
+    loaded, report = weights.load("hf://me/arm", model, dtype="stored")
     assert (report.format, report.unused) == ("morph_vla", ())
     for name, leaf in by_name(made.params).items():
         np.testing.assert_array_equal(by_name(loaded)[name], leaf, strict=True)
@@ -157,6 +161,7 @@ def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub
     recipe["model"]["dtype"] = "bfloat16"
     (folder / "about" / "recipe.json").write_text(json.dumps(recipe))
     model = recipes.of_run(folder / "about").model
+    assert isinstance(model, Pi05Config)
     params = restoring.load_params(folder, made.params, types=partial(served_type, model))
     sha256 = checkpoint.digest(checkpoint.about(folder), by_name(params).values())
     assert sha256 != made.sha256
@@ -181,6 +186,7 @@ def trained(made, tmp_path) -> Path:
 @pytest.mark.parametrize("form", ["openpi", "lerobot"])
 def test_what_equals_a_base_stays_at_home(trained, hub_server, tmp_path, monkeypatch, form):
     model = recipes.of_run(trained / "about").model
+    assert isinstance(model, Pi05Config)
     if form == "lerobot":
         bare, _ = weights.load(
             tmp_path / "base", dataclasses.replace(model, morphology=None), ignore=["morphology"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from morph_vla.errors import ConfigError
-from morph_vla.pi05 import init_params
+from morph_vla.pi05 import Pi05Config, init_params
 from morph_vla.pi05.config import Lora, LowRank
 from morph_vla.recipes import recipe as config
 from morph_vla.training import loop, restoring
@@ -91,6 +91,7 @@ def test_its_policy_acts_and_its_weights_begin_another_run(trained, recipe, tiny
     from morph_vla.training.parameters import first_params
 
     policy = CheckpointPolicy(trained.checkpoint, batch=1, steps=2)
+    assert isinstance(policy.config, Pi05Config)
     assert policy.config.lora == PAIRS
     answer = policy.infer(
         {

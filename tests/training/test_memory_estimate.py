@@ -45,12 +45,13 @@ def recipe(kind: Any = "expert", batch=8, weights="", model=SMALL, **keys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "remat"), [("expert", True), ("full", False)])
 def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
-    chosen = recipe(kind, model=dataclasses.replace(SMALL, remat=remat))
+    model = dataclasses.replace(SMALL, remat=remat)
+    chosen = recipe(kind, model=model)
     optimizer, _ = step.make_optimizer(chosen.optimizer, chosen.training.steps)
     state = jax.eval_shape(
-        lambda: step.start(init_params(chosen.model, jax.random.key(0)), optimizer, chosen.training)
+        lambda: step.start(init_params(model, jax.random.key(0)), optimizer, chosen.training)
     )
-    seen, actions, _ = example(chosen.model, chosen.training.batch)
+    seen, actions, _ = example(model, chosen.training.batch)
     mask = jnp.ones((chosen.training.batch, 7), bool)
     advance = step.make_step(chosen.model, chosen.training, optimizer)
     leaves, form = jax.tree.flatten(seen)  # lowering may not rebuild an Observation

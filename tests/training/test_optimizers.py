@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from morph_vla import policies
 from morph_vla.errors import ConfigError
-from morph_vla.pi05 import init_params
 from morph_vla.recipes import recipe as config
 from morph_vla.recipes.recipe import Optimizer
 from morph_vla.training import optimizers
@@ -25,7 +25,7 @@ SIZES = [
 @pytest.fixture(scope="module")
 def params():
     recipe = config.load("panda_demo", [*SIZES, "data.dataset=x"])
-    return init_params(recipe.model, jax.random.key(0))
+    return policies.of(recipe.model).init(recipe.model, jax.random.key(0))
 
 
 def flat(tree) -> dict[str, np.ndarray]:

@@ -15,10 +15,10 @@ import jax
 import numpy as np
 import pytest
 
+from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
-from morph_vla.pi05 import init_params
 from morph_vla.recipes.recipe import Data, Mesh, Recipe
 from morph_vla.training import checkpoint, loop, restoring, sharding
 
@@ -69,7 +69,7 @@ def wait_for_step(process: subprocess.Popen, folder: Path, step: int) -> None:
 
 
 def leaves(recipe: Recipe, folder: Path, kind: str) -> list[np.ndarray]:
-    shapes = jax.eval_shape(lambda: init_params(recipe.model, jax.random.key(0)))
+    shapes = policies.shapes(recipe.model)
     newest = folder / "checkpoints" / str(checkpoint.steps(folder / "checkpoints")[-1])
     return [np.asarray(leaf) for leaf in jax.tree.leaves(restoring.load_params(newest, shapes, kind))]
 

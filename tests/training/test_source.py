@@ -13,6 +13,7 @@ from morph_vla.data.actions import restore
 from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
+from morph_vla.policies import pi05 as family
 from morph_vla.recipes.recipe import Dataset
 from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
@@ -243,7 +244,7 @@ def test_a_served_body_is_the_trained_one(run, source, monkeypatch):
         body = body_of(robot, *given)
         return dataclasses.replace(body, descriptors=np.zeros_like(body.descriptors))
 
-    monkeypatch.setattr(policies, "body_of", blind)
+    monkeypatch.setattr(family, "body_of", blind)
     assert not served_is_trained(run, source, "so101")
 
 
@@ -252,14 +253,16 @@ def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch)
     arm = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)
     state = np.linspace(-3, 3, 6).astype(np.float32)
     rows = arm.prepare([{"state": state, "prompt": "wave"}] * 2)
-    result = np.asarray(arm._sample(arm.params, arm._modulations, rows, np.zeros((2, 2), np.uint32)))
+    result = np.asarray(arm._sample(arm.params, arm._ahead, rows, np.zeros((2, 2), np.uint32)))
     assert result.shape == (2, 16, 8)
     assert (result[..., 6:] == 0).all()
     assert np.abs(result[..., :6]).min() > 0
     reports = []
-    monkeypatch.setattr(policies, "sample_actions", lambda *given: reports.append(given[6]))
+    monkeypatch.setattr(
+        family.model, "sample_actions", lambda *given: (reports.append(given[6]), given[3])[1]
+    )
     bare = dataclasses.replace(arm.config, morphology=None)
-    policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._modulations, rows, np.zeros((2, 2), np.uint32))
+    policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._ahead, rows, np.zeros((2, 2), np.uint32))
     np.testing.assert_array_equal(reports[0], [[True] * 6 + [False] * 2] * 2)
 
 

@@ -1,0 +1,95 @@
+"""The contract of a policy family, and where a model's family is found."""
+
+import importlib
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from morph_vla.morphology.arrays import Body
+from morph_vla.pi05.observation import Observation
+from morph_vla.pi05.realtime import Previous
+from morph_vla.policies.config import ModelConfig
+from morph_vla.robots import Robot
+
+Params = dict[str, Any]
+MODULES = {
+    "pi05": "morph_vla.policies.pi05",
+    "body": "morph_vla.policies.state",
+    "mlp": "morph_vla.policies.state",
+}
+
+
+class Drawn(NamedTuple):
+    """A batch with everything random about it drawn: what a loss is a function of."""
+
+    observation: Observation
+    actions: Float[Array, "b h a"]
+    mask: Bool[Array, "b a"]
+    """which action values the row's robot has"""
+    noise: Float[Array, "b n h a"]
+    """standard normal, for the families that learn to denoise"""
+    time: Float[Array, "b n"]
+
+
+class Asked(NamedTuple):
+    """What a policy is asked: a batch of observations."""
+
+    observation: Observation
+    noise: Float[Array, "b h a"]
+    """standard normal, from (seed, episode, step) alone"""
+    real: Bool[Array | np.ndarray, "b a"]
+    """which action values the row's robot has"""
+    previous: Previous | None
+    """what the robot executes meanwhile, where answers go on from each other (`REAL_TIME`)"""
+
+
+@runtime_checkable
+class Family(Protocol):
+    """What a family's module has. `config` is always its own dataclass of `policies.config`.
+
+    Parameters are nested dictionaries whose top names no other family has (`parts.part_of`).
+    """
+
+    REAL_TIME: bool
+    """Whether `act` goes on from `Asked.previous`"""
+
+    def init(self, config: Any, key: Array) -> Params:
+        """Fresh parameters, float32."""
+        ...
+
+    def loss(
+        self, config: Any, params: Params, drawn: Drawn, frozen_prefix: bool = False
+    ) -> Float[Array, "b a"]:
+        """The error of every row and action value.
+
+        `frozen_prefix`: nothing before an action expert learns.
+        """
+        ...
+
+    def ahead(self, config: Any, params: Params, steps: int) -> Any:
+        """What of every answer depends on the parameters alone, computed once; `steps` of the sampler."""
+        ...
+
+    def act(self, config: Any, params: Params, ahead: Any, asked: Asked, steps: int) -> Float[Array, "b h a"]:
+        """Chunks of normalised actions. `ahead` is what the function of that name gave."""
+        ...
+
+    def body(self, config: Any, robot: Robot) -> Body | None:
+        """A robot as the model takes it; None for a model without a body."""
+        ...
+
+    def served_type(self, config: Any, leaf: str) -> str | None:
+        """The type that a leaf is served in; None leaves it as it is."""
+        ...
+
+
+def of(config: ModelConfig) -> Family:
+    """The family of a model."""
+    return cast(Family, importlib.import_module(MODULES[config.family]))
+
+
+def shapes(config: ModelConfig) -> Params:
+    """The shapes and types of a model's parameters; nothing is allocated."""
+    return jax.eval_shape(lambda: of(config).init(config, jax.random.key(0)))

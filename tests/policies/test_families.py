@@ -1,0 +1,85 @@
+"""`model.family` in a recipe: which sizes it means, and what does not go with it."""
+
+import json
+import textwrap
+
+import pytest
+
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.pi05 import Pi05Config
+from morph_vla.policies.config import BodyConfig, MlpConfig
+from morph_vla.policies.parts import part_of
+from morph_vla.recipes import recipe as recipes
+from morph_vla.training import counted
+
+RECIPE = """\
+data: {dataset: runs/poses, robot: panda}
+model: {family: mlp, width: 7}
+training: {steps: 11}
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(textwrap.dedent(RECIPE))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("override", "kind"),
+    [("model={}", Pi05Config), ("model={family: pi05}", Pi05Config), ("model={family: body}", BodyConfig)],
+)
+def test_the_family_names_the_sizes(path, override, kind):
+    assert isinstance(recipes.load(path, [override]).model, kind)
+    assert recipes.load(path).model == MlpConfig(width=7)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["model.family=boddy"],
+            r"model.family: expected 'pi05', 'body' or 'mlp', got \"boddy\"; did you mean 'body'\?",
+        ),
+        (["model.heads=3"], r"model.heads: no such key \(the keys here are action_dim, .*\)"),
+        (
+            ["training.kind=expert"],
+            "training.kind: 'expert' freezes parts that model.family 'mlp' does not have; choose full",
+        ),
+        (
+            ["weights=runs/1"],
+            "weights: model.family 'mlp' is trained from random parameters; leave weights out",
+        ),
+        (
+            ["data.cameras={base_0_rgb: front}"],
+            "data.cameras: model.family 'mlp' looks through none; leave out base_0_rgb",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_family_is_said(path, overrides, sentence):
+    with pytest.raises(ConfigError, match=f"{sentence}$"):
+        recipes.load(path, overrides)
+
+
+@pytest.mark.parametrize("changes", [[], ["model={family: mlp}"]])
+def test_a_family_is_counted(changes):
+    recipe = recipes.load("body_state", changes)
+    text = str(counted.count(recipe))
+    assert "tokenizer" in text
+    assert "encoder" in text
+    counts = json.loads(json.dumps(counted.count(recipe).kinds))
+    assert counts["full"]["trainable"] > 10_000
+
+
+def test_only_pi05s_step_is_estimated():
+    with pytest.raises(
+        MorphVlaError, match=r"a step's time is estimated for pi0.5, not for model.family 'body'"
+    ):
+        counted.scaling(recipes.load("body_state"))
+
+
+def test_parts_are_told_by_name():
+    assert part_of("encoder/layer_0/out/kernel") == "encoder"
+    assert part_of("tokenizer/root/kernel") == "tokenizer"
+    assert part_of("PaliGemma/llm/embedder/input_embedding") == "language model"
