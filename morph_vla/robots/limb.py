@@ -62,7 +62,8 @@ class Arm:
             for link in below:
                 if re.search(rf"(^|[_-]){name}(_\d+)?$", link.lower()):
                     return link
-        return max(below, key=self._outwards)
+        # Frames behind a hand that is replaced are that hand's.
+        return max(below, key=self._outwards) if self.hand == "none" else below[0]
 
     def _outwards(self, link: str) -> float:
         """How far a link is along the last joint's axis [m]; 0 where it is beside that."""
