@@ -118,7 +118,7 @@ def _numbers(size: str, dtype: str, device: Any) -> dict[str, np.ndarray]:
     exact = "highest" if dtype == "float32" else "default"  # no TF32
     with jax.default_device(device), jax.default_matmul_precision(exact):
         subject = Subject(recipe_of(size, 2, dtype=dtype))
-        model, run, found = subject.recipe.model, subject.step().run, {}
+        model, run, found = subject.model, subject.step().run, {}
         params = served(model, subject.state.params)
         noise = jax.random.normal(jax.random.key(2), (2, model.horizon, model.action_dim))
         sample = partial(sample_actions, model)
@@ -138,7 +138,7 @@ def step(kind: str, index: int, asked: Asked) -> Result:
     subject = Subject(recipe_of(asked.size, batch, kind))
     recipe, work = subject.recipe, subject.step()
     ms, estimate = milliseconds(work.run, asked.repeats), memory.estimate(recipe)
-    operations = counts.training_step(recipe.model, batch, recipe.training.flow_samples, kind)
+    operations = counts.training_step(subject.model, batch, recipe.training.flow_samples, kind)
     row = {
         "kind": kind,
         "batch": batch,
@@ -222,7 +222,7 @@ def sampling(rows: int, asked: Asked) -> Result:
         "images ms": taken["images"],
         "prefix ms": taken["prefix"],
         "ten steps ms": taken["call"] - taken["prefix"],
-        "TFLOP": rows * counts.sampling_call(recipe.model) / 1e12,
+        "TFLOP": rows * counts.sampling_call(subject.model) / 1e12,
         "temporary GB": (whole.temporary_mb or float("nan")) / 1e3,
     }
     return Result([row], "prefix has the images; ten steps is the call without its prefix")

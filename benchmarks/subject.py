@@ -92,15 +92,16 @@ class Subject:
 
     def __init__(self, recipe: Recipe, params: Any = None):
         """Draw weights where none are given; those given are the state's from now on."""
-        self.recipe = recipe
+        assert isinstance(recipe.model, Pi05Config)
+        self.recipe, self.model = recipe, recipe.model
         self.optimizer, _ = steps.make_optimizer(recipe.optimizer, recipe.training.steps)
         params = parameters.fresh_params(recipe) if params is None else params
         self.state = steps.start(params, self.optimizer, recipe.training)
-        self.batch = jax.device_put(batch_of(recipe.model, recipe.training.batch))
+        self.batch = jax.device_put(batch_of(self.model, recipe.training.batch))
 
     def with_plugin(self, plugin: MorphologyConfig) -> "Subject":
         """The same weights, copied, with a new body beside them."""
-        model = dataclasses.replace(self.recipe.model, morphology=plugin)
+        model = dataclasses.replace(self.model, morphology=plugin)
         model.check()
         body = jax.jit(lambda key: init_params(model, key)["morphology"])(jax.random.key(0))
         params = {**jax.tree.map(jnp.copy, self.state.params), "morphology": body}
@@ -108,7 +109,7 @@ class Subject:
 
     def step(self) -> Compiled:
         """The trainer's own step."""
-        return self._carried(steps.make_step(self.recipe.model, self.recipe.training, self.optimizer))
+        return self._carried(steps.make_step(self.model, self.recipe.training, self.optimizer))
 
     def joint(self) -> Compiled:
         """The same with prefix and suffix in one pass, through which every gradient goes."""
@@ -121,7 +122,7 @@ class Subject:
             def objective(learnt: Any) -> Any:
                 params = merge(learnt, frozen)
                 noise, time = drawn.noise.swapaxes(0, 1), drawn.time.T
-                return joint_loss(self.recipe.model, params, drawn.observation, actions, noise, time).mean()
+                return joint_loss(self.model, params, drawn.observation, actions, noise, time).mean()
 
             value, gradient = jax.value_and_grad(objective)(learnt)
             return steps.updated(state, gradient, training, optimizer), value
@@ -145,7 +146,7 @@ class Subject:
 
     def parts(self) -> dict[str, Work]:
         """Each of PARTS alone; `images` is a part of `prefix`, `average` of `optimizer`."""
-        training, model = self.recipe.training, self.recipe.model
+        training, model = self.recipe.training, self.model
         inputs = (*self.batch, jax.random.key(1))
         draw = jax.jit(lambda *inputs: steps.draw(training, *inputs, augment=True))
         drawn = draw(*inputs)
@@ -174,19 +175,19 @@ class Subject:
 
     def sampling(self, rows: int = 1, table: bool = True) -> Compiled:
         """A policy's call: ten Euler steps for `rows` observations; `table`: modulations computed before."""
-        params = served(self.recipe.model, self.state.params)
+        params = served(self.model, self.state.params)
         modulate = jax.jit(pi05.modulations, static_argnums=(0, 2))
-        made = modulate(self.recipe.model, params, 10) if table else None
-        noise = jnp.zeros((rows, self.recipe.model.horizon, self.recipe.model.action_dim))
+        made = modulate(self.model, params, 10) if table else None
+        noise = jnp.zeros((rows, self.model.horizon, self.model.action_dim))
 
         def sample(params: Any, observation: Any, noise: Any, made: Any) -> Any:
-            return pi05.sample_actions(self.recipe.model, params, observation, noise, 10, made)
+            return pi05.sample_actions(self.model, params, observation, noise, 10, made)
 
-        return compiled(sample, params, batch_of(self.recipe.model, rows)[0], noise, made)
+        return compiled(sample, params, batch_of(self.model, rows)[0], noise, made)
 
     def sampling_parts(self, rows: int) -> dict[str, Compiled]:
         """The passes over images, and over images and prompt, that a call begins with."""
-        model, params = self.recipe.model, served(self.recipe.model, self.state.params)
+        model, params = self.model, served(self.model, self.state.params)
         observation = batch_of(model, rows)[0]
         return {
             "images": compiled(lambda p, o: _apply(model, p, Pi05.embed_prefix, o), params, observation),
@@ -237,12 +238,14 @@ def _apply(config: Any, params: Any, method: Any, *inputs: Any) -> Any:
 
 def _pass(recipe: Recipe, method: Any, options: tuple[Any, ...], learns: bool) -> Callable[..., Any]:
     """What is before the suffix: forward, and backward where something there learns."""
+    model = recipe.model
+    assert isinstance(model, Pi05Config)
 
     def run(params: Any, observation: Any, cotangent: Any) -> Any:
         learnt, frozen = partition(params, recipe.training)
 
         def forward(learnt: Any) -> Any:
-            return _apply(recipe.model, merge(learnt, frozen), method, observation, *options)[0]
+            return _apply(model, merge(learnt, frozen), method, observation, *options)[0]
 
         if not learns:
             return forward(learnt)
@@ -254,6 +257,8 @@ def _pass(recipe: Recipe, method: Any, options: tuple[Any, ...], learns: bool) -
 
 def _suffix(recipe: Recipe, learns: bool) -> Callable[..., Any]:
     """The loss given the prefix's cache, and its gradient, also of the cache where that is needed."""
+    model = recipe.model
+    assert isinstance(model, Pi05Config)
 
     def run(params: Any, cache: Any, mask: Any, drawn: Any) -> Any:
         learnt, frozen = partition(params, recipe.training)
@@ -261,7 +266,7 @@ def _suffix(recipe: Recipe, learns: bool) -> Callable[..., Any]:
         def mean(learnt: Any, cache: Any) -> Any:
             noise, time, body = drawn.noise.swapaxes(0, 1), drawn.time.T, drawn.observation.body
             whole = merge(learnt, frozen)
-            return pi05.suffix_loss(recipe.model, whole, cache, mask, body, drawn.actions, noise, time).mean()
+            return pi05.suffix_loss(model, whole, cache, mask, body, drawn.actions, noise, time).mean()
 
         return jax.value_and_grad(mean, argnums=(0, 1) if learns else 0)(learnt, cache)
 

@@ -60,7 +60,7 @@ _HOME = {
     "write_report": "report:write",
 }
 _ROOMS = (
-    "files", "robots", "morphology", "pi05", "policies", "weights", "data", "recipes", "training", "suites",
+    "files", "robots", "relatives", "morphology", "pi05", "policies", "weights", "data", "recipes", "training", "suites",
     "engines", "demonstrations", "evaluation", "results", "report", "serving", "sharing", "checks", "demo",
     "hosts",
 )  # fmt: skip

@@ -21,6 +21,7 @@ PYTHON_PAGE = PACKAGE.parent / "docs" / "python.md"
 FLOOR = {
     "files": 0,
     "robots": 1,
+    "relatives": 2,
     "suites": 2,
     "engines": 3,
     "demonstrations": 4,
@@ -46,6 +47,7 @@ ROOMS = tuple(FLOOR)
 ONLY = {
     "results": {"files"},
     "report": {"files", "results"},
+    "relatives": {"files", "robots"},
     "suites": {"files", "robots"},
     "engines": {"files", "robots", "suites"},
     "demonstrations": {"files", "robots", "suites", "engines", "results"},
@@ -129,8 +131,9 @@ PUBLIC = {
     "report": "numbers",
     "results": "comparison curves films identity intervals merging record sequential several statistics "
     "trial values",
-    "robots": "adding bodies choose described draft draw examine geometry graph grasp inertia kinematics markup "
-    "parallel_jaw reach records robot screws side vary",
+    "relatives": "draft vary",
+    "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
+    "kinematics markup parallel_jaw reach records robot screws side template text",
     "serving": "attention bounds keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",
@@ -139,7 +142,17 @@ PUBLIC = {
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
-WITHOUT_JAX = ("files", "robots", "suites", "engines", "demonstrations", "evaluation", "results", "report")
+WITHOUT_JAX = (
+    "files",
+    "robots",
+    "relatives",
+    "suites",
+    "engines",
+    "demonstrations",
+    "evaluation",
+    "results",
+    "report",
+)
 
 DIALECT = {"said", "told"}
 PICTURE = 54  # columns of the picture in CONTRIBUTING.md; then its lines say what rooms are for

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.suites import environment
 
     tasks = environment.load_recordable(arguments.suite, arguments.overrides, arguments.folders)
-    if any(task.cameras for task in tasks):
+    if any(recording.layout(task).cameras for task in tasks):
         require_gl()
     output, attempts = arguments.output, arguments.attempts
     with Bar("recording", attempts, "episode") as bar:

@@ -34,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Draw, write, and print what was changed."""
-    from morph_vla.robots import draw, vary
-    from morph_vla.robots.draft import Changes
+    from morph_vla.relatives import vary
+    from morph_vla.relatives.draft import Changes
+    from morph_vla.robots import draw
 
     robot = robots.load(arguments.robot, arguments.folders)
     asked = {key: getattr(arguments, key) for key in ("links", "limits", "remove", "add", "mirror", "hand")}

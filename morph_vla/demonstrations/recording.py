@@ -114,7 +114,7 @@ def record(
     return result
 
 
-def _layout(task: Task) -> lerobot_writer.Layout:
+def layout(task: Task) -> lerobot_writer.Layout:
     """What a task's dataset holds."""
     if isinstance(task, EnvironmentSuite):
         return robosuite.layout(task)
@@ -130,7 +130,7 @@ def _layout(task: Task) -> lerobot_writer.Layout:
 def _check(tasks: Sequence[Task], attempts: int) -> None:
     """Raise MorphVlaError where the tasks cannot be recorded, or not into one dataset."""
     first = tasks[0]
-    for name, (height, width) in _layout(first).cameras.items():
+    for name, (height, width) in layout(first).cameras.items():
         if width % 2 or height % 2:
             raise MorphVlaError(
                 f"camera '{name}' has {width} x {height} pixels; a recording's video needs even numbers"
@@ -230,7 +230,7 @@ def record_part(suite: Task, folder: Path, numbers: range) -> list[Attempted]:
     unfinished = folder.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     with lerobot_writer.lean():
-        dataset = lerobot_writer.create(_layout(suite), unfinished)
+        dataset = lerobot_writer.create(layout(suite), unfinished)
         for number in numbers:
             if _STOP is not None and _STOP.is_set():
                 raise MorphVlaError("the recording was interrupted")

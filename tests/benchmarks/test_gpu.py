@@ -8,7 +8,7 @@ import pytest
 from benchmarks import gpu, gpu_parts
 from benchmarks.gpu_parts import ALL, Asked, Result
 from benchmarks.subject import PARTS, recipe_of
-from morph_vla.pi05 import counts
+from morph_vla.pi05 import Pi05Config, counts
 
 
 @pytest.fixture
@@ -88,6 +88,7 @@ def test_floors_at_full_size_are_those_of_the_paper_and_pencil():
     assert work["optimizer"][1] / 44 == pytest.approx(431e6, rel=0.02)
     assert work["prefix"][0] == pytest.approx(141e12, rel=0.05)
     assert work["images"][0] == pytest.approx(21e12, rel=0.05)
+    assert isinstance(recipe.model, Pi05Config)
     assert work["step"][0] == counts.training_step(recipe.model, 32, 1, "expert")
     assert work["step"][0] == work["prefix"][0] + work["suffix"][0]
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import model, train
 from benchmarks.subject import PARTS, RECIPE, Subject, recipe_of, served
+from morph_vla.pi05 import Pi05Config
 from morph_vla.pi05.parts import by_name
 from morph_vla.recipes import recipe as recipes
 from morph_vla.training import step as steps
@@ -23,7 +24,9 @@ def promoting():
 def test_its_recipe_is_the_shipped_one():
     shipped, ours = recipes.load(RECIPE), recipe_of("full", 32)
     assert (ours.model, ours.training, ours.optimizer) == (shipped.model, shipped.training, shipped.optimizer)
-    assert recipe_of("small", 3, "lora", dtype="bfloat16").model.lora is not None
+    paired = recipe_of("small", 3, "lora", dtype="bfloat16").model
+    assert isinstance(paired, Pi05Config)
+    assert paired.lora is not None
 
 
 def test_the_step_is_the_trainers_and_carries_its_state_on(promoting):
@@ -62,7 +65,7 @@ class _Nothing:
 
 def test_a_policy_holds_its_parameters_rounded(promoting):
     subject = Subject(recipe_of("small", 2, dtype="bfloat16"))
-    types = {str(leaf.dtype) for leaf in jax.tree.leaves(served(subject.recipe.model, subject.state.params))}
+    types = {str(leaf.dtype) for leaf in jax.tree.leaves(served(subject.model, subject.state.params))}
     assert types == {"bfloat16", "float32"}
-    held = served(subject.recipe.model, subject.state.params)["PaliGemma"]["llm"]["layers"]["mlp_1"]
+    held = served(subject.model, subject.state.params)["PaliGemma"]["llm"]["layers"]["mlp_1"]
     assert held["linear"].dtype == "bfloat16"

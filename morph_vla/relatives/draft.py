@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import errors
-from morph_vla.robots import graph, hand, relatives
+from morph_vla.relatives import edits, hand
+from morph_vla.robots import graph
 from morph_vla.robots.examine import examine_text
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.robot import Robot, choose_joints
@@ -133,7 +134,7 @@ class Draft:
         if drawn["hand"]:
             self._hand()
         if drawn["mirror"]:
-            self.urdf = relatives.mirrored(self.urdf)
+            self.urdf = edits.mirrored(self.urdf)
             self.notes.append("mirrored")
 
     def _structure(self, changes: Changes) -> dict[str, int]:
@@ -175,7 +176,7 @@ class Draft:
 
     def _remove(self) -> None:
         name = self.rng.choice(self._free())
-        self.urdf = relatives.removed(self.urdf, name, self.rest.pop(name))
+        self.urdf = edits.removed(self.urdf, name, self.rest.pop(name))
         self.arm.remove(name)
         self.order.remove(name)
         self.notes.append(f"{name} removed")
@@ -188,7 +189,7 @@ class Draft:
 
     def _add(self) -> None:
         before = self.rng.choice(self._places())
-        self.urdf, name = relatives.inserted(self.urdf, before, round(BALL * self._reach(self.arm), 4))
+        self.urdf, name = edits.inserted(self.urdf, before, round(BALL * self._reach(self.arm), 4))
         for names in (self.arm, self.order):
             names.insert(names.index(before), name)
         self.rest[name] = 0.0
@@ -214,7 +215,7 @@ class Draft:
         if not pairs:
             raise Rejected("no two neighbouring axes differ")
         first, second = self.rng.choice(pairs)
-        self.urdf = relatives.twisted(self.urdf, first, second)
+        self.urdf = edits.twisted(self.urdf, first, second)
         self.notes.append(f"axes of {first} and {second} exchanged")
 
     def _value(self, ranges: Ranges) -> float:
@@ -226,14 +227,14 @@ class Draft:
         """A factor for each body that carries a joint of the arm; the body with the hand keeps its size."""
         body, ends = graph.bodies(self.urdf, self.arm), graph.ends(self.urdf, self.arm)
         factors = {number: self._value(ranges) for number in dict.fromkeys(ends[:, 0].tolist())}
-        self.urdf = relatives.scaled(
+        self.urdf = edits.scaled(
             self.urdf, {link: factors[number] for link, number in body.items() if number in factors}
         )
         self.notes.append(f"links {' '.join(f'{factor:g}' for factor in factors.values())}")
 
     def _narrow(self, ranges: Ranges) -> None:
         shares = {name: self._value(ranges) for name in self.arm}
-        self.urdf = relatives.narrowed(self.urdf, shares, self.rest)
+        self.urdf = edits.narrowed(self.urdf, shares, self.rest)
         self.notes.append(f"limits {' '.join(f'{share:g}' for share in shares.values())}")
 
     def _hand(self) -> None:

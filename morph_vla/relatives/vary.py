@@ -17,7 +17,7 @@ from pathlib import Path
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots.draft import Changes, Draft, Rejected, Relative
+from morph_vla.relatives.draft import Changes, Draft, Rejected, Relative
 from morph_vla.robots.robot import Robot
 from morph_vla.wording import table
 

@@ -8,6 +8,7 @@ tool     a frame between the finger tips
 from collections.abc import Sequence
 from dataclasses import replace
 
+from morph_vla.relatives.edits import DENSITY, without
 from morph_vla.robots.records import (
     Contact,
     Geometry,
@@ -22,7 +23,6 @@ from morph_vla.robots.records import (
     Vector,
     unused,
 )
-from morph_vla.robots.relatives import DENSITY, without
 
 EFFORT, VELOCITY = 20.0, 0.2
 """Of a finger [N] [m/s]: those of the Panda's hand."""

@@ -11,8 +11,8 @@ import yaml
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import errors
-from morph_vla.robots import draft, vary
-from morph_vla.robots.draft import Changes
+from morph_vla.relatives import draft, vary
+from morph_vla.relatives.draft import Changes
 from morph_vla.robots.examine import examine
 
 EVERYTHING = Changes(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_laws import tree, trees
 
 from morph_vla import robots
-from morph_vla.robots import hand, relatives
+from morph_vla.relatives import edits, hand
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.records import Geometry, Inertial, Pose, Shape, Urdf
@@ -44,7 +44,7 @@ def with_bodies(urdf: Urdf, seed: int) -> Urdf:
 def test_one_factor_for_all_scales_the_kinematics(spec, factor: float, seed: int):
     urdf = tree(spec)
     free = replace(urdf, joints=tuple(replace(joint, mimic=None) for joint in urdf.joints))
-    larger = relatives.scaled(free, {link.name: factor for link in free.links})
+    larger = edits.scaled(free, {link.name: factor for link in free.links})
     at = values(free, seed)
     slid = {
         name: value * factor if free.by_name[name].type == "prismatic" else value
@@ -61,7 +61,7 @@ def test_one_factor_for_all_scales_the_kinematics(spec, factor: float, seed: int
 def test_a_factor_for_one_link_scales_the_places_of_what_it_carries_and_nothing_else(spec, seed: int):
     urdf = with_bodies(tree(spec), seed)
     name = urdf.joints[0].parent
-    larger = relatives.scaled(urdf, {name: 1.25})
+    larger = edits.scaled(urdf, {name: 1.25})
     for old, new in zip(urdf.joints, larger.joints, strict=True):
         assert new == (old if old.parent != name else replace(old, origin=new.origin))
         factor = 1.25 if old.parent == name else 1.0
@@ -71,7 +71,7 @@ def test_a_factor_for_one_link_scales_the_places_of_what_it_carries_and_nothing_
 
 def test_masses_and_inertias_are_those_of_similar_bodies_of_one_density():
     panda = robots.load("panda").urdf
-    larger = relatives.scaled(panda, {link.name: 1.25 for link in panda.links})
+    larger = edits.scaled(panda, {link.name: 1.25 for link in panda.links})
     for old, new in zip(panda.links, larger.links, strict=True):
         if old.inertial is not None:
             assert new.inertial is not None
@@ -86,7 +86,7 @@ def test_masses_and_inertias_are_those_of_similar_bodies_of_one_density():
         for before, after in zip(old.visuals, new.visuals, strict=True):
             assert after.geometry.size == pytest.approx([1.25 * value for value in before.geometry.size])
     # The forearm's tube belongs to link 5, and lies along the length of link 4.
-    longer = relatives.scaled(panda, {"panda_link4": 1.25})
+    longer = edits.scaled(panda, {"panda_link4": 1.25})
     (old, *_), (new, *_) = (
         next(link.visuals for link in urdf.links if link.name == "panda_link5") for urdf in (panda, longer)
     )
@@ -97,18 +97,18 @@ def test_masses_and_inertias_are_those_of_similar_bodies_of_one_density():
 @given(trees(), seeds)
 def test_a_mirrored_robot_moves_as_in_a_mirror_and_twice_it_is_itself(spec, seed: int):
     urdf = with_bodies(tree(spec), seed)
-    other, at = relatives.mirrored(urdf), values(urdf, seed)
+    other, at = edits.mirrored(urdf), values(urdf, seed)
     there = link_poses(other, at)
     for name, pose in link_poses(urdf, at).items():
         np.testing.assert_allclose(there[name], MIRROR @ pose @ MIRROR, atol=1e-9)
-    assert relatives.mirrored(other) == urdf
+    assert edits.mirrored(other) == urdf
 
 
 @FEW
 @given(seeds)
 def test_a_mirrored_inertia_is_that_of_the_mirrored_body(seed: int):
     urdf = with_bodies(robots.load("so101").urdf, seed)
-    for old, new in zip(urdf.links, relatives.mirrored(urdf).links, strict=True):
+    for old, new in zip(urdf.links, edits.mirrored(urdf).links, strict=True):
         assert old.inertial is not None
         assert new.inertial is not None
         xx, xy, xz, yy, yz, zz = old.inertial.inertia
@@ -122,7 +122,7 @@ def test_a_mirrored_inertia_is_that_of_the_mirrored_body(seed: int):
 def test_narrowed_limits_lie_in_the_old_ones_and_hold_the_rest_value(spec, share: float, rest: float):
     urdf = tree(spec)
     names = [joint.name for joint in urdf.joints if joint.type != "fixed"]
-    narrow = relatives.narrowed(urdf, dict.fromkeys(names, share), dict.fromkeys(names, rest))
+    narrow = edits.narrowed(urdf, dict.fromkeys(names, share), dict.fromkeys(names, rest))
     for name in names:
         (low, high), (lower, upper) = limits(urdf.by_name[name]), limits(narrow.by_name[name])
         at = min(max(rest, low), high)
@@ -137,7 +137,7 @@ def test_twisting_exchanges_two_directions_at_zero_and_twice_nothing(spec, data,
     urdf = replace(tree(spec), joints=tuple(replace(joint, mimic=None) for joint in tree(spec).joints))
     names = sorted(urdf.by_name)
     first, second = data.draw(st.permutations(names))[:2]
-    other, poses = relatives.twisted(urdf, first, second), link_poses(urdf, {})
+    other, poses = edits.twisted(urdf, first, second), link_poses(urdf, {})
 
     def direction(urdf: Urdf, name: str) -> np.ndarray:
         return poses[urdf.by_name[name].child][:3, :3] @ np.array(urdf.by_name[name].unit_axis)
@@ -146,7 +146,7 @@ def test_twisting_exchanges_two_directions_at_zero_and_twice_nothing(spec, data,
     assert direction(other, second) == pytest.approx(direction(urdf, first), abs=1e-9)
     for name, pose in link_poses(other, {}).items():
         np.testing.assert_array_equal(pose, poses[name])
-    again, at = relatives.twisted(other, first, second), values(urdf, seed)
+    again, at = edits.twisted(other, first, second), values(urdf, seed)
     for name, pose in link_poses(again, at).items():
         np.testing.assert_allclose(pose, link_poses(urdf, at)[name], atol=1e-9)
 
@@ -157,7 +157,7 @@ def test_a_removed_joint_is_one_that_is_held(spec, seed: int):
     urdf = tree(spec)
     at = values(urdf, seed)
     name = next(joint.name for joint in urdf.joints if joint.type != "fixed" and joint.mimic is None)
-    held = relatives.removed(urdf, name, at[name])
+    held = edits.removed(urdf, name, at[name])
     assert held.by_name[name].type == "fixed"
     leads = any(joint.mimic is not None and joint.mimic.joint == name for joint in urdf.joints)
     if not leads:
@@ -170,7 +170,7 @@ def test_a_removed_joint_is_one_that_is_held(spec, seed: int):
 def test_an_added_joint_at_zero_moves_no_other_link(spec, seed: int):
     urdf = tree(spec)
     at, before = values(urdf, seed), urdf.joints[-1]
-    other, name = relatives.inserted(urdf, before.name, 0.05)
+    other, name = edits.inserted(urdf, before.name, 0.05)
     added, poses = other.by_name[name], link_poses(other, {**at, name: 0.0})
     for link, pose in link_poses(urdf, at).items():
         np.testing.assert_allclose(poses[link], pose, atol=1e-9)
@@ -178,7 +178,7 @@ def test_an_added_joint_at_zero_moves_no_other_link(spec, seed: int):
     axes = [base[j.child][:3, :3] @ np.array(j.unit_axis) for j in (added, other.by_name[before.name])]
     assert axes[0] @ axes[1] == pytest.approx(0, abs=1e-9)
     assert (len(other.joints), len(other.links)) == (len(urdf.joints) + 1, len(urdf.links) + 1)
-    again, second = relatives.inserted(other, before.name, 0.05)
+    again, second = edits.inserted(other, before.name, 0.05)
     assert second not in other.by_name
     assert not errors_of(again)
 

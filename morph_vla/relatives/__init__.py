@@ -1,0 +1,1 @@
+"""Robots that differ from a given one in their bodies, drawn by a seed (`morph-vla robots vary`)."""
