@@ -60,9 +60,9 @@ _HOME = {
     "write_report": "report:write",
 }
 _ROOMS = (
-    "files", "robots", "relatives", "morphology", "pi05", "policies", "weights", "data", "recipes", "training",
-    "suites", "engines", "demonstrations", "evaluation", "results", "report", "serving", "sharing", "checks",
-    "demo", "hosts",
+    "files", "robots", "relatives", "morphology", "pi05", "policies", "weights", "data", "recipes",
+    "training", "suites", "engines", "demonstrations", "evaluation", "results", "report", "serving",
+    "sharing", "checks", "demo", "hosts",
 )  # fmt: skip
 
 
