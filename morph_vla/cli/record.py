@@ -10,7 +10,7 @@ EXAMPLES = """
   morph-vla record droid_panda -o runs/droid --attempts 300
   morph-vla record droid_panda:cube_in_bowl -o runs/cube --attempts 100
   morph-vla record droid_panda:cube_in_bowl expert.noise=0 -o runs/clean --attempts 50
-  morph-vla record droid_panda 'cameras={}' -o runs/poses   (object poses instead of images)
+  morph-vla record droid_panda 'cameras={}' -o runs/poses  # object poses instead of images
 """
 
 

@@ -13,10 +13,11 @@ import numpy as np
 def velocity(config: Any, params: Any, cache: Any, prefix: Any, x_t: Any, time: Any, body: Any) -> np.ndarray:
     """v(x_t, t | cache) [b h a] of every row; `prefix` [b p] says which cached tokens are real."""
     params, rows = _double(params), range(len(x_t))
+    arrays = {name: np.asarray(values) for name, values in vars(body).items() if values is not None}
     return np.stack(
         [
             _row(config, params, [_double(part)[:, row] for part in cache], prefix[row], _double(x_t)[row],
-                 float(time[row]), {name: np.asarray(getattr(body, name))[row] for name in vars(body)})
+                 float(time[row]), {name: values[row] for name, values in arrays.items()})
             for row in rows
         ]
     )  # fmt: skip

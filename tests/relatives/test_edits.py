@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_laws import tree, trees
+from random_trees import tree, trees
 
 from morph_vla import robots
 from morph_vla.relatives import edits, hand
