@@ -5,14 +5,13 @@ fingers  two boxes that slide along y; one value moves both, from 0 (closed) to 
 tool     a frame between the finger tips
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from morph_vla.relatives.edits import DENSITY, without
+from morph_vla.robots.parallel_jaw import box_inertial
 from morph_vla.robots.records import (
     Contact,
     Geometry,
-    Inertial,
     Joint,
     Limit,
     Link,
@@ -81,12 +80,8 @@ def rehanded(
 
 
 def _box(name: str, size: Vector, middle: Vector, contact: Contact | None) -> Link:
-    x, y, z = size
-    mass = DENSITY * x * y * z
-    moments = [mass / 12 * (a * a + b * b) for a, b in ((y, z), (x, z), (x, y))]
-    tensor: Sequence[float] = (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2])
     shape = Shape(Geometry("box", size), Pose(middle), None, 0)
-    return Link(name, Inertial(mass, Pose(middle), tuple(tensor), 0), (shape,), (shape,), contact, 0)
+    return Link(name, box_inertial(size, middle, DENSITY), (shape,), (shape,), contact, 0)
 
 
 def _fixed(name: str, parent: str, child: str, origin: Pose) -> Joint:
