@@ -32,6 +32,7 @@ def test_a_robot_is_written_and_read_back_whole(name: str):
     check(robots.load(name).urdf)
 
 
+@pytest.mark.slow
 def test_every_public_robot_is_written_and_read_back_whole(shared: Path):
     files = sorted((shared / "urdf_zoo").glob("*.urdf"))
     usable = [urdf for urdf in map(read, files) if not errors(robots.judge(urdf))]

@@ -17,6 +17,8 @@ from morph_vla.training import loop, parameters
 from morph_vla.training import step as steps
 from morph_vla.training.source import Source, read_parts
 
+pytestmark = pytest.mark.slow  # three trainings and two policies are compiled
+
 
 @pytest.fixture(scope="module")
 def recipe(mixed_recipe):
