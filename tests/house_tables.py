@@ -1,0 +1,138 @@
+"""What the house rules are held against: floors, what rooms stand on and show, doors of engines."""
+
+# From the ground up; a room may import those on lower floors.
+FLOOR = {
+    "files": 0,
+    "robots": 1,
+    "relatives": 2,
+    "suites": 2,
+    "engines": 3,
+    "demonstrations": 4,
+    "results": 1,
+    "evaluation": 4,
+    "report": 2,
+    "morphology": 2,
+    "pi05": 3,
+    "policies": 4,
+    "weights": 4,
+    "data": 4,
+    "recipes": 5,
+    "training": 6,
+    "serving": 7,
+    "checks": 7,
+    "sharing": 7,
+    "demo": 8,
+    "hosts": 8,
+    "cli": 9,
+}
+ROOMS = tuple(FLOOR)
+# Rooms that stand on fewer than all below them: an evaluation runs where only a remote policy has the model.
+ONLY = {
+    "results": {"files"},
+    "report": {"files", "results"},
+    "relatives": {"files", "robots"},
+    "suites": {"files", "robots"},
+    "engines": {"files", "robots", "suites"},
+    "demonstrations": {"files", "robots", "suites", "engines", "results"},
+    "evaluation": {"files", "robots", "suites", "engines", "results"},
+    "policies": {"files", "robots", "morphology", "pi05"},
+    "training": {"files", "robots", "morphology", "pi05", "policies", "weights", "data", "recipes"},
+    "sharing": {"files", "pi05", "policies", "weights", "data", "recipes", "training", "results"},
+    "serving": {
+        "files",
+        "robots",
+        "morphology",
+        "pi05",
+        "policies",
+        "weights",
+        "data",
+        "recipes",
+        "training",
+        "suites",
+        "engines",
+        "evaluation",
+        "results",
+    },
+}
+
+# An engine -> the files that may import it.
+DOORS = {
+    "lerobot": {
+        "data/versions.py",
+        "demonstrations/recording.py",
+        "demonstrations/lerobot_writer.py",
+        "engines/gymnasium/making.py",
+        "hosts/lerobot/configuration_morph_vla.py",
+        "hosts/lerobot/environment.py",
+        "hosts/lerobot/export.py",
+        "hosts/lerobot/modeling_morph_vla.py",
+        "hosts/lerobot/processor_morph_vla.py",
+        "hosts/lerobot/theirs.py",
+    },
+    "robosuite": {"engines/robosuite/theirs.py"},
+    "gymnasium": {"engines/gymnasium/making.py", "hosts/gymnasium.py"},
+    "mujoco": {"engines/mujoco/scene.py"},
+    "mink": {"demonstrations/experts.py"},
+    "isaaclab": {
+        "engines/isaaclab/engine.py",
+        "engines/isaaclab/launch.py",
+        "engines/isaaclab/scene.py",
+    },
+    "isaaclab_newton": {"engines/isaaclab/scene.py"},
+    "isaaclab_ov": {"engines/isaaclab/scene.py"},
+    "isaaclab_physx": {"engines/isaaclab/scene.py"},
+    "newton": set(),
+    "warp": {"engines/isaaclab/launch.py", "engines/isaaclab/limits.py"},
+    "pxr": {"engines/isaaclab/assets.py"},
+    "urdf_usd_converter": {"engines/isaaclab/assets.py"},
+    "openpi": {"hosts/openpi/model.py", "hosts/openpi/configs.py"},
+    "openpi_client": set(),
+    "robot_descriptions": {"robots/described.py"},
+    "huggingface_hub": {"data/versions.py", "files/hub.py", "pi05/paligemma.py"},
+    "jinja2": {"report/page.py"},
+    "vla_eval": {"hosts/vla_eval.py"},
+    "benchmarks": set(),  # of a checkout; `morph-vla bench` finds them there
+}
+# What other rooms, and users of the library, may import of a room beside the room itself.
+PUBLIC = {
+    "checks": "episode recipe",
+    "cli": "",
+    "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
+    "versions",
+    "demo": "job words",
+    "demonstrations": "check new_suite recording robosuite",
+    "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
+    "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool robosuite.theirs robosuite.vector "
+    "robosuite.world success workers",
+    "evaluation": "asking evaluate fit journal rollout sampler stepper",
+    "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
+    "hosts": "lerobot.export lerobot.theirs",
+    "morphology": "arrays bias config poses tokens",
+    "pi05": "augmentation config counts gemma model observation paligemma parts realtime serving tokenizer",
+    "policies": "config parts state text",
+    "recipes": "fitting held recipe",
+    "report": "numbers",
+    "results": "comparison curves films identity intervals merging record sequential several statistics "
+    "trial values",
+    "relatives": "draft vary",
+    "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
+    "kinematics markup parallel_jaw reach records robot screws side template text",
+    "serving": "attention bounds keys policy remote requests server settings trials",
+    "sharing": "push",
+    "suites": "begin environment new shapes suite variation",
+    "training": "checkpoint counted estimate folder loop measured progress restoring sharding source "
+    "statistics step trackers",
+    "weights": "checkpoint convert inspect load packed tensors",
+}
+HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
+WITHOUT_JAX = (
+    "files",
+    "robots",
+    "relatives",
+    "suites",
+    "engines",
+    "demonstrations",
+    "evaluation",
+    "results",
+    "report",
+)
