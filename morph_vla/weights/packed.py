@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +58,18 @@ class Base:
     leaves: Mapping[str, tuple[Entry, str]]
     """Name -> type and shape in the checkpoint that leaves it out, and SHA-256 of its values"""
 
+    @cached_property
+    def opened(self) -> Checkpoint:
+        """The base, fetched and opened once it is needed. Raises as `open_base`."""
+        return open_base(self.name, self.opener)
+
     def read(self, name: str) -> np.ndarray:
         """A leaf that was left out. Raises MorphVlaError where the base has none, or another one."""
         entry, sha256 = self.leaves[name]
-        opened = open_base(self.name, self.opener)
-        leaf = leaf_of(opened, name, entry)
+        leaf = leaf_of(self.opened, name, entry)
         if leaf is None or _sha256(leaf) != sha256:
             raise MorphVlaError(
-                f"{opened.path} is not the base that these parameters were trained from: {name} differs"
+                f"{self.opened.path} is not the base that these parameters were trained from: {name} differs"
             )
         return leaf
 
@@ -163,9 +168,9 @@ def pack(opened: Checkpoint, path: Path, base: str = "", opener: Opener | None =
         whole = open_base(base, opener)
         for name in names:
             entry = opened.entries[name]
-            theirs, ours = leaf_of(whole, name, entry), opened.read(name, (), entry.dtype)
-            if theirs is not None and _sha256(theirs) == _sha256(ours):
-                left_out[name] = [entry.dtype.name, entry.shape, _sha256(ours)]
+            theirs, sha256 = leaf_of(whole, name, entry), _sha256(opened.read(name, (), entry.dtype))
+            if theirs is not None and _sha256(theirs) == sha256:
+                left_out[name] = [entry.dtype.name, entry.shape, sha256]
         if not left_out:
             raise MorphVlaError(f"no leaf of {opened.path} is that of {base}: push it without --base")
 
