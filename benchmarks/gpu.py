@@ -64,8 +64,9 @@ def page(known: dict[str, Result]) -> str:
 
 
 def remaining(known: dict[str, Result]) -> list[str]:
-    """The parts to run: those never tried, then those that failed."""
-    return [name for name in ALL if name not in known] + [name for name in known if known[name].failed]
+    """The parts to run: those never tried, then those that failed or were not possible."""
+    again = [name for name, result in known.items() if result.failed or result.not_possible]
+    return [name for name in ALL if name not in known] + again
 
 
 def run_part(asked: Asked, name: str) -> None:

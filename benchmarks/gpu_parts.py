@@ -30,6 +30,7 @@ Row = dict[str, Any]
 MIDDLE = {"small": "small", "mid": "mid", "full": "mid"}
 BATCHES = {"small": (1, 2, 3), "mid": (1, 2, 4), "full": (8, 32, 64)}
 TOLERANCES = {"float32": 2e-4, "bfloat16": 5e-2}
+DEMO_SECONDS = 420  # before its part is ended
 CAMERAS = [f"cameras.{name}.{side}=224" for name in ("exterior", "wrist") for side in ("width", "height")]
 
 
@@ -317,7 +318,8 @@ def demo(asked: Asked) -> Result:
     small = ["--suite", "droid_panda:cube_in_bowl", *short] if asked.size != "full" else []
     folder, began = asked.folder / "demo", time.perf_counter()
     command = [sys.executable, "-m", "morph_vla.cli", "demo", *small, "-o", str(folder), "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Ended here, not with this process: what it started would go on.
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEMO_SECONDS)
     if ended.returncode == 2:  # something is missing here
         raise MorphVlaError(_last(ended.stderr))
     if ended.returncode:

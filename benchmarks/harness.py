@@ -44,24 +44,45 @@ def check_names(noun: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise ConfigError(f"no {noun} '{name}'{nearest(name, known)} ({', '.join(known)})")
 
 
-def take_turns(works: Mapping[str, Work], repeats: int) -> dict[str, float]:
+def take_turns(
+    works: Mapping[str, Work], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Median seconds of each, all in turn, so that what else the machine does falls on every one.
 
-    The first turn, which compiles, is not counted.
+    The first turn, which compiles, is not counted. `clock`: `time.process_time` counts this process alone.
     """
     taken: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(max(1, repeats) + 1):
         for name, work in works.items():
-            begun = time.perf_counter()
+            begun = clock()
             work()
-            taken[name].append(time.perf_counter() - begun)
+            taken[name].append(clock() - begun)
     return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
 
 
-def measure(name: str, ours: Work, reference_name: str, reference: Work, *, repeats: int) -> Ratio:
+def measure(
+    name: str,
+    ours: Work,
+    reference_name: str,
+    reference: Work,
+    *,
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Ratio:
     """The two sides in turn, and their ratio."""
-    first, second = take_turns({"ours": ours, "reference": reference}, repeats).values()
+    first, second = take_turns({"ours": ours, "reference": reference}, repeats, clock).values()
     return Ratio(name, first, reference_name, second, first / second)
+
+
+def show_ratios(found: Mapping[str, Any], *, as_json: bool) -> None:
+    """`show` for rows that are `Ratio`."""
+    header = ("what", "ms", "against", "ms", "ratio", "times as quick")
+
+    def cells(row: Ratio) -> tuple[object, ...]:
+        ours, theirs = 1e3 * row.ours_s, 1e3 * row.reference_s
+        return row.name, ours, row.reference, theirs, row.ratio, f"{1 / row.ratio:.2f}"
+
+    show(found, header, cells, as_json=as_json)
 
 
 def processor_s(pids: Iterable[int | None]) -> float:

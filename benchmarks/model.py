@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from benchmarks.harness import add_common, check_names, load, measure, show
-from benchmarks.subject import PLUGIN, SIZES, Compiled, Subject, recipe_of
+from benchmarks.subject import PLUGIN, SIZES, Compiled, Subject, add_sizes, recipe_of
 from morph_vla.pi05 import model as pi05
 
 EXAMPLES = """
@@ -53,13 +53,7 @@ class Row:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla bench model`."""
-    parser.add_argument(
-        "--size",
-        choices=tuple(SIZES),
-        default="mid",
-        help="of the model (default mid: 57 million parameters)",
-    )
-    parser.add_argument("--batch", type=int, default=0, metavar="N", help="observations of a training step")
+    add_sizes(parser)
     parser.add_argument(
         "--only", action="append", default=[], metavar="VARIANT", help=f"of {', '.join(VARIANTS)}; may repeat"
     )
@@ -103,6 +97,7 @@ def comparisons(host: Subject, variants: dict[str, dict[str, Any]], repeats: int
     yield compare("training step, prefix once", once, "joint pass", host.joint(), repeats)
     sampling = host.sampling()
     yield compare("sampling, modulations once", sampling, "in each call", host.sampling(table=False), repeats)
+    yield compare("sampling, ready to serve", sampling, "as trained", host.sampling(ready=False), repeats)
     for name, change in variants.items():
         side = host.with_plugin(dataclasses.replace(PLUGIN, **change))
         yield compare(f"training step, {name}", side.step(), "bare host", once, repeats)

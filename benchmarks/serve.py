@@ -41,8 +41,8 @@ from morph_vla.serving.settings import Settings
 
 EXAMPLES = """
   morph-vla bench serve
-  morph-vla bench serve --checkpoint runs/first/checkpoints/1500 --clients 1 8 64 --seconds 120 --json
-  morph-vla bench serve --checkpoint runs/first/checkpoints/1500 --openpi ../openpi
+  morph-vla bench serve --checkpoint runs/first/checkpoints/1400 --clients 1 8 64 --seconds 120 --json
+  morph-vla bench serve --checkpoint runs/first/checkpoints/1400 --openpi ../openpi
 """
 PIXELS = 224
 CAMERAS = {"base_0_rgb": "exterior", "left_wrist_0_rgb": "wrist"}

@@ -36,7 +36,7 @@ from morph_vla.suites.suite import Suite, initial_state, initial_states
 EXAMPLES = """
   morph-vla bench sim
   morph-vla bench sim so101_pick_orange --environments 1 8 --workers 1 2
-  morph-vla bench sim --checkpoint runs/first/checkpoints/1500 --environments 20 --groups 1 2 --json
+  morph-vla bench sim --checkpoint runs/first/checkpoints/1400 --environments 20 --groups 1 2 --json
 """
 SUITE = "droid_panda:cube_in_bowl"
 ROUNDS = 2  # episodes per environment

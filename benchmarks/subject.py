@@ -5,8 +5,10 @@ type, a body, augmentation, clip, AdamW, average. Whoever times a step times thi
 benchmarks mean another.
 """
 
+import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,10 +17,10 @@ import numpy as np
 
 from benchmarks.harness import Work
 from morph_vla.morphology import MorphologyConfig
-from morph_vla.pi05 import GemmaConfig, Pi05, Pi05Config, VitConfig, init_params
+from morph_vla.pi05 import GemmaConfig, Pi05, Pi05Config, VitConfig, init_params, serving
 from morph_vla.pi05 import model as pi05
-from morph_vla.pi05.parts import map_named
-from morph_vla.pi05.serving import served_type
+from morph_vla.pi05.config import ImageTokens
+from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import parameters
@@ -69,6 +71,13 @@ def config_of(size: str) -> Pi05Config:
     )
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """`--size` and `--batch`, of which 0 is what SIZES has."""
+    about = "of the model (default mid: 57 million parameters)"
+    parser.add_argument("--size", choices=tuple(SIZES), default="mid", help=about)
+    parser.add_argument("--batch", type=int, default=0, metavar="N", help="observations of a training step")
+
+
 def recipe_of(
     size: str,
     batch: int,
@@ -101,10 +110,17 @@ class Subject:
 
     def with_plugin(self, plugin: MorphologyConfig) -> "Subject":
         """The same weights, copied, with a new body beside them."""
-        model = dataclasses.replace(self.model, morphology=plugin)
+        return self._with("morphology", plugin)
+
+    def with_image_tokens(self, fewer: ImageTokens) -> "Subject":
+        """The same weights, copied, with what makes fewer image tokens beside them."""
+        return self._with("image_tokens", fewer)
+
+    def _with(self, part: str, config: Any) -> "Subject":
+        model = dataclasses.replace(self.model, **{part: config})
         model.check()
-        body = jax.jit(lambda key: init_params(model, key)["morphology"])(jax.random.key(0))
-        params = {**jax.tree.map(jnp.copy, self.state.params), "morphology": body}
+        new = jax.jit(lambda key: {top: x for top, x in init_params(model, key).items() if top == part})
+        params = {**jax.tree.map(jnp.copy, self.state.params), **new(jax.random.key(0))}
         return Subject(dataclasses.replace(self.recipe, model=model), params)
 
     def step(self) -> Compiled:
@@ -117,7 +133,7 @@ class Subject:
 
         def step(state: Any, observation: Any, actions: Any, mask: Any, key: Any) -> Any:
             learnt, frozen = partition(state.params, training)
-            drawn = steps.draw(training, observation, actions, mask, key, augment=True)
+            drawn = steps.draw(self.model, training, observation, actions, mask, key, augment=True)
 
             def objective(learnt: Any) -> Any:
                 params = merge(learnt, frozen)
@@ -148,7 +164,7 @@ class Subject:
         """Each of PARTS alone; `images` is a part of `prefix`, `average` of `optimizer`."""
         training, model = self.recipe.training, self.model
         inputs = (*self.batch, jax.random.key(1))
-        draw = jax.jit(lambda *inputs: steps.draw(training, *inputs, augment=True))
+        draw = jax.jit(lambda *inputs: steps.draw(model, training, *inputs, augment=True))
         drawn = draw(*inputs)
         flows = reached(training)
         images = _pass(self.recipe, Pi05.embed_prefix, (), flows["vision encoder"])
@@ -173,9 +189,12 @@ class Subject:
         }
         return {name: _ready(works[name]) for name in PARTS}
 
-    def sampling(self, rows: int = 1, table: bool = True) -> Compiled:
-        """A policy's call: ten Euler steps for `rows` observations; `table`: modulations computed before."""
-        params = served(self.model, self.state.params)
+    def sampling(self, rows: int = 1, table: bool = True, ready: bool = True) -> Compiled:
+        """A policy's call: ten Euler steps for `rows` observations.
+
+        `table`: modulations computed before; `ready`: parameters as a policy holds them, not as trained.
+        """
+        params = (served if ready else rounded)(self.model, self.state.params)
         modulate = jax.jit(pi05.modulations, static_argnums=(0, 2))
         made = modulate(self.model, params, 10) if table else None
         noise = jnp.zeros((rows, self.model.horizon, self.model.action_dim))
@@ -204,7 +223,13 @@ def compiled(function: Callable[..., Any], *inputs: Any) -> Compiled:
 
 def served(config: Pi05Config, params: Any) -> Any:
     """The parameters as a policy holds them, copied: a step gives its own away."""
-    return map_named(lambda name, leaf: jnp.array(leaf, served_type(config, name) or leaf.dtype), params)
+    return serving.ready(config, ((name, jnp.array(leaf)) for name, leaf in by_name(params).items()))
+
+
+def rounded(config: Pi05Config, params: Any) -> Any:
+    """The same as they are trained, in the types they are served in."""
+    types = partial(serving.served_type, config)
+    return map_named(lambda name, leaf: jnp.array(leaf, types(name) or leaf.dtype), params)
 
 
 def joint_loss(config: Any, params: Any, observation: Any, actions: Any, noise: Any, time: Any) -> Any:

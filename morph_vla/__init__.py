@@ -1,6 +1,6 @@
 """morph_vla: tell a vision-language-action policy about the body it drives.
 
-    policy = morph_vla.load_policy("runs/first/checkpoints/1500")
+    policy = morph_vla.load_policy("runs/first/checkpoints/1400")
     record = morph_vla.evaluate(policy, morph_vla.load_suite("droid_panda"), folder="runs/first/eval")
     morph_vla.write_report("runs/first/eval", record)
 
@@ -62,7 +62,7 @@ _HOME = {
 _ROOMS = (
     "files", "robots", "relatives", "morphology", "pi05", "policies", "weights", "data", "recipes",
     "training", "suites", "engines", "demonstrations", "evaluation", "results", "report", "serving",
-    "sharing", "checks", "demo", "hosts",
+    "sharing", "checks", "demo", "evidence", "hosts",
 )  # fmt: skip
 
 

@@ -139,6 +139,28 @@ def hub_server(monkeypatch, tmp_path):
     huggingface_hub.close_session()
 
 
+@pytest.fixture
+def xet_server(hub_server, monkeypatch, tmp_path):
+    """The same Hub with Xet's storage, for a machine that has hf_xet."""
+    pytest.importorskip("hf_xet", reason="the Hub's client came without hf_xet")
+    from huggingface_hub import constants
+    from xet_stand_in import Store
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    # As the stand-in has it: blocks without compression, sent by the first version of each call.
+    for name, value in {
+        "XORB_COMPRESSION_POLICY": "none", "CLIENT_LEGACY_DIRECT_XORB_UPLOAD": "true",
+        "CLIENT_SHARD_API_VERSION": "v1", "CLIENT_RECONSTRUCTION_API_VERSION": "v1",
+        "TELEMETRY_ENABLED": "false", "CLIENT_RETRY_MAX_ATTEMPTS": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"HF_XET_{name}", value)
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
+    hub_server.xet = Store(hub_server.objects)
+    yield hub_server
+    hub_server.xet.shutdown()
+    hub_server.xet.server_close()
+
+
 TINY_CAMERAS = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
 
 

@@ -22,6 +22,7 @@ FLOOR = {
     "checks": 7,
     "sharing": 7,
     "demo": 8,
+    "evidence": 8,
     "hosts": 8,
     "cli": 9,
 }
@@ -33,7 +34,7 @@ ONLY = {
     "relatives": {"files", "robots"},
     "suites": {"files", "robots"},
     "engines": {"files", "robots", "suites"},
-    "demonstrations": {"files", "robots", "suites", "engines", "results"},
+    "demonstrations": {"files", "robots", "relatives", "suites", "engines", "results"},
     "evaluation": {"files", "robots", "suites", "engines", "results"},
     "policies": {"files", "robots", "morphology", "pi05"},
     "training": {"files", "robots", "morphology", "pi05", "policies", "weights", "data", "recipes"},
@@ -97,31 +98,33 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions frames idle layout lerobot mixture phases pictures pool presets stats transforms values "
-    "versions",
+    "data": "actions environment frames idle layout lerobot mixture phases pictures pool presets stats "
+    "transforms values versions",
     "demo": "job words",
-    "demonstrations": "check new_suite recording robosuite",
+    "demonstrations": "bodies check new_suite recording robosuite",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
-    "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool robosuite.theirs robosuite.vector "
-    "robosuite.world success workers",
-    "evaluation": "asking evaluate fit journal rollout sampler stepper",
+    "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool robosuite.arms "
+    "robosuite.theirs robosuite.vector robosuite.world success workers",
+    "evidence": "again answer check grid run status",
+    "evaluation": "asking benchmark evaluate fit journal rollout sampler stepper",
     "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config poses tokens",
-    "pi05": "augmentation config counts gemma model observation paligemma parts realtime serving tokenizer",
-    "policies": "config parts state text",
-    "recipes": "fitting held recipe",
-    "report": "numbers",
-    "results": "comparison curves films identity intervals merging record sequential several statistics "
-    "trial values",
-    "relatives": "draft vary",
+    "pi05": "augmentation config counts gemma kept model observation paligemma parts realtime serving "
+    "tokenizer",
+    "policies": "config parts text",
+    "recipes": "ablations fitting held recipe",
+    "report": "evidence numbers",
+    "results": "cells comparison curves evidence films identity intervals merging record sequential several "
+    "statistics trial values",
+    "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
-    "kinematics markup parallel_jaw reach records robot screws side template text",
-    "serving": "attention bounds keys policy remote requests server settings trials",
+    "kinematics markup mjcf parallel_jaw reach records robot screws side template text",
+    "serving": "bounds inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",
-    "training": "checkpoint counted estimate folder loop measured progress restoring sharding source "
-    "statistics step trackers",
+    "training": "checkpoint counted datasets estimate folder loop meaning measured part progress restoring "
+    "sharding source statistics step trackers",
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from xet_stand_in import Store
+
 TOKEN = "hf_writer"
 LARGE = 500  # bytes from which a file is uploaded apart, as large files are
 
@@ -50,6 +52,7 @@ class Hub(ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}  # large files by their SHA-256
         self.asked: list[tuple[str, str]] = []
         self.cuts: tuple[str, str] = ("", "")  # method, and what the path ends with
+        self.xet: Store | None = None  # where large files lie, of a Hub that has such a storage
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -92,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.objects[hashlib.sha256(content).hexdigest()] = content
         self.give({})
 
-    def give(self, content: Any, status: int = 200, **headers: str) -> None:
+    def give(self, content: Any, status: int = 200, /, **headers: str) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -127,6 +130,8 @@ class Handler(BaseHTTPRequestHandler):
         repository = self.server.repositories.get(key)
         if repository is None or (repository.private and not may_write):
             return self.refuse(404 if may_write else 401, "RepoNotFound")
+        if rest and rest[0].startswith("xet-"):
+            return self.allow(self.server.xet)
         if self.command in ("POST", "DELETE") and not may_write:
             return self.refuse(403, "Forbidden")
         if self.command in ("POST", "DELETE"):
@@ -163,9 +168,26 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(404, "EntryNotFound")
         content = files[name]
         start = int(re.sub(r"\D", "", self.headers.get("Range") or "") or 0)
-        tag = f'"{hashlib.sha256(content).hexdigest()}"'
+        digest = hashlib.sha256(content).hexdigest()
         status = 206 if self.headers.get("Range") else 200
-        return self.give(content[start:], status, ETag=tag, X_Repo_Commit=commit_of(files))
+        more: dict[str, Any] = {}
+        if self.server.xet is not None and digest in self.server.xet.hashes:
+            route = f"{self.server.url}/api/{key}/xet-read-token/{revision}"
+            more = {"X_Xet_Hash": self.server.xet.hashes[digest], "X_Xet_Refresh_Route": route}
+        tag = f'"{digest}"'
+        return self.give(content[start:], status, ETag=tag, X_Repo_Commit=commit_of(files), **more)
+
+    def allow(self, store: Store | None) -> None:
+        """A token of the storage, and where it is."""
+        if store is None:
+            return self.refuse(404, "EntryNotFound")
+        token, until = "xet", 2**31
+        headers = {
+            "X_Xet_Cas_Url": store.url,
+            "X_Xet_Access_Token": token,
+            "X_Xet_Token_Expiration": f"{until}",
+        }
+        return self.give({"accessToken": token, "exp": until, "casUrl": store.url}, **headers)
 
     def write(self, repository: Repository, key: str, rest: list[str], body: bytes) -> None:
         kind, revision, *more = [*rest, "", ""][:2] + rest[2:]

@@ -67,13 +67,15 @@ def run(program: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[st
     )
 
 
-def test_the_three_dropin_folders_are_in_the_wheel(wheel, root):
+def test_the_three_dropin_folders_and_the_bases_are_in_the_wheel(wheel, root):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("urdf_descriptors", "configs", "eval"):
+    for folder in ("urdf_descriptors", "configs", "eval", "bases"):
         for path in (root / folder).rglob("*"):
             if path.is_file() and not path.name.startswith("."):
                 assert f"morph_vla/shipped/{path.relative_to(root).as_posix()}" in names
-    assert "morph_vla/shipped/urdf_descriptors/panda.urdf" in names
+    assert {
+        f"morph_vla/shipped/{name}" for name in ("urdf_descriptors/panda.urdf", "bases/README.md")
+    } <= names
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):

@@ -20,7 +20,7 @@ from morph_vla.data import lerobot, mixture, phases, presets, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, in_order, tally
-from morph_vla.policies.config import StateConfig
+from morph_vla.policies.config import reads_numbers
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
@@ -102,7 +102,7 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
     except MorphVlaError as error:
         problems.append(problem("share", f"{key}.share", str(error)))
         return unread
-    on_numbers = isinstance(recipe.model, StateConfig)
+    on_numbers = reads_numbers(recipe.model)
     more = (lerobot.ENVIRONMENT,) if on_numbers else ()
     keys = dict.fromkeys((*state, *action, *more))
     judged = datasets.of_values(dataset, tuple(keys), episodes=episodes)
@@ -151,7 +151,10 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Findin
         yield problem("statistics", "data.statistics", found, subject=(robot.name,), remedy="choose `own`")
     elif source not in ("own", "dataset"):
         try:
-            statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
+            if source == "robot":
+                statistics.of_body(robot, asked.actions)
+            else:
+                statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
         except MorphVlaError as error:
             found = str(error).removeprefix("data.statistics: ")
             yield problem("statistics", "data.statistics", found, subject=(robot.name,))

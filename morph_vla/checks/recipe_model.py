@@ -1,6 +1,5 @@
 """What of a recipe's model, tokenizer and weights can be known without loading them."""
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -28,9 +27,11 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
     source, model = recipe.weights, recipe.model
     if not source or isinstance(model, StateConfig):
         return
-    if source in remote.NAMES:
-        variable = f"MORPH_VLA_{source.upper().replace('-', '_')}"
-        source = os.environ.get(variable) or remote.NAMES[source]
+    try:
+        source = remote.address_of(source)
+    except MorphVlaError as error:
+        yield problem("weights", "weights", str(error))
+        return
     kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
     if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
         yield problem("weights-not-here", "weights", f"{source} is not on this machine")

@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "morph_vla.cli.compare",
     ),
     "merge": ("merge the parts of one evaluation into one record", "morph_vla.cli.merge"),
+    "evidence": (
+        "train and judge a grid of conditions, bodies and seeds, and say what follows",
+        "morph_vla.cli.evidence",
+    ),
     "demo": ("run the whole job once, small but real, from recording to report", "morph_vla.cli.demo"),
     "bench": ("measure the speed of two ways to do the same, side by side", "morph_vla.cli.bench"),
 }

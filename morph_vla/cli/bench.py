@@ -17,6 +17,11 @@ VERBS = {
     "serve": "requests per second of the policy server and their latency, beside whole batches without it",
     "sim": "control steps per second by environments and workers, and where the time goes",
     "train": "the parts of a training step, against the joint pass and openpi's step",
+    "fourier": "latency of a Fourier controller and of a transformer with a key-value cache, on one core",
+    "bet": "the ways of doing the same that a Behavior Transformer keeps, and the milliseconds of an action",
+    "ready": "what parameters that are ready to serve save, in a step of the sampler and in memory",
+    "pixels": "a training step and a call with fewer image tokens, and ranking against brute force",
+    "sparse": "masked attention that skips masked pairs, against dense attention",
     "model": "one pass over the prefix against the joint pass, sampling, and the cost of each variant",
 }
 EXAMPLES = """
@@ -24,7 +29,12 @@ EXAMPLES = """
   morph-vla bench robots
   morph-vla bench data
   morph-vla bench model
+  morph-vla bench ready
+  morph-vla bench pixels
+  morph-vla bench sparse
   morph-vla bench serve
+  morph-vla bench fourier
+  morph-vla bench bet
   morph-vla bench sim
   morph-vla bench --repeats 31 --json
 """

@@ -117,6 +117,15 @@ def rows(text: str) -> tuple[int, int]:
     raise MorphVlaError(f"--episodes {text} is empty: A:B begins with A and ends before B")
 
 
+def shard(text: str) -> tuple[int, int]:
+    """`2/8` as (2, 8)."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    part = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= part[0] <= part[1]:
+        raise MorphVlaError(f"--shard expects K/N with K from 1 to N, for example 2/8, not '{text}'")
+    return part
+
+
 def add_verbs(
     parser: argparse.ArgumentParser, verbs: dict[str, tuple[str, Callable[..., Any]]]
 ) -> dict[str, argparse.ArgumentParser]:

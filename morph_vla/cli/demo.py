@@ -9,33 +9,38 @@ from morph_vla import process
 from morph_vla.cli.common import add, add_json, add_number, add_output, add_overrides
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
+from morph_vla.demo import BASE, NO_BASE
 
 EXAMPLES = """
   morph-vla demo
   morph-vla demo --robot ~/Downloads/my_arm.urdf -o runs/my_arm
+  morph-vla demo --robot ~/Downloads/my_arm.urdf --base runs/base/checkpoints/9000 -o runs/tuned
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
-    add_overrides(parser, "recipe panda_demo")
+    add_overrides(parser, "recipe panda_demo, or with a base nano_demo")
     add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
-    about = "tasks of a Panda, for example droid_panda:cube_in_bowl (default droid_panda)"
-    add(parser, "--suite", about, "SUITE", default="droid_panda")
+    about = "tasks, such as droid_panda:cube_in_bowl (default droid_panda; with a base, a suite made for it)"
+    add(parser, "--suite", about, "SUITE")
     about = "a URDF of an arm, which gets a suite of its own, in place of --suite"
     add(parser, "--robot", about, "URDF", type=Path)
+    about = "a checkpoint to fine-tune, which first acts as it is, and is held against random weights; "
+    about += f"{NO_BASE}: random weights are trained, without anything beside them (default {BASE})"
+    add(parser, "--base", about, "SOURCE", default=BASE)
     add_number(parser, "--attempts", 750, "demonstrations to try", least=10)
     about = "initial states of each task in which the trained policy is evaluated"
     add_number(parser, "--episodes", 100, about, least=1)
-    about = "the same for the untrained policy (default: as many, but at most 5)"
+    about = "the same for policies beside it (default: as many, but without a base at most 5)"
     add_number(parser, "--untrained-episodes", None, about, least=1)
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run what is missing of the six stages, a line each, and print the result."""
+    """Run what is missing of the stages, a line each, and print the result."""
     process.prepare()
     from morph_vla import report
     from morph_vla.demo import job, words
@@ -51,8 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     with passing():
         study = job.run(folder, settings, say, Bars)
     page = folder / report.FILE_NAME
-    suite, prefix = settings.suite, ""
-    if settings.robot is not None:
-        suite, prefix = settings.robot.stem, f"MORPH_VLA_PATH={folder} "
-    text = "\n".join(words.lines(study, page, suite, settings.episodes, prefix))
-    render({"folder": folder, "report": page, "record": folder / FILE_NAME}, arguments.json, text=text)
+    prefix = f"MORPH_VLA_PATH={folder} " if settings.writes_suite else ""
+    overrides = job.of_robot(study.robot, settings)
+    lines = words.lines(study, page, settings.suite_name, settings.episodes, prefix, overrides)
+    result = {"folder": folder, "report": page, "record": folder / FILE_NAME}
+    render(result, arguments.json, text="\n".join(lines))

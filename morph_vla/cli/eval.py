@@ -13,11 +13,11 @@ from morph_vla.results.record import FILE_NAME, Record, read
 from morph_vla.results.several import side_by_side
 
 EXAMPLES = """
-  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda -o runs/first/eval
-  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda:can_in_mug --episodes 50 -o runs/first/can
-  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --episodes 150:300 -o runs/first/other_half
-  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --engine isaaclab -o runs/first/isaac
-  morph-vla eval runs/first/checkpoints/1500 --suite droid_panda --noise 0 -o runs/first/mean
+  morph-vla eval runs/first/checkpoints/1400 --suite droid_panda -o runs/first/eval
+  morph-vla eval runs/first/checkpoints/1400 --suite droid_panda:can_in_mug --episodes 50 -o runs/first/can
+  morph-vla eval runs/first/checkpoints/1400 --suite droid_panda --episodes 150:300 -o runs/first/other_half
+  morph-vla eval runs/first/checkpoints/1400 --suite droid_panda --engine isaaclab -o runs/first/isaac
+  morph-vla eval runs/first/checkpoints/1400 --suite droid_panda --noise 0 -o runs/first/mean
   morph-vla eval --policy ws://127.0.0.1:8000 --suite droid_panda -o runs/first/served
   morph-vla eval runs/b/1500 --suite droid_panda --against runs/a/eval --stop-when-decided -o runs/b/eval
 """
@@ -27,7 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla eval`."""
     from morph_vla.evaluation.rollout import Settings
 
-    add(parser, "checkpoint", "its folder, or hf://OWNER/NAME; none with --policy", "CHECKPOINT", nargs="?")
+    about = "its folder, hf://OWNER/NAME or pi05-nano; none with --policy"
+    add(parser, "checkpoint", about, "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
     policies.configure(parser)
     add(parser, "--suite", "a suite's name or file", "SUITE", required=True)

@@ -1,13 +1,17 @@
 """`morph-vla report FOLDER ...`."""
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_json
 from morph_vla.cli.render import render
+from morph_vla.errors import MorphVlaError
+from morph_vla.results.record import FILE_NAME, Record, Study
 
 EXAMPLES = """
   morph-vla report runs/demo
+  morph-vla report runs/first/eval --inside can_in_mug:3
   morph-vla report runs/host/eval runs/mix/eval runs/film/eval -o runs/three.html
 """
 
@@ -17,6 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "a folder with a record.json of `eval` or `demo`; several make one page"
     add(parser, "folders", about, "FOLDER", nargs="+", type=Path)
     add(parser, "-o --output", "the page (default: report.html in the first folder)", "FILE", type=Path)
+    about = "an episode that is played again, to show what goes on inside its policy: attention between "
+    about += "joints, and the image tokens that are kept"
+    add(parser, "--inside", about, "[TASK:]EPISODE", type=_episode)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -28,8 +35,38 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.results import record
 
     loaded = [record.load(given) for given in arguments.folders]
+    if arguments.inside:
+        loaded = [_inside(arguments.folders, loaded[0], *arguments.inside)]
     several = [(part,) if isinstance(part, record.Record) else part.evaluations for part in loaded]
     evaluations = [evaluation for part in several for evaluation in part]
     path = arguments.output or loaded[0].folder / report.FILE_NAME
     report.write(path.parent, loaded[0] if len(loaded) == 1 else evaluations, path)
     render(numbers(evaluations), arguments.json, text=path, report=path)
+
+
+def _inside(given: list[Path], whole: Record | Study, task: str, episode: int) -> Record | Study:
+    """The record, which names the files of what goes on inside; of a demo, its trained policy's."""
+    from morph_vla import process
+    from morph_vla.results import record
+    from morph_vla.serving import inside
+
+    if len(given) > 1:
+        raise MorphVlaError("--inside plays an episode of one record; name one FOLDER")
+    process.prepare()
+    last = whole if isinstance(whole, Record) else record.read(whole.folder)
+    files = inside.of_record(last, task, episode, whole.folder).files
+    if isinstance(whole, Study):
+        whole = dataclasses.replace(whole, pictures={**whole.pictures, **files})
+    else:
+        paths = {kind: whole.folder / name for kind, name in files.items()}
+        whole = dataclasses.replace(whole, **paths)
+    record.write(whole, given[0] if given[0].is_file() else whole.folder / FILE_NAME)
+    return whole
+
+
+def _episode(text: str) -> tuple[str, int]:
+    """`can_in_mug:3` or `3`."""
+    task, _, episode = text.rpartition(":")
+    if not episode.isdecimal():
+        raise MorphVlaError(f"--inside expects EPISODE or TASK:EPISODE, for example 3, not '{text}'")
+    return task, int(episode)

@@ -19,7 +19,7 @@ EXAMPLES = """
   morph-vla robots check ./my_arm.urdf --episode ~/datasets/lift:7
   morph-vla robots add ~/Downloads/my_arm.urdf
   morph-vla robots add scene.xml --root robot0_base --strip robot0_
-  morph-vla robots add rd:panda
+  morph-vla robots add rd:iiwa14
   morph-vla robots vary panda --seed 3 --links 0.8:1.25 --limits 0.7:1.0 --remove 1 --count 8
   morph-vla robots vary panda --set composition --count 20
 """

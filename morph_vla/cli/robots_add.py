@@ -12,10 +12,13 @@ from morph_vla.wording import count
 if TYPE_CHECKING:
     from morph_vla.robots.examine import Examination
 
+ROBOSUITE = "robosuite:"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla robots add`, apart from `--joints` and `--json`."""
-    about = "a URDF (a side file beside it is copied too), an MJCF file, or rd:NAME of robot_descriptions"
+    about = "a URDF (a side file beside it is copied too), an MJCF file, rd:NAME of robot_descriptions, or"
+    about += " robosuite:ARM"
     add(parser, "source", about, "SOURCE")
     add(parser, "--name", "the robot's name; default: the source's", "NAME", default="")
     about = "default: the first folder of MORPH_VLA_PATH, else ./urdf_descriptors"
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examined(arguments: argparse.Namespace) -> "Examination":
-    """What the source says, whichever of the three it is."""
+    """What the source says, whatever kind it is of."""
     from morph_vla.robots import adding, described
     from morph_vla.robots.examine import examine_text
     from morph_vla.robots.side import Side
@@ -64,6 +67,10 @@ def _examined(arguments: argparse.Namespace) -> "Examination":
         robot = described.described(arguments.source.removeprefix(described.SCHEME), arguments.accept_license)
         name, path, within = robot.name, robot.path, robot.repository
         side = Side(source=robot.source, licence=robot.licence)
+    elif arguments.source.startswith(ROBOSUITE):
+        from morph_vla.engines.robosuite import arms
+
+        return arms.examined(arguments.source.removeprefix(ROBOSUITE))
     elif arguments.accept_license:
         raise MorphVlaError("--accept-license is used with rd:NAME")
     if path.suffix.lower() in adding.MJCF:

@@ -1,12 +1,17 @@
 """`morph-vla robots vary ROBOT --seed N [--set NAME | changes]`."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from morph_vla import robots
 from morph_vla.cli.common import add, add_number
 from morph_vla.cli.render import print_json
 from morph_vla.errors import MissingExtraError, MorphVlaError
+
+if TYPE_CHECKING:
+    from morph_vla.relatives.draft import Changes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,27 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--twist", "two neighbouring joints exchange the directions of their axes")
     add(parser, "--mirror", "mirror the robot, left to right")
     add(parser, "--hand", "another hand: a parallel gripper of another size")
+    about = "also write a suite for each, with this task or several with commas (default cube_in_bowl); "
+    about += "a body whose expert does not succeed is drawn again"
+    add(parser, "--suites", about, "TASK", nargs="?", const="cube_in_bowl")
+    add_number(parser, "--trials", 20, "of --suites: states in which the expert tries each task", least=1)
+    add_number(parser, "--workers", None, "of --suites: processes (default: one per core)", least=1)
     about = "URDFs, side files, relatives.json and sheet.png go here (default: ROBOT_relatives)"
     add(parser, "-o --output", about, "FOLDER", type=Path)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Draw, write, and print what was changed."""
+def run(arguments: argparse.Namespace) -> int:
+    """Draw, write, and print what was changed; 1 where a body could not be given a suite."""
     from morph_vla.relatives import vary
-    from morph_vla.relatives.draft import Changes
     from morph_vla.robots import draw
 
     robot = robots.load(arguments.robot, arguments.folders)
-    asked = {key: getattr(arguments, key) for key in ("links", "limits", "remove", "add", "mirror", "hand")}
-    changes = Changes(**asked, twist=int(arguments.twist))
-    if arguments.set:
-        if changes != Changes():
-            raise MorphVlaError(f"--set {arguments.set} says what is changed; give it or the changes")
-        changes = vary.named_set(arguments.set)
-    elif changes == Changes():
-        raise MorphVlaError("nothing to change; give --set, --links, --limits, --remove, --add, --twist, ...")
-    drawn = vary.draw(robot, changes, arguments.seed, arguments.count, arguments.set or "vary")
+    changes, label = _changes(arguments), arguments.set or "vary"
     folder = arguments.output or Path(f"{robot.name}_relatives")
+    names, expert, remarks = vary.names(robot, arguments.seed, arguments.count, label), None, []
+    if arguments.suites:
+        expert, remarks = _tried(arguments, changes, names, folder)
+        names = tuple(expert)
+    drawn = [vary.drawn(robot, changes, name) for name in names]
     vary.write(drawn, folder)
     try:
         pictured = str(draw.write_sheet([robot, *(item.robot for item in drawn)], folder / "sheet.png"))
@@ -57,8 +63,46 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json([item.as_dict() for item in drawn])
     else:
-        print(f"{vary.summary(drawn)}\n\nwrote {folder}; {pictured}")
-        print(f"next: `morph-vla robots show {drawn[0].robot.name} --folder {folder}`")
+        print("\n".join([vary.summary(drawn, expert), *remarks]))
+        print(f"\nwrote {folder}; {pictured}")
+        if drawn:
+            print(f"next: `morph-vla robots show {drawn[0].robot.name} --folder {folder}`")
+    return int(len(drawn) < arguments.count)
+
+
+def _changes(arguments: argparse.Namespace) -> "Changes":
+    """Those of the set, or those that are asked for."""
+    from morph_vla.relatives import vary
+    from morph_vla.relatives.draft import Changes
+
+    asked = {key: getattr(arguments, key) for key in ("links", "limits", "remove", "add", "mirror", "hand")}
+    changes = Changes(**asked, twist=int(arguments.twist))
+    if arguments.set:
+        if changes != Changes():
+            raise MorphVlaError(f"--set {arguments.set} says what is changed; give it or the changes")
+        return vary.named_set(arguments.set)
+    if changes == Changes():
+        raise MorphVlaError("nothing to change; give --set, --links, --limits, --remove, --add, --twist, ...")
+    return changes
+
+
+def _tried(
+    arguments: argparse.Namespace, changes: "Changes", names: Sequence[str], folder: Path
+) -> tuple[dict[str, str], list[str]]:
+    """How the expert did with each body that was kept, and a sentence on each draw that was not."""
+    from morph_vla.cli.progress import Bar
+    from morph_vla.demonstrations import bodies
+
+    job = bodies.Job(
+        arguments.robot, tuple(arguments.folders), changes, folder,
+        tuple(arguments.suites.split(",")), arguments.trials,
+    )  # fmt: skip
+    with Bar("suites", len(names), "relative") as bar:
+        settled = bodies.settle(job, names, arguments.workers, bar.at)
+    kept = [trials[-1] for trials in settled.values() if not trials[-1].refused]
+    return {trial.name: str(trial) for trial in kept}, [
+        str(trial) for trials in settled.values() for trial in trials if trial.refused
+    ]
 
 
 def ranges(text: str) -> tuple[tuple[float, float], ...]:

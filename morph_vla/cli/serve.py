@@ -12,8 +12,8 @@ from morph_vla.cli.policies import add_given, add_sampler
 
 LOG = logging.getLogger(__name__)
 EXAMPLES = """
-  morph-vla serve runs/first/checkpoints/1500
-  morph-vla serve runs/first/checkpoints/1500 --preset droid --host 0.0.0.0  # key: $MORPH_VLA_API_KEY
+  morph-vla serve runs/first/checkpoints/1400
+  morph-vla serve runs/first/checkpoints/1400 --preset droid --host 0.0.0.0  # key: $MORPH_VLA_API_KEY
   morph-vla serve hf://someone/three_robots --robot so101 --preset so101 --batch 1
   morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe my_droid
 """
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.serving.remote import KEY
     from morph_vla.serving.settings import Settings
 
-    add(parser, "checkpoint", "a checkpoint's folder, or hf://OWNER/NAME", "CHECKPOINT")
+    add(parser, "checkpoint", "a checkpoint's folder, hf://OWNER/NAME or pi05-nano", "CHECKPOINT")
     add(parser, "--robot", "which of the robots it was trained on", "NAME", default="")
     about = "the keys of requests (default: images/CAMERA, state, prompt)"
     add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")

@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace) -> None:
         plain, text = measured.plain(), str(measured)
     else:
         from morph_vla.recipes import recipe as recipes
-        from morph_vla.training import source, statistics
+        from morph_vla.training import datasets, statistics
 
         recipe = recipes.load(arguments.source, arguments.overrides, arguments.folders)
-        robots = source.statistics_of(recipe)
+        robots = datasets.statistics_of(recipe)
         plain, text = statistics.plain(robots), "\n".join(statistics.listed(robots, recipe.model.horizon))
     if arguments.output:
         write_text(arguments.output, json.dumps(plain, indent=2))

@@ -19,8 +19,6 @@ EXAMPLES = """
   morph-vla suites new my_arm --robot ~/Downloads/my_arm.urdf
 """
 
-ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla suites`."""
@@ -49,7 +47,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     Another simulator's environment has no expert of ours: print what is wrong with it, status 1 for an error.
     """
     from morph_vla.cli.progress import Bar
-    from morph_vla.demonstrations.check import check
+    from morph_vla.demonstrations.check import ENOUGH, check
     from morph_vla.suites.environment import EnvironmentSuite, load_tasks
 
     checks = []

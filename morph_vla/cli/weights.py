@@ -8,7 +8,7 @@ from morph_vla.cli.common import add, add_common, add_number, add_verbs
 from morph_vla.cli.render import render
 
 EXAMPLES = """
-  morph-vla weights inspect pi05-base
+  morph-vla weights inspect pi05-nano
   morph-vla weights inspect runs/demo/train/checkpoints/3000 --config panda_demo
   morph-vla weights convert hf://lerobot/pi05_base runs/pi05_openpi --to openpi
   morph-vla weights convert runs/demo/train/checkpoints/3000 runs/plugin --to lerobot-plugin
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         },
     )  # fmt: skip
     for verb in verbs.values():
-        add(verb, "source", "pi05-base, a path, gs://BUCKET/FOLDER or hf://OWNER/NAME[@REVISION]", "SOURCE")
+        add(verb, "source", "pi05-base, pi05-nano, a path, gs://BUCKET/FOLDER or hf://OWNER/NAME", "SOURCE")
         add(verb, "--config", "a recipe whose model the checkpoint should fit", "RECIPE")
         about = "for our own checkpoints: the averaged parameters (default) or those of the last step"
         verb.add_argument("--kind", choices=("averaged", "params"), default="averaged", help=about)

@@ -52,6 +52,10 @@ class Recordings:
         """Number of frames."""
         return int(self.state.shape[0])
 
+    def first_of(self, rows: Int[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
+        """The first row of each row's episode."""
+        return self.starts[np.searchsorted(self.starts, rows, side="right") - 1]
+
     def last_of(self, rows: Int[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
         """The last row of each row's episode."""
         return self.ends[np.searchsorted(self.starts, rows, side="right") - 1] - 1

@@ -32,3 +32,18 @@ def chunks(recordings: Recordings, rows: Int[np.ndarray, "b"], horizon: int) -> 
     """The `horizon` recorded actions from each row on; past the episode's end its last action repeats."""
     wanted = rows[:, None] + np.arange(horizon)
     return recordings.action[np.minimum(wanted, recordings.last_of(rows)[:, None])]
+
+
+def window(
+    recordings: Recordings, rows: Int[np.ndarray, "b"], lags: Int[np.ndarray, "w"]
+) -> tuple[Int[np.ndarray, "b w"], Bool[np.ndarray, "b w"]]:
+    """The rows `lags` before each, and which of them are of its episode.
+
+    Before the episode's start its first row repeats. Of row 4, where an episode starts at row 2, for lags
+    3, 2, 1 and 0:
+
+        rows   2  2  3  4
+        mask   0  1  1  1
+    """
+    wanted, first = rows[:, None] - lags, recordings.first_of(rows)[:, None]
+    return np.maximum(wanted, first), wanted >= first

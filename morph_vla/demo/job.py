@@ -1,16 +1,18 @@
 """The demo's stages: each finds what an earlier run left; an interrupted one continues where it stopped."""
 
+import dataclasses
 import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from morph_vla import report, robots
+from morph_vla.demo import BASE, NO_BASE, base
 from morph_vla.demonstrations import new_suite, recording
 from morph_vla.doctor import machine, require_gl
 from morph_vla.evaluation import rollout
@@ -20,11 +22,12 @@ from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.process import versions
 from morph_vla.recipes import recipe as recipes
+from morph_vla.recipes.recipe import Recipe
 from morph_vla.results import record as records
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Record, Study
-from morph_vla.robots import adding, draw
-from morph_vla.serving import attention, trials
+from morph_vla.robots import Robot, adding, draw
+from morph_vla.serving import inside, trials
 from morph_vla.serving import policy as policies
 from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import Suite
@@ -33,10 +36,15 @@ from morph_vla.wording import span
 
 LOG = logging.getLogger(__name__)
 SUITE, RECIPE, JOINTS = "droid_panda", "panda_demo", 8
+# With a base: its own bodies had suites that were written for them too.
+ARM, TASKS, FROM_BASE = "panda", ("cube_in_bowl", "can_in_mug", "banana_in_bin"), "nano_demo"
+# What random weights learn best with (those of RECIPE): a rate for what has been learnt would hold them back.
+SCRATCH = ("optimizer.matrix_lr=0.009", "optimizer.peak_lr=0.003")
 UNTRAINED_EPISODES = 5  # few, for an untrained policy uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
-VIDEOS, UNTRAINED_VIDEOS = 6, 1  # films of each task
+VIDEOS, UNTRAINED_VIDEOS = 6, 1  # films of each task, of the trained policy and of the others
 STAGES = ("robot", "record", "train", "evaluate", "attention", "report")
+WITH_BASE = ("robot", "zero-shot", "record", "train", "scratch", *STAGES[3:])
 
 Bars = Callable[[str, str], AbstractContextManager[Any]]
 """(label, unit) -> progress bars with the methods of `Quiet`"""
@@ -46,29 +54,54 @@ Bars = Callable[[str, str], AbstractContextManager[Any]]
 class Settings:
     """How large the demo is."""
 
-    suite: str = SUITE
-    """Tasks of a Panda"""
+    suite: str | None = None
+    """Tasks of a Panda; None: SUITE, with a base those of a suite that is written for it"""
     robot: Path | None = None
     """A URDF of an arm: it gets a suite of its own, in place of `suite`"""
+    base: str = BASE
+    """What is fine-tuned, as `weights` of a recipe; NO_BASE: nothing, random weights are trained"""
     overrides: Sequence[str] = ()
     """Changes to the recipe"""
     attempts: int = 750
     episodes: int = 100
     """Initial states of each task in which the trained policy is evaluated"""
     untrained_episodes: int | None = None
-    """The same for the untrained policy; None: as many, but at most `UNTRAINED_EPISODES`"""
+    """The same for those it is compared with; None: as many, but without a base at most UNTRAINED_EPISODES"""
+
+    @property
+    def has_base(self) -> bool:
+        """Whether something is fine-tuned."""
+        return self.base != NO_BASE
+
+    @property
+    def writes_suite(self) -> bool:
+        """Whether the arm's suite is made by the demo."""
+        return self.robot is not None or (self.has_base and self.suite is None)
+
+    @property
+    def suite_name(self) -> str:
+        """What its suite is called; of one that it makes, also the arm."""
+        return self.robot.stem if self.robot else self.suite or (ARM if self.has_base else SUITE)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What is done, in order."""
+        return WITH_BASE if self.has_base else STAGES
 
     @property
     def rows(self) -> tuple[int, int]:
-        """Episodes of a task for the untrained and the trained policy."""
-        untrained = self.untrained_episodes
-        return min(self.episodes, UNTRAINED_EPISODES) if untrained is None else untrained, self.episodes
+        """Episodes of a task for those that the trained policy is compared with, and for it."""
+        most = self.episodes if self.has_base else UNTRAINED_EPISODES
+        others = self.untrained_episodes
+        return min(self.episodes, most) if others is None else others, self.episodes
 
     @property
     def command(self) -> str:
         """The whole command, with what was left to its default."""
-        asked = f"--suite {self.suite}" if self.robot is None else f"--robot {self.robot}"
-        words = [*self.overrides, asked, f"--attempts {self.attempts}"]
+        words = [*self.overrides]
+        words += [f"--robot {self.robot}"] if self.robot else []
+        words += [] if self.writes_suite else [f"--suite {self.suite_name}"]
+        words += [f"--base {self.base}", f"--attempts {self.attempts}"]
         words += [f"--episodes {self.rows[1]}", f"--untrained-episodes {self.rows[0]}"]
         return f"morph-vla demo {' '.join(words)}"
 
@@ -101,32 +134,48 @@ def run(
     say: Callable[[str], None] = LOG.info,
     bars: Bars = Quiet,
 ) -> Study:
-    """Run what is missing of the six stages, each of which says a line; record and page lie in `folder`.
+    """Run what is missing of the stages, each of which says a line; record and page lie in `folder`.
 
-    Raises MorphVlaError as the stages do, and KeyboardInterrupt where SIGTERM stopped the training.
+    Raises MorphVlaError as the stages do, before anything is recorded where the base does not fit, and
+    KeyboardInterrupt where SIGTERM stopped the training.
     """
     require_gl()
-    clock = _Clock(folder, say)
+    clock = _Clock(folder, say, settings.stages)
     # An arm's own folders, before those of the user: here, and in the processes that this one starts.
-    if settings.robot is not None:
+    if settings.writes_suite:
         add_to_path(folder)
     robot, tasks = clock.measure("robot", lambda: _robot(folder, settings))
-    overrides = [*(_of_robot(robot) if settings.robot else ()), *settings.overrides]
+    recipe = _recipe(folder, settings, robot)
+    # What a base does of itself comes first: it needs no demonstration.
+    first, about = (), {}
+    if settings.has_base:
+        first, about = clock.measure(
+            "zero-shot", lambda: _zero_shot(folder, tasks, recipe, settings.rows[0], bars)
+        )
     recorded = clock.measure("record", lambda: _record(folder, tasks, settings.attempts, bars))
-    trained = clock.measure("train", lambda: _train(folder, overrides, bars))
-    untrained, last = clock.measure("evaluate", lambda: _evaluate(folder, tasks, settings.rows, bars))
-    pictures = clock.measure("attention", lambda: _attention(folder, tasks, last))
+    runs = {"train": clock.measure("train", lambda: _train(folder / "train", recipe, bars))}
+    if settings.has_base:
+        control = _recipe(folder, settings, robot, scratch=True)
+        runs["scratch"] = clock.measure("scratch", lambda: _train(folder / "scratch", control, bars))
+    last = clock.measure("evaluate", lambda: _evaluate(folder, tasks, settings, bars))
+    evaluations: tuple[Record, ...] = (*first, *last)
+    pictures = clock.measure("attention", lambda: _attention(folder, tasks, evaluations[-1]))
+    runs = {stage: {**facts, "seconds": clock.seconds[stage]} for stage, facts in runs.items()}
+    if "scratch" in runs:
+        runs["scratch"]["difference"] = to_plain(compare(evaluations[-2], evaluations[-1]))
     study = Study(
         robot=robot,
+        base=about,
         recording={**recorded, "seconds": clock.seconds["record"]},
-        training={**trained, "seconds": clock.seconds["train"]},
-        evaluations=(untrained, last),
-        difference=to_plain(compare(untrained, last)),
+        training=runs["train"],
+        scratch=runs.get("scratch", {}),
+        evaluations=evaluations,
+        difference=to_plain(compare(evaluations[0], evaluations[-1])),
         pictures={"joint_graph": "joint_graph.png", **pictures},
         machine=machine(),
         versions=versions(),
         command=settings.command,
-        seconds_by_stage={stage: clock.seconds[stage] for stage in STAGES if stage in clock.seconds},
+        seconds_by_stage={stage: clock.seconds[stage] for stage in clock.stages if stage in clock.seconds},
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         folder=folder,
     )
@@ -146,8 +195,8 @@ class Done(NamedTuple):
 class _Clock:
     """A line a stage, and its seconds, added up over interrupted runs and kept in the folder."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]):
-        self._path, self._say = folder / "seconds.json", say
+    def __init__(self, folder: Path, say: Callable[[str], None], stages: Sequence[str] = STAGES):
+        self._path, self._say, self.stages = folder / "seconds.json", say, stages
         self.seconds: dict[str, float] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def measure(self, stage: str, work: Callable[[], Done]) -> Any:
@@ -162,7 +211,7 @@ class _Clock:
         spent = time.monotonic() - began
         if not done.there or stage not in self.seconds:
             self._add(stage, spent)
-        head = f"{STAGES.index(stage) + 1}/{len(STAGES)}  {stage:<9}  "
+        head = f"{self.stages.index(stage) + 1}/{len(self.stages)}  {stage:<9}  "
         first, *others = done.words.split("\n")
         first = f"already there: {first}" if done.there else f"{first}  ({span(spent)})"
         self._say("\n".join([head + first, *(" " * len(head) + line for line in others)]))
@@ -175,10 +224,7 @@ class _Clock:
 
 def _robot(folder: Path, settings: Settings) -> Done:
     """Read the URDF, draw its graph; an arm that is new is added to the folder, with a suite."""
-    if settings.robot is None:
-        tasks = suites.load_tasks(settings.suite)
-    else:
-        tasks = _suite(folder, settings.robot)
+    tasks = _tasks(folder, settings)
     robot = robots.load(tasks[0].robot)
     facts, picture = robot.as_dict(), folder / "joint_graph.png"
     there = picture.exists()
@@ -191,22 +237,54 @@ def _robot(folder: Path, settings: Settings) -> Done:
     return Done((facts, tasks), words, there)
 
 
-def _suite(folder: Path, source: Path) -> tuple[Suite, ...]:
-    """The tasks of an arm's suite in the folder, written by the first run."""
-    added, path = (
-        adding.add_arm(source, folder=folder / "urdf_descriptors"),
-        folder / "eval" / f"{source.stem}.yaml",
-    )
+def _tasks(folder: Path, settings: Settings) -> tuple[Suite, ...]:
+    """The tasks of the suite; one that the demo writes is written by its first run."""
+    if settings.robot is not None:
+        added = adding.add_arm(settings.robot, folder=folder / "urdf_descriptors")
+        return _written(folder, settings.suite_name, added.robot)
+    if settings.writes_suite:
+        return _written(folder, settings.suite_name, robots.load(ARM), TASKS)
+    return suites.load_tasks(settings.suite_name)
+
+
+def _written(
+    folder: Path, name: str, robot: Robot, tasks: Sequence[str] = (new_suite.DEFAULT,)
+) -> tuple[Suite, ...]:
+    path = folder / "eval" / f"{name}.yaml"
     if not path.exists():
-        new_suite.make(source.stem, added.robot, path=path)
+        new_suite.make(name, robot, tasks, path)
     return suites.load_tasks(path)
 
 
-def _of_robot(facts: dict[str, Any]) -> list[str]:
-    """What the demo's recipe has to say of another robot than the Panda."""
+def of_robot(facts: Mapping[str, Any], settings: Settings) -> list[str]:
+    """What the demo's recipe has to say of its robot; a base's model is as wide as it is."""
+    if settings.robot is None and not settings.has_base:
+        return []
     joints = len(facts["joints"])
-    wide = [f"model.action_dim={joints}", f"model.morphology.max_joints={joints}"] if joints > JOINTS else []
-    return [f"data.robot={facts['name']}", *wide]
+    wide = [f"model.action_dim={joints}", f"model.morphology.max_joints={joints}"]
+    return [f"data.robot={facts['name']}", *(wide if joints > JOINTS and not settings.has_base else ())]
+
+
+def _recipe(folder: Path, settings: Settings, robot: Mapping[str, Any], *, scratch: bool = False) -> Recipe:
+    """What is trained, or with `scratch` what stands beside it: the same steps from random weights."""
+    asked = [*of_robot(robot, settings), *settings.overrides, f"data.dataset={folder / 'dataset'}"]
+    if not settings.has_base:
+        return recipes.load(RECIPE, asked)
+    recipe = recipes.load(FROM_BASE, [*(SCRATCH if scratch else ()), *asked])
+    return dataclasses.replace(recipe, weights="" if scratch else settings.base)
+
+
+def _zero_shot(folder: Path, tasks: Sequence[Suite], recipe: Recipe, episodes: int, bars: Bars) -> Done:
+    """What the base does as it is: its record, and what is known of it."""
+    source, robot = recipe.weights, tasks[0].robot
+    policy = base.load(recipe, robot, batch=policies.EVALUATION_BATCH, noise=NOISE)
+    asked = _Asked("zero-shot", policy, episodes, UNTRAINED_VIDEOS)
+    measured, there = _evaluated(folder, tasks, [asked], bars)
+    card, unseen = measured[0].policy, "unseen" in policy.trained
+    facts = {"source": source, "step": card.step, "sha256": card.sha256, "unseen": unseen}
+    facts |= {"robots": len(policy.about["robots"])}
+    words = measured[0].summary.sentence(f"{source}, {'never' if unseen else 'already'} trained on {robot}")
+    return Done((measured, facts), words, there)
 
 
 def _record(folder: Path, tasks: Sequence[Suite], attempts: int, bars: Bars) -> Done:
@@ -221,12 +299,11 @@ def _record(folder: Path, tasks: Sequence[Suite], attempts: int, bars: Bars) -> 
     return Done(facts, f"{made}, in {dataset}", there)
 
 
-def _train(folder: Path, overrides: Sequence[str], bars: Bars) -> Done:
-    """Fine-tune the small pi0.5 with a body."""
-    recipe = recipes.load(RECIPE, [*overrides, f"data.dataset={folder / 'dataset'}"])
-    steps, before = recipe.training.steps, checkpoint.steps(folder / "train" / "checkpoints")
+def _train(folder: Path, recipe: Recipe, bars: Bars) -> Done:
+    """Train the small pi0.5 with a body."""
+    steps, before = recipe.training.steps, checkpoint.steps(folder / "checkpoints")
     with bars("training", "step") as bar:
-        run = trials.train(recipe, folder / "train", on_report=bar.trained)
+        run = trials.train(recipe, folder, on_report=bar.trained)
     if run.stopped:
         raise KeyboardInterrupt  # by SIGTERM: the next run does the rest
     facts = {
@@ -243,43 +320,67 @@ def _train(folder: Path, overrides: Sequence[str], bars: Bars) -> Done:
     return Done(facts, words, bool(before) and before[-1] >= steps)
 
 
-def _evaluate(folder: Path, tasks: Sequence[Suite], rows: tuple[int, int], bars: Bars) -> Done:
-    """The trained and the untrained checkpoint over the same table of initial states."""
-    measured, there = [], True
-    for name, which, count, videos in (
-        ("untrained", 0, rows[0], UNTRAINED_VIDEOS), ("trained", -1, rows[1], VIDEOS)
-    ):  # fmt: skip
-        place = folder / "eval" / name
-        earlier = rollout.finished(place)
-        with bars(f"evaluating {name}", "episode") as bar:
-            record = evaluate(
-                _policy(folder, which), tasks, folder=place, name=name, episodes=count, videos=videos,
-                progress=bar.evaluated, groups=2 if count > policies.EVALUATION_BATCH else 1,
-            )  # fmt: skip
-        there &= record == earlier
-        measured.append(record)
+class _Asked(NamedTuple):
+    """A policy that is evaluated."""
+
+    name: str
+    policy: policies.CheckpointPolicy
+    episodes: int
+    videos: int
+
+
+def _evaluate(folder: Path, tasks: Sequence[Suite], settings: Settings, bars: Bars) -> Done:
+    """The trained checkpoint over the table of initial states, and another that it is compared with."""
+    other = ("untrained", _policy(folder / "train", 0))
+    if settings.has_base:
+        other = ("scratch", _policy(folder / "scratch", -1))
+    last = ("fine-tuned" if settings.has_base else "trained", _policy(folder / "train", -1))
+    few, many = settings.rows
+    asked = [_Asked(*other, few, UNTRAINED_VIDEOS), _Asked(*last, many, VIDEOS)]
+    measured, there = _evaluated(folder, tasks, asked, bars)
     words = (f"{r.policy.label} {r.summary.successes} of {r.summary.trials}" for r in measured)
     return Done(measured, ", ".join(words), there)
 
 
+def _evaluated(
+    folder: Path, tasks: Sequence[Suite], several: Sequence[_Asked], bars: Bars
+) -> tuple[list[Record], bool]:
+    """The records of policies, each in the folder of its name, and whether all were there."""
+    measured, there = [], True
+    for name, policy, count, videos in several:
+        place = folder / "eval" / name
+        earlier = rollout.finished(place)
+        with bars(f"evaluating {name}", "episode") as bar:
+            record = evaluate(
+                policy, tasks, folder=place, name=name, episodes=count, videos=videos,
+                progress=bar.evaluated, groups=2 if count > policies.EVALUATION_BATCH else 1,
+            )  # fmt: skip
+        there &= record == earlier
+        measured.append(record)
+    return measured, there
+
+
 def _policy(folder: Path, which: int) -> policies.CheckpointPolicy:
-    """The demo's first checkpoint (0) or its last (-1)."""
-    checkpoints = folder / "train" / "checkpoints"
+    """A training's first checkpoint (0) or its last (-1)."""
+    checkpoints = folder / "checkpoints"
     chosen = checkpoints / str(checkpoint.steps(checkpoints)[which])
     return policies.load(chosen, batch=policies.EVALUATION_BATCH, noise=NOISE)
 
 
 def _attention(folder: Path, tasks: Sequence[Suite], record: Record) -> Done:
-    """Who attends to whom in the trained policy, over an episode in which it succeeded, where it did."""
-    path, policy = folder / "attention.json", _policy(folder, -1)
-    if policy.config.morphology is None:
-        return Done({}, "no kinematic tokens in this recipe: nothing to show")
+    """What goes on inside the trained policy, over an episode in which it succeeded, where it did."""
+    policy = _policy(folder / "train", -1)
+    shown = inside.kinds(policy)
+    if not shown:
+        return Done({}, "neither kinematic tokens nor fewer image tokens in this recipe: nothing to show")
     filmed = [trial for trial in record.trials if trial.success and trial.video]
     trial = next(iter(filmed), record.trials[0])
     task = next(task for task in tasks if task.task_key == trial.task)
-    there = attention.write(path, policy, task, trial.episode)
-    words = f"between joints, in episode {trial.episode} of {task.task_key}: {path}"
-    return Done({"attention": path.name}, words, there)
+    files, there = inside.write(folder, policy, task, trial.episode, shown)
+    what = {"attention": "between joints", "image_tokens": "image tokens that are kept"}
+    names = " and ".join(what[kind] for kind in files)
+    words = f"{names}, in episode {trial.episode} of {task.task_key}: {folder / files[shown[0]]}"
+    return Done(files, words, there)
 
 
 def _report(folder: Path, study: Study) -> Done:

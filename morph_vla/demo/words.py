@@ -1,6 +1,6 @@
 """The demo's last screen: the table, the difference, the minutes, the page, and what to try next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from morph_vla.results.comparison import compare
@@ -10,21 +10,47 @@ from morph_vla.results.values import number
 from morph_vla.wording import span, table
 
 
-def lines(study: Study, page: Path, suite: str, episodes: int, prefix: str = "") -> Iterator[str]:
-    """What the demo measured; `prefix` stands before the commands that need the run's own robot."""
-    untrained, trained = study.evaluations
+def lines(
+    study: Study, page: Path, suite: str, episodes: int, prefix: str = "", overrides: Sequence[str] = ()
+) -> Iterator[str]:
+    """What the demo measured; `prefix` and `overrides` as in `next_commands`."""
+    *others, trained = study.evaluations
     yield ""
-    yield from table(
-        ["task", "untrained", "trained", "", "95% Wilson", "median time to success"],
-        _rows(untrained.summary, trained.summary),
-        right=range(1, 6),
-    )
-    yield f"\n{compare(untrained, trained)}"
+    if study.origins:
+        yield from table(
+            ["task", "policy", "successes", "", "95% Wilson", "median time to success"],
+            _stacked(study.evaluations),
+            right=range(2, 6),
+        )
+        yield ""
+        yield from (f"{name}: {origin}" for name, origin in study.origins.items())
+    else:
+        yield from table(
+            ["task", "untrained", "trained", "", "95% Wilson", "median time to success"],
+            _rows(others[0].summary, trained.summary),
+            right=range(1, 6),
+        )
+    yield ""
+    yield from (str(compare(other, trained)) for other in others)
     seconds = {name: number(value) or 0.0 for name, value in study.seconds_by_stage.items()}
     yield f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items())
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
-    for command, why in next_commands(page.parent, suite, trained, episodes, prefix):
+    source = str(study.base.get("source", ""))
+    for command, why in next_commands(page.parent, suite, trained, episodes, prefix, overrides, source):
         yield f"  {command}\n      {why}"
+
+
+def _stacked(records: Sequence[Record]) -> list[list[str]]:
+    """A row of each policy in each task, and in all of them where there are several."""
+    tasks = list(records[-1].summary.tasks)
+    groups = {task: [record.summary.tasks.get(task) for record in records] for task in tasks}
+    if len(tasks) != 1:
+        groups["all"] = [record.summary for record in records]
+    return [
+        ["" if place else name, record.policy.label, *_measured(rates)]
+        for name, group in groups.items()
+        for place, (record, rates) in enumerate(zip(records, group, strict=True))
+    ]
 
 
 def _rows(before: Summary, after: Summary) -> list[list[str]]:
@@ -34,13 +60,18 @@ def _rows(before: Summary, after: Summary) -> list[list[str]]:
 
 
 def _row(name: str, before: Rates | None, after: Rates) -> list[str]:
-    time, low, high = after.time_to_success_s, after.low, after.high
+    return [name, _count(before), *_measured(after)]
+
+
+def _measured(rates: Rates | None) -> list[str]:
+    """Successes, their share, its interval and the time to success."""
+    if rates is None or rates.rate is None or rates.low is None or rates.high is None:
+        return [_count(None), "", "", "-"]
+    time = rates.time_to_success_s
     return [
-        name,
-        _count(before),
-        _count(after),
-        "" if after.rate is None else f"{after.rate:.1%}",
-        "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]",
+        _count(rates),
+        f"{rates.rate:.1%}",
+        f"[{100 * rates.low:.1f}, {100 * rates.high:.1f}]",
         "-" if time is None else f"{time.median:.1f} s",
     ]
 
@@ -50,23 +81,36 @@ def _count(rates: Rates | None) -> str:
 
 
 def next_commands(
-    folder: Path, suite: str, trained: Record, episodes: int, prefix: str = ""
+    folder: Path,
+    suite: str,
+    trained: Record,
+    episodes: int,
+    prefix: str = "",
+    overrides: Sequence[str] = (),
+    base: str = "",
 ) -> list[tuple[str, str]]:
-    """Three commands that go on from here, and what each is for."""
-    sampler = trained.policy.sampler
+    """Three commands that go on from here, and what each is for.
+
+    `prefix` stands before those that need the run's own robot or suite, and `overrides` say the robot to the
+    recipe; `base` is what was fine-tuned, if anything was.
+    """
+    sampler, step = trained.policy.sampler, trained.policy.step or 0
     noise = f" --noise {sampler.noise:g}" if sampler and sampler.noise not in (None, 1.0) else ""
-    checkpoint = folder / "train" / "checkpoints" / str(trained.policy.step)
-    rows = f"{episodes}:{2 * episodes}"
+    recipe, change, place = "panda_demo", "model.depth=6", "deeper"
+    another = "morph-vla robots add my_robot.urdf"
+    if base:
+        recipe, change, place = "nano_demo", f"weights={base} training.steps={2 * step}", "longer"
+        another = f"morph-vla demo --robot my_robot.urdf --base {base} -o runs/my_robot"
+    values = " ".join([*overrides, f"data.dataset={folder}/dataset", change])
     return [
         (
-            f"{prefix}morph-vla eval {checkpoint} --suite {suite} --episodes {rows}{noise}"
-            f" -o {folder}/eval/fresh",
+            f"{prefix}morph-vla eval {folder}/train/checkpoints/{step} --suite {suite}"
+            f" --episodes {episodes}:{2 * episodes}{noise} -o {folder}/eval/fresh",
             "the same policy from initial states that nobody has seen yet",
         ),
         (
-            f"{prefix}morph-vla train panda_demo data.dataset={folder}/dataset model.depth=6"
-            f" -o {folder}/deeper",
-            "your own recipe: any value of `morph-vla recipes show panda_demo`, or a file in configs/",
+            f"{prefix}morph-vla train {recipe} {values} -o {folder}/{place}",
+            f"your own recipe: any value of `morph-vla recipes show {recipe}`, or a file in configs/",
         ),
-        ("morph-vla robots add my_robot.urdf", "your own robot: a URDF is enough"),
+        (another, "your own robot: a URDF is enough"),
     ]

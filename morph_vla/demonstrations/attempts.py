@@ -8,9 +8,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from morph_vla.demonstrations import beginnings
-from morph_vla.demonstrations.experts import PickAndPlace, disturbed
+from morph_vla.demonstrations.experts import Expert, PickAndPlace, Plan, disturbed
+from morph_vla.demonstrations.push import Push
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Worlds, step_one
 from morph_vla.engines.episode import Episodes, Status
@@ -18,6 +20,7 @@ from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.suites.suite import initial_state
 
 DEMONSTRATION = "demonstration"  # the table of initial states that recordings begin in
+EXPERTS = {"pick_and_place": PickAndPlace, "push": Push}
 See = Callable[[np.ndarray], None]
 
 
@@ -36,7 +39,7 @@ class Demonstration:
 def attempts(worlds: Worlds, numbers: Sequence[int]) -> list[Status]:
     """The expert from rows `numbers` of the evaluated table, in as many worlds at once, from rest."""
     _reset(worlds, numbers, "evaluation")
-    return _follow(worlds, _expert(worlds), numbers, "rest")
+    return _follow(worlds, expert_of(worlds), numbers, "rest")
 
 
 def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda action: None) -> Status:
@@ -46,7 +49,7 @@ def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda acti
     MorphVlaError where the physics diverges before the expert has begun.
     """
     _reset(worlds, [number], DEMONSTRATION)
-    expert = _expert(worlds)
+    expert = expert_of(worlds)
     for action in beginnings.lead_in(expert, worlds.sight(0), kind, number):
         step_one(worlds, 0, action)
     (status,) = _follow(worlds, expert, [number], kind, see)
@@ -59,31 +62,58 @@ def _reset(worlds: Worlds, numbers: Sequence[int], stream: str) -> None:
     worlds.reset(dict(enumerate(states)))
 
 
-def _expert(worlds: Worlds) -> PickAndPlace:
-    """The expert plans with MuJoCo's kinematics, whichever engine holds the worlds."""
+def expert_of(worlds: Worlds) -> Expert:
+    """The suite's expert. It plans with MuJoCo's kinematics, whichever engine holds the worlds."""
     engine = worlds if isinstance(worlds, MujocoEngine) else MujocoEngine(worlds.robot, worlds.suite)
-    return PickAndPlace(engine)
+    return EXPERTS[worlds.suite.expert.kind](engine)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """What is done in a world from control step `begun` on: a plan, and what is executed of it."""
+
+    plan: Plan
+    rows: Float[np.ndarray, "t j"]
+    begun: int = 0
+    retry: int = 0
 
 
 def _follow(
-    worlds: Worlds, expert: PickAndPlace, numbers: Sequence[int], kind: str, see: See = lambda action: None
+    worlds: Worlds, expert: Expert, numbers: Sequence[int], kind: str, see: See = lambda action: None
 ) -> list[Status]:
-    """Plan from what is seen in each world, and execute the plans, disturbed, until they or the tasks end."""
+    """Plan from what is seen in each world, and execute the plans, disturbed, until they or the tasks end.
+
+    Where a plan is over and the task is not done, the expert may try again.
+    """
     suite, episodes = worlds.suite, Episodes(worlds)
     sights = [worlds.sight(index) for index in range(len(numbers))]
     plans = [expert.follow(sight, beginnings.recorded_waypoints(expert, sight, kind)) for sight in sights]
-    executed = [disturbed(plan, worlds, number) for plan, number in zip(plans, numbers, strict=True)]
-    episodes.begin(range(len(plans)))
+    ways = [_Way(plan, disturbed(plan, worlds, number)) for plan, number in zip(plans, numbers, strict=True)]
+    episodes.begin(range(len(ways)))
     # After a plan its last action is held for as long as the criterion takes.
     tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3
     for step in range(suite.max_steps):
         actions = {}
-        for index, (plan, rows) in enumerate(zip(plans, executed, strict=True)):
-            if episodes.status[index].ended is None and step < len(rows) + tail:
-                row = min(step, len(rows) - 1)
-                see(plan.actions[row])
-                actions[index] = rows[row]
+        for index, number in enumerate(numbers):
+            if episodes.status[index].ended is not None:
+                continue
+            if step == ways[index].begun + len(ways[index].rows) + tail:
+                ways[index] = _again(worlds, expert, index, number, ways[index], step)
+            way = ways[index]
+            if step < way.begun + len(way.rows) + tail:
+                row = min(step - way.begun, len(way.rows) - 1)
+                see(way.plan.actions[row])
+                actions[index] = way.rows[row]
         if not actions:
             break
         episodes.step(actions)
-    return [episodes.status[index] for index in range(len(plans))]
+    return [episodes.status[index] for index in range(len(ways))]
+
+
+def _again(worlds: Worlds, expert: Expert, index: int, number: int, way: _Way, step: int) -> _Way:
+    """What follows a `way` that is over at a control step: another one, or the same, which stays over."""
+    seen = worlds.sight(index)
+    if not (more := expert.again(seen)):
+        return way
+    plan, retry = expert.follow(seen, more), way.retry + 1
+    return _Way(plan, disturbed(plan, worlds, number, retry), step, retry)

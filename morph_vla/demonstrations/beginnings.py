@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.demonstrations.experts import PickAndPlace, Waypoint
+from morph_vla.demonstrations.experts import Expert, PickAndPlace, Waypoint
 from morph_vla.engines.engine import Sight
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.suite import Suite
@@ -48,13 +48,14 @@ def kind_of(shares: BeginShares, number: int) -> str:
     return next(kind for kind in reversed(kinds) if kinds[kind])
 
 
-def lead_in(expert: PickAndPlace, seen: Sight, kind: str, number: int) -> Float[np.ndarray, "t j"]:
+def lead_in(expert: Expert, seen: Sight, kind: str, number: int) -> Float[np.ndarray, "t j"]:
     """Actions (dataset units) that bring the robot to where demonstration `number`, of this kind, begins."""
     if kind == "rest":
         return np.zeros((0, len(expert.robot.joints)))
     rng = np.random.default_rng([expert.suite.seed, number, 1])
     makers = {"miss": _miss, "slip": _slip, "carry": _carry}
     if kind in makers:
+        assert isinstance(expert, PickAndPlace)  # `ExpertSpec.problems`: a push has none of these
         return expert.follow(seen, makers[kind](expert, seen, rng)).actions
     spec = expert.suite.expert
     gripper = float(rng.uniform() < spec.begin.shut)
@@ -67,11 +68,13 @@ def lead_in(expert: PickAndPlace, seen: Sight, kind: str, number: int) -> Float[
     return expert.follow(seen, [above, dataclasses.replace(there, seconds=0.0)]).actions
 
 
-def recorded_waypoints(expert: PickAndPlace, seen: Sight, kind: str) -> list[Waypoint]:
+def recorded_waypoints(expert: Expert, seen: Sight, kind: str) -> list[Waypoint]:
     """What the expert does after the lead-in, in a demonstration of this kind."""
     if kind == "rest":
         return expert.waypoints(seen)
-    return expert.waypoints_holding(seen) if kind == "carry" else expert.waypoints_from_here(seen)
+    if kind == "carry" and isinstance(expert, PickAndPlace):
+        return expert.waypoints_holding(seen)
+    return expert.waypoints_from_here(seen)
 
 
 def _place(suite: Suite, seen: Sight, kind: str, rng: np.random.Generator) -> Float[np.ndarray, "3"]:

@@ -22,6 +22,7 @@ from morph_vla.results.intervals import Interval, wilson
 from morph_vla.results.statistics import percent
 from morph_vla.suites.suite import Suite
 
+ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
 CHUNK = 25  # episodes a worker takes at once
 ERROR = "error"
 

@@ -1,10 +1,10 @@
 """Scripted experts: they know where things are, and show a policy how the task is done.
 
-`pick_and_place`: over the object, down, close, up, over the target, open, away. The path of the tool is a
-list of straight segments walked at constant speed; differential inverse kinematics (`mink`) turns each pose
-into joint targets. Only the limb that carries the tool moves; the rest of the robot stays where it begins.
-Labels are the clean plan; what is executed while moving freely carries a smooth disturbance, so that the
-demonstrations show how to come back to the path (Laskey et al. 2017, DART).
+`pick_and_place`: over the object, down, close, up, over the target, open, away; `push` has its own file. The
+path of the tool is a list of straight segments walked at constant speed; differential inverse kinematics
+(`mink`) turns each pose into joint targets. Only the limb that carries the tool moves; the rest of the robot
+stays where it begins. Labels are the clean plan; what is executed while moving freely carries a smooth
+disturbance, so that the demonstrations show how to come back to the path (Laskey et al. 2017, DART).
 """
 
 import dataclasses
@@ -102,10 +102,11 @@ def walk(
     return poses
 
 
-class PickAndPlace:
+class Expert:
     """Plans demonstrations from what is seen of a world; `engine`'s model gives it the robot's kinematics.
 
-    Raises MorphVlaError when the suite's tool frame does not exist.
+    A kind of expert says where the tool goes (`waypoints`), and this how the joints take it there. Raises
+    MorphVlaError when the suite's tool frame does not exist.
     """
 
     def __init__(self, engine: MujocoEngine):
@@ -143,18 +144,19 @@ class PickAndPlace:
         self._configuration.update(self.engine.posture(seen.native))
         return np.asarray(self._base_from_tool().translation())
 
-    def waypoints(self, seen: Sight, beside: tuple[float, float] = (0.0, 0.0)) -> list[Waypoint]:
-        """Pick-and-place from rest, the grasp `beside` the object by so much [m]."""
-        spec = self.suite.expert
-        position = seen.object_position + np.array([*beside, 0.0])
-        yaw_rad = 0.0 if spec.free_spin else _yaw(seen.object_quaternion)
-        return waypoints(position, yaw_rad, seen.target_position, spec, self.suite.control_rate)
+    def waypoints(self, seen: Sight) -> list[Waypoint]:
+        """The whole task, from rest: first high over where the tool goes down, then two waypoints down."""
+        raise NotImplementedError
+
+    def again(self, seen: Sight) -> list[Waypoint]:
+        """What to do after the last waypoint, where the task is not done: nothing."""
+        return []
 
     def waypoints_from_here(self, seen: Sight) -> list[Waypoint]:
-        """Pick-and-place from wherever the tool stands, so that what is done depends on what is seen alone.
+        """The task from wherever the tool stands, so that what is done depends on what is seen alone.
 
         A policy sees no past: where one demonstration rises and another one descends through the same place,
-        it learns to do neither. So a tool above the object goes down, one that is off to the side moves over
+        it learns to do neither. So a tool above the place goes down, one that is off to the side moves over
         it at the height it has, and only one that is too low for that rises first.
         """
         hover = self.suite.expert.hover
@@ -172,12 +174,6 @@ class PickAndPlace:
             return [beside, *rest]
         up = np.array([*tool[:2], beside.position[2]])
         return [dataclasses.replace(beside, position=up), beside, *rest]
-
-    def waypoints_holding(self, seen: Sight) -> list[Waypoint]:
-        """The rest of pick-and-place for a tool that holds the object, lifted."""
-        way = self.waypoints(seen)
-        last = max(i for i, waypoint in enumerate(way) if waypoint.gripper == 1.0)
-        return way[last - 1 :]  # over the target, down, open, away
 
     def follow(self, seen: Sight, way: Sequence[Waypoint]) -> Plan:
         """Joint targets that take the tool along `way` from where it stands."""
@@ -247,6 +243,23 @@ class PickAndPlace:
         return ends.dataset_open + share * (ends.dataset_closed - ends.dataset_open)
 
 
+class PickAndPlace(Expert):
+    """Takes the object between the fingers and lets it go over the target."""
+
+    def waypoints(self, seen: Sight, beside: tuple[float, float] = (0.0, 0.0)) -> list[Waypoint]:
+        """Pick-and-place from rest, the grasp `beside` the object by so much [m]."""
+        spec = self.suite.expert
+        position = seen.object_position + np.array([*beside, 0.0])
+        yaw_rad = 0.0 if spec.free_spin else _yaw(seen.object_quaternion)
+        return waypoints(position, yaw_rad, seen.target_position, spec, self.suite.control_rate)
+
+    def waypoints_holding(self, seen: Sight) -> list[Waypoint]:
+        """The rest of pick-and-place for a tool that holds the object, lifted."""
+        way = self.waypoints(seen)
+        last = max(i for i, waypoint in enumerate(way) if waypoint.gripper == 1.0)
+        return way[last - 1 :]  # over the target, down, open, away
+
+
 def slewed(start: float, targets: Sequence[float], step: float) -> list[float]:
     """Values that follow `targets` from `start`, at most `step` further each time."""
     commands, now = [], start
@@ -287,12 +300,15 @@ def disturb(
     return plan.actions + scale * smooth * fade[:, None] * arm
 
 
-def disturbed(plan: Plan, worlds: Worlds, number: int) -> Float[np.ndarray, "t j"]:
-    """What is executed of demonstration `number`: disturbed as the suite says, in its limb alone."""
+def disturbed(plan: Plan, worlds: Worlds, number: int, retry: int = 0) -> Float[np.ndarray, "t j"]:
+    """What is executed of demonstration `number`: disturbed as the suite says, in its limb alone.
+
+    Every `retry` draws a disturbance of its own.
+    """
     suite = worlds.suite
     radian = np.asarray([0.0 if joint.is_gripper else abs(joint.scale) for joint in worlds.robot.joints])
     length = 2 * round((KERNEL - 1) / 2 * suite.control_rate / 15) + 1
-    rng = np.random.default_rng([suite.seed, number])
+    rng = np.random.default_rng([suite.seed, number, *([retry] if retry else [])])
     return disturb(plan, rng, suite.expert.noise, radian * worlds.limb, length)
 
 

@@ -1,5 +1,6 @@
 """A suite for an arm that nobody has written one for, tried with the scripted expert before it is kept."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from morph_vla.suites.suite import load_tasks
 
 DEFAULT = "pick_and_place"
 TRIALS, ENOUGH = 20, 0.9  # states to try each task in, and the share in which the expert must succeed
-SUFFIX = ".yaml"
 
 
 @dataclass(frozen=True)
@@ -51,32 +51,38 @@ def make(
 ) -> Made:
     """Write the suite `name` for a robot's arm, with those of `tasks` in which the expert succeeds.
 
-    `path` is the file (default: in `./eval`). With no `trials` every task is kept, untried.
+    `path` is the file (default: in `./eval`). It is written once the tasks have been tried, in a folder
+    beside it: whatever ends this sooner leaves no suite. With no `trials` every task is kept, untried.
 
-    Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, and
-    where another file is there.
+    Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, for
+    a file that is not .yaml, and where another file is there.
     """
-    path = path or Path(KINDS["suites"][0]) / f"{name}{SUFFIX}"
+    folder, suffix = KINDS["suites"]
+    path = path or Path(folder) / f"{name}{suffix}"
+    if path.suffix != suffix:
+        raise MorphVlaError(f"{path}: a suite's file must end in {suffix}")
     if path.exists():
         raise MorphVlaError(f"{path} exists; give the suite another name, or remove the file")
     plan = new.plan(robot)
     names = new.chosen(tasks, plan)
-    try:
-        write_text(path, new.text(path.stem, plan, names))
-        checks = [check(task, trials, workers=workers) for task in load_tasks(path)] if trials else []
-    except BaseException:  # an interruption too: a suite that was not tried is none
-        path.unlink(missing_ok=True)
-        raise
+    checks = _tried(path, new.text(path.stem, plan, names), trials, workers) if trials else []
     good = {
         task: done for task, done in zip(names, checks, strict=False) if done.successes >= ENOUGH * trials
     }
     if trials and not good:
-        path.unlink()
         raise MorphVlaError(f"{robot.name}: the expert fails every task; {_nearest(checks)}")
+    write_text(path, new.text(path.stem, plan, tuple(good) if trials else names))
     dropped = tuple(done for task, done in zip(names, checks, strict=False) if task not in good)
-    if dropped:
-        write_text(path, new.text(path.stem, plan, tuple(good)))
     return Made(path, plan, tuple(good.values()), dropped)
+
+
+def _tried(path: Path, text: str, trials: int, workers: int | None) -> list[Check]:
+    """The expert in every task of a suite that is not at `path` yet, but in a hidden folder beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.stem}.", dir=path.parent) as folder:
+        suite = Path(folder) / path.name
+        write_text(suite, text)
+        return [check(task, trials, workers=workers) for task in load_tasks(suite)]
 
 
 def _nearest(checks: Sequence[Check]) -> str:

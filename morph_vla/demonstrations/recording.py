@@ -157,6 +157,8 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
     for task in described:
         for key in ("path", "episodes"):  # where the file lies and how many states are evaluated
             task.pop(key, None)
+        if task.get("expert", {}).get("behind") == 0:
+            task["expert"].pop("behind")  # recordings from before there were pushes are the same
     return json.dumps([described, attempts], sort_keys=True)
 
 

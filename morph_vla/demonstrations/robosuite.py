@@ -18,8 +18,8 @@ from morph_vla.demonstrations.lerobot_writer import Layout
 from morph_vla.demonstrations.reach import Reach
 from morph_vla.engines.engine import Observation
 from morph_vla.engines.gymnasium.stage import Environments
-from morph_vla.engines.robosuite.theirs import ARMS
-from morph_vla.engines.robosuite.vector import ArmAtTable, Scene
+from morph_vla.engines.robosuite import theirs
+from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
 from morph_vla.engines.robosuite.world import RATE, World
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import rotation
@@ -34,12 +34,28 @@ SETTLE, CLOSE, OPEN = 4, 16, 14  # control steps: until the arm has followed; un
 NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
 DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
 UP = np.array([0.0, 0.0, 1.0])
+STATE = ("joints", "gripper")  # what a recording's state is: measured, where its actions are targets
 
 
 def layout(suite: EnvironmentSuite) -> Layout:
-    """What a dataset of the task holds; where no robot is named, joints are numbered."""
+    """What a dataset of the task holds; where no robot is named, joints are numbered.
+
+    Raises MorphVlaError as `Scene.of` and `theirs.check`, and for a state or an image that is not recorded.
+    """
     scene = Scene.of(suite.kwargs)
-    names = [*(f"joint{number + 1}" for number in range(ARMS[scene.arm])), "gripper"]
+    theirs.check(suite.id, scene.arm)
+    if suite.state != STATE:
+        raise MorphVlaError(
+            f"{suite.label}: state: a recording has one value for each action, [{', '.join(STATE)}],"
+            f" not [{', '.join(suite.state)}]"
+        )
+    for camera, view in suite.images.items():
+        if view not in VIEWS:
+            raise MorphVlaError(
+                f"{suite.label}: images.{camera}: '{view}' cannot be recorded (expected one of"
+                f" {', '.join(VIEWS)})"
+            )
+    names = [*(f"joint{number + 1}" for number in range(theirs.ARMS[scene.arm])), "gripper"]
     if suite.robot:
         robot = robots.load(suite.robot)
         names = robot.side.names or robot.names

@@ -35,6 +35,9 @@ dropped    it had been lifted, and then was out of the robot's reach and out of 
 pushed_in  in the box at the end, or succeeded, without ever having been lifted: pushed or flung in, or
            the target was slid under it. The criterion is fulfilled all the same; this says how.
 dragged    at the end the target is more than DRAGGED from where it first stood.
+
+How near the tool's frame came to the object's centre is kept too: it tells two policies apart of which
+neither touches anything.
 """
 
 import dataclasses
@@ -90,6 +93,8 @@ class Reading:
     """Whether any link of the robot touches the object."""
     grasping: bool
     """Whether both fingers of a gripper touch it."""
+    approach: float | None = None
+    """[m] from the tool's frame to the object's centre; None where the engine does not measure it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +119,8 @@ class Progress:
     running: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """The same, of the stretch that has not ended."""
     success_step: int | None = None
+    nearest: float | None = None
+    """The least `approach` so far [m]."""
 
 
 def clauses(progress: Progress, reading: Reading, success: Success) -> dict[str, bool]:
@@ -175,6 +182,7 @@ def update(progress: Progress, reading: Reading, success: Success, control_rate:
         running=running,
         longest={name: max(progress.longest.get(name, 0), count) for name, count in running.items()},
         success_step=done,
+        nearest=min((a for a in (progress.nearest, reading.approach) if a is not None), default=None),
     )
 
 
@@ -199,14 +207,15 @@ def failed_clause(progress: Progress, reading: Reading, success: Success) -> str
 
     Reaching, grasping and lifting are named only where the object did not end up inside: an object that was
     pushed in has fulfilled the criterion's first clause by other means. One that was never grasped failed at
-    `knocked` if it was knocked away.
+    `knocked` if it was knocked away. An object that is to be pushed need not be grasped.
     """
     if progress.success_step is not None:
         return None
     now, before = clauses(progress, reading, success), {"lost": not progress.lost}
     if not now["inside"]:
+        before["reached"] = progress.reached
+    if not now["inside"] and not success.by_pushing:
         before |= {
-            "reached": progress.reached,
             "knocked": progress.grasped or not progress.knocked,
             "grasped": progress.grasped,
             "lifted": progress.lifted,

@@ -1,4 +1,4 @@
-"""The three folders a user drops files into.
+"""The three folders a user drops files into, and where what comes with the package lies.
 
 One rule for robots, recipes and suites alike: a file in the folder is registered and its name is its file
 name. The folders are searched in this order, and the first file of a name wins: those given by the caller,
@@ -39,14 +39,20 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
     entries = [*folders, *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]
     given = [Path(entry).expanduser() for entry in entries]
     candidates = [path / folder if (path / folder).is_dir() else path for path in given]
-    candidates += [Path.cwd() / folder, _PACKAGE / "shipped" / folder]
-    if (_PACKAGE.parent / "pyproject.toml").is_file():  # else the neighbours are other packages: eval may be
-        candidates.append(_PACKAGE.parent / folder)
+    candidates += [Path.cwd() / folder, *packaged(folder)]
     seen: dict[Path, Path] = {}
     for candidate in candidates:
         if candidate.is_dir():
             seen.setdefault(candidate.resolve(), candidate)
     return tuple(seen.values())
+
+
+def packaged(folder: str) -> list[Path]:
+    """Where a folder that comes with the package may be: inside a wheel's, or at the root of a checkout."""
+    places = [_PACKAGE / "shipped" / folder]
+    if (_PACKAGE.parent / "pyproject.toml").is_file():  # else the neighbours are other packages: eval may be
+        places.append(_PACKAGE.parent / folder)
+    return places
 
 
 def add_to_path(folder: Path) -> None:

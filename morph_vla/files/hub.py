@@ -5,6 +5,7 @@ their names, each inside its folder and of a bounded size. No pickle is among th
 """
 
 import contextlib
+import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ class Address:
         """Raises MorphVlaError for anything else."""
         named, _, revision = source.removeprefix("hf://").partition("@")
         owner, name, folder = [*named.strip("/").split("/", 2), "", ""][:3]
-        if not is_repository(f"{owner}/{name}") or not _is_inside(folder or "."):
+        if not is_repository(f"{owner}/{name}") or not is_inside(folder or "."):
             expected = "hf://OWNER/NAME[/FOLDER][@REVISION]"
             raise MorphVlaError(f"{source} is not a repository of the Hub; expected {expected}")
         return cls(f"{owner}/{name}", folder.strip("/"), revision)
@@ -60,7 +61,7 @@ def is_repository(name: str) -> bool:
     return re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name, re.ASCII) is not None
 
 
-def _is_inside(name: str) -> bool:
+def is_inside(name: str) -> bool:
     """Whether a file's name stays in its folder, on every system."""
     path = PurePosixPath(name)
     return not (path.is_absolute() or ".." in path.parts or re.search(r"[\\:\x00-\x1f]", name))
@@ -73,7 +74,7 @@ def needed(sizes: Mapping[str, int], folder: str = "") -> list[str]:
     """
     names = [name for name in sizes if any(fnmatch(name, pattern) for pattern in _patterns(folder))]
     for name in names:
-        if not _is_inside(name):
+        if not is_inside(name):
             raise MorphVlaError(f"the repository names a file outside its folder ({name!r})")
         if name.endswith(TEXTS) and sizes[name] > MAX_TEXT:
             raise MorphVlaError(f"{name} has {sizes[name]:,} bytes; at most {MAX_TEXT:,} are read")
@@ -236,4 +237,15 @@ def _interruption(error: Exception) -> str:
         return "the Hub cannot be reached, and this machine has no whole copy"
     if isinstance(cause, errors.OfflineModeIsEnabled):
         return "the Hub cannot be reached, because HF_HUB_OFFLINE is set"
+    if _is_of_xet(cause):
+        return f"{reason(cause)}, from Xet's storage (HF_HUB_DISABLE_XET=1 does without it)"
     return reason(cause)
+
+
+def _is_of_xet(error: BaseException) -> bool:
+    """Whether hf_xet raised it: an error of its own, or one of Python's that no system call made."""
+    constants: ModuleType = require("huggingface_hub.constants", "model")
+    if constants.HF_HUB_DISABLE_XET or importlib.util.find_spec("hf_xet") is None:
+        return False
+    of_python = type(error).__module__ == "builtins" and getattr(error, "errno", None) is None
+    return (of_python and isinstance(error, OSError | RuntimeError)) or type(error).__module__ == "hf_xet"

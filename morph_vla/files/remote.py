@@ -1,4 +1,4 @@
-"""From an address to a folder on this machine: names, `gs://` and `hf://`.
+"""From an address to a folder on this machine: names, `gs://` and `hf://`. One name is a folder of ours.
 
 A folder of a bucket is fetched into a folder beside its final place, file by file; each is held against the
 size and the checksum that the bucket gives, and the whole is renamed when nothing is missing. So an
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest, reason
-from morph_vla.files import hub
+from morph_vla.files import dropin, hub
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import locked, write_bytes
 
@@ -29,7 +29,9 @@ from morph_vla.files.writing import locked, write_bytes
 NAMES = {
     "pi05-base": "gs://openpi-assets/checkpoints/pi05_base",
     "pi05-base-lerobot": "hf://lerobot/pi05_base",
+    "pi05-nano": "shipped://pi05_nano",
 }
+SHIPPED, BASES = "shipped://", "bases"  # a folder that comes with the package, and where it lies
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
 NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
 PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
@@ -44,10 +46,7 @@ def resolve(source: str | Path) -> Path:
 
     Raises MorphVlaError, in one sentence, when it is nowhere or cannot be fetched.
     """
-    text = str(source)
-    if text in NAMES:
-        variable = f"MORPH_VLA_{text.upper().replace('-', '_')}"
-        text = os.environ.get(variable) or NAMES[text]
+    text = address_of(source)
     if text.startswith("gs://"):
         return from_bucket(text)
     if text.startswith("hf://"):
@@ -62,16 +61,40 @@ def resolve(source: str | Path) -> Path:
 
 
 def folder_of(source: str | Path) -> Path:
-    """The folder that an address names, fetched as `resolve` does; anything else is a path, there or not."""
+    """The folder that an address or a name stands for, as `resolve`; else a path, there or not."""
     text = str(source)
-    return resolve(text) if "://" in text else Path(text).expanduser()
+    return resolve(text) if "://" in text or text in NAMES else Path(text).expanduser()
+
+
+def address_of(source: str | Path) -> str:
+    """What a name of NAMES stands for: what its environment variable says, an address, or a folder of ours.
+
+    Any other source is itself. Raises MorphVlaError where a base that comes with the package did not.
+    """
+    name = text = str(source)
+    if name in NAMES:
+        variable = f"MORPH_VLA_{name.upper().replace('-', '_')}"
+        text = os.environ.get(variable) or NAMES[name]
+        if text.startswith(SHIPPED):
+            return str(_shipped(name, text.removeprefix(SHIPPED), variable))
+    return text
+
+
+def _shipped(name: str, folder: str, variable: str) -> Path:
+    """The folder of a base that comes with the package."""
+    places = [place / folder for place in dropin.packaged(BASES)]
+    if not any(place.is_dir() for place in places):
+        raise MorphVlaError(
+            f"{name} is not here ({places[-1]} is missing): take a release that has it, name a copy with "
+            f"{variable}, or make it again in a checkout: python scripts/make_nano.py -o runs/nano "
+            f"--base {BASES}/{folder}"
+        )
+    return next(place for place in places if place.is_dir())
 
 
 def from_bucket(source: str) -> Path:
     """A folder of a public bucket, in the cache."""
-    bucket, _, prefix = source.removeprefix("gs://").strip("/").partition("/")
-    if not bucket or not prefix or ".." in prefix.split("/"):
-        raise MorphVlaError(f"{source} is not a folder in a bucket; expected gs://BUCKET/FOLDER")
+    bucket, prefix = _place(source.rstrip("/"), "folder")
     final = cache_folder() / "weights" / bucket / prefix
     if final.is_dir():
         return final
@@ -85,9 +108,8 @@ def from_bucket(source: str) -> Path:
             if not objects:
                 raise MorphVlaError(f"{source}: there is no such folder in the bucket")
             for entry in objects:
-                path = Path(entry["name"].removeprefix(f"{prefix}/"))
-                if path.is_absolute() or ".." in path.parts or "\\" in entry["name"]:
-                    name = entry["name"]
+                path, name = entry["name"].removeprefix(f"{prefix}/"), entry["name"]
+                if not hub.is_inside(path):
                     raise MorphVlaError(f"{source}: the bucket names a file outside its folder ({name})")
                 _fetch(bucket, entry, unfinished / path)
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
@@ -101,9 +123,7 @@ def file_of_bucket(source: str, kind: str, most: int) -> Path:
 
     Raises MorphVlaError, in one sentence, when it is larger or cannot be fetched.
     """
-    bucket, _, name = source.removeprefix("gs://").partition("/")
-    if not bucket or not name or ".." in name.split("/"):
-        raise MorphVlaError(f"{source} is not a file in a bucket; expected gs://BUCKET/FILE")
+    bucket, name = _place(source, "file")
     final = cache_folder() / kind / bucket / name
     if final.is_file():
         return final
@@ -120,6 +140,14 @@ def file_of_bucket(source: str, kind: str, most: int) -> Path:
         raise MorphVlaError(f"{source} is larger than {most >> 20} MiB")
     write_bytes(final, data)
     return final
+
+
+def _place(source: str, kind: str) -> tuple[str, str]:
+    """The bucket and the name within it. Raises MorphVlaError for one that would leave the cache's folder."""
+    bucket, _, name = source.removeprefix("gs://").partition("/")
+    if not bucket or not name or not (hub.is_inside(bucket) and hub.is_inside(name)):
+        raise MorphVlaError(f"{source} is not a {kind} in a bucket; expected gs://BUCKET/{kind.upper()}")
+    return bucket, name
 
 
 def _listed(bucket: str, prefix: str) -> Iterator[dict[str, Any]]:

@@ -223,13 +223,14 @@ def _lay_over(document: _Document, key: str, name: str) -> None:
     under: dict[str, Any] = document.value or {}
     over = under.pop(key)[name]
     document.lines |= {p[2:]: line for p, line in document.lines.items() if p[:2] == (key, name) and p[2:]}
-    _merge(under, over)
+    merge(under, over)
 
 
-def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> None:
+def merge(under: dict[str, Any], over: Mapping[str, Any]) -> None:
+    """Lay `over` over `under`, in place: mappings are merged, everything else is replaced."""
     for key, value in over.items():
         if isinstance(value, dict) and isinstance(under.get(key), dict):
-            _merge(under[key], value)
+            merge(under[key], value)
         else:
             under[key] = value
 

@@ -1,6 +1,6 @@
 """vla-eval (allenai/vla-evaluation-harness): a checkpoint as its model server, our suites as its benchmark.
 
-    python -m morph_vla.hosts.vla_eval --args.checkpoint=runs/first/checkpoints/1500 --host=127.0.0.1
+    python -m morph_vla.hosts.vla_eval --args.checkpoint=runs/first/checkpoints/1400 --host=127.0.0.1
     vla-eval run --config suite.yaml        benchmark: morph_vla.hosts.vla_eval:SuiteBenchmark
 
 Episode i of a task is row i of its table, for both sides: the benchmark begins it there, and the server takes

@@ -13,10 +13,41 @@ BiasInit = Literal["zero", "hard", "mix", "linear"]
 Control = Literal["none", "random", "tokens"]
 Encoder = Literal["linear", "linear-swiglu-linear"]
 Start = Literal["paper", "exact"]
-Descriptors = Literal["paper", "standardised", "geometry", "raw"]
+Descriptors = Literal["paper", "standardised", "geometry", "robot", "raw"]
 Poses = Literal["none", "present"]
+Readout = Literal["actions", "joints"]
 
 SCALE = 3.0  # how strongly a soft bias starts where it starts strong: logits of -3 (paper, Appendix F)
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """A joint's last positions, of which its tokens read the lowest Fourier modes (`morphology.history`)."""
+
+    steps: int = 8  # positions, the present one last
+    modes: int = 3  # of them, the lowest
+    stride: int = 8  # control steps from one position to the next: the policy must be asked as often
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for a window that cannot be."""
+        for key in ("steps", "stride"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"morphology.history.{key}: must be at least 1, not {getattr(self, key)}")
+        most = 1 + self.steps // 2
+        if not 1 <= self.modes <= most:
+            raise ConfigError(
+                f"morphology.history.modes: {self.steps} positions have 1 to {most} modes, not {self.modes}"
+            )
+
+    @property
+    def lags(self) -> tuple[int, ...]:
+        """How many control steps back each position is, the oldest first."""
+        return tuple(self.stride * back for back in reversed(range(self.steps)))
+
+    @property
+    def values(self) -> int:
+        """What a token reads: a cosine and a sine a mode, less those that are always zero."""
+        return min(2 * self.modes - 1, self.steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +60,15 @@ class MorphologyConfig:
     number, encoder and input of the tokens and takes the joints out of them.
     `start`: `paper` starts near the host, because zero tokens take attention's mass; `exact` starts at it.
     `descriptors`, which FiLM reads: `paper`, its twelve; `standardised`, the same as `film.standardised` has
-    them; `geometry`, where each joint lies and how it turns (`robots.screws.GEOMETRY`). Earlier runs wrote
-    `raw` for `paper`.
+    them; `geometry`, where each joint lies and how it turns (`robots.screws.GEOMETRY`); `robot`, a control,
+    which of the `robots` it belongs to and nothing else: a learnt scale and shift of each, and of another
+    robot their mean. Earlier runs wrote `raw` for `paper`.
     `poses`: `present` adds each joint's pose now to its tokens (`poses`).
+    `history`: the lowest Fourier modes of each joint's last positions, through an encoder of their own, are
+    added to its tokens.
+    `readout`: `actions`, the paper's, reads the velocity from the action tokens, which have a row of weights
+    for every place of a joint; `joints` adds what one linear layer, the same for all joints, reads from each
+    joint's own tokens.
     """
 
     max_joints: int = 32  # J: robots are padded to this many joints
@@ -45,7 +82,10 @@ class MorphologyConfig:
     theta_max: float = 3.0  # cap of theta in adj-soft-v1.0 and v1.1, whose strength is exp(theta)
     film: bool = True
     descriptors: Descriptors = "paper"  # what FiLM reads of a joint
+    robots: tuple[str, ...] = ()  # of `descriptors: robot`, by name; a recipe fills in those of its data
     poses: Poses = "none"  # what a token reads of where its joint is
+    history: History | None = None  # and of where it was; none: it looks at the present alone
+    readout: Readout = "actions"  # where a joint's velocity is read
     control: Control = "none"
     control_seed: int = 0  # what is random in a control
     start: Start = "paper"
@@ -80,6 +120,12 @@ class MorphologyConfig:
                 f"morphology.descriptors: '{self.descriptors}' has no effect with film: false, which reads "
                 "none; leave it out or choose film: true"
             )
+        if (self.descriptors == "robot") != bool(self.robots):
+            need = "reads no names of robots" if self.robots else "needs the names of its robots"
+            given = f"{list(self.robots)} does not fit"
+            raise ConfigError(f"morphology.robots: {given}: descriptors: {self.descriptors} {need}")
+        if self.history is not None:
+            self.history.check()
         self._check_bias()
         self._check_control()
 
@@ -132,11 +178,27 @@ class MorphologyConfig:
                 "morphology.film: true makes no sense with control: tokens, whose tokens belong to no joint; "
                 "choose film: false"
             )
+        if self.control == "tokens" and self.readout != "actions":
+            raise ConfigError(
+                f"morphology.readout: '{self.readout}' makes no sense with control: tokens, whose tokens "
+                "belong to no joint; choose readout: actions"
+            )
         if self.control == "tokens" and self.poses != "none":
             raise ConfigError(
                 f"morphology.poses: '{self.poses}' makes no sense with control: tokens, whose tokens belong "
                 "to no joint; choose poses: none"
             )
+
+        if self.control == "tokens" and self.history is not None:
+            raise ConfigError(
+                "morphology.history: makes no sense with control: tokens, whose tokens belong to no joint; "
+                "leave it out"
+            )
+
+    @property
+    def lags(self) -> tuple[int, ...]:
+        """How many control steps back each position of a joint's history is; () without one."""
+        return () if self.history is None else self.history.lags
 
     @property
     def exponential(self) -> bool:

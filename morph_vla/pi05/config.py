@@ -86,6 +86,56 @@ class Lora:
             )
 
 
+Features = Literal["relu", "positive", "trigonometric", "hybrid"]  # of an attention kernel, `pi05.ranking`
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageTokens:
+    """Fewer tokens of every camera's image between SigLIP and the language model (`pi05.image_tokens`).
+
+    `ranking` keeps those that attention ranks highest, `learnt` makes new ones of all, `average` pools
+    squares, `random` keeps the same places of every image, chosen once.
+    """
+
+    keep: int  # tokens of an image
+    how: Literal["ranking", "learnt", "average", "random"] = "ranking"
+    features: Features = "relu"
+    projections: int = 32  # random directions of the softmax kernel; the hybrid's angle has half as many
+    width: int = 16  # of queries and keys
+    normalized: bool = True  # queries and keys
+    seed: int = 0  # of random directions, of the first queries and keys, and of `random`
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has parameters."""
+        return self.how in ("ranking", "learnt")
+
+    def check(self, side: int) -> None:
+        """Raise ConfigError, naming the key, where `side` x `side` tokens cannot become so many."""
+        where, count = "model.image_tokens", side**2
+        if not 1 <= self.keep <= count:
+            raise ConfigError(f"{where}.keep: {self.keep} is not between 1 and an image's {count} tokens")
+        squares = [n**2 for n in range(1, side + 1) if side % n == 0]
+        if self.how == "average" and self.keep not in squares:
+            possible = ", ".join(map(str, squares))
+            raise ConfigError(f"{where}.keep: {self.keep} are no equal squares of {count}; one of {possible}")
+        for key in ("projections", "width"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{where}.{key}: must be at least 1, not {getattr(self, key)}")
+        for key in self._unread:
+            if getattr(self, key) != getattr(type(self), key):
+                why = f"features: {self.features}" if self.learns else f"how: {self.how}"
+                raise ConfigError(f"{where}.{key}: {getattr(self, key)} has no effect with {why}")
+
+    @property
+    def _unread(self) -> tuple[str, ...]:
+        """Keys that mean nothing to this choice."""
+        if not self.learns:
+            unread = ("features", "projections", "width", "normalized")
+            return unread if self.how == "random" else (*unread, "seed")
+        return ("projections", "normalized") if self.features == "relu" else ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Pi05Config:
     """pi0.5 with or without a body. The defaults are the full model (3,353,433,872 parameters)."""
@@ -103,11 +153,16 @@ class Pi05Config:
     head_dim: int = 256
     action_dim: int = 32
     horizon: int = 16
+    # real-time chunking: so many actions, at most, it learns to go on from, those that are executed until its
+    # answer is there (`realtime`); 0: none. Serving gives them to it, and leads chunks of other models there
+    delay_max: int = 0
     max_tokens: int = 200
+    environment: int = 0  # values of observation.environment_state: a prefix token of them, one of the state
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     remat: bool = True  # recompute activations in the backward pass
     unroll: bool = False  # unroll the layers: faster on a CPU, slower to compile
     init: Literal["openpi", "scratch"] = "openpi"  # scratch: image head not at zero, unit-size embeddings
+    image_tokens: ImageTokens | None = None  # none: all of them
     morphology: MorphologyConfig | None = None
     lora: Lora | None = None  # a recipe sets it through training.lora
 
@@ -120,16 +175,42 @@ class Pi05Config:
         ):
             if size % divisor:
                 raise ConfigError(f"model.{whole}: {size} is not a multiple of model.{part} {divisor}")
+        if not 0 <= self.delay_max < self.horizon:
+            raise ConfigError(
+                f"model.delay_max: {self.delay_max} actions are given of a chunk of {self.horizon} "
+                f"(model.horizon); expected 0 to {self.horizon - 1}"
+            )
         if self.head_dim % 2:
             raise ConfigError(f"model.head_dim: {self.head_dim} must be even, for rotary positions")
         if self.expert.width % 2:
             raise ConfigError(f"model.expert.width: {self.expert.width} must be even, for the time embedding")
+        if self.environment < 0:
+            raise ConfigError(f"model.environment: must be at least 0, not {self.environment}")
+        if self.image_tokens is not None:
+            if not self.cameras:
+                raise ConfigError("model.image_tokens: has no effect without model.cameras")
+            self.image_tokens.check(self.image_size // self.vit.patch)
         if self.morphology is not None:
             self.morphology.check(self.horizon, self.action_dim)
         if self.lora is not None:
             self.lora.check()
 
     @property
+    def lags(self) -> tuple[int, ...]:
+        """It looks at the present alone."""
+        return ()
+
+    @property
+    def numbers(self) -> int:
+        """Prefix tokens that are read from numbers: the environment's and the state's."""
+        return 2 if self.environment else 0
+
+    @property
     def patches(self) -> int:
-        """Image tokens per camera."""
+        """Image tokens per camera, as the vision encoder makes them."""
         return (self.image_size // self.vit.patch) ** 2
+
+    @property
+    def kept(self) -> int:
+        """Image tokens per camera that the language model reads."""
+        return self.patches if self.image_tokens is None else self.image_tokens.keep

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from morph_vla.morphology import KinematicTokens, MorphologyConfig
-from morph_vla.morphology.arrays import FEATURES
+from morph_vla.morphology.arrays import features_of
 from morph_vla.morphology.poses import POSE
 from morph_vla.pi05.config import GemmaConfig, Lora, Pi05Config
 from morph_vla.pi05.model import Params, example, init_params
@@ -31,7 +31,15 @@ def plugin_shapes(config: Pi05Config) -> Shapes:
         return {}
     module = KinematicTokens(config.morphology, config.expert.width, config.depth, config.heads)
     observation, actions, _ = example(dataclasses.replace(config, cameras=()))
-    return jax.eval_shape(lambda: module.init(jax.random.key(0), actions, observation.body))["params"]
+    body = observation.body
+    assert body is not None
+
+    def everything(plugin: KinematicTokens) -> None:
+        tokens = plugin(actions, body).tokens
+        if plugin.config.readout == "joints":
+            plugin.velocity(tokens, config.horizon)
+
+    return jax.eval_shape(lambda: module.init(jax.random.key(0), method=everything))["params"]
 
 
 def parameters(tree: Params | Shapes) -> dict[str, int]:
@@ -45,11 +53,18 @@ def parameters(tree: Params | Shapes) -> dict[str, int]:
 def tokens(config: Pi05Config) -> dict[str, int]:
     """Tokens of one observation, every camera there and nothing but padding masked."""
     return {
-        "image": len(config.cameras) * config.patches,
+        "image": len(config.cameras) * config.kept,
+        **({"number": config.numbers} if config.numbers else {}),
         "prompt": config.max_tokens,
         "action": config.horizon,
         "kinematic": 0 if config.morphology is None else config.morphology.tokens,
     }
+
+
+def _read(config: Pi05Config) -> int:
+    """Tokens of the prefix."""
+    count = tokens(config)
+    return count["image"] + config.numbers + count["prompt"]
 
 
 def _product(rows: int, *widths: int) -> int:
@@ -63,7 +78,29 @@ def vision(config: Pi05Config) -> int:
     layer = 4 * _product(count, vit.width, vit.width) + 4 * count * count * vit.width
     layer += _product(count, vit.width, vit.mlp_dim, vit.width)
     ends = _product(count, 3 * vit.patch**2, vit.width) + _product(count, vit.width, config.prefix.width)
-    return len(config.cameras) * (vit.depth * layer + ends)
+    return len(config.cameras) * (vit.depth * layer + ends + _fewer_tokens(config))
+
+
+def _fewer_tokens(config: Pi05Config) -> int:
+    """What ranks or transforms the tokens of one image."""
+    fewer, count, width = config.image_tokens, config.patches, config.prefix.width
+    if fewer is None or not fewer.learns:
+        return 0
+    drawn, signs = fewer.projections, (fewer.projections + 1) // 2
+    size = {
+        "relu": fewer.width,
+        "positive": drawn,
+        "trigonometric": 2 * drawn,
+        "hybrid": 3 * drawn * (signs + 1),
+    }
+    random = {"relu": 0, "hybrid": 2 * drawn + signs}.get(fewer.features, drawn)
+    both = 2 * (_product(count, width, fewer.width) + _product(count, fewer.width, random))
+    inner = size[fewer.features]
+    if fewer.how == "ranking":
+        return both + _product(1, inner, count)
+    left = _product(fewer.keep, count, inner, count, width)
+    right = _product(inner, count, width) + _product(count, inner, width) + _product(fewer.keep, count, width)
+    return both + (left if fewer.keep < width else right) + _product(fewer.keep, count, width)
 
 
 def _layers(config: Pi05Config, expert: GemmaConfig, rows: int) -> int:
@@ -83,8 +120,7 @@ def prefix(config: Pi05Config, forward_only: bool = False) -> int:
 
     `forward_only`: the last layer goes as far as its keys and values.
     """
-    count = tokens(config)
-    rows = count["image"] + count["prompt"]
+    rows = _read(config)
     if not forward_only:
         return _layers(config, config.prefix, rows) + _attention(config, rows, rows)
     before = dataclasses.replace(config, depth=config.depth - 1)
@@ -93,20 +129,28 @@ def prefix(config: Pi05Config, forward_only: bool = False) -> int:
 
 
 def plugin(config: Pi05Config) -> int:
-    """Encoders, FiLM and poses for one action chunk."""
+    """Encoders, FiLM, poses and history for one action chunk."""
     morphology, width = config.morphology, config.expert.width
     if morphology is None:
         return 0
     size, inner = config.horizon // morphology.chunks, morphology.hidden or width
-    total = _product(morphology.tokens, size, width)
-    if morphology.encoder == "linear-swiglu-linear":
-        total = _product(morphology.tokens, size, 2 * inner) + _product(morphology.tokens, inner, width)
+    read, total, past = [(morphology.tokens, size)], 0, morphology.history
+    if past is not None:
+        read.append((morphology.max_joints, past.values))
+        total += _product(morphology.max_joints, past.steps, past.values)
+    for rows, values in read:
+        if morphology.encoder == "linear-swiglu-linear":
+            total += _product(rows, values, 2 * inner) + _product(rows, inner, width)
+        else:
+            total += _product(rows, values, width)
     if morphology.control == "tokens":
         total += _product(config.horizon, morphology.max_joints, morphology.max_joints)
     if morphology.poses == "present":
         total += _product(morphology.max_joints, POSE, width)
+    if morphology.readout == "joints":
+        total += _product(morphology.max_joints * morphology.chunks, width, size)
     if morphology.film:
-        total += _product(morphology.tokens, len(FEATURES[morphology.descriptors]), 2 * width)
+        total += _product(morphology.tokens, len(features_of(morphology)), 2 * width)
     return total
 
 
@@ -121,7 +165,7 @@ def suffix(config: Pi05Config) -> int:
     count, width = tokens(config), config.expert.width
     rows = count["action"] + count["kinematic"]
     ends = 2 * _product(count["action"], config.action_dim, width)
-    keys = rows + count["image"] + count["prompt"]
+    keys = rows + _read(config)
     return ends + plugin(config) + _layers(config, config.expert, rows) + _attention(config, rows, keys)
 
 
@@ -139,13 +183,13 @@ def training_step(config: Pi05Config, batch: int, draws: int, kind: str) -> int:
         return 3 * batch * (vision(config) + prefix(config) + draws * each)
     once = vision(config) + prefix(config, forward_only=True)
     rows = count["action"] + count["kinematic"]
-    spared = _attention(config, rows, count["image"] + count["prompt"])
+    spared = _attention(config, rows, _read(config))
     return batch * (once + draws * (3 * each - spared))
 
 
 def _paired_step(config: Pi05Config, batch: int, draws: int) -> int:
     lora, count, width = config.lora or Lora(), tokens(config), config.expert.width
-    rows, own = count["image"] + count["prompt"], count["action"] + count["kinematic"]
+    rows, own = _read(config), count["action"] + count["kinematic"]
     sees, reads = "vision encoder" in lora.whole, "language model" in lora.whole
     once = vision(config) * (3 if sees else 1)
     if reads or sees or lora.language_model is not None:

@@ -1,15 +1,17 @@
 """The two-expert transformer: a language model and an action expert that share attention.
 
 Parameters are named as openpi's (`models/gemma.py`): the action expert's carry the suffix `_1`, layers are
-stacked along axis 0. Either expert may be absent from a call: the prefix alone fills the cache, the suffix
-alone reads it; both together are the joint pass that the cached one must equal.
+stacked along axis 0, unless they are ready to serve (`serving`). Either expert may be absent from a call: the
+prefix alone fills the cache, the suffix alone reads it; both together are the joint pass that the cached one
+must equal.
 
 A call has two streams of tokens, prefix and suffix, or three: with `start: exact` the action expert's
 kinematic tokens come apart from its action tokens. All that the host computes then has the host's own shapes,
 so that it has the host's own bits, and a gate that starts at zero adds what actions read from joints.
 """
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -19,11 +21,14 @@ from jaxtyping import Array, Bool, Float, Int
 from morph_vla.morphology.bias import token_bias
 from morph_vla.pi05.config import LowRank, Pi05Config
 from morph_vla.pi05.lora import Pair, joined, pair_of, project, project_heads
+from morph_vla.pi05.norm import RMSNorm
 
 MASKED = -2.3819763e38  # the value Gemma puts where nothing may be seen
 
 Cache = tuple[Float[Array, "l b _s _k _h"], Float[Array, "l b _s _k _h"]]  # keys and values of every layer
 Streams = list[Float[Array, "b _t _d"] | None]  # prefix, suffix; or prefix, actions, kinematic tokens
+Given = list[Bool[Array, "b _t"] | None]
+"""Of each stream, which tokens are of actions that are known already (`realtime`), at time 0"""
 
 
 class Modulations(NamedTuple):
@@ -80,50 +85,6 @@ def attention_weights(
         before = ((0, 0), (queries - bias.shape[1], 0), (k.shape[1] - bias.shape[2], 0))
         logits = logits + jnp.pad(bias, before)[:, None, None]
     return jax.nn.softmax(jnp.where(mask[:, None, None], logits, MASKED), axis=-1)
-
-
-class RMSNorm(nn.Module):
-    """RMS norm; with a condition, adaptive: scale, shift and residual gate come from it (adaRMS).
-
-    openpi starts all three at zero, so that a fresh expert is the identity. `open_gate` starts the gate at
-    one: a model trained from scratch then learns from its prefix at once.
-    """
-
-    open_gate: bool = False
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, "b t d"],
-        condition: Float[Array, "b c"] | None,
-        modulation: Float[Array, "f"] | None = None,
-    ) -> tuple[Float[Array, "b t d"], Float[Array, "_b 1 d"] | None]:
-        """The normed tokens and, when conditioned, the gate of the residual that follows.
-
-        `modulation` is what the condition leads to, f = 3 d, where that was computed before.
-        """
-        width = x.shape[-1]
-        exact = x.astype(jnp.float32)
-        normed = exact * jax.lax.rsqrt(jnp.mean(jnp.square(exact), axis=-1, keepdims=True) + 1e-6)
-        if condition is None and modulation is None:
-            scale = self.param("scale", nn.initializers.zeros, (width,))
-            return (normed * (1 + scale)).astype(x.dtype), None
-        if modulation is None:
-            zeros = nn.initializers.zeros
-            bias = _gate_bias if self.open_gate else zeros
-            made = nn.Dense(3 * width, kernel_init=zeros, bias_init=bias, dtype=x.dtype)(condition)
-        else:
-            made = modulation[None]
-        scale, shift, gate = jnp.split(made[:, None, :], 3, axis=-1)
-        # 1 + scale in the model's type, as openpi has it.
-        scaled = normed * (1 + scale).astype(jnp.float32) + shift.astype(jnp.float32)
-        return scaled.astype(x.dtype), gate
-
-
-def _gate_bias(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-    """Zero scale and shift, gate one."""
-    del key
-    return jnp.repeat(jnp.asarray([0, 0, 1], dtype), shape[-1] // 3)
 
 
 class Weight(nn.Module):
@@ -210,7 +171,9 @@ class Attention(nn.Module):
 
     def _heads(self, i: int, width: int) -> tuple[Float[Array, "d f"], Pair | None]:
         """Into queries, keys and values side by side: one product instead of three."""
-        config = self.config
+        config, ready = self.config, _name("qkv", i)
+        if self.has_variable("params", ready):  # `serving`
+            return self.get_variable("params", ready), None
         one = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
         two = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0, 1))
         shape, low = (config.heads, width, config.head_dim), self._low(i)
@@ -251,6 +214,9 @@ class FeedForward(nn.Module):
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """gelu(x gate) * (x up), then down."""
         width = x.shape[-1]
+        if self.has_variable("params", "gate_up"):  # `serving`: one product instead of two
+            first, second = jnp.split(project(x, self.get_variable("params", "gate_up")), 2, axis=-1)
+            return project(nn.gelu(first) * second, self.get_variable("params", "linear"))
         gated = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
         gate_up = self.param("gating_einsum", gated, (2, width, self.mlp_dim))
         down = self.param("linear", nn.initializers.lecun_normal(), (self.mlp_dim, width))
@@ -274,16 +240,17 @@ class Block(nn.Module):
         layer: PerLayer,
         positions: Int[Array, "b t"],
         mask: Bool[Array, "b t s"],
-        condition: Float[Array, "b d"] | None,
+        condition: Float[Array, "b *k d"] | None,
+        given: Given | None,
     ) -> tuple[Streams, tuple[Array, Array]]:
         """Attention, then feed-forward, each behind a norm and, for the action expert, a gated residual."""
-        normed, gates = self._norm("pre_attention_norm", streams, condition, layer.attention)
+        normed, gates = self._norm("pre_attention_norm", streams, condition, layer.attention, given)
         attention = Attention(self.config, self.keys_only, name="attn")
         attended, seen = attention(normed, cache, layer, positions, mask)
         if self.keys_only:
             return streams, seen
         streams = _residual(streams, attended, gates)
-        normed, gates = self._norm("pre_ffw_norm", streams, condition, layer.feed_forward)
+        normed, gates = self._norm("pre_ffw_norm", streams, condition, layer.feed_forward, given)
         widths = (self.config.prefix.mlp_dim, self.config.expert.mlp_dim)
         low = [self.config.lora and self.config.lora.of(i, "feed-forward") for i in range(2)]
         forward = [FeedForward(width, low[i], name=_name("mlp", i)) for i, width in enumerate(widths)]
@@ -291,14 +258,19 @@ class Block(nn.Module):
         return _residual(streams, forwarded, gates), seen
 
     def _norm(
-        self, name: str, streams: Streams, condition: Array | None, modulation: Array | None
+        self,
+        name: str,
+        streams: Streams,
+        condition: Array | None,
+        modulation: Array | None,
+        given: Given | None,
     ) -> tuple[Streams, list[Array | None]]:
         normed: list[Array | None] = [None] * len(streams)
         gates: list[Array | None] = [None] * len(streams)
         norms = [RMSNorm(self.config.init == "scratch", name=_name(name, i)) for i in range(2)]
         for i, x in _present(streams):
-            inputs = (condition, modulation) if i else (None, None)
-            normed[i], gates[i] = norms[_expert(i)](x, *inputs)
+            known = given[i] if given else None
+            normed[i], gates[i] = norms[1](x, condition, modulation, known) if i else norms[0](x, None)
         return normed, gates
 
 
@@ -310,15 +282,19 @@ class Gemma(nn.Module):
     def setup(self) -> None:
         config = self.config
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
-        axes: Any = (0, 0, *[nn.broadcast] * 3)  # cache, layer; positions, mask, condition
-        self.layers = nn.scan(
-            block,
-            variable_axes={"params": 0, "intermediates": 0},
-            split_rngs={"params": True},
-            in_axes=axes,
-            length=config.depth,
-            unroll=config.depth if config.unroll else 1,
-        )(config)
+        axes: Any = (0, 0, *[nn.broadcast] * 4)  # cache, layer; positions, mask, condition, given
+        self.apart = self.has_variable("params", "layers_0")  # `serving`: no stack to slice out of
+        if self.apart:
+            self.layers = [Block(config) for _ in range(config.depth)]
+        else:
+            self.layers = nn.scan(
+                block,
+                variable_axes={"params": 0, "intermediates": 0},
+                split_rngs={"params": True},
+                in_axes=axes,
+                length=config.depth,
+                unroll=config.depth if config.unroll else 1,
+            )(config)
         self.embedder = Embedder(config.vocab, config.prefix.width, config.init == "scratch")
         self.final_norm = RMSNorm()
         self.final_norm_1 = RMSNorm()
@@ -333,25 +309,40 @@ class Gemma(nn.Module):
         positions: Int[Array, "b t"],
         mask: Bool[Array, "b t s"],
         *,
-        condition: Float[Array, "b d"] | None = None,
+        condition: Float[Array, "b *k d"] | None = None,
         cache: Cache | None = None,
         bias: Float[Array, "l b j j"] | None = None,
         gate: Float[Array, "l n"] | None = None,
         modulations: Modulations | None = None,
+        given: Given | None = None,
     ) -> tuple[Streams, Cache]:
         """Run [prefix, suffix] or [prefix, actions, kinematic tokens] through all layers; any may be None.
 
         `mask[b, t, s]`: token t may see key s, cached keys first. `bias` is added among the last tokens, the
-        kinematic ones. Returns the normed tokens and the cache.
+        kinematic ones. `given` tokens have the second of two conditions, or modulations. Returns the normed
+        tokens and the cache.
         """
         streams = [None if x is None else x.astype(self.config.dtype) for x in streams]
         before, after, last = (None, None, None) if modulations is None else modulations
         layers = PerLayer(bias, gate, before, after)
-        streams, seen = self.layers(streams, cache, layers, positions, mask, condition)
+        run = self._in_turn if self.apart else cast("Block", self.layers)
+        streams, seen = run(streams, cache, layers, positions, mask, condition, given)
         normed: Streams = [None] * len(streams)
         for i, x in _present(streams):
-            normed[i], _ = self.final_norm_1(x, condition, last) if i else self.final_norm(x, None)
+            known = given[i] if given else None
+            normed[i], _ = self.final_norm_1(x, condition, last, known) if i else self.final_norm(x, None)
         return normed, seen
+
+    def _in_turn(
+        self, streams: Streams, cache: Cache | None, layers: PerLayer, *shared: Any
+    ) -> tuple[Streams, Cache]:
+        """The scan over layers written out, for layers that have leaves of their own."""
+        seen = []
+        for i, block in enumerate(cast("list[Block]", self.layers)):
+            own = jax.tree.map(lambda leaf, i=i: leaf[i], (cache, layers))
+            streams, new = block(streams, *own, *shared)
+            seen.append(new)
+        return streams, _stacked(seen)
 
     def keys_values(
         self, tokens: Float[Array, "b p d"], positions: Int[Array, "b p"], mask: Bool[Array, "b p p"]
@@ -361,24 +352,40 @@ class Gemma(nn.Module):
         Layers are picked out of their stack one by one, so that nothing of it is copied; a gradient for them
         would be gathered stack by stack, and is `__call__`'s to make.
         """
-        config, stacked = self.config, self.layers.variables["params"]
+        config, stored = self.config, self.variables["params"]
 
         def run(i: Any, x: Array, keys_only: bool) -> tuple[Streams, tuple[Array, Array]]:
-            params = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), stacked)
+            if self.apart:
+                params = stored[f"layers_{i}"]
+            else:
+                pick = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
+                params = jax.tree.map(pick, stored["layers"])
             block: Any = Block(config, keys_only, parent=None)  # no module of this one: given its leaves
-            return block.apply({"params": params}, [x, None], None, PerLayer(), positions, mask, None)
+            return block.apply({"params": params}, [x, None], None, PerLayer(), positions, mask, None, None)
 
-        def step(x: Array, i: Array) -> tuple[Array, tuple[Array, Array]]:
+        def step(x: Array, i: Any) -> tuple[Array, tuple[Array, Array]]:
             streams, seen = run(i, x, keys_only=False)
             assert streams[0] is not None
             return streams[0], seen
 
-        before = jnp.arange(config.depth - 1)
-        unroll = max(1, config.depth - 1) if config.unroll else 1
-        x, seen = jax.lax.scan(step, tokens.astype(config.dtype), before, unroll=unroll)
-        _, last = run(config.depth - 1, x, keys_only=True)
+        x, before = tokens.astype(config.dtype), config.depth - 1
+        if self.apart:
+            each = []
+            for i in range(before):
+                x, new = step(x, i)
+                each.append(new)
+            return _stacked([*each, run(before, x, keys_only=True)[1]])
+        unroll = max(1, before) if config.unroll else 1
+        x, seen = jax.lax.scan(step, x, jnp.arange(before), unroll=unroll)
+        _, last = run(before, x, keys_only=True)
         keys, values = (jnp.concatenate([old, new[None]]) for old, new in zip(seen, last, strict=True))
         return keys, values
+
+
+def _stacked(seen: list[tuple[Array, Array]]) -> Cache:
+    """Keys and values of every layer."""
+    keys, values = map(jnp.stack, zip(*seen, strict=True))
+    return keys, values
 
 
 class Embedder(nn.Module):

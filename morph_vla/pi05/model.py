@@ -21,26 +21,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.arrays import Body, blank
-from morph_vla.morphology.tokens import KinematicTokens
+from morph_vla.morphology.tokens import KinematicTokens, known_tokens
 from morph_vla.pi05 import realtime
 from morph_vla.pi05.config import Pi05Config
-from morph_vla.pi05.gemma import Cache, Gemma, Modulations, Streams
+from morph_vla.pi05.flow import interpolate, schedule, time_embedding
+from morph_vla.pi05.gemma import Cache, Gemma, Given, Modulations, Streams
+from morph_vla.pi05.image_tokens import FewerTokens
 from morph_vla.pi05.observation import Observation, to_unit
 from morph_vla.pi05.realtime import Previous
 from morph_vla.pi05.siglip import Siglip
 
 Params = dict[str, Any]
-
-
-def time_embedding(time: Float[Array, "b"], width: int) -> Float[Array, "b d"]:
-    """Sines and cosines of t at `width`/2 periods from 4e-3 to 4, geometrically spaced."""
-    periods = 4e-3 * (4.0 / 4e-3) ** jnp.linspace(0.0, 1.0, width // 2)
-    angles = jnp.einsum("b,d->bd", time, 2 * jnp.pi / periods, precision=jax.lax.Precision.HIGHEST)
-    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
 
 
 class PaliGemma(nn.Module):
@@ -69,6 +64,8 @@ class Suffix(NamedTuple):
     mask: Bool[Array, "b t"]
     bias: Float[Array, "l b j j"] | None
     gate: Float[Array, "l n"] | None
+    given: Given | None
+    """Which tokens of [prefix, *streams] are of given actions, where there are such (`realtime`)"""
 
 
 class Pi05(nn.Module):
@@ -83,43 +80,83 @@ class Pi05(nn.Module):
         self.time_mlp_in = nn.Dense(width)
         self.time_mlp_out = nn.Dense(width)
         self.action_out_proj = nn.Dense(config.action_dim)
+        if config.environment:
+            self.environment_in_proj = nn.Dense(config.prefix.width)
+            self.state_in_proj = nn.Dense(config.prefix.width)
+        if config.image_tokens is not None:
+            self.image_tokens = FewerTokens(config.image_tokens, config.patches)
         if config.morphology is not None:
             self.morphology = KinematicTokens(config.morphology, width, config.depth, config.heads)
 
     def embed_prefix(self, observation: Observation) -> tuple[Float[Array, "b p d"], Bool[Array, "b p"]]:
-        """Image tokens of the cameras that are there, in the config's order, then the prompt's."""
+        """Tokens of the cameras that are there, in the config's order, of numbers, of the prompt."""
         tokens, masks = [], []
         # One call for all cameras: weights are shared, and one large product beats several small ones.
         names = [name for name in self.config.cameras if name in observation.images]
         if names:
             images = jnp.concatenate([to_unit(jnp.asarray(observation.images[name])) for name in names])
-            for name, part in zip(names, jnp.split(self.PaliGemma.img(images), len(names)), strict=True):
+            seen = self.PaliGemma.img(images)
+            if self.config.image_tokens is not None:
+                seen = self.image_tokens(seen)
+            for name, part in zip(names, jnp.split(seen, len(names)), strict=True):
                 tokens.append(part)
                 mask = jnp.asarray(observation.image_masks[name])
                 masks.append(jnp.broadcast_to(mask[:, None], part.shape[:2]))
+        if self.config.environment:
+            tokens.append(self.embed_numbers(observation))
+            masks.append(jnp.ones(tokens[-1].shape[:2], bool))
         tokens.append(self.PaliGemma.llm.embed(jnp.asarray(observation.tokens)))
         masks.append(jnp.asarray(observation.token_mask))
         joined = jnp.concatenate([t.astype(self.config.dtype) for t in tokens], axis=1)
         return joined, jnp.concatenate(masks, axis=1)
 
-    def embed_suffix(self, actions: Float[Array, "b h a"], body: Body | None) -> Suffix:
-        """Action tokens and kinematic tokens. Raises MorphVlaError for a body that is missing."""
-        tokens = self.action_in_proj(actions)
+    def embed_numbers(self, observation: Observation) -> Float[Array, "b 2 d"]:
+        """A token of the environment's values and one of the state's, which the prompt rounds.
+
+        Raises MorphVlaError for an observation without them.
+        """
+        if observation.environment is None or observation.state is None:
+            raise MorphVlaError("the model reads environment and state as numbers; the observation has none")
+        environment = self.environment_in_proj(jnp.asarray(observation.environment))
+        return jnp.stack([environment, self.state_in_proj(jnp.asarray(observation.state))], axis=1)
+
+    def embed_suffix(
+        self, actions: Float[Array, "b h a"], body: Body | None, given: Int[Array, "b"] | None = None
+    ) -> Suffix:
+        """Action tokens and kinematic tokens. Raises MorphVlaError for a body that is missing.
+
+        The first `given` rows of `actions` are known, and so are the joints' tokens that read nothing else.
+        """
+        tokens, plugin = self.action_in_proj(actions), self.config.morphology
         mask = jnp.ones(tokens.shape[:2], bool)
-        if self.config.morphology is None:
-            return Suffix([tokens], mask, None, None)
+        known = None if given is None else realtime.rows_of(given, actions.shape[1])
+        if plugin is None:
+            return Suffix([tokens], mask, None, None, known if known is None else [None, known])
         if body is None:
             raise MorphVlaError("the model has kinematic tokens, but the observation carries no body")
         joints = self.morphology(actions, body)
         streams: Streams = [tokens, joints.tokens]
+        of_streams: Given | None = None
         if joints.gate is None:
             streams = [jnp.concatenate([tokens, joints.tokens], axis=1)]
-        return Suffix(streams, jnp.concatenate([mask, joints.mask], axis=1), joints.bias, joints.gate)
+        if known is not None:
+            both = [known, known_tokens(known, plugin)]
+            of_streams = [None, jnp.concatenate(both, axis=1)] if joints.gate is None else [None, *both]
+        mask = jnp.concatenate([mask, joints.mask], axis=1)
+        return Suffix(streams, mask, joints.bias, joints.gate, of_streams)
 
     def condition(self, time: Float[Array, "b"]) -> Float[Array, "b d"]:
         """What adaRMS is conditioned on: the time, through two layers."""
         condition = nn.swish(self.time_mlp_in(time_embedding(time, self.config.expert.width)))
         return nn.swish(self.time_mlp_out(condition))
+
+    def conditions(self, time: Float[Array, "b"], given: Int[Array, "b"] | None) -> Float[Array, "b *k d"]:
+        """`condition` of the time; where rows are given two, [b 2 d], of which the second is theirs, of 0."""
+        condition = self.condition(time)
+        if given is None:
+            return condition
+        clean = self.condition(jnp.zeros(1, time.dtype))
+        return jnp.stack([condition, jnp.broadcast_to(clean, condition.shape)], axis=1)
 
     def prefix(
         self, observation: Observation, forward_only: bool = False
@@ -145,12 +182,14 @@ class Pi05(nn.Module):
         time: Float[Array, "b"],
         body: Body | None = None,
         modulations: Modulations | None = None,
+        given: Int[Array, "b"] | None = None,
     ) -> Float[Array, "b h a"]:
         """v(x_t, t | prefix), the suffix alone reading the prefix's cache.
 
-        `modulations` are those of `time`, where they were computed before.
+        `modulations` are those of `time`, where they were computed before. The first `given` rows of
+        `actions` are actions, not on their way to them; with them modulations are pairs, as `conditions`.
         """
-        suffix, mask = self.embed_suffix(actions, body), prefix_mask
+        suffix, mask = self.embed_suffix(actions, body, given), prefix_mask
         positions = jnp.sum(mask, axis=1)[:, None] + jnp.cumsum(suffix.mask, axis=1) - 1
         seen = jnp.concatenate([mask, suffix.mask], axis=1)
         visible = jnp.broadcast_to(seen[:, None, :], (*suffix.mask.shape, seen.shape[1]))
@@ -158,20 +197,25 @@ class Pi05(nn.Module):
             [None, *suffix.streams],
             positions,
             visible,
-            condition=self.condition(time) if modulations is None else None,
+            condition=self.conditions(time, given) if modulations is None else None,
             cache=cache,
             bias=suffix.bias,
             gate=suffix.gate,
             modulations=modulations,
+            given=suffix.given,
         )
         return self._velocity(streams)
 
     def velocity_joint(
-        self, observation: Observation, actions: Float[Array, "b h a"], time: Float[Array, "b"]
+        self,
+        observation: Observation,
+        actions: Float[Array, "b h a"],
+        time: Float[Array, "b"],
+        given: Int[Array, "b"] | None = None,
     ) -> Float[Array, "b h a"]:
         """The same in one pass over prefix and suffix: the reference, and what creates the parameters."""
         prefix, prefix_mask = self.embed_prefix(observation)
-        suffix = self.embed_suffix(actions, observation.body)
+        suffix = self.embed_suffix(actions, observation.body, given)
         mask = jnp.concatenate([prefix_mask, suffix.mask], axis=1)
         block = jnp.arange(mask.shape[1]) >= prefix.shape[1]  # False: prefix, True: suffix
         visible = (block[None, :] <= block[:, None]) & mask[:, None, :] & mask[:, :, None]
@@ -180,17 +224,25 @@ class Pi05(nn.Module):
             [prefix, *suffix.streams],
             positions,
             visible,
-            condition=self.condition(time),
+            condition=self.conditions(time, given),
             bias=suffix.bias,
             gate=suffix.gate,
+            given=suffix.given,
         )
         return self._velocity(streams)
 
     def _velocity(self, streams: Streams) -> Float[Array, "b h a"]:
-        """Read from the action tokens alone."""
-        out = streams[1]
+        """Read from the action tokens; with `readout: joints` from each joint's own tokens, too."""
+        out, plugin, horizon = streams[1], self.config.morphology, self.config.horizon
         assert out is not None
-        return self.action_out_proj(out[:, : self.config.horizon].astype(jnp.float32))
+        velocity = self.action_out_proj(out[:, :horizon].astype(jnp.float32))
+        if plugin is None or plugin.readout == "actions":
+            return velocity
+        joints = out[:, horizon:] if len(streams) == 2 else streams[2]
+        assert joints is not None
+        of_joints = self.morphology.velocity(joints, horizon)
+        padding = self.config.action_dim - of_joints.shape[-1]
+        return velocity + jnp.pad(of_joints, ((0, 0), (0, 0), (0, padding)))
 
 
 def example(
@@ -199,12 +251,15 @@ def example(
     """Zeros of the right shapes: an observation, actions and times."""
     size = (batch, config.image_size, config.image_size, 3)
     body = None if config.morphology is None else blank(config.morphology, batch)
+    widths = (config.action_dim, config.environment) if config.environment else ()
+    numbers = [jnp.zeros((batch, width)) for width in widths]
     observation = Observation(
         {name: jnp.zeros(size) for name in config.cameras},
         {name: jnp.ones(batch, bool) for name in config.cameras},
         jnp.zeros((batch, config.max_tokens), jnp.int32),
         jnp.ones((batch, config.max_tokens), bool),
         body,
+        *numbers,
     )
     return observation, jnp.zeros((batch, config.horizon, config.action_dim)), jnp.ones(batch)
 
@@ -226,14 +281,6 @@ def _initializer(config: Pi05Config) -> Callable[[Array], Params]:
     return jax.jit(partial(_init, config), compiler_options=quick)
 
 
-def interpolate(
-    actions: Float[Array, "*b h a"], noise: Float[Array, "*b h a"], time: Float[Array, "*b"]
-) -> tuple[Float[Array, "*b h a"], Float[Array, "*b h a"]]:
-    """x_t = t * noise + (1 - t) * actions, and the velocity to be learnt, noise - actions. t = 1 is noise."""
-    t = time[..., None, None]
-    return t * noise + (1 - t) * actions, noise - actions
-
-
 def sample_time(key: Array, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Beta(1.5, 1) stretched to [0.001, 1]."""
     return jax.random.beta(key, 1.5, 1.0, shape) * 0.999 + 0.001
@@ -247,15 +294,17 @@ def loss(
     noise: Float[Array, "n b h a"],
     time: Float[Array, "n b"],
     frozen_prefix: bool = False,
+    given: Int[Array, "n b"] | None = None,
 ) -> Float[Array, "n b h a"]:
     """Squared error of the velocity for n noise draws per observation, which share one prefix.
 
     `frozen_prefix`: nothing before the action expert learns; the prefix runs forward only.
+    The first `given` rows of a draw are shown as they are, at time 0, and have no error.
     """
     cache, mask = _apply(config, params, Pi05.prefix, observation, frozen_prefix)
     if frozen_prefix:
         cache = jax.lax.stop_gradient(cache)
-    return suffix_loss(config, params, cache, mask, observation.body, actions, noise, time)
+    return suffix_loss(config, params, cache, mask, observation.body, actions, noise, time, given)
 
 
 def suffix_loss(
@@ -267,40 +316,44 @@ def suffix_loss(
     actions: Float[Array, "b h a"],
     noise: Float[Array, "n b h a"],
     time: Float[Array, "n b"],
+    given: Int[Array, "n b"] | None = None,
 ) -> Float[Array, "n b h a"]:
     """The same, given the prefix's cache and which of its tokens are real."""
     draws, batch = time.shape
     x_t, target = interpolate(jnp.broadcast_to(actions, noise.shape), noise, time)
+    known = None if given is None else realtime.rows_of(given, noise.shape[2])[..., None]
+    if known is not None:
+        x_t = jnp.where(known, actions, x_t)
     keys, values = (jnp.tile(part, (1, draws, 1, 1, 1)) for part in cache)
     if body is not None:
         body = jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), body)
     seen, rows = _tile(mask, draws), x_t.reshape(draws * batch, *x_t.shape[2:])
-    velocity = _apply(config, params, Pi05.velocity, (keys, values), seen, rows, time.reshape(-1), body)
-    return jnp.square(velocity.reshape(target.shape) - target)
-
-
-def schedule(steps: int) -> Float[np.ndarray, "n"]:
-    """The times of `steps` Euler steps from t = 1 towards t = 0, added up in float32 as openpi does."""
-    times, dt = [np.float32(1.0)], np.float32(-1.0 / steps)
-    for _ in range(steps - 1):
-        times.append(times[-1] + dt)
-    return np.array(times, np.float32)
+    of_rows = (time.reshape(-1), body, None, None if given is None else given.reshape(-1))
+    velocity = _apply(config, params, Pi05.velocity, (keys, values), seen, rows, *of_rows)
+    squares = jnp.square(velocity.reshape(target.shape) - target)
+    return squares if known is None else jnp.where(known, np.float32(0), squares)
 
 
 def modulations(config: Pi05Config, params: Params, steps: int = 10) -> Modulations:
     """What adaRMS makes of the times of a schedule: all layers' scales, shifts and gates, [n l f] and [n f].
 
-    The sampler's times never change, so one table serves every call with these parameters.
+    The sampler's times never change, so one table serves every call with these parameters. Where rows may be
+    given (`delay_max`), n is one more than `steps`: the last is of their time, 0.
     """
-    condition = _apply(config, params, Pi05.condition, jnp.asarray(schedule(steps))).astype(config.dtype)
+    times = np.append(schedule(steps), np.float32(0)) if config.delay_max else schedule(steps)
+    condition = _apply(config, params, Pi05.condition, jnp.asarray(times)).astype(config.dtype)
     language = params["PaliGemma"]["llm"]
 
     def made(norm: Params) -> Array:
         dense = {name: jnp.asarray(leaf, config.dtype) for name, leaf in norm["Dense_0"].items()}
         return condition @ dense["kernel"] + dense["bias"][..., None, :]
 
-    layers = [made(language["layers"][name]) for name in ("pre_attention_norm_1", "pre_ffw_norm_1")]
-    before, after = (table.swapaxes(0, 1) for table in layers)
+    def of_layers(norm: str) -> Array:
+        if "layers" in language:
+            return made(language["layers"][norm]).swapaxes(0, 1)
+        return jnp.stack([made(language[f"layers_{i}"][norm]) for i in range(config.depth)], axis=1)
+
+    before, after = of_layers("pre_attention_norm_1"), of_layers("pre_ffw_norm_1")
     return Modulations(before, after, made(language["final_norm_1"]))
 
 
@@ -324,24 +377,28 @@ def sample_actions(
     held on that path, whatever the model says of them (`loss_over: real` never taught it), and end at 0.
     Without `real` and without a body all values are integrated, as openpi does.
 
-    With `previous` the chunk goes on from the one that is being executed (`realtime`); a row of which no
-    actions are given is what it is without, bit for bit.
+    With `previous` the chunk goes on from the one that is being executed (`realtime`): led there, or, by a
+    model that was trained to (`delay_max`), given its first actions, which come back as they are. A row of
+    which no actions are given is what it is without, bit for bit.
     """
     if real is None and config.morphology is not None and observation.body is not None:
         real = joint_values(observation.body, config.action_dim)
     cache, mask = _apply(config, params, Pi05.prefix, observation, True)
-    dt = -1.0 / steps
+    dt, times, pull, weights, given = -1.0 / steps, schedule(steps), None, None, None
+    if previous is not None and config.delay_max:
+        given = realtime.given(previous, config.delay_max)
+    elif previous is not None:
+        pull, weights = realtime.pull(previous, real), jnp.asarray(realtime.guidance_weights(times))
+    if modulations is not None and config.delay_max:
+        modulations = _paired(modulations, given is not None)
 
     def held(x: Array, time: Array | float) -> Array:
-        return x if real is None else jnp.where(jnp.asarray(real)[:, None], x, time * noise)
+        x = x if real is None else jnp.where(jnp.asarray(real)[:, None], x, time * noise)
+        return x if previous is None or given is None else realtime.kept(x, previous, given, real)
 
     def velocity(x: Array, time: Array, table: Modulations | None) -> Array:
-        times = jnp.broadcast_to(time, x.shape[:1])
-        return _apply(config, params, Pi05.velocity, cache, mask, x, times, observation.body, table)
-
-    times, pull, weights = schedule(steps), None, None
-    if previous is not None:
-        pull, weights = realtime.pull(previous, real), jnp.asarray(realtime.guidance_weights(times))
+        of_rows = (jnp.broadcast_to(time, x.shape[:1]), observation.body, table, given)
+        return _apply(config, params, Pi05.velocity, cache, mask, x, *of_rows)
 
     def step(x: Array, now: tuple[Array, Modulations | None, Array | None]) -> tuple[Array, None]:
         time, table, weight = now
@@ -351,6 +408,15 @@ def sample_actions(
 
     x, _ = jax.lax.scan(step, noise, (jnp.asarray(times), modulations, weights), length=steps)
     return held(x, 0.0)
+
+
+def _paired(table: Modulations, given: bool) -> Modulations:
+    """Of a table whose last row is that of time 0: the others, and with `given` each beside the last."""
+    times = jax.tree.map(lambda leaf: leaf[:-1], table)
+    if not given:
+        return times
+    clean = jax.tree.map(lambda leaf, last: jnp.broadcast_to(last[-1:], leaf.shape), times, table)
+    return jax.tree.map(lambda leaf, last: jnp.stack([leaf, last], axis=-2), times, clean)
 
 
 def joint_values(body: Body, action_dim: int) -> Bool[Array, "b a"]:

@@ -27,10 +27,15 @@ class Observation:
     tokens: Int[Array | np.ndarray, "b t"]
     token_mask: Bool[Array | np.ndarray, "b t"]
     body: Body | None = None
-    state: Float[Array | np.ndarray, "b a"] | None = None
-    """Of families that read no text: normalised joint values, as many as an action has"""
-    environment: Float[Array | np.ndarray, "b g"] | None = None
-    """And what is no joint's: normalised poses of objects, and numbers for the text"""
+    state: Float[Array | np.ndarray, "b a"] | Float[Array | np.ndarray, "b w a"] | None = None
+    """Of models that read numbers: normalised joint values, as many as an action has.
+
+    Of families that look back: a window of w rows, the present one last."""
+    environment: Float[Array | np.ndarray, "b g"] | Float[Array | np.ndarray, "b w g"] | None = None
+    """And what is no joint's, in as many rows: normalised poses of objects; of families without text, numbers
+    for it too"""
+    window_mask: Bool[Array | np.ndarray, "b w"] | None = None
+    """Which rows of a window are of the episode; those before its start repeat its first row"""
 
 
 def to_unit(images: UInt8[Array, "*b h w 3"] | Float[Array, "*b h w 3"]) -> Float[Array, "*b h w 3"]:

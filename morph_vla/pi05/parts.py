@@ -1,7 +1,7 @@
 """The five parts of the model, by one set of names: in tables, logs, recipes and checkpoints' reports.
 
 part             recipe's sizes     parameters (openpi's names)
-vision encoder   model.vit          PaliGemma/img/...: SigLIP and its head
+vision encoder   model.vit          PaliGemma/img/...: SigLIP and its head; image_tokens/...
 language model   model.prefix       PaliGemma/llm/...: Gemma, what has no suffix _1
 action expert    model.expert       PaliGemma/llm/...: what has the suffix _1
 projections                         action_in_proj, action_out_proj, time_mlp_in, time_mlp_out
@@ -25,6 +25,8 @@ def part_of(leaf: str) -> Part:
     'action expert'
     """
     top, _, rest = leaf.partition("/")
+    if top == "image_tokens":
+        return "vision encoder"
     if top != "PaliGemma":
         return "morphology" if top == "morphology" else "projections"
     if rest.startswith("img/"):  # where the suffix _1 only counts (`LayerNorm_1`)

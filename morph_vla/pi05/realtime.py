@@ -17,6 +17,16 @@ s is how far the actions that a policy may answer spread. The paper has 1, that 
 of it once the policy sees its observation is less, and with 1 the guidance is too weak (A. Soare, "Smooth as
 butter robot policies", 2025, with 0.2). A policy that is certain of its answer whatever it starts from
 (da/dx = 0) is not moved at all.
+
+A model with `delay_max` needs no guidance. It was trained to go on from the first d actions of a chunk, d
+drawn from 0 to `delay_max`: they are shown as they are, with a time of their own, 0, and only the others are
+learnt (Black, Ren, Equi and Levine, "Training-Time Action Conditioning for Efficient Real-Time Chunking",
+arXiv 2512.05964). In sampling they are those that will be executed before the answer is there. Drawn for
+d = 2 of a horizon of 5, in one step of the sampler at t:
+
+    row       0    1    2    3    4
+    x         y_0  y_1  x_2  x_3  x_4
+    time      0    0    t    t    t
 """
 
 from collections.abc import Callable
@@ -67,6 +77,29 @@ def guidance_weights(times: Float[np.ndarray, "n"], spread: float = SPREAD) -> F
     with np.errstate(divide="ignore"):
         weights = (t**2 + (spread * (1 - t)) ** 2) / (spread**2 * t * (1 - t))
     return np.where(t < 1, np.minimum(weights, limit), limit).astype(np.float32)
+
+
+def rows_of(given: Int[Array | np.ndarray, "*b"], horizon: int) -> Bool[Array, "*b h"]:
+    """Which rows of a chunk are given: the first so many."""
+    return jnp.arange(horizon) < jnp.asarray(given)[..., None]
+
+
+def given(previous: Previous, most: int) -> Int[Array, "b"]:
+    """How many rows a model with `delay_max` is given: those that will be executed, `most` at most."""
+    return jnp.minimum(jnp.minimum(jnp.asarray(previous.delay), jnp.asarray(previous.count)), most)
+
+
+def kept(
+    x: Float[Array, "b h a"],
+    previous: Previous,
+    given: Int[Array, "b"],
+    real: Bool[Array | np.ndarray, "b a"] | None = None,
+) -> Float[Array, "b h a"]:
+    """A chunk with the given rows in their place; values that are not `real` are 0 there, as in training."""
+    actions = jnp.asarray(previous.actions)
+    if real is not None:
+        actions = jnp.where(jnp.asarray(real)[:, None], actions, np.float32(0))
+    return jnp.where(rows_of(given, x.shape[1])[..., None], actions, x)
 
 
 class Pull(NamedTuple):

@@ -1,12 +1,31 @@
-"""Parameters ready to serve: every weight in the type that the model multiplies it in.
+"""Parameters ready to serve: in the type that the model multiplies them in, and laid out as it reads them.
 
 Trained parameters and their average are float32, and a bfloat16 model rounds most of them whenever it uses
-them: 18 layers, ten times a call. Rounded once, as they are read, they take half the memory, and the actions
-are the same, bit for bit. Norms' scales, patches, positions, embeddings, projections, the plugin and low-rank
-pairs are used in the type that they have, and stay.
+them: 18 layers, ten times a call. Rounded once, as they are read, they take half the memory, and act the
+same. Norms' scales, patches, positions, embeddings, projections and the plugin are used in the type that they
+have, and stay.
+
+A stack of layers is sliced anew in every step of the sampler, and what is multiplied side by side is put side
+by side there. Ready to serve, each layer has leaves of its own:
+
+    trained                                              ready, of layer i
+    llm/layers/LEAF                  [l ...]             llm/layers_i/LEAF                [...]
+    img/Transformer/encoderblock/... [l ...]             img/Transformer/encoderblock_i/...
+    attn/q_einsum/w                  [l n d h]           attn/qkv                         [d (n+2k)h]
+    attn/kv_einsum/w                 [l 2 k d h]
+    mlp/gating_einsum                [l 2 d f]           mlp/gate_up                      [d 2f]
+
+The modules see by their leaves which form they were given. Products are of other shapes, so that numbers are
+equal to rounding.
 """
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 
 from morph_vla.pi05.config import Pi05Config
 
@@ -18,6 +37,12 @@ ROUNDED = re.compile(
     r"|PaliGemma/img/head/(kernel|bias)"
 )
 NORM = re.compile(r"PaliGemma/img/.*norm|.*LayerNorm")
+STACK = re.compile(r"(PaliGemma/(?:llm/layers|img/Transformer/encoderblock))/(.+)")
+HEADS = re.compile(r"attn/(q|kv)_einsum(_1)?/w")
+GATED = re.compile(r"(mlp(?:_1)?)/gating_einsum")
+
+Leaf = Array | np.ndarray | Sequence[np.ndarray]
+"""A leaf as it is trained; a stack may come as a list of its layers, which is emptied one by one"""
 
 
 def served_type(config: Pi05Config, leaf: str) -> str | None:
@@ -28,3 +53,68 @@ def served_type(config: Pi05Config, leaf: str) -> str | None:
     """
     rounded = ROUNDED.fullmatch(leaf) and not NORM.match(leaf)
     return config.dtype if rounded and config.dtype != "float32" else None
+
+
+def layers(leaf: str, value: np.ndarray) -> np.ndarray | list[np.ndarray]:
+    """A stack as a list of copies of its layers, so that each can be let go by itself; others as they are."""
+    return [layer.copy() for layer in value] if STACK.fullmatch(leaf) else value
+
+
+def ready(config: Pi05Config, leaves: Iterable[tuple[str, Leaf]]) -> dict[str, Any]:
+    """The parameters as `sample_actions` takes them soonest, from those that were trained.
+
+    `leaves` are names and arrays of all leaves but low-rank pairs, which are merged before. They are asked
+    for one by one, and none is kept: where nobody else holds them, the most that is held is all parameters
+    and one leaf.
+    """
+    served: dict[str, Array] = {}
+    for name, leaf in leaves:
+        _add(served, name, leaf, served_type(config, name))
+        del leaf  # before the next one is read
+    return _nested(served)
+
+
+def _add(served: dict[str, Array], name: str, leaf: Leaf, dtype: str | None) -> None:
+    """Take a leaf in; queries come together with keys and values when both are there."""
+    stack = STACK.fullmatch(name)
+    if stack is None:
+        assert not isinstance(leaf, Sequence)
+        served[name] = jnp.asarray(leaf, dtype or leaf.dtype)
+        return
+    for i in range(len(leaf)):
+        layer = leaf.pop(0) if isinstance(leaf, list) else leaf[i]
+        place, made = f"{stack[1]}_{i}", _laid_out(stack[2], layer)
+        if isinstance(made, np.ndarray):
+            made = np.array(made)  # JAX lets go of what it is given when it likes: no view of the stack
+        value = jnp.asarray(made, dtype or layer.dtype)
+        if heads := HEADS.fullmatch(stack[2]):
+            part, suffix = heads[1], heads[2] or ""
+            other = served.pop(f"{place}/attn/{'kv' if part == 'q' else 'q'}{suffix}", None)
+            if other is None:
+                served[f"{place}/attn/{part}{suffix}"] = value
+                continue
+            sides = (value, other) if part == "q" else (other, value)
+            served[f"{place}/attn/qkv{suffix}"] = jnp.concatenate(sides, axis=1)
+        else:
+            served[place + "/" + GATED.sub(r"\1/gate_up", stack[2])] = value
+
+
+def _laid_out(leaf: str, layer: Array | np.ndarray) -> Array | np.ndarray:
+    """A layer's weight as one matrix, where that is another one."""
+    if HEADS.fullmatch(leaf):  # [n d h] or [2 k d h]
+        heads = layer.reshape(-1, *layer.shape[-2:])
+        return heads.swapaxes(0, 1).reshape(layer.shape[-2], -1)
+    if GATED.fullmatch(leaf):
+        return layer.swapaxes(0, 1).reshape(layer.shape[1], -1)
+    return layer
+
+
+def _nested(leaves: dict[str, Array]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *folders, last = name.split("/")
+        node = tree
+        for folder in folders:
+            node = node.setdefault(folder, {})
+        node[last] = leaf
+    return tree

@@ -99,6 +99,11 @@ class Transformer(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """All layers in turn."""
+        sizes = self.config.mlp_dim, self.config.heads, self.dtype
+        if self.has_variable("params", "encoderblock_0"):  # `serving`: no stack to slice out of
+            for i in range(self.config.depth):
+                x, _ = EncoderBlock(*sizes, name=f"encoderblock_{i}")(x, None)
+            return nn.LayerNorm(name="encoder_norm", dtype=self.dtype)(x)
         block = nn.remat(EncoderBlock, prevent_cse=False) if self.remat else EncoderBlock
         broadcast: Any = nn.broadcast
         stacked = nn.scan(
@@ -109,7 +114,7 @@ class Transformer(nn.Module):
             length=self.config.depth,
             unroll=self.config.depth if self.unroll else 1,
         )
-        x, _ = stacked(self.config.mlp_dim, self.config.heads, self.dtype, name="encoderblock")(x, None)
+        x, _ = stacked(*sizes, name="encoderblock")(x, None)
         return nn.LayerNorm(name="encoder_norm", dtype=self.dtype)(x)
 
 

@@ -12,13 +12,13 @@ from jaxtyping import Array, Float
 
 from morph_vla.morphology.arrays import Body
 from morph_vla.morphology.bias import TopologyBias
-from morph_vla.policies.config import BodyConfig
+from morph_vla.policies.config import BetConfig, BodyConfig
 
 
 class Layer(nn.Module):
     """Attention between nodes, then a feed-forward layer of each."""
 
-    config: BodyConfig
+    config: BodyConfig | BetConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "b n d"], bias: Float[Array, "b n n"]) -> Float[Array, "b n d"]:

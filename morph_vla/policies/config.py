@@ -1,6 +1,7 @@
 """The sizes of a model, of any family: what `model` in a recipe holds."""
 
 import dataclasses
+import math
 from typing import Annotated, ClassVar, Literal
 
 from morph_vla.errors import ConfigError
@@ -14,7 +15,7 @@ BIASES: dict[Attention, BiasKind] = {"none": "none", "hard": "full", "mix": "mix
 
 @dataclasses.dataclass(frozen=True)
 class StateConfig:
-    """What the families that act on numbers share: a node for every joint and one for all that is no joint's.
+    """What the families that act on numbers share.
 
     What the trainer asks of a model with images has its answer here too.
     """
@@ -22,16 +23,15 @@ class StateConfig:
     cameras: ClassVar[tuple[str, ...]] = ()
     image_size: ClassVar[int] = 1
     max_tokens: ClassVar[int] = 0
+    delay_max: ClassVar[int] = 0
     morphology: ClassVar[None] = None
     dtype: ClassVar[Literal["float32"]] = "float32"
 
     action_dim: int = 8  # places for joints: robots are padded to as many
     horizon: int = 16
     environment: int = 14  # values of `observation.environment_state`
-    width: int = 128  # of a node's embedding
+    width: int = 128  # of an embedding
     depth: int = 6  # layers
-    tokenizer: Literal["own", "shared"] = "own"  # (de)tokenizers: weights of each joint, or of all
-    positions: bool = False  # a learnt vector a node, added to its embedding
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that make no model."""
@@ -40,13 +40,63 @@ class StateConfig:
                 raise ConfigError(f"model.{key}: must be at least 1, not {getattr(self, key)}")
 
     @property
+    def lags(self) -> tuple[int, ...]:
+        """How many control steps back each row of the window is, the oldest first; () without a window."""
+        return ()
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """How many embeddings of each kind the layers have."""
+        raise NotImplementedError
+
+    def activations(self, rows: int) -> int:
+        """Bytes that the backward pass reads for `rows` observations."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeConfig(StateConfig):
+    """A node for every joint and one for all that is no joint's."""
+
+    tokenizer: Literal["own", "shared"] = "own"  # (de)tokenizers: weights of each joint, or of all
+    positions: bool = False  # a learnt vector a node, added to its embedding
+
+    @property
     def nodes(self) -> int:
         """The root and the joints."""
         return 1 + self.action_dim
 
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The root and the joints."""
+        return {"root": 1, "joint": self.action_dim}
+
 
 @dataclasses.dataclass(frozen=True)
-class BodyConfig(StateConfig):
+class WindowConfig(StateConfig):
+    """What the families that look back share: a window of rows, the present one last.
+
+    The policy must be asked every `stride` control steps, or more often by a whole number.
+    """
+
+    window: int = 8  # rows
+    stride: int = 8  # control steps from one row to the next
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for sizes that make no model."""
+        super().check()
+        for key in ("window", "stride"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"model.{key}: must be at least 1, not {getattr(self, key)}")
+
+    @property
+    def lags(self) -> tuple[int, ...]:
+        """Rows are `stride` control steps apart; the last is the present one."""
+        return tuple(self.stride * back for back in reversed(range(self.window)))
+
+
+@dataclasses.dataclass(frozen=True)
+class BodyConfig(NodeConfig):
     """Body Transformer (2024): attention between joints that follows the robot's graph.
 
     `attention`: `hard` masks every layer, `mix` layers 0, 2, 4, ..., `soft` learns a bias per layer and
@@ -64,15 +114,16 @@ class BodyConfig(StateConfig):
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes and choices that do not fit together."""
         super().check()
-        if self.heads < 1 or self.width % self.heads:
-            raise ConfigError(f"model.width: {self.width} is not a multiple of model.heads {self.heads}")
-        if self.mlp_dim < 1:
-            raise ConfigError(f"model.mlp_dim: must be at least 1, not {self.mlp_dim}")
+        _check_layer(self)
         if self.graph == "random" and self.attention in ("none", "soft"):
             why = "uses no graph" if self.attention == "none" else "needs the body's distances"
             raise ConfigError(f"model.graph: 'random' makes no sense: attention '{self.attention}' {why}")
         if self.graph_seed and self.graph != "random":
             raise ConfigError(f"model.graph_seed: {self.graph_seed} has no effect without graph: random")
+
+    def activations(self, rows: int) -> int:
+        """Bytes that the backward pass reads for `rows` observations."""
+        return 4 * rows * self.nodes * self.depth * _layer_values(self, self.nodes)
 
     @property
     def bias(self) -> MorphologyConfig:
@@ -88,7 +139,7 @@ class BodyConfig(StateConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class MlpConfig(StateConfig):
+class MlpConfig(NodeConfig):
     """The baseline without a graph: the embeddings of all nodes, one after another, through dense layers."""
 
     family: Literal["mlp"] = "mlp"
@@ -100,9 +151,104 @@ class MlpConfig(StateConfig):
         if self.hidden < 1:
             raise ConfigError(f"model.hidden: must be at least 1, not {self.hidden}")
 
+    def activations(self, rows: int) -> int:
+        """Bytes that the backward pass reads for `rows` observations."""
+        return 4 * rows * (2 * self.depth * self.hidden + 2 * self.nodes * self.width)
 
-ModelConfig = Annotated[Pi05Config | BodyConfig | MlpConfig, OneOf("family", "pi05")]
+
+@dataclasses.dataclass(frozen=True)
+class FourierConfig(WindowConfig):
+    """Fourier controller (2024): low modes of each channel's past, and a feed-forward layer."""
+
+    family: Literal["fourier"] = "fourier"
+    depth: int = 4
+    modes: int = 5  # of a window, the lowest
+    mlp_dim: int = 256
+    decoder: int = 128  # width of the layer before the actions
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for sizes that make no model."""
+        super().check()
+        for key in ("modes", "mlp_dim", "decoder"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"model.{key}: must be at least 1, not {getattr(self, key)}")
+        most = 1 + self.window // 2
+        if self.modes > most:
+            raise ConfigError(f"model.modes: a window of {self.window} rows has {most}, not {self.modes}")
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The window's rows."""
+        return {"row": self.window}
+
+    def activations(self, rows: int) -> int:
+        """Bytes that the backward pass reads for `rows` observations."""
+        return 4 * rows * self.window * self.depth * (7 * self.width + 2 * self.mlp_dim)
+
+
+@dataclasses.dataclass(frozen=True)
+class BetConfig(WindowConfig):
+    """Behavior Transformer (2022): draws one of `bins` kinds of action chunk, and adds an offset to it.
+
+    Bins are of whole chunks, so that one answer is of one kind; with `horizon: 1` they are the paper's.
+    """
+
+    family: Literal["bet"] = "bet"
+    bins: int = 64
+    gamma: float = 2.0  # of the focal loss; 0 is cross entropy
+    heads: int = 4
+    mlp_dim: int = 512
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for sizes that make no model."""
+        super().check()
+        _check_layer(self)
+        if self.bins < 1:
+            raise ConfigError(f"model.bins: must be at least 1, not {self.bins}")
+        if self.gamma and not 1 <= self.gamma < math.inf:
+            raise ConfigError(
+                f"model.gamma: must be 0 (cross entropy) or at least 1, not {self.gamma:g}: between them the "
+                "focal loss has no finite gradient"
+            )
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The observations of the window."""
+        return {"observation": self.window}
+
+    def activations(self, rows: int) -> int:
+        """Bytes that the backward pass reads for `rows` observations."""
+        head = self.bins * (1 + self.horizon * self.action_dim)
+        return 4 * rows * self.window * (self.depth * _layer_values(self, self.window) + head)
+
+
+def _check_layer(config: BodyConfig | BetConfig) -> None:
+    """Raise ConfigError for a transformer's layer that there is none of."""
+    if config.heads < 1 or config.width % config.heads:
+        raise ConfigError(f"model.width: {config.width} is not a multiple of model.heads {config.heads}")
+    if config.mlp_dim < 1:
+        raise ConfigError(f"model.mlp_dim: must be at least 1, not {config.mlp_dim}")
+
+
+def _layer_values(config: BodyConfig | BetConfig, seen: int) -> int:
+    """Values of one token that a layer's backward pass reads, where it attends to `seen` tokens."""
+    return 8 * config.width + 2 * config.mlp_dim + 2 * config.heads * seen
+
+
+ModelConfig = Annotated[
+    Pi05Config | BodyConfig | MlpConfig | FourierConfig | BetConfig, OneOf("family", "pi05")
+]
 """A recipe without `family` is pi0.5's"""
+
+
+def reads_numbers(config: ModelConfig) -> bool:
+    """Whether a model reads state and environment as numbers."""
+    return isinstance(config, StateConfig) or config.environment > 0
+
+
+def joint_lags(config: ModelConfig) -> tuple[int, ...]:
+    """How many control steps back tokens of joints look (`morphology.history`), the oldest first."""
+    return () if config.morphology is None else config.morphology.lags
 
 
 def reads_poses(config: ModelConfig) -> bool:

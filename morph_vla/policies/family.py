@@ -1,23 +1,30 @@
 """The contract of a policy family, and where a model's family is found."""
 
 import importlib
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.morphology.arrays import Body
 from morph_vla.pi05.observation import Observation
+from morph_vla.pi05.parts import map_named
 from morph_vla.pi05.realtime import Previous
 from morph_vla.policies.config import ModelConfig
 from morph_vla.robots import Robot
 
 Params = dict[str, Any]
+Chunks = Callable[[int], tuple[Float[np.ndarray, "n h a"], Bool[np.ndarray, "n a"]]]
+"""About so many normalised action chunks that are trained on, and which values each row's robot has"""
 MODULES = {
     "pi05": "morph_vla.policies.pi05",
     "body": "morph_vla.policies.state",
     "mlp": "morph_vla.policies.state",
+    "fourier": "morph_vla.policies.fourier",
+    "bet": "morph_vla.policies.bet",
 }
 
 
@@ -31,6 +38,8 @@ class Drawn(NamedTuple):
     noise: Float[Array, "b n h a"]
     """standard normal, for the families that learn to denoise"""
     time: Float[Array, "b n"]
+    given: Int[Array, "b n"] | None = None
+    """how many actions of the chunk are shown, by a model with `delay_max`"""
 
 
 class Asked(NamedTuple):
@@ -59,6 +68,10 @@ class Family(Protocol):
         """Fresh parameters, float32."""
         ...
 
+    def fit(self, config: Any, params: Params, chunks: Chunks, seed: int) -> Params:
+        """`params` with what is learnt before the first step (`parts.FITTED`), a function of the seed."""
+        ...
+
     def loss(
         self, config: Any, params: Params, drawn: Drawn, frozen_prefix: bool = False
     ) -> Float[Array, "b a"]:
@@ -84,6 +97,10 @@ class Family(Protocol):
         """The type that a leaf is served in; None leaves it as it is."""
         ...
 
+    def ready(self, config: Any, leaves: Iterable[tuple[str, Any]]) -> Params:
+        """Parameters as `ahead` and `act` take them soonest, from all leaves, which are let go one by one."""
+        ...
+
 
 def of(config: ModelConfig) -> Family:
     """The family of a model."""
@@ -93,3 +110,9 @@ def of(config: ModelConfig) -> Family:
 def shapes(config: ModelConfig) -> Params:
     """The shapes and types of a model's parameters; nothing is allocated."""
     return jax.eval_shape(lambda: of(config).init(config, jax.random.key(0)))
+
+
+def as_trained(config: Any, leaves: Iterable[tuple[str, Any]]) -> Params:
+    """`ready` of a family that acts on the tree it is trained as."""
+    values = {name: jnp.asarray(leaf) for name, leaf in leaves}
+    return map_named(lambda name, _: values[name], shapes(config))

@@ -4,15 +4,17 @@ part           parameters
 tokenizer      tokenizer/...: from a node's values to its embedding
 encoder        encoder/...: between the nodes
 detokenizer    detokenizer/...: from a joint's embedding to its actions
+bins           bins/...: kinds of action chunk, which a stage before training finds (`Family.fit`)
 """
 
 from typing import Literal, cast, get_args
 
 from morph_vla.pi05 import parts as pi05
 
-StatePart = Literal["tokenizer", "encoder", "detokenizer"]
+StatePart = Literal["tokenizer", "encoder", "detokenizer", "bins"]
 Part = pi05.Part | StatePart
 STATE_PARTS: tuple[StatePart, ...] = get_args(StatePart)
+FITTED: tuple[Part, ...] = ("bins",)  # found before the first step, and never changed by one
 PARTS: tuple[Part, ...] = (*pi05.PARTS, *STATE_PARTS)
 
 

@@ -15,16 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from morph_vla.morphology.arrays import FEATURES, Body
+from morph_vla.morphology import MorphologyConfig
+from morph_vla.morphology.arrays import Body, blank
 from morph_vla.pi05.observation import Observation
 from morph_vla.policies.body import Transformer
-from morph_vla.policies.config import BodyConfig, MlpConfig, StateConfig
-from morph_vla.policies.family import Asked, Drawn
+from morph_vla.policies.config import BodyConfig, MlpConfig, NodeConfig
+from morph_vla.policies.family import Asked, Chunks, Drawn, Params, as_trained
 from morph_vla.policies.graph import rooted
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
 REAL_TIME = False
+ready = as_trained
 
 
 class PerJoint(nn.Module):
@@ -47,7 +49,7 @@ class PerJoint(nn.Module):
 class Tokenizer(nn.Module):
     """From the values of each node to its embedding."""
 
-    config: StateConfig
+    config: NodeConfig
 
     @nn.compact
     def __call__(self, observation: Observation) -> Float[Array, "b n d"]:
@@ -96,14 +98,11 @@ class StatePolicy(nn.Module):
         return self.detokenizer(nodes[:, 1:]).swapaxes(1, 2)
 
 
-def example(config: StateConfig, batch: int = 1) -> Observation:
+def example(config: NodeConfig, batch: int = 1) -> Observation:
     """Zeros of the right shapes."""
-    nodes = config.nodes
-    alone = np.broadcast_to(np.eye(nodes, dtype=bool), (batch, nodes, nodes))
-    far, descriptors = (~alone).astype(np.int32), np.zeros((batch, nodes, len(FEATURES["paper"])), np.float32)
     return Observation(
         {}, {}, np.zeros((batch, 0), np.int32), np.zeros((batch, 0), bool),
-        Body(alone, far, descriptors, np.ones((batch, nodes), bool)),
+        blank(MorphologyConfig(max_joints=config.nodes), batch),
         np.zeros((batch, config.action_dim), np.float32),
         np.zeros((batch, config.environment + TEXT), np.float32),
     )  # fmt: skip
@@ -124,7 +123,12 @@ def loss(
     return jnp.mean(jnp.square(jnp.asarray(chunk) - drawn.actions), axis=1)
 
 
-def ahead(config: StateConfig, params: dict[str, Any], steps: int) -> None:
+def fit(config: NodeConfig, params: Params, chunks: Chunks, seed: int) -> Params:
+    """Nothing is learnt before the first step."""
+    return params
+
+
+def ahead(config: NodeConfig, params: dict[str, Any], steps: int) -> None:
     """Nothing."""
 
 
@@ -135,18 +139,10 @@ def act(
     return jnp.asarray(StatePolicy(config).apply({"params": params}, asked.observation))
 
 
-def body(config: StateConfig, robot: Robot) -> Body:
+def body(config: NodeConfig, robot: Robot) -> Body:
     """The joint graph with its root."""
     return rooted(robot, config.action_dim)
 
 
-def served_type(config: StateConfig, leaf: str) -> None:
+def served_type(config: NodeConfig, leaf: str) -> None:
     """Every leaf as it is."""
-
-
-def activations(config: BodyConfig | MlpConfig, rows: int) -> int:
-    """Bytes that the backward pass reads for `rows` observations."""
-    if isinstance(config, MlpConfig):
-        return 4 * rows * (2 * config.depth * config.hidden + 2 * config.nodes * config.width)
-    each = 8 * config.width + 2 * config.mlp_dim + 2 * config.heads * config.nodes
-    return 4 * rows * config.nodes * config.depth * each

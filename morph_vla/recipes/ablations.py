@@ -39,12 +39,13 @@ class Variant:
 
 def _plugin(
     bias: str = "none", init: str = "zero", film: bool = False, chunks: int = 1, auxiliary: int = 0,
-    descriptors: str = "paper", poses: str = "none",
+    descriptors: str = "paper", poses: str = "none", readout: str = "actions",
 ) -> tuple[str, ...]:  # fmt: skip
     keys = {
         "chunks": chunks, "auxiliary": auxiliary, "encoder": "linear-swiglu-linear", "hidden": 0,
         "bias": bias, "bias_init": init, "film": str(film).lower(), "control": "none", "control_seed": 0,
-        "start": "paper", "descriptors": descriptors, "poses": poses,
+        "start": "paper", "descriptors": descriptors, "poses": poses, "history": "null",
+        "readout": readout,
     }  # fmt: skip
     return tuple(f"model.morphology.{key}={value}" for key, value in keys.items())
 
@@ -92,10 +93,12 @@ _WARM = {
     "soft-v3.0-after-tokens": (_plugin("spd-soft"), 25.8, 4.9, "table1.tokens"),
     "soft-v3.0-after-mix": (_plugin("spd-soft"), 28.9, 5.1, "table1.tokens-mix"),
 }
-_OURS = {  # Mix and FiLM, with what a joint is said otherwise, and with where it is now
+_OURS = {  # Mix and FiLM, with what a joint is said otherwise, where it is now, and its own readout
     "film-geometry": _plugin("mix", film=True, descriptors="geometry"),
     "present-poses": _plugin("mix", film=True, poses="present"),
     "film-geometry-present-poses": _plugin("mix", film=True, descriptors="geometry", poses="present"),
+    "joint-readout": _plugin("mix", film=True, readout="joints"),
+    "all": _plugin("mix", film=True, descriptors="geometry", poses="present", readout="joints"),
 }
 _TABLES = {1: _TABLE_1, 2: _TABLE_2, 3: _TABLE_3, 4: _TABLE_4, 5: _TABLE_5, 11: _TABLE_11}
 

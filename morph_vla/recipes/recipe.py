@@ -90,7 +90,9 @@ class Data(Dataset):
     # The pixels are the same.
     frames: Mode = "auto"
     workers: int = 0  # processes that decode video; 0: as many as there are cores, up to 16
-    statistics: str = "own"  # own: measured; dataset: its meta/stats.json; else a checkpoint or a file
+    # own: measured; robot: from its URDF, so that a robot that was never recorded has them too;
+    # dataset: its meta/stats.json; else a checkpoint or a file
+    statistics: str = "own"
     degenerate: Literal["widen", "refuse"] = "widen"  # a value whose q99 - q01 is below 0.01
 
     def __post_init__(self) -> None:
@@ -186,10 +188,14 @@ class Recipe:
     optimizer: Optimizer = Optimizer()
     tokenizer: str = "bytes"
     evaluation: Evaluation = Evaluation()
-    weights: str = ""  # where parameters come from: pi05-base, a path, gs://, hf://; "" for random ones
+    weights: str = ""  # where parameters come from: pi05-base, pi05-nano, a path, gs://, hf://; "": random
 
     def __post_init__(self) -> None:
-        """What learns through low-rank pairs is written once, in `training`; the model has those leaves."""
+        """What is written once, in `training` or in `data`, and what the model has of it.
+
+        What learns through low-rank pairs is leaves of the model; the robots of the data are what
+        `descriptors: robot` tells apart.
+        """
         lora = self.training.lora or Lora() if self.training.kind == "lora" else None
         if lora is None and self.training.lora is not None:
             raise ConfigError(
@@ -201,7 +207,11 @@ class Recipe:
             return
         if self.model.lora is not None and self.model.lora != lora:
             raise ConfigError("model.lora follows from training.kind and training.lora; write it there")
-        object.__setattr__(self, "model", dataclasses.replace(self.model, lora=lora))
+        plugin = self.model.morphology
+        if plugin is not None and plugin.descriptors == "robot":
+            names = tuple(dict.fromkeys(Path(source.robot).stem for source in self.data.sources))
+            plugin = dataclasses.replace(plugin, robots=names)
+        object.__setattr__(self, "model", dataclasses.replace(self.model, lora=lora, morphology=plugin))
 
     def resolved(self) -> dict[str, Any]:
         """The dataset entries that name a preset, by their key, with everything that it fills in."""
@@ -211,6 +221,16 @@ class Recipe:
             for index, source in enumerate(self.data.sources)
             if source.preset
         }
+
+
+def on_datasets(recipe: Recipe, datasets: Sequence[Dataset], **changes: Any) -> Recipe:
+    """A recipe on other datasets; `changes` are what its data say of all of them (`OF_ALL`) otherwise."""
+    shared = {key: getattr(recipe.data, key) for key in OF_ALL} | changes
+    return dataclasses.replace(recipe, data=Data(datasets=tuple(datasets), **shared))
+
+
+OF_ALL = ("by", "held_out", "frames", "workers", "statistics", "degenerate")
+"""What a recipe's data say of all their datasets"""
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Recipe:

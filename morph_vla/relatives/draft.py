@@ -40,6 +40,8 @@ class Changes:
 
     links: Ranges = ()
     """Factors of link lengths, one for each body that carries a joint of the arm"""
+    base: float = math.inf
+    """The largest factor of the body that stands still: on a tall one an arm comes down to no table"""
     limits: Ranges = ()
     """Shares of a joint's range that remain, at most 1"""
     remove: int = 0
@@ -111,7 +113,7 @@ class Draft:
         self.notes: list[str] = []
         if len(self.arm) < FEWEST:
             raise MorphVlaError(
-                f"{robot.name} has {len(self.arm)} joints beside its gripper; expected {FEWEST}"
+                f"{robot.name} has {len(self.arm)} joints beside its gripper; expected at least {FEWEST}"
             )
         self.held_by = None  # the joint that the hand hangs on, where there is one hand
         if len(grippers) == 1:
@@ -128,7 +130,7 @@ class Draft:
         for _ in range(drawn["twist"]):
             self._twist()
         if changes.links:
-            self._scale(changes.links)
+            self._scale(changes.links, changes.base)
         if changes.limits:
             self._narrow(changes.limits)
         if drawn["hand"]:
@@ -188,7 +190,10 @@ class Draft:
         return [name for name, (parent, _) in zip(self.arm, pairs, strict=True) if parent in carried]
 
     def _add(self) -> None:
-        before = self.rng.choice(self._places())
+        places = self._places()
+        if not places:
+            raise Rejected("no joints in a row")
+        before = self.rng.choice(places)
         self.urdf, name = edits.inserted(self.urdf, before, round(BALL * self._reach(self.arm), 4))
         for names in (self.arm, self.order):
             names.insert(names.index(before), name)
@@ -223,10 +228,12 @@ class Draft:
         low, high = ranges[self.rng.randrange(len(ranges))]
         return round(math.exp(self.rng.uniform(math.log(low), math.log(high))), 3)
 
-    def _scale(self, ranges: Ranges) -> None:
+    def _scale(self, ranges: Ranges, base: float) -> None:
         """A factor for each body that carries a joint of the arm; the body with the hand keeps its size."""
         body, ends = graph.bodies(self.urdf, self.arm), graph.ends(self.urdf, self.arm)
         factors = {number: self._value(ranges) for number in dict.fromkeys(ends[:, 0].tolist())}
+        for number in factors.keys() - set(ends[:, 1].tolist()):
+            factors[number] = min(factors[number], base)
         self.urdf = edits.scaled(
             self.urdf, {link: factors[number] for link, number in body.items() if number in factors}
         )
@@ -256,10 +263,7 @@ class Draft:
     def _tool(self, last: str) -> str:
         """The link farthest from a limb's last joint, of those that are fixed to it [m]."""
         poses, top = link_poses(self.urdf, {}), self.urdf.by_name[last].child
-        links, waiting = [], [top]
-        while waiting:
-            links.append(waiting.pop())
-            waiting += [joint.child for joint in self.urdf.below.get(links[-1], ()) if joint.type == "fixed"]
+        links = graph.fixed_to(self.urdf, top)
         return max(links, key=lambda link: round(float(np.linalg.norm((poses[link] - poses[top])[:3, 3])), 9))
 
     def _way(self, link: str, top: str) -> Iterator[str]:

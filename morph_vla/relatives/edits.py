@@ -25,6 +25,7 @@ from morph_vla.robots.records import (
     Vector,
     unused,
 )
+from morph_vla.robots.side import DRIVEN
 
 DENSITY = 1000.0
 """Of links that are added [kg/m^3]: water's, and about that of an arm as a whole."""
@@ -196,7 +197,7 @@ def mirrored(urdf: Urdf) -> Urdf:
         return replace(old, inertial=inertial(old.inertial), visuals=visuals, collisions=collisions)
 
     def joint(old: Joint) -> Joint:
-        axis = old.axis
+        axis = old.unit_axis if old.axis is None and old.type in DRIVEN else old.axis
         if axis is not None:
             x, y, z = axis
             axis = (x, -y, z) if old.type == "prismatic" else (-x, y, -z)

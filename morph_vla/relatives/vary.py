@@ -11,7 +11,7 @@ changes of structure at once, where the first has one at most.
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError, nearest
@@ -24,7 +24,9 @@ from morph_vla.wording import table
 TRIES = 50
 SETS = {
     "interpolation": Changes(links=((0.85, 1.18),), limits=((0.8, 1.0),), structure=(0, 1)),
-    "extrapolation": Changes(links=((0.7, 0.85), (1.18, 1.4)), limits=((0.6, 0.8),), structure=(0, 1)),
+    "extrapolation": Changes(
+        links=((0.7, 0.85), (1.18, 1.4)), base=1.0, limits=((0.6, 0.8),), structure=(0, 1)
+    ),
     "composition": Changes(links=((0.85, 1.18),), limits=((0.8, 1.0),), structure=(2, 2)),
 }
 """The changes of each set, by its name."""
@@ -45,16 +47,22 @@ def draw(
     Raises MorphVlaError for a robot without an arm, for changes that it cannot have, and where none of so
     many tries passes the check.
     """
-    sound = not Draft(robot, random.Random(0)).unsound(robot)
-    names = [f"{robot.name}_{label}{seed}_{index:03d}" for index in range(count)]
-    return tuple(_drawn(robot, changes, name, sound) for name in names)
+    sound = _is_sound(robot)
+    return tuple(_drawn(robot, changes, name, sound) for name in names(robot, seed, count, label))
 
 
-def summary(drawn: Sequence[Relative]) -> str:
-    """A table: name, joints, reach, and what was changed."""
-    header = ("robot", "joints", "reach [m]", "changes")
-    rows = [(r.robot.name, len(r.robot.joints), r.reach, "; ".join(r.changes) or "none") for r in drawn]
-    return "\n".join(table(header, rows))
+def names(robot: Robot, seed: int, count: int, label: str = "vary") -> tuple[str, ...]:
+    """What `count` relatives of a robot are called."""
+    return tuple(f"{robot.name}_{label}{seed}_{index:03d}" for index in range(count))
+
+
+def drawn(robot: Robot, changes: Changes, name: str) -> Relative:
+    """The relative of that name. Raises as `draw`."""
+    return _drawn(robot, changes, name, _is_sound(robot))
+
+
+def _is_sound(robot: Robot) -> bool:
+    return not Draft(robot, random.Random(0)).unsound(robot)
 
 
 def _drawn(robot: Robot, changes: Changes, name: str, sound: bool) -> Relative:
@@ -71,18 +79,47 @@ def _drawn(robot: Robot, changes: Changes, name: str, sound: bool) -> Relative:
     )
 
 
-def write(drawn: Sequence[Relative], folder: Path) -> list[Path]:
+def summary(relatives: Sequence[Relative], expert: Mapping[str, str] | None = None) -> str:
+    """A table: name, joints, reach, what was changed, and of each name how the `expert` did, if it tried."""
+    header = ["robot", "joints", "reach [m]", "changes"]
+    rows = [[r.robot.name, len(r.robot.joints), r.reach, "; ".join(r.changes) or "none"] for r in relatives]
+    if expert is not None:
+        header.insert(3, "expert")
+        for row, relative in zip(rows, relatives, strict=True):
+            row.insert(3, expert[relative.robot.name])
+    return "\n".join(table(header, rows))
+
+
+def write(relatives: Sequence[Relative], folder: Path) -> list[Path]:
     """Each relative's URDF and side file, and `relatives.json`, which lists them all; returns the paths.
 
-    Raises MorphVlaError, before anything is written, where another file has the name of a URDF or side file.
+    Raises as `write_bodies`.
     """
-    files = {folder / f"{item.robot.name}.urdf": item.text for item in drawn}
-    files |= {folder / f"{item.robot.name}.yaml": item.side for item in drawn}
+    paths, listed = write_bodies(relatives, folder), folder / "relatives.json"
+    write_json(listed, [item.as_dict() for item in relatives])
+    return [*paths, listed]
+
+
+def write_bodies(relatives: Sequence[Relative], folder: Path) -> list[Path]:
+    """Each relative's URDF and side file; returns the paths.
+
+    Raises MorphVlaError, before anything is written, where another file has one of these names.
+    """
+    files = {folder / f"{item.robot.name}.urdf": item.text for item in relatives}
+    files |= {folder / f"{item.robot.name}.yaml": item.side for item in relatives}
     for path, data in files.items():
-        if path.is_file() and path.read_bytes() != data:
-            raise MorphVlaError(f"{path} exists and is another file; choose another seed or folder")
-    listed = [item.as_dict() for item in drawn]
-    files[folder / "relatives.json"] = f"{json.dumps(to_plain(listed), indent=2)}\n".encode()
+        refuse_another(path, data)
     for path, data in files.items():
         write_bytes(path, data)
     return [*files]
+
+
+def refuse_another(path: Path, data: bytes) -> None:
+    """Raise MorphVlaError where the file is there with other bytes: none is ever replaced."""
+    if path.is_file() and path.read_bytes() != data:
+        raise MorphVlaError(f"{path} exists and is another file; choose another seed or folder")
+
+
+def write_json(path: Path, values: object) -> None:
+    """Write plain values, or dataclasses."""
+    write_bytes(path, f"{json.dumps(to_plain(values), indent=2)}\n".encode())

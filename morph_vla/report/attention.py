@@ -3,19 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from markupsafe import Markup
 
 from morph_vla.report.charts import el, svg, text
 from morph_vla.report.episodes import Episode, Episodes
-from morph_vla.report.reading import Evaluation, in_its_folder, square
+from morph_vla.report.reading import Evaluation, inner, square
 from morph_vla.report.words import short
 from morph_vla.results.record import Json, Study
-from morph_vla.results.trial import inside
 from morph_vla.results.values import Real, integer, listing, mapping, number
 
-MOST_BYTES = 32_000_000  # a larger file is no table of mean weights between joints
 SHADES = 16  # of a heat map: one path each, which keeps a page of 18 layers small
 SIDE, MARGIN, TOP = 132.0, 16.0, 38.0  # of a map, in user units; report.js draws with the same
 STEPS = 120  # of an episode; of more, evenly chosen ones are shown
@@ -43,30 +40,14 @@ def find(study: Study, evaluations: Sequence[Evaluation], episodes: Episodes) ->
 
     Raises MorphVlaError for a file outside its folder.
     """
-    name, last = study.pictures.get("attention"), len(evaluations) - 1
-    places = [(study.folder, inside(study.folder, name), last)] if name is not None else []
-    records = [(place, evaluation.record) for place, evaluation in enumerate(evaluations)]
-    places += [(record.folder, record.attention, at) for at, record in reversed(records) if record.attention]
-    for folder, path, place in places:
-        content = _read(in_its_folder(folder, path))
-        if content and (section := _section(study.robot, content, episodes[place])):
+    for content, place in inner(study, evaluations, "attention"):
+        if section := _section(study.robot, content, episodes[place]):
             return section
     return None
 
 
-def _read(path: Path) -> Json | None:
-    """The file `{"joints": [...], "layers": [...]}`, or None when it cannot be read."""
-    if not path.is_file() or path.stat().st_size > MOST_BYTES:
-        return None
-    try:
-        content = mapping(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError:
-        return None
-    return content if isinstance(content.get("layers"), list) else None
-
-
 def _section(robot: Json, content: Json, episodes: Mapping[str, Sequence[Episode]]) -> Attention | None:
-    layers = [mapping(layer) for layer in listing(content["layers"])]
+    layers = [mapping(layer) for layer in listing(content.get("layers"))]
     steps = _steps(content, len(layers))
     means = [square(layer.get("matrix")) for layer in layers]
     series = list(zip(*(matrices for _, matrices in steps or [("", means)]), strict=True))
@@ -85,16 +66,17 @@ def _section(robot: Json, content: Json, episodes: Mapping[str, Sequence[Episode
     about = mapping(content.get("episode"))
     same, number_of = episodes.get(str(about.get("task_key") or ""), []), integer(about.get("episode"))
     episode = next((each for each in same if each.trial.episode == number_of and each.path), None)
-    return Attention(_when(bool(steps), about), maps, words, Markup(data), joints, episode) if maps else None
+    when = "At the suite's initial states"
+    if steps:
+        when = "At each time the policy was asked in one episode" + (which(about) if about else "")
+    return Attention(when, maps, words, Markup(data), joints, episode) if maps else None
 
 
-def _when(steps: bool, episode: Json) -> str:
-    when = "At each time the policy was asked in one episode" if steps else "At the suite's initial states"
-    if steps and episode:
-        task = f"{episode['task']}, " if episode.get("task") else ""
-        ended = {"success": ": success", "time": ": out of time"}.get(str(episode.get("ended")), "")
-        when += f" ({task}episode {episode.get('episode')}{ended})"
-    return when
+def which(episode: Json) -> str:
+    """Which episode a file is about, and how it ended, in brackets."""
+    task = f"{episode['task']}, " if episode.get("task") else ""
+    ended = {"success": ": success", "time": ": out of time"}.get(str(episode.get("ended")), "")
+    return f" ({task}episode {episode.get('episode')}{ended})"
 
 
 def _steps(content: Json, layers: int) -> list[tuple[str, list[Matrix]]]:

@@ -14,7 +14,7 @@ from morph_vla.report.reading import Evaluation, square
 from morph_vla.report.words import bracket, count, percent, points, short
 from morph_vla.results.comparison import RateDifference
 from morph_vla.results.curves import Panel
-from morph_vla.results.intervals import wilson
+from morph_vla.results.intervals import Mean, wilson
 from morph_vla.results.record import Json
 from morph_vla.results.statistics import Rates
 from morph_vla.results.values import Real, listing, mapping, number
@@ -153,6 +153,42 @@ def outcome_bars(rows: Sequence[tuple[str, Rates]], clauses: Sequence[str]) -> M
             start += share
         says.append(f"{label}: " + ", ".join(f"{name} {trials}" for _, name, trials in counts))
     return svg(f"How the trials ended. {'; '.join(says)}", bottom + 24, *parts)
+
+
+def mean_bars(name: str, rows: Sequence[tuple[str, float, Mean | None, Sequence[float]]]) -> Markup:
+    """A bar for each mean of success rates, with Student's interval and a dot for each of its values."""
+    bottom, says = ROW * len(rows), []
+    parts = _rate_axis(bottom)
+    for place, (label, rate, mean, values) in enumerate(rows):
+        top, words = ROW * place, percent(rate)
+        whisker = Markup()
+        if mean is not None:
+            low, high = max(0.0, mean.low), min(1.0, mean.high)
+            words += f" {bracket(low, high)}"
+            whisker = _whisker(WIDTH * low, WIDTH * high, top + 33)
+        dots = [dot(WIDTH * value, top + 33, 3.0, "point c0") for value in values]
+        parts += [_row(top, label, words, "value"), _box(0.0, rate, top, "bar"), whisker, *dots]
+        says.append(f"{label} {words}")
+    return svg(f"{name}, with 95% intervals over seeds: {'; '.join(says)}", bottom + 24, *parts)
+
+
+def mean_differences(name: str, rows: Sequence[tuple[str, Mean, str]], margin: Real) -> Markup | None:
+    """Differences (label, mean with interval, verdict), a row each, and the margin as a dashed line."""
+    if not rows:
+        return None
+    bottom, says = 44.0 * len(rows) + 4, []
+    most = max(margin, *(abs(bound) for _, mean, _ in rows for bound in (mean.low, mean.high)))
+    x = Axis(-most, most, 8.0, WIDTH - 8)
+    parts = [line(x(0.0), 0.0, x(0.0), bottom, "axis"), line(x(margin), 0.0, x(margin), bottom, "margin")]
+    parts += [text(x(value), bottom + 16, points(value), "middle") for value in x.ticks]
+    for place, (label, mean, verdict) in enumerate(rows):
+        y = 44.0 * place + 31
+        words = f"{points(mean.mean)} [{points(mean.low)}, {points(mean.high)}] {verdict}".strip()
+        says.append(f"{label} {words}")
+        parts += [text(0.0, y - 14, label, class_="label"), text(WIDTH, y - 14, words, "end", "value")]
+        middle = el("circle", cx=x(mean.mean), cy=y, r=5, class_="dot")
+        parts += [_whisker(x(mean.low), x(mean.high), y), middle]
+    return svg(f"{name}: {'; '.join(says)}", bottom + 22, *parts)
 
 
 QUARTERS = ("0%", "25%", "50%", "75%", "100%")

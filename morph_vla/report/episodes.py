@@ -16,7 +16,7 @@ SHOWN = 6  # videos of the last evaluation that stand open, half as many of the 
 OVERHEAD = 700  # bytes of markup around a video
 # Fields of a trial that the page shows by themselves, or that its clause says already; the others are noted.
 SAID = {"task", "episode", "success", "time_s", "ended", "error", "steps", "failed_clause", "clauses"}
-SAID |= {"touched", "lifted", "initial", "final_object", "video"}
+SAID |= {"touched", "grasped", "lifted", "initial", "final_object", "video"}
 
 Key = tuple[int, str, int]  # the evaluation's place, the task, the episode
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_bytes
-from morph_vla.report import attention, charts, episodes, making, maps, rates, words
+from morph_vla.report import attention, charts, episodes, kept, making, maps, rates, words
 from morph_vla.report.episodes import Clips
 from morph_vla.report.reading import Evaluation, evaluations
 from morph_vla.results import curves
@@ -45,16 +45,17 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
     # A demo's untrained and trained policy are two points, which the bars say better.
     panels, note = _learning(shown) if study.kind == "evaluation" else ([], None)
     joints = [joint for joint in map(mapping, listing(study.robot.get("joints"))) if joint]
-    attended = attention.find(study, shown, listed)
+    attended, tokens = attention.find(study, shown, listed), kept.find(study, shown)
     graph = making.picture(study.folder, study.pictures.get("joint_graph"))
     drawn = None if graph else charts.joint_graph(study.robot)
     parts = {
         "the training": study.training,
         "the robot's joints": graph or drawn or joints,
         "the attention between joints": attended,
+        **({"the image tokens that are kept": tokens} if "image_tokens" in study.pictures else {}),
         "episode videos": any(trial.video for evaluation in shown for trial in evaluation.trials),
     }
-    page = _template().render(
+    page = template("page.html.jinja").render(
         study=study,
         evaluations=shown,
         measured=[evaluation for evaluation in shown if evaluation.trials],
@@ -68,6 +69,7 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
         drawn=drawn,
         joints=joints,
         attention=attended,
+        kept=tokens,
         clips=clips,
         absent=[name for name in parts if not parts[name]] if study.kind == "demo" else [],
     )
@@ -84,8 +86,8 @@ def _learning(shown: Sequence[Evaluation]) -> tuple[list[Panel], str | None]:
 
 
 @cache
-def _template() -> "Template":
-    """page.html.jinja; every value in it is escaped unless it is markup, and None is left out."""
+def template(name: str) -> "Template":
+    """A template of this folder; every value in it is escaped unless it is markup, and None is left out."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -99,4 +101,4 @@ def _template() -> "Template":
     environment.globals |= {"charts": charts, "making": making, "rates": rates, "why": episodes.why}
     environment.globals |= {"maps": maps, "failed_at": words.failed_at}
     environment.filters |= {"count": words.count, "mapping": mapping, "number": number}
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(name)

@@ -105,9 +105,16 @@ def clauses_of(evaluations: Sequence[Evaluation]) -> list[str]:
     return [] if clauses == ["unknown"] else clauses
 
 
-def differences(evaluations: Sequence[Evaluation]) -> list[tuple[object, str, Table | None]]:
-    """(chart, sentence, table by task) of each evaluation beside the first of its suite."""
+def differences(
+    evaluations: Sequence[Evaluation], *, of_last: bool = False
+) -> list[tuple[object, str, Table | None]]:
+    """(chart, sentence, table by task) of each evaluation beside the first of its suite.
+
+    With `of_last`, of the last one beside each of the others.
+    """
     measured = [evaluation for evaluation in evaluations if evaluation.trials]
+    if of_last:
+        return [_difference(other, measured[-1]) for other in measured[:-1]]
     by_suite = sorted(measured, key=lambda evaluation: str(evaluation.suite.name))
     suites = [list(group) for _, group in groupby(by_suite, key=lambda evaluation: evaluation.suite.name)]
     return [_difference(first, other) for first, *others in suites for other in others]

@@ -1,7 +1,9 @@
 """What a report reads: the evaluations of a record, and the files beside it, kept inside their folder."""
 
 import base64
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import commonpath
@@ -9,11 +11,12 @@ from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import curves
-from morph_vla.results.record import Record, SuiteFacts
+from morph_vla.results.record import Json, Record, Study, SuiteFacts
 from morph_vla.results.statistics import Summary
-from morph_vla.results.trial import Trial, by_task
-from morph_vla.results.values import Real, numbers
+from morph_vla.results.trial import Trial, by_task, inside
+from morph_vla.results.values import Real, mapping, numbers
 
+MOST_BYTES = 32_000_000  # a larger file is no table of a policy's inside
 IMAGES = ("png", "jpeg", "gif", "webp")
 MEDIA = {".mp4": "video/mp4", ".webm": "video/webm", ".jpg": "image/jpeg"}
 MEDIA |= {f".{kind}": f"image/{kind}" for kind in IMAGES}
@@ -49,8 +52,10 @@ class Evaluation:
     @property
     def subject(self) -> str:
         """The policy as the subject of a sentence."""
-        trained = self.label in ("trained", "untrained")
-        return f"The {self.label} policy" if trained else f"Policy “{self.label}”"
+        if self.label == "scratch":
+            return "The policy from scratch"
+        of_demo = self.label in ("trained", "untrained", "zero-shot", "fine-tuned")
+        return f"The {self.label} policy" if of_demo else f"Policy “{self.label}”"
 
     def task_text(self, task: str) -> str | None:
         """The sentence that the policy is given in a task, where the record says it."""
@@ -73,6 +78,23 @@ def in_its_folder(folder: Path, path: Path) -> Path:
         name = path.relative_to(folder).as_posix()
         raise MorphVlaError(f"the record names the file {name!r}, a link that leads out of its folder")
     return path
+
+
+def inner(study: Study, evaluations: Sequence[Evaluation], kind: str) -> Iterator[tuple[Json, int]]:
+    """What files of a `kind` say of a policy's inside, and of which evaluation; the whole study's first.
+
+    `kind` is `attention` or `image_tokens`. Files that cannot be read are left out. Raises MorphVlaError for
+    one outside its folder.
+    """
+    name, last = study.pictures.get(kind), len(evaluations) - 1
+    places = [(study.folder, inside(study.folder, name), last)] if name is not None else []
+    for place, record in reversed([(at, evaluation.record) for at, evaluation in enumerate(evaluations)]):
+        path = getattr(record, kind)
+        places += [] if path is None else [(record.folder, path, place)]
+    for folder, path, place in places:
+        if in_its_folder(folder, path).is_file() and path.stat().st_size <= MOST_BYTES:
+            with suppress(ValueError):
+                yield mapping(json.loads(path.read_text(encoding="utf-8"))), place
 
 
 def media_type(path: Path) -> str | None:

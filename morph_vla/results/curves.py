@@ -75,7 +75,7 @@ def curves(records: Sequence[Record]) -> list[Panel]:
 
 
 def run_of(record: Record) -> str:
-    """The training run that a record's checkpoint is of: `runs/first` for `runs/first/checkpoints/1500`.
+    """The training run that a record's checkpoint is of: `runs/first` for `runs/first/checkpoints/1400`.
 
     Where the record does not say where the checkpoint lay, the policy's name.
     """

@@ -5,15 +5,17 @@ Pure functions of numbers that know nothing of this project.
 Sources: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927), one proportion; R. G. Newcombe, Statistics in Medicine
 17 (1998) 873-890, method 10, the difference of two; T. Tango, Statistics in Medicine 17 (1998) 891-908, the
 difference of paired ones; G. Y. Zou and A. Donner, Statistics in Medicine 27 (2008) 1693-1702, sums of
-estimates that have intervals of their own; Q. McNemar, Psychometrika 12 (1947), in its exact binomial form.
+estimates that have intervals of their own; Q. McNemar, Psychometrika 12 (1947), in its exact binomial form;
+M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4, Student's t;
+S. Holm, Scandinavian Journal of Statistics 6 (1979) 65-70, several hypotheses.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, takewhile
-from math import comb, hypot, inf, sqrt
-from statistics import NormalDist, fmean
+from math import atan, comb, cos, hypot, inf, pi, sin, sqrt
+from statistics import NormalDist, fmean, stdev
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results.values import Real
@@ -152,6 +154,57 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     tails = accumulate(comb(count, i) for i in range(count // 2 + 1))
     rank = sum(1 for _ in takewhile(lambda tail: tail <= allowed, tails))
     return Interval(ordered[rank - 1], ordered[count - rank]) if rank else None
+
+
+@dataclass(frozen=True)
+class Mean(Interval):
+    """The mean of a few values, with Student's interval and the two-sided p value of its being zero."""
+
+    mean: float
+    p_value: float
+
+
+def student(values: Sequence[float], confidence: float = 0.95) -> Mean | None:
+    """Student's interval of the mean of n independent values, with n - 1 degrees of freedom.
+
+    [m - t s / sqrt(n), m + t s / sqrt(n)] with s their standard deviation and P[|T| <= t] = confidence. Equal
+    values have an interval of no width. None for fewer than two. Raises MorphVlaError for a confidence
+    outside (0, 1).
+    """
+    quantile(confidence)
+    if len(values) < 2:
+        return None
+    mean, error, degrees = fmean(values), stdev(values) / sqrt(len(values)), len(values) - 1
+    if error == 0:
+        return Mean(mean, mean, mean, 0.0 if mean else 1.0)
+    # t = tan(x): bisection over an angle reaches every t.
+    angle = last(0.0, pi / 2, lambda x: within(sin(x) / max(cos(x), 1e-300), degrees) <= confidence)
+    width = error * sin(angle) / cos(angle)
+    return Mean(mean - width, mean + width, mean, 1.0 - within(abs(mean) / error, degrees))
+
+
+def within(t: float, degrees: int) -> float:
+    """P[|T| <= t] of Student's t with that many degrees of freedom, by its finite sum."""
+    angle = atan(t / sqrt(degrees))
+    odd, square = degrees % 2, cos(angle) ** 2
+    term = cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range((degrees - odd) // 2):
+        total += term
+        term *= square * (2 * k + 1 + odd) / (2 * k + 2 + odd)
+    return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's p values of several hypotheses: each at most 5% exactly where it is rejected at 5% in all.
+
+    The i-th smallest of m, from 0, is multiplied by m - i; none is smaller than one before it.
+    """
+    count, adjusted, largest = len(p_values), [0.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(count), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (count - place) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def quantile(confidence: float) -> float:

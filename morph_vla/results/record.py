@@ -19,13 +19,15 @@ from morph_vla.files.writing import write_text
 from morph_vla.results import trial
 from morph_vla.results.statistics import Summary, summarise
 from morph_vla.results.trial import Jumps, Trial, inside, name_in, pooled
-from morph_vla.results.values import Real, integer, listing, mapping, read_as, text
+from morph_vla.results.values import Real, integer, listing, mapping, number, read_as, text
+from morph_vla.wording import count, span
 
 FILE_NAME = "record.json"
 SHARED = f"evaluations/*/{FILE_NAME}"  # in a repository that `morph-vla push` wrote
 SCHEMA = 3
 SCHEMAS = (1, 2, 3)
 KINDS = ("evaluation", "demo")
+FILES = ("attention", "image_tokens")  # of what goes on inside a policy
 LAST = (
     "wall_s",
     "timing",
@@ -185,6 +187,8 @@ class Record:
     """Whether it was read from the journal of an evaluation that has no record yet."""
     attention: Path | None = None
     """A file of attention between joints."""
+    image_tokens: Path | None = None
+    """A file of the image tokens that are kept."""
     stored: Json = field(default_factory=dict, compare=False)
     """The summary as it stood in the file."""
     folder: Path = field(default=Path(), compare=False)
@@ -247,14 +251,14 @@ class Record:
             "trials": [item.to_json(home) for item in self.trials],
             "summary": to_plain(self.summary),
             **{name: to_plain(getattr(self, name)) for name in LAST},
-            **({"attention": name_in(home, self.attention)} if self.attention else {}),
+            **{key: name_in(home, path) for key in FILES if (path := getattr(self, key)) is not None},
             **{key: value for key, value in of_some.items() if value},
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Several evaluations in one record, and how they came to be: those of a demo.
+    """Several evaluations in one record, and how they came to be: those of a demo, its trained policy's last.
 
     Everything but the evaluations is shown as it is, so it stays plain values.
     """
@@ -263,9 +267,14 @@ class Study:
     kind: str = "demo"
     schema: int = 1
     robot: Json = field(default_factory=dict)
+    base: Json = field(default_factory=dict)
+    """Of what was fine-tuned: its `source`, digest and number of `robots`; empty from random weights."""
     recording: Json = field(default_factory=dict)
     training: Json = field(default_factory=dict)
+    scratch: Json = field(default_factory=dict)
+    """Beside a base: the training from random weights, and the `difference` to it."""
     difference: Json = field(default_factory=dict)
+    """Of the last evaluation to the first."""
     pictures: Json = field(default_factory=dict)
     machine: Json = field(default_factory=dict)
     versions: Json = field(default_factory=dict)
@@ -274,9 +283,26 @@ class Study:
     time: str = ""
     folder: Path = field(default=Path(), compare=False)
 
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """With a base, by the policies' names: where each one's parameters are from."""
+        if not self.base:
+            return {}
+        source, among = self.base.get("source"), "not among" if self.base.get("unseen") else "one of"
+        many = count(integer(self.base.get("robots")) or 0, "robot")
+        steps, tuned = (f"{facts.get('steps')} steps from" for facts in (self.scratch, self.training))
+        spans = [span(number(facts.get("seconds")) or 0) for facts in (self.scratch, self.training)]
+        words = (
+            f"{source} as it is, trained on {many}; {self.robot.get('name')} is {among} them",
+            f"{steps} random weights, in {spans[0]}",
+            f"{tuned} {source}, in {spans[1]}",
+        )
+        return dict(zip((record.policy.label for record in self.evaluations), words, strict=False))
+
     def to_json(self) -> dict[str, object]:
-        """Plain values, with files named relative to the study's folder."""
-        plain = {key.name: getattr(self, key.name) for key in fields(self) if key.name != "folder"}
+        """Plain values, with files named relative to the study's folder; nothing of a base without one."""
+        without = {"folder", *(() if self.base else ("base", "scratch"))}
+        plain = {key.name: getattr(self, key.name) for key in fields(self) if key.name not in without}
         return {**plain, "evaluations": [record.to_json(self.folder) for record in self.evaluations]}
 
 
@@ -356,6 +382,7 @@ def from_json(plain: object, folder: Path = Path()) -> Record | Study:
 def record_from_json(plain: Json, folder: Path = Path()) -> Record:
     """One evaluation from plain values, also from an unfinished one's; raises as `from_json` does."""
     attention = plain.get("attention") or mapping(plain.get("pictures")).get("attention")
+    tokens = plain.get("image_tokens")
     rows = [row for row in map(integer, listing(plain.get("rows"))) if row is not None]
     stopped = mapping(plain.get("stopped"))
     episodes, of = integer(stopped.get("episodes")), integer(stopped.get("of"))
@@ -371,6 +398,7 @@ def record_from_json(plain: Json, folder: Path = Path()) -> Record:
         if episodes is None or of is None
         else read_as(Stopped, stopped, episodes=episodes, of=of),
         trials=trial.list_from_json(plain.get("trials"), folder),
+        image_tokens=None if tokens is None else inside(folder, tokens),
         attention=None if attention is None else inside(folder, attention),
         stored=mapping(plain.get("summary")),
         folder=folder,

@@ -13,8 +13,8 @@ ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
-# What trials of schemas 1 and 2 lack, and what only another simulator's trials have.
-LATER = ("knocked", "dragged", "final_target", "reward", "least", "first_seen", "jumps")
+# What earlier trials lack, and what only some simulators' trials have.
+LATER = ("grasped", "knocked", "dragged", "final_target", "reward", "least", "first_seen", "jumps")
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Trial:
     clauses: Mapping[str, Real | None] | None = None
     """Seconds for which each clause held."""
     touched: bool | None = None
+    grasped: bool | None = None
+    """Whether both fingers of a gripper held it at once."""
     lifted: bool | None = None
     knocked: bool | None = None
     dropped: bool | None = None
@@ -77,7 +79,7 @@ class Trial:
     reward: Real | None = None
     """Sum of the rewards that another simulator gave."""
     least: Mapping[str, Real] = field(default_factory=dict)
-    """The least of each measure that another simulator gave, such as the nearest approach."""
+    """The least of each measure: `approach`, from tool to object [m], and what another simulator gave."""
     first_seen: str | None = None
     """Digest of what was seen first, where another simulator drew the initial state."""
     jumps: Jumps | None = None

@@ -52,7 +52,8 @@ def add(
 
     `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and a
     side file that says so is written in place of the one beside the URDF; with `write_side`, one to fill in.
-    A URDF that was made here has one in any case: it says where the numbers are from.
+    A URDF that was made here has one in any case: it says where the numbers are from; the one it was made
+    with, where that knows its gripper.
 
     Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and where another file is there:
     none is ever replaced.
@@ -65,7 +66,8 @@ def add(
     chosen = chosen or examination.text is not None
     beside = source.with_suffix(".yaml")
     side = beside.read_text("utf-8") if beside.is_file() and not chosen else None
-    text = side or template.side_file(robot)
+    complete = examination.text is not None and robot.side.grippers
+    text = side or (side_text(robot.side) if complete else template.side_file(robot))
     data = source.read_bytes() if examination.text is None else examination.text
     written = [_copy(data, target)]
     if side or write_side or chosen:

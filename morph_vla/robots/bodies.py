@@ -5,6 +5,7 @@ a mass get that of their shapes; fingers that slide get pads. A URDF that lacks 
 """
 
 import math
+import os.path
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -160,7 +161,8 @@ def mesh_file(name: str, folder: Path) -> Path | None:
         return None
     ways = [plain] if plain == name else [plain, plain.partition("/")[2]]
     places = (above / way for above in (folder, *list(folder.resolve().parents)[:3]) for way in ways if way)
-    return next((place.resolve() for place in places if place.is_file()), None)
+    # `Path.is_file` raises where a name is too long for a file.
+    return next((place.resolve() for place in filter(os.path.isfile, places)), None)
 
 
 def _massive(inertial: Inertial | None) -> bool:

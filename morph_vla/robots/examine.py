@@ -100,7 +100,8 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
         urdf, given = parallel_jaw.fitted(urdf, typed_yaml.read(side_path, Side))
         examination = _examined(urdf, given, path, joints)
     except ConfigError as error:
-        unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings]
+        given = Finding("side-file", "error", Line(side_path.name), (), str(error), "", "")
+        unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings or (given,)]
         examination = _examined(urdf, Side(), path, (), unread)
     return replace(examination, side_path=side_path)
 

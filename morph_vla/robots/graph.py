@@ -42,6 +42,15 @@ def bodies(urdf: Urdf, chosen: Sequence[str]) -> dict[str, int]:
     return {name: numbers.setdefault(top(name), len(numbers)) for name in parent}
 
 
+def fixed_to(urdf: Urdf, link: str) -> list[str]:
+    """The link, and those that fixed joints carry below it."""
+    links, waiting = [], [link]
+    while waiting:
+        links.append(waiting.pop())
+        waiting += [joint.child for joint in urdf.below.get(links[-1], ()) if joint.type == "fixed"]
+    return links
+
+
 def ends(urdf: Urdf, chosen: Sequence[str]) -> Int[np.ndarray, "j 2"]:
     """The bodies that each chosen joint connects: parent body, child body; rows in the order of `chosen`.
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform
+from morph_vla.robots.graph import fixed_to
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.records import Joint, Urdf, Vector
 from morph_vla.robots.side import DRIVEN, Attached, Follower, Gripper, Side
@@ -57,7 +58,7 @@ class Arm:
     @property
     def mount(self) -> str:
         """The link to screw a hand on: one with a usual name behind the last joint, else the outermost."""
-        below = self._behind()
+        below = fixed_to(self.urdf, self.last.child)
         for name in MOUNTS:
             for link in below:
                 if re.search(rf"(^|[_-]){name}(_\d+)?$", link.lower()):
@@ -72,14 +73,6 @@ class Arm:
         along = abs(float(way @ np.array(self.last.unit_axis)))
         return along if along > 0.9 * float(np.linalg.norm(way)) else 0.0
 
-    def _behind(self) -> list[str]:
-        """The links that are fixed to the last joint's, that one first."""
-        links, waiting = [], [self.last.child]
-        while waiting:
-            links.append(waiting.pop())
-            waiting += [joint.child for joint in self.urdf.below.get(links[-1], ()) if joint.type == "fixed"]
-        return links
-
     def approach(self) -> Float[np.ndarray, "3"]:
         """The direction the hand points in, of length one.
 
@@ -91,7 +84,8 @@ class Arm:
         if self.fingers:
             ahead = np.mean([self._origin(name) for name in self.fingers], axis=0) - origin
         else:
-            behind = [self.poses[link][:3, 3] - origin for link in self._behind()]
+            links = fixed_to(self.urdf, self.last.child)
+            behind = [self.poses[link][:3, 3] - origin for link in links]
             ahead = max(behind, key=lambda way: abs(way @ axis))
         before = origin - self._origin(self.joints[-2])
         middle = next((link.inertial for link in self.urdf.links if link.name == self.last.child), None)
@@ -132,14 +126,15 @@ def find(urdf: Urdf) -> Arm:
     """
     roots = [name for name in urdf.below if name not in urdf.above]
     arm, best = (), Arm(urdf, (), "none")
-    body = max(roots, key=lambda name: _depth(urdf, name), default="")
+    depths = _depths(urdf, roots)
+    body = max(roots, key=depths.__getitem__, default="")
     while body:
         below = _moving(urdf, body)
         hand, fingers = _hand(urdf, below) if len(arm) >= FEWEST else ("none", ())
         best = Arm(urdf, arm, hand, fingers)
         if hand != "none" or not below:
             break
-        joint = max(below, key=lambda joint: _depth(urdf, joint.child) + (joint.type != "prismatic"))
+        joint = max(below, key=lambda joint: depths[joint.child] + (joint.type != "prismatic"))
         body = joint.child
         if joint.mimic is None and joint.type != "prismatic":
             arm = (*arm, joint.name)
@@ -173,10 +168,18 @@ def _moving(urdf: Urdf, link: str) -> list[Joint]:
     return joints
 
 
-def _depth(urdf: Urdf, link: str) -> int:
-    """The most turning joints on a way down from a link."""
-    below = _moving(urdf, link)
-    return max((_depth(urdf, joint.child) + (joint.type != "prismatic") for joint in below), default=0)
+def _depths(urdf: Urdf, roots: list[str]) -> dict[str, int]:
+    """Of every link on which a rigid body begins, the most turning joints on a way down from it."""
+    below, waiting = {}, [*roots]
+    while waiting:
+        link = waiting.pop()
+        below[link] = _moving(urdf, link)
+        waiting += [joint.child for joint in below[link]]
+    depths: dict[str, int] = {}
+    for link in reversed(below):  # what is further down comes first
+        further = (depths[joint.child] + (joint.type != "prismatic") for joint in below[link])
+        depths[link] = max(further, default=0)
+    return depths
 
 
 OPENING, WIDEST = 0.08, 0.14  # of a gripper of ours: as a share of the arm's length, and at most [m]

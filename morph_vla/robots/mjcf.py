@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import Finding, Line
@@ -54,10 +55,13 @@ def records(model: MjModel, file: str, root: str = "", strip: Sequence[str] = ()
 
 def home(model: MjModel, strip: Sequence[str] = ()) -> dict[str, float]:
     """The joints' values [rad] or [m] in the model's first keyframe; none where it has no keyframe."""
-    if not model.nkey:
-        return {}
+    return values(model, model.key_qpos[0], strip) if model.nkey else {}
+
+
+def values(model: MjModel, qpos: Float[np.ndarray, "q"], strip: Sequence[str] = ()) -> dict[str, float]:
+    """The joints' values [rad] or [m] in a configuration `qpos` of the model."""
     places = zip(_names(model, "joint", strip), model.jnt_qposadr, strict=True)
-    return {name: float(model.key_qpos[0][place]) for name, place in places}
+    return {name: float(qpos[place]) for name, place in places}
 
 
 class _Reader:

@@ -39,6 +39,12 @@ class Chain:
         """How far the frame can be from the second joint [m], were there no limits."""
         return float(sum(np.linalg.norm(pose[:3, 3]) for pose in self.fixed[2:]))
 
+    @cached_property
+    def _skews(self) -> tuple[Float[np.ndarray, "j 3 3"], Float[np.ndarray, "j 3 3"]]:
+        """Every axis as the matrix of its cross product, and that matrix squared."""
+        matrices = [np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) for x, y, z in self.axes]
+        return np.array(matrices), np.array([matrix @ matrix for matrix in matrices])
+
     def forward(
         self, values: Float[np.ndarray, "n j"]
     ) -> tuple[Float[np.ndarray, "n 4 4"], Float[np.ndarray, "n j 3"], Float[np.ndarray, "n j 3"]]:
@@ -46,10 +52,11 @@ class Chain:
         count = len(values)
         pose = np.tile(np.eye(4), (count, 1, 1))
         origins, axes = np.empty((count, len(self.names), 3)), np.empty((count, len(self.names), 3))
+        turns = _turns(*self._skews, values)
         for index, axis in enumerate(self.axes):
             pose = pose @ self.fixed[index]
             origins[:, index], axes[:, index] = pose[:, :3, 3], pose[:, :3, :3] @ axis
-            pose = pose @ _turns(axis, values[:, index])
+            pose = pose @ turns[index]
         return pose @ self.fixed[-1], origins, axes
 
     def margin(self, values: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n"]:
@@ -119,13 +126,19 @@ def _way(urdf: Urdf, link: str) -> list[Joint]:
     return joints[::-1]
 
 
-def _turns(axis: Float[np.ndarray, "3"], angles_rad: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n 4 4"]:
-    """The rotation about one axis by many angles (Rodrigues)."""
-    x, y, z = axis
-    k = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    poses = np.tile(np.eye(4), (len(angles_rad), 1, 1))
-    sine, cosine = np.sin(angles_rad)[:, None, None], np.cos(angles_rad)[:, None, None]
-    poses[:, :3, :3] += sine * k + (1 - cosine) * (k @ k)
+def _turns(
+    skews: Float[np.ndarray, "j 3 3"],
+    squares: Float[np.ndarray, "j 3 3"],
+    angles_rad: Float[np.ndarray, "n j"],
+) -> Float[np.ndarray, "j n 4 4"]:
+    """Rotations about every axis by many angles: I + sin(angle) K + (1 - cos(angle)) K^2 (Rodrigues).
+
+    K is the matrix of the axis' cross product. All joints at once: this is most of what planning costs.
+    """
+    sine, cosine = (turn(angles_rad).T[:, :, None, None] for turn in (np.sin, np.cos))
+    poses = np.zeros((*angles_rad.T.shape, 4, 4))
+    poses[:, :, :3, :3] = np.eye(3) + (sine * skews[:, None] + (1 - cosine) * squares[:, None])
+    poses[:, :, 3, 3] = 1.0
     return poses
 
 

@@ -59,8 +59,7 @@ class Gripper:
     def __post_init__(self) -> None:
         if self.open == self.closed:
             raise ConfigError(f"open and closed are both {self.open:g}; expected two different values")
-        if self.dataset_open == self.dataset_closed:
-            raise ConfigError("dataset_open and dataset_closed are equal; expected two different values")
+        _check_ends(self)
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,12 @@ class Attached:
             raise ConfigError("approach is 0 0 0; expected a direction")
         if not 0 < self.opening < math.inf:
             raise ConfigError(f"opening is {self.opening:g}; expected more than 0 m")
+        _check_ends(self)
+
+
+def _check_ends(gripper: Gripper | Attached) -> None:
+    if gripper.dataset_open == gripper.dataset_closed:
+        raise ConfigError("dataset_open and dataset_closed are equal; expected two different values")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """Who attends to whom: mean attention weights between the joints of a policy's kinematic tokens."""
 
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,51 +8,34 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines import by_name as engines
-from morph_vla.engines.engine import Worlds
-from morph_vla.engines.episode import play
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.rollout import open_loop_at
-from morph_vla.files.writing import write_text
 from morph_vla.morphology import bias
 from morph_vla.pi05 import Pi05, Pi05Config, sample_actions
 from morph_vla.pi05.model import interpolate
+from morph_vla.policies.config import ModelConfig
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.suites.suite import InitialState, Suite, initial_state
+from morph_vla.serving.watched import Watched, batches
 
 
-def episode_attention(
-    policy: CheckpointPolicy, worlds: Worlds, state: InitialState, open_loop: int | None = None
-) -> dict[str, Any]:
+def has_joints(config: ModelConfig) -> bool:
+    """Whether a policy has tokens of joints, which attend to each other."""
+    return config.morphology is not None and config.morphology.control != "tokens"
+
+
+def of_episode(policy: CheckpointPolicy, watched: Watched) -> dict[str, Any]:
     """Per layer, the mean weight [j j] of joint i (row) attending to joint j, halfway through denoising.
 
-    At each time the policy is asked in one episode under `steps`; their mean under `layers`. Averaged over
-    heads and a joint's tokens, summed over those it sees; rows do not add to one, because joints attend to
-    images, prompt and actions too. The episode begins in `state`, in world 0; `open_loop` actions of each
-    answer are executed (as many as an evaluation executes if not given); `episode` says which it was and how
-    it ended. Raises MorphVlaError for a policy without kinematic tokens, and where the physics diverges.
+    At each time the policy was asked under `steps`; their mean under `layers`. Averaged over heads and a
+    joint's tokens, summed over those it sees; rows do not add to one, because joints attend to images, prompt
+    and actions too. Raises MorphVlaError for a policy without kinematic tokens.
     """
     config, morphology = policy.config, policy.config.morphology
-    if morphology is None or morphology.control == "tokens":
+    if not has_joints(config) or morphology is None:
         raise MorphVlaError(f"{policy.folder}: this policy has no kinematic tokens, so joints do not attend")
-    suite, observations = worlds.suite, []
-    executed = open_loop or open_loop_at(suite.control_rate)
-
-    def answer(observation: dict[str, Any]) -> Float[np.ndarray, "h j"]:
-        observations.append(observation)
-        return policy.infer(observation)["actions"][:executed]
-
-    status = play(worlds, state, answer)
-    if status.error is not None:
-        raise MorphVlaError(status.error)
-    maps = _maps(policy, observations)
+    maps = _maps(policy, watched.observations)
     steps = [
-        {
-            "step": observation["step"],
-            "time_s": round(observation["step"] / suite.control_rate, 3),
-            "layers": [_matrix(policy, matrix) for matrix in layers],
-        }
-        for observation, layers in zip(observations, maps, strict=True)
+        {**moment, "layers": [_matrix(policy, matrix) for matrix in layers]}
+        for moment, layers in zip(watched.moments, maps, strict=True)
     ]
     masked = bias.masked(morphology.bias, config.depth).tolist()
     return {
@@ -65,40 +46,18 @@ def episode_attention(
             for layer, matrix in enumerate(maps.mean(axis=0))
         ],
         "steps": steps,
-        "episode": {
-            "suite": suite.label, "task": suite.task, "episode": state.episode, "ended": status.ended
-        },
-    }  # fmt: skip
-
-
-def write(path: Path, policy: CheckpointPolicy, suite: Suite, episode: int) -> bool:
-    """Write `episode_attention` of one row of a suite's table as JSON; whether it was there already.
-
-    What is there answers the same question where policy, suite, episode and noise are the same.
-    """
-    noise = policy.sampler["noise"]
-    asked = {"policy": policy.digest(), "suite": suite.label, "episode": episode, "noise": noise}
-    if path.exists() and json.loads(path.read_text()).get("asked") == asked:
-        return True
-    worlds = engines.worlds(suite, 1)
-    attention = episode_attention(policy, worlds, initial_state(suite, episode, len(policy.robot.joints)))
-    worlds.close()
-    attention["episode"]["task_key"] = suite.task_key
-    write_text(path, json.dumps({**attention, "asked": asked}))
-    return False
+        "episode": watched.facts,
+    }
 
 
 def _maps(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> Float[np.ndarray, "n l j j"]:
-    """Joint to joint, an observation and a layer each; the policy's batch is filled up by repeating rows."""
+    """Joint to joint, an observation and a layer each."""
     morphology, weights, maps = policy.config.morphology, _weights_of(policy), []
     assert morphology is not None
-    for start in range(0, len(observations), policy.batch):
-        part = observations[start : start + policy.batch]
-        rows = [part[i % len(part)] for i in range(policy.batch)]
-        seen = np.asarray(weights(policy.params, policy.prepare(rows)), np.float64)
+    for count, ready in batches(policy, observations):
+        seen = np.asarray(weights(policy.params, ready), np.float64)
         maps += [
-            between_joints(seen[:, i : i + 1], morphology.max_joints, morphology.copies)
-            for i in range(len(part))
+            between_joints(seen[:, i : i + 1], morphology.max_joints, morphology.copies) for i in range(count)
         ]
     return np.stack(maps)
 
@@ -119,7 +78,8 @@ def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:
         _, seen = model.apply(
             variables, cache, mask, x_t, time, ready.body, method=Pi05.velocity, mutable=["intermediates"]
         )
-        return seen["intermediates"]["PaliGemma"]["llm"]["layers"]["attn"]["weights"][0]
+        layers: Any = seen["intermediates"]["PaliGemma"]["llm"]
+        return jnp.stack([layers[f"layers_{i}"]["attn"]["weights"][0] for i in range(config.depth)])
 
     return weights
 

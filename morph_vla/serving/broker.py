@@ -24,6 +24,9 @@ from morph_vla.serving.client import LateAnswerError
 
 MEASURED = 10
 """The delay that is expected is the longest of so many answers."""
+OF_SPEED = 2
+"""A policy that goes on from given targets (`delay_max`) is given so many at least: one says no speed. They
+come back as they are, so that an answer that is there sooner may be executed at once."""
 
 
 @runtime_checkable
@@ -56,7 +59,9 @@ class ActionBroker:
         if open_loop < 1:
             raise MorphVlaError(f"open_loop must be at least 1 action, not {open_loop}")
         self._policy, self._open_loop, self._session = policy, open_loop, session
-        self._real_time = "inference_delay" in policy.get_server_metadata().get("accepts", ())
+        metadata = policy.get_server_metadata()
+        self._real_time = "inference_delay" in metadata.get("accepts", ())
+        self._least = OF_SPEED if metadata.get("delay_max") else 0
         self._first_delay = delay
         self._thread = ThreadPoolExecutor(1, "next chunk")
         self.stalls = 0
@@ -95,7 +100,7 @@ class ActionBroker:
         """An observation as a request: of which session, and where it is with its chunk."""
         request = {**obs, "env_id": self._session} if self._session else dict(obs)
         if self._real_time:
-            request["inference_delay"] = max(self._delays)
+            request["inference_delay"] = max(self._least, *self._delays)
             request |= {} if executed is None else {"executed_steps": executed}
         return request
 

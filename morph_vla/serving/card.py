@@ -60,6 +60,11 @@ class Card:
     """Of a request: `images` (camera -> keys), `state`, `channels_first`"""
     cameras: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The model's name -> the dataset's"""
+    delay_max: int = 0
+    """So many of the last answer's targets, at most, an answer begins with as they are, where it was trained
+    to; 0: it is led to them"""
+    looks_back: bool = False
+    """Whether every request has to say `episode` and `step`"""
     image_size: int | None = None
     """Pixels of the square that the model looks at; any size may be sent"""
     batch: int | None = None
@@ -122,7 +127,7 @@ def of(
         driven = presets.as_recorded(robot, unit, ())
         named = [joint.unit for joint in driven.joints]
         trained = {**trained, "units": named, "affine": units.affine_of(driven)}
-    affine = trained.get("affine") or units.affine_of(robot)
+    affine = units.affine_in(trained, robot)
     limits = bounds.of(robot, affine, trained["control_rate"], jump_s)
     description = policy.describe()
     known = {name: description[name] for name in ("name", "step", "sha256", "sampler", "batch")}
@@ -136,6 +141,8 @@ def of(
         jump_s=jump_s,
         control_rate=trained["control_rate"],
         horizon=policy.config.horizon,
+        delay_max=policy.config.delay_max,
+        looks_back=bool(policy.config.lags),
         preset=preset,
         keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")))),
         cameras=policy.cameras,

@@ -12,26 +12,26 @@ What is nowhere is one sentence that says what to give.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from morph_vla import robots, weights
 from morph_vla.data import presets
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError
-from morph_vla.pi05 import Pi05Config, tokenizer
+from morph_vla.pi05 import Pi05Config, serving, tokenizer
 from morph_vla.policies.config import ModelConfig
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.serving import foreign_stats, keys
 from morph_vla.serving.foreign_stats import Processor
-from morph_vla.weights.checkpoint import Checkpoint
+from morph_vla.training import checkpoint, meaning
+from morph_vla.training.statistics import RobotStats
+from morph_vla.weights.checkpoint import Checkpoint, flat
 from morph_vla.weights.load import sizes_of
 
 TOKENIZER = "paligemma"
@@ -62,9 +62,12 @@ class Loaded:
 
     config: ModelConfig
     params: dict[str, Any]
+    """Ready to serve"""
     tokenizer: str
     about: dict[str, Any]
     """As a checkpoint of ours says it in policy.json"""
+    sha256: str
+    """`checkpoint.digest` of that and of the parameters as they were trained"""
 
 
 def is_foreign(folder: Path) -> bool:
@@ -90,9 +93,14 @@ def read(folder: Path, robot: str, given: Given, tokenizer_name: str = "") -> Lo
     tokenizer.check_vocab(tokenizer.load(chosen), config.vocab)
     driven = presets.as_recorded(robots.load(asked.robot), asked.unit, asked.gripper)
     trained = _trained(folder, driven, asked, processor, given)
-    params, _ = weights.load(folder, config, dtype=config.dtype, place=lambda _, leaf: jnp.asarray(leaf))
+    # Each layer of a stack by itself, so that it can be let go by itself.
+    params, _ = weights.load(folder, config, dtype=config.dtype, place=serving.layers)
     about = {"step": None, "robots": {asked.robot: trained}, "format": opened.format}
-    return Loaded(config, params, chosen, about)
+    sha256, leaves = checkpoint.Digest(about), flat(params)
+    del params
+    one_by_one = ((name, leaves.pop(name)) for name in list(leaves))
+    ready = serving.ready(config, sha256.through(one_by_one))
+    return Loaded(config, ready, chosen, about, sha256.hexdigest())
 
 
 def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, processor: Processor) -> Dataset:
@@ -151,7 +159,11 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
                 f"'{recipe.model.family}'; give --recipe one of pi0.5"
             )
         body = recipe.model.morphology if has_plugin else None
-        return dataclasses.replace(recipe.model, morphology=body, lora=None)
+        fewer = recipe.model.image_tokens
+        has_ranking = any(name.startswith("image_tokens/") for name in opened.entries)
+        if fewer is not None and fewer.learns and not has_ranking:
+            fewer = None
+        return dataclasses.replace(recipe.model, morphology=body, image_tokens=fewer, lora=None)
     if has_plugin:
         raise MorphVlaError(
             f"{opened.path}: the checkpoint has the plugin's leaves and does not say its settings; give "
@@ -184,18 +196,11 @@ def _trained(
     state, action, source = foreign_stats.of(folder, robot, asked, processor, given.statistics, given.preset)
     kind, action = _learnt(asked, action, relative, rate)
     return {
-        "urdf_sha256": hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest(),
-        "limits": [[joint.lower, joint.upper] for joint in robot.joints],
-        "units": [joint.unit for joint in robot.joints],
-        "affine": [[joint.scale, joint.zero] for joint in robot.joints],
-        "joints": list(robot.names),
+        **meaning.of_robot(robot, RobotStats(state, action, source=source)),
         "control_rate": rate,
         "actions": kind,
         "relative": relative.tolist(),
         "cameras": dict(asked.cameras),
-        "state_stats": dataclasses.asdict(state),
-        "action_stats": dataclasses.asdict(action),
-        "statistics": source,
     }
 
 

@@ -18,24 +18,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from morph_vla import policies
+from morph_vla import policies, weights
 from morph_vla.data.actions import restore, to_learn
+from morph_vla.data.environment import in_body_frame
 from morph_vla.data.stats import Stats
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import hub, remote, typed_yaml
 from morph_vla.files.plain import as_typed
 from morph_vla.morphology import Body, stack
 from morph_vla.morphology.arrays import positions_of
-from morph_vla.pi05 import Observation, Previous, tokenizer
+from morph_vla.pi05 import Observation, Pi05Config, Previous, tokenizer
 from morph_vla.pi05.observation import resize_with_pad
-from morph_vla.policies.config import ModelConfig, StateConfig, reads_poses
+from morph_vla.policies.config import ModelConfig, StateConfig, joint_lags, reads_numbers, reads_poses
 from morph_vla.policies.text import global_values
 from morph_vla.recipes.recipe import Recipe
+from morph_vla.robots.robot import Robot
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
+from morph_vla.serving.history import History
 from morph_vla.serving.keys import ENVIRONMENT
-from morph_vla.training import checkpoint, restoring
+from morph_vla.training import checkpoint, meaning, restoring
 
 EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
 
@@ -54,7 +57,7 @@ class CheckpointPolicy:
         seed: int = 0,
         tokenizer_name: str = "",
         given: Given = Given(),  # noqa: B008 (frozen)
-        params: dict[str, Any] | None = None,
+        loaded: Loaded | None = None,
         source: str = "",
     ):
         """Load the checkpoint at `folder`.
@@ -65,20 +68,21 @@ class CheckpointPolicy:
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
         `given` is what a checkpoint of openpi or LeRobot does not say itself.
-        `params` are those of another policy of this checkpoint, for a second robot: they are read once.
-        `source` is the address on the Hub that `folder` was fetched from.
+        `loaded` is that of another policy of this checkpoint, for a second robot: it is read once.
+        `source` is the name of `folder`, or the address on the Hub that it was fetched from.
         Raises MorphVlaError when it is not the tokenizer that the checkpoint was trained with, for a robot
-        that it was not trained on, and as `Sampler` and `foreign.read`.
+        that it was not trained on unless `meaning.unseen` knows it, or whose poses of objects it does not
+        know, and as `Sampler` and `foreign.read`.
         """
         self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
         if is_foreign(folder):
             loaded = foreign.read(folder, robot, given, tokenizer_name)
-        else:
-            loaded = _own(folder, params)
+        self.loaded = loaded = loaded or _own(folder)
         self.folder, self.source, self.about, self.batch = folder, source, loaded.about, batch
         self.config, self.params = loaded.config, loaded.params
         self.robot_name = _choose(self.about, robot, folder)
-        self.trained: dict[str, Any] = self.about["robots"][self.robot_name]
+        self.robot, self.trained = _driven(self.about, self.robot_name, folder)
+        check_poses(self.config, self.trained, f"{folder}: robot '{self.robot_name}'")
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
         self.image_size = self.config.image_size
         self._stats = {
@@ -88,8 +92,8 @@ class CheckpointPolicy:
         }
         self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
-        self.robot = checkpoint.robot(folder, self.robot_name)
         self._joints = len(self.trained["joints"])
+        self._history = History(self.config.lags or joint_lags(self.config))
         family = policies.of(self.config)
         self.real_time = family.REAL_TIME
         body = family.body(self.config, self.robot)
@@ -99,7 +103,7 @@ class CheckpointPolicy:
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""
-        return checkpoint.digest(self.about, jax.tree.leaves(self.params))
+        return self.loaded.sha256
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
@@ -169,35 +173,62 @@ class CheckpointPolicy:
             tokenizer.tokenize(self._tokenizer, row["prompt"], state, most)
             for row, state in zip(rows, states, strict=True)
         ]
+        numbers = self._numbers(rows, states) if reads_numbers(self.config) else ()
         return Observation(
             images,
             {name: np.ones(self.batch, bool) for name in images},
             np.stack([tokens for tokens, _ in prompts]),
             np.stack([mask for _, mask in prompts]),
-            self._standing(np.stack([row["state"] for row in rows])),
+            self._standing(rows),
+            *numbers,
         )
 
-    def _standing(self, states: np.ndarray) -> Body | None:
-        """The robot, and where its joints are if the model reads that."""
-        if self._body is None or not reads_poses(self.config):
-            return self._body
-        places = self._body.joint_mask.shape[-1]
-        return dataclasses.replace(self._body, positions=positions_of(self.robot, states, places))
+    def _numbers(self, rows: Sequence[dict[str, Any]], states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Normalised states, padded, and poses as the body sees them, normalised."""
+        poses = np.stack([np.asarray(row[ENVIRONMENT], np.float32) for row in rows])
+        seen = in_body_frame(self.robot, self.trained["environment"], poses)
+        padded = np.pad(states, ((0, 0), (0, self.config.action_dim - states.shape[1])))
+        return padded, self._stats["environment_stats"].normalise(seen)
+
+    def _standing(self, rows: Sequence[dict[str, Any]]) -> Body | None:
+        """The robot, and where its joints are and were if the model reads that."""
+        body = self._body
+        if body is None:
+            return None
+        places = body.joint_mask.shape[-1]
+        if reads_poses(self.config):
+            states = np.stack([row["state"] for row in rows])
+            body = dataclasses.replace(body, positions=positions_of(self.robot, states, places))
+        if joint_lags(self.config):
+            past = self._stats["state_stats"].normalise(self._history.states(rows))
+            padding = ((0, 0), (0, 0), (0, places - past.shape[2]))
+            body = dataclasses.replace(body, history=np.pad(past, padding))
+        return body
 
     def _prepare_numbers(self, rows: Sequence[dict[str, Any]]) -> Observation:
         """The same for a family that acts on numbers."""
-        state = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
-        poses = np.stack([np.asarray(row[ENVIRONMENT], np.float32) for row in rows])
-        texts = [row["prompt"] for row in rows]
-        count, width = state.shape
+        config = self.config
+        assert isinstance(config, StateConfig)
+        mask = None
+        if config.lags:
+            states, poses, mask = self._history.windows(rows)
+        else:
+            states = np.stack([row["state"] for row in rows])
+            poses = np.stack([np.asarray(row[ENVIRONMENT], np.float32) for row in rows])
+        state = self._stats["state_stats"].normalise(states)
+        poses = self._stats["environment_stats"].normalise(poses)
+        texts = [row["prompt"] for row in rows for _ in config.lags or (0,)]
+        values = global_values(poses.reshape(len(texts), -1), texts)
+        places = [(0, 0)] * (state.ndim - 1) + [(0, config.action_dim - state.shape[-1])]
         return Observation(
             {},
             {},
-            np.zeros((count, 0), np.int32),
-            np.zeros((count, 0), bool),
+            np.zeros((len(rows), 0), np.int32),
+            np.zeros((len(rows), 0), bool),
             self._body,
-            np.pad(state, ((0, 0), (0, self.config.action_dim - width))),
-            global_values(self._stats["environment_stats"].normalise(poses), texts),
+            np.pad(state, places),
+            values.reshape(*poses.shape[:-1], -1),
+            mask,
         )
 
     def _previous(self, rows: Sequence[dict[str, Any]]) -> Previous:
@@ -246,21 +277,26 @@ class CheckpointPolicy:
 
 
 def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
-    """The policy of a checkpoint: its folder, or `hf://OWNER/NAME[/FOLDER][@REVISION]`.
+    """The policy of a checkpoint: its folder, `hf://OWNER/NAME[/FOLDER][@REVISION]`, or a name (`pi05-nano`).
 
     `options` are those of `CheckpointPolicy` (robot, noise, ...).
     """
-    folder = remote.folder_of(checkpoint)
-    return CheckpointPolicy(folder, source=hub.pinned(str(checkpoint), folder), **options)
+    folder, name = remote.folder_of(checkpoint), str(checkpoint)
+    source = name if name in remote.NAMES else hub.pinned(name, folder)
+    return CheckpointPolicy(folder, source=source, **options)
 
 
-def _own(folder: Path, params: dict[str, Any] | None) -> Loaded:
-    """A checkpoint of ours, which says everything; `params` where they have been read already."""
+def _own(folder: Path) -> Loaded:
+    """A checkpoint of ours, which says everything. No more than a leaf is held beside what is ready."""
     about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
-    types = partial(policies.of(recipe.model).served_type, recipe.model)
-    if params is None:
-        params = restoring.load_params(folder, policies.shapes(recipe.model), types=types)
-    return Loaded(recipe.model, params, recipe.tokenizer, about)
+    model, sha256 = recipe.model, checkpoint.Digest(about)
+    family = policies.of(model)
+    types = partial(family.served_type, model)
+    leaves = sha256.through(restoring.averaged_leaves(folder, policies.shapes(model), types))
+    if isinstance(model, Pi05Config) and model.lora is not None:
+        leaves, model = weights.merging(leaves, model.lora), dataclasses.replace(model, lora=None)
+    params = family.ready(model, leaves)
+    return Loaded(model, params, recipe.tokenizer, about, sha256.hexdigest())
 
 
 def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
@@ -268,11 +304,27 @@ def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
     known = list(about["robots"])
     if not robot and len(known) > 1:
         raise MorphVlaError(f"{folder} was trained on several robots; say which one: {', '.join(known)}")
-    if robot and robot not in known:
-        raise MorphVlaError(
-            f"{folder} was not trained on robot '{robot}'{nearest(robot, known)} ({', '.join(known)})"
-        )
     return robot or known[0]
+
+
+def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict[str, Any]]:
+    """The robot as the checkpoint has it, and what training knew of it; or one that it never saw."""
+    if name not in about["robots"]:
+        return meaning.unseen(about["robots"], name, folder)
+    return checkpoint.robot(folder, name), about["robots"][name]
+
+
+def check_poses(config: ModelConfig, trained: dict[str, Any], where: str) -> None:
+    """Raise MorphVlaError where a policy that reads poses of objects does not know which, or their scale."""
+    if not reads_numbers(config):
+        return
+    names, stats = trained.get("environment", ()), trained.get("environment_stats")
+    if len(names) != config.environment or not stats:
+        raise MorphVlaError(
+            f"{where} has {len(names)} values of {ENVIRONMENT} and {'their' if stats else 'no'} statistics "
+            f"in about/policy.json; a policy of model.family '{config.family}' reads {config.environment} "
+            "values, with statistics"
+        )
 
 
 def _sampler(config: ModelConfig, joints: int, steps: int, noise: float, seed: int) -> Any:

@@ -1,6 +1,7 @@
 """From a frame to what the policy is asked, and from its answer to a frame. No JAX, no socket."""
 
 import dataclasses
+import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ class Sessions:
     """
 
     def __init__(self) -> None:
+        self.connection = uuid.uuid4().hex
+        """What tells this connection's episodes from those of others that count alike"""
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._answers: OrderedDict[str, np.ndarray] = OrderedDict()
 
@@ -77,9 +80,8 @@ class Sessions:
 
     def moment(self, request: Mapping[str, Any]) -> tuple[int, int]:
         """(episode, step) of an observation, as `engines.engine` has them."""
-        given = request.get("episode"), request.get("step")
-        if all(type(value) is int and 0 <= value < 2**32 for value in given):
-            return given  # pyright: ignore[reportReturnType]
+        if (given := _moment(request)) is not None:
+            return given
         name = _session(request)
         episode, step = self._counts.pop(name, (0, 0))
         if _truth(request, "reset") and step:
@@ -98,6 +100,14 @@ class Sessions:
             episode, step = self._counts.get(name, (0, 0))
             if step:
                 self._counts[name] = (episode + 1, 0)
+
+
+def _moment(request: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The (episode, step) that a request says."""
+    episode, step = given = request.get("episode"), request.get("step")
+    if not all(type(value) is int and 0 <= value < 2**32 for value in given):
+        return None
+    return episode, step  # pyright: ignore[reportReturnType]
 
 
 def _steps(request: Mapping[str, Any], key: str) -> int | None:
@@ -188,10 +198,16 @@ def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Ses
     robot = request.get("robot", card.robot)
     if not isinstance(robot, str) or robot != card.robot:
         raise MorphVlaError(f"robot: this policy drives '{card.robot}', not {_shown(robot)}")
+    if card.looks_back and _moment(request) is None:  # counted requests are no control steps
+        raise MorphVlaError(
+            "this policy looks back: every request has to say `episode` and `step`, whole numbers; `step` "
+            "counts the episode's control steps from 0"
+        )
     observation = keys.observation(request, known, card.joints)
     going_on = sessions.going_on(request, card.horizon or 0) if card.real_time else {}
     episode, step = sessions.moment(request)
-    return {**observation, "robot": card.robot, "episode": episode, "step": step, **going_on}
+    moment = {"connection": sessions.connection, "episode": episode, "step": step}
+    return {**observation, "robot": card.robot, **moment, **going_on}
 
 
 def _shown(value: Any) -> str:
@@ -270,19 +286,20 @@ def _answer(
     if isinstance(timing := computed.answer.get("policy_timing"), Mapping):
         answer["policy_timing"] = dict(timing)
     if "inference_delay" in observation:
-        answer["real_time"] = _went_on(observation)
+        answer["real_time"] = _went_on(observation, card.delay_max)
     if limited is not None:
         answer["limited"] = dataclasses.asdict(limited)
     return answer
 
 
-def _went_on(observation: Observation) -> dict[str, int]:
+def _went_on(observation: Observation, delay_max: int) -> dict[str, int]:
     """What an answer says of real-time chunking.
 
     Of its rows, the first `frozen` are those that are executed meanwhile, and the first `guided` were led by
-    the last answer.
+    the last answer; a policy that was trained to go on from rows (`delay_max`) is given these alone.
     """
     left, delay = observation.get("previous_actions"), observation["inference_delay"]
     guided = len(left) if isinstance(left, np.ndarray) else 0
     assert isinstance(delay, int)
-    return {"frozen": min(delay, guided), "guided": guided}
+    frozen = min(delay, guided)
+    return {"frozen": frozen, "guided": min(frozen, delay_max) if delay_max else guided}

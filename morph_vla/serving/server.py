@@ -229,6 +229,5 @@ def of(
 ) -> PolicyServer:
     """A server of a checkpoint's policy, whose clients speak in `unit`. Raises MorphVlaError as `card.of`."""
     card, limits = cards.of(policy, preset, jump_s, unit=unit, real_time=real_time)
-    here = policy.trained.get("affine") or units.affine_of(policy.robot)
-    trained: dict[str, Any] = dict(card.trained)  # in the clients' units
-    return PolicyServer(units.of(policy, here, trained.get("affine") or here), card, limits, settings)
+    here, clients = (units.affine_in(trained, policy.robot) for trained in (policy.trained, card.trained))
+    return PolicyServer(units.of(policy, here, clients), card, limits, settings)

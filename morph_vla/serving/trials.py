@@ -72,12 +72,12 @@ def try_out(
 
     A finished evaluation is read back, an interrupted one resumed.
     """
-    episodes, rates, params = recipe.evaluation.episodes, {}, None
+    episodes, rates, loaded = recipe.evaluation.episodes, {}, None
     for task in (task for name in recipe.evaluation.suites for task in load_tasks(name, (), folders)):
         place = folder / f"{checkpoint.name}-{task.label.replace(':', '-')}"
         batch = policies.EVALUATION_BATCH
-        policy = policies.load(checkpoint, robot=task.robot, batch=batch, params=params)
-        params = policy.params  # of every robot
+        policy = policies.load(checkpoint, robot=task.robot, batch=batch, loaded=loaded)
+        loaded = policy.loaded  # of every robot
         record = evaluate(
             policy, task, folder=place, name=f"step {checkpoint.name}", episodes=episodes,
             parallel=min(Settings.parallel, episodes), videos=0, progress=progress,

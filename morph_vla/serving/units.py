@@ -46,6 +46,11 @@ def affine_of(robot: Robot) -> list[list[float]]:
     return [[joint.scale, joint.zero] for joint in robot.joints]
 
 
+def affine_in(trained: Mapping[str, Any], robot: Robot) -> Affine:
+    """The units that a policy was trained in; where an earlier checkpoint does not say, its robot's."""
+    return trained.get("affine") or affine_of(robot)
+
+
 def of(policy: BatchPolicy, here: Affine, there: Affine) -> BatchPolicy:
     """The policy in the units `there`: itself where they are its own."""
     return policy if np.array_equal(here, there) else InUnits(policy, here, there)

@@ -9,11 +9,13 @@ A dataset's files stay as they are.
 """
 
 import dataclasses
+import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from morph_vla.results.record import Record
 from morph_vla.sharing import cards
 from morph_vla.training import checkpoint
 from morph_vla.weights import open_checkpoint, packed
+from morph_vla.weights.checkpoint import Checkpoint
 
 LOG = logging.getLogger(__name__)
 POLICY, DATASET, RECORDING = Path("about/policy.json"), Path("meta/info.json"), "recording.json"
@@ -45,6 +48,8 @@ class Contents:
     """Folders of the repository in which nothing else remains"""
     tag: str = ""
     evaluations: int = 0
+    sha256: str = ""
+    """Of a policy: its digest"""
 
     @property
     def nbytes(self) -> int:
@@ -53,45 +58,53 @@ class Contents:
         return sum(sizes)
 
 
-def of(folder: Path, repository: str, staging: Path, more: Sequence[Path] = (), base: str = "") -> Contents:
+@dataclass(frozen=True)
+class Options:
+    """What is made of a checkpoint."""
+
+    more: Sequence[Path] = ()
+    """Records, or folders of them, beside those below a run's folder"""
+    base: str = ""
+    """Parameters that equal those of this checkpoint are left out"""
+    rounded: bool = False
+    """Whether parameters are rounded to 16 bits"""
+    made: Mapping[str, str] = field(default_factory=dict)
+    """What the card says beside of how it was made"""
+
+
+def of(folder: Path, repository: str, staging: Path, options: Options = Options()) -> Contents:
     """What of `folder` goes into `repository`; what must be written for it is written into `staging`.
 
-    `more` are records, or folders of them, beside those below a run's folder; parameters that equal those of
-    `base` are left out. Raises MorphVlaError for a
-    folder that holds nothing of the three, and for one that is not complete.
+    Raises MorphVlaError for a folder that holds nothing of the three, and for one that is not complete.
     """
     if (folder / POLICY).is_file():
-        return _of_checkpoint(folder, repository, staging, [folder, *more], base)
+        return _of_checkpoint(folder, folder, repository, staging, options)
     if (folder / DATASET).is_file():
-        if base:
+        if options.base:
             raise MorphVlaError(f"--base is for a checkpoint; {folder} is a dataset")
         return _of_dataset(folder, repository)
     for checkpoints in (folder / "checkpoints", folder / "train" / "checkpoints"):
         if steps := checkpoint.steps(checkpoints):
-            return _of_checkpoint(checkpoints / str(steps[-1]), repository, staging, [folder, *more], base)
+            return _of_checkpoint(checkpoints / str(steps[-1]), folder, repository, staging, options)
     raise MorphVlaError(
         f"{folder} is no checkpoint (about/policy.json), no run with one (checkpoints/), and no LeRobot "
         "dataset (meta/info.json)"
     )
 
 
-def _of_checkpoint(
-    folder: Path, repository: str, staging: Path, places: Sequence[Path], base: str
-) -> Contents:
+def _of_checkpoint(folder: Path, run: Path, repository: str, staging: Path, options: Options) -> Contents:
     known, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
     if Path(recipe.tokenizer).expanduser().exists():
         LOG.warning("the tokenizer is a file of this machine (%s), and is not shared", recipe.tokenizer)
     weights = staging / packed.FILE
-    packed.pack(open_checkpoint(folder), weights, base, open_checkpoint)
+    whole, made = open_checkpoint(folder), {**_demonstrations(recipe), **options.made}
+    packed.pack(whole, weights, options.base, open_checkpoint, rounded=options.rounded)
     opened = open_checkpoint(staging)
-    # As a policy has them, which a record's digest is of.
-    family = policies.of(recipe.model)
-    types = {
-        name: family.served_type(recipe.model, name) or entry.dtype for name, entry in opened.entries.items()
-    }
-    arrays = (opened.read(name, (), np.dtype(dtype)) for name, dtype in types.items())
-    sha256 = checkpoint.digest(known, arrays)
-    evaluations = _named(_evaluations(places, sha256))
+    sha256 = _digest(known, recipe, opened)
+    before = _digest(known, recipe, whole) if options.rounded else ""
+    if options.rounded:
+        made[f"sha256 of {packed.FILE}"] = hashlib.sha256(weights.read_bytes()).hexdigest()
+    evaluations = _named(_evaluations([run, *options.more], {sha256, before or sha256}))
     versions = folder / "about" / "versions.json"
     card = cards.model_card(
         cards.Trained(
@@ -103,7 +116,9 @@ def _of_checkpoint(
             known["robots"],
             evaluations,
             json.loads(versions.read_bytes()) if versions.is_file() else {},
-            base,
+            options.base,
+            before if before != sha256 else "",
+            made,
         )
     )
     files: dict[str, Path | bytes] = {"README.md": card.encode(), packed.FILE: weights}
@@ -114,22 +129,44 @@ def _of_checkpoint(
         files |= {f"about/robots/{robot.name}{path.suffix.lower()}": path for path in robot.files}
     for place, record in evaluations.items():
         files[f"{place}/{records.FILE_NAME}"] = json.dumps(record.to_json(), indent=1).encode()
-    return Contents("model", files, ("about/", "evaluations/"), evaluations=len(evaluations))
+    return Contents("model", files, ("about/", "evaluations/"), evaluations=len(evaluations), sha256=sha256)
 
 
-def _evaluations(places: Iterable[Path], sha256: str) -> list[Record]:
-    """The finished evaluations of a policy at or below some places, each once and without its videos."""
-    chosen, others = {}, 0
+def _demonstrations(recipe: Recipe) -> dict[str, str]:
+    """What `morph-vla record` kept for the recipe's datasets, where all of them are here and of ours."""
+    paths = [Path(source.dataset).expanduser() / RECORDING for source in recipe.data.sources]
+    if not all(path.is_file() for path in paths):
+        return {}
+    every = [json.loads(path.read_bytes()) for path in paths]
+    kept, tried, frames = (sum(each[key] for each in every) for key in ("episodes", "attempted", "frames"))
+    return {"demonstrations": f"{kept:,} of {tried:,} attempts of a scripted expert, {frames:,} frames"}
+
+
+def _digest(known: Mapping[str, Any], recipe: Recipe, opened: Checkpoint) -> str:
+    """The digest of a policy, in whose types parameters are: what a record says."""
+    family = policies.of(recipe.model)
+    names = sorted(opened.entries, key=lambda name: name.split("/"))
+    types = {name: family.served_type(recipe.model, name) or opened.type_of(name) for name in names}
+    return checkpoint.digest(known, (opened.read(name, (), np.dtype(types[name])) for name in names))
+
+
+def _evaluations(places: Iterable[Path], digests: Collection[str]) -> list[Record]:
+    """The finished evaluations of a policy at or below some places, each once and without its videos.
+
+    One below another's folder is a part of that.
+    """
+    chosen, others, wholes = {}, 0, set()
     paths = (path for place in places for path in ([place] if place.is_file() else _records(place)))
-    for path in dict.fromkeys(paths):
+    for path in sorted(dict.fromkeys(paths), key=lambda path: len(path.parts)):
         record = records.load(path)
-        if not isinstance(record, Record) or not record.trials:
+        if not isinstance(record, Record) or not record.trials or wholes.intersection(path.parents):
             continue
-        if record.policy.sha256 != sha256:
+        wholes.add(path.parent)
+        if record.policy.sha256 not in digests:
             others += 1
             continue
         trials = tuple(dataclasses.replace(trial, video=None) for trial in record.trials)
-        bare = dataclasses.replace(record, trials=trials, attention=None)
+        bare = dataclasses.replace(record, trials=trials, attention=None, image_tokens=None)
         chosen.setdefault(json.dumps(bare.to_json(), sort_keys=True), bare)
     if others:
         LOG.info("left out: evaluations of other policies (%d)", others)

@@ -52,7 +52,8 @@ def push(
     place = cache_folder() / "push"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as staging:
-        shared = contents.of(Path(folder), repository, Path(staging), records, base)
+        options = contents.Options(records, base)
+        shared = contents.of(Path(folder), repository, Path(staging), options)
         url = hub.upload(
             repository,
             shared.files,

@@ -1,13 +1,13 @@
 """A suite for any arm: table, objects, cameras, servos and rest pose from the kinematics of its URDF."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, nearest
-from morph_vla.files import yaml_text
+from morph_vla.files import typed_yaml, yaml_text
 from morph_vla.robots import Robot, bodies, inertia, reach
 from morph_vla.robots.geometry import Transform
 from morph_vla.robots.grasp import at, grasp
@@ -35,6 +35,7 @@ SMALLEST = 0.15  # a cube of 6 mm
 BEGIN = BeginShares(
     rest=0.26, near=0.18, low=0.14, target=0.06, anywhere=0.06, miss=0.06, slip=0.04, carry=0.2
 )
+BEGIN_PUSH = BeginShares(rest=0.4, near=0.2, low=0.15, target=0.1, anywhere=0.15)
 FRAME = {"width": 96, "height": 96}
 BESIDE, AHEAD = (0.09, -0.1), (0.02, 0.02)
 """[m] At an opening of 8 cm, beside and ahead of the tool: the wrist's camera, and what it looks at."""
@@ -135,7 +136,8 @@ def text(name: str, made: Plan, tasks: Sequence[str]) -> str:
     common = _common(made)
     if len(parts) == 1:
         (part,) = parts.values()
-        common, parts = _merged(common, part), {}
+        typed_yaml.merge(common, part)
+        parts = {}
     head = [
         f"# Suite: tasks for {made.robot.name}, from its URDF by `morph-vla suites new`.",
         "# Units: metres, seconds, kilograms, radians; positions in the robot's base frame, z up.",
@@ -295,17 +297,24 @@ def _expert(made: Plan) -> dict[str, object]:
         "noise": 0.02,
         "turn_seconds": 0.4,
         **({} if made.spins else {"free_spin": True, "orientation_cost": 0.1}),
-        "begin": {key: share for key, share in asdict(BEGIN).items() if key != "shut"},
+        "begin": _begin(BEGIN),
     }
+
+
+def _begin(shares: BeginShares) -> dict[str, object]:
+    return {key: share for key, share in asdict(shares).items() if key != "shut"}
 
 
 def _task(template: Template, made: Plan) -> dict[str, object]:
     """One task: lengths times the plan's scale, masses by its cube, at most what the fingers hold."""
     scale, (held, held_spec), (target, target_spec) = made.scale, template.object, template.target
-    here = made.field.ranges((-1.0, 1.0), (-1.0, -0.1))
-    there = made.field.ranges((-0.7, 0.7), (0.45, 1.0))
+    here, there = made.field.ranges(*template.begins), made.field.ranges(*template.ends)
     yaw = template.yaw if made.spins else 0.0
     lengths = ("hover", "release_height", "carry", "retreat", "clearance")
+    pushed, pushing = {}, {}
+    if template.kind == "push":
+        lengths, pushed = (*lengths, "behind"), {"min_opening": 0.0}
+        pushing = {"kind": "push", "begin": _begin(BEGIN_PUSH)}
     return {
         "task": template.text,
         "objects": {
@@ -323,8 +332,9 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
             "low": [scale * value for value in template.low],
             "high": [scale * value for value in template.high],
             "max_spin": template.max_spin,
+            **pushed,
         },
-        "expert": {key: scale * getattr(template, key) for key in lengths},
+        "expert": {**pushing, **{key: scale * getattr(template, key) for key in lengths}},
     }
 
 
@@ -338,14 +348,3 @@ def _scaled(spec: ObjectSpec, scale: float, heaviest: float) -> dict[str, object
         "rolling_friction": scale * spec.rolling_friction,
     }
     return plain | ({"wall": scale * spec.wall} if spec.shape == "open_box" else {})
-
-
-def _merged(under: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
-    """Mappings merged, other values replaced, as a task's keys are laid over its file's."""
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            value = {**below, **value}
-        merged[key] = value
-    return merged

@@ -1,7 +1,8 @@
 """What an object is made of: primitives every engine knows, in the object's own frame, and its inertia.
 
 An object's origin is its centre where it is solid (box, cylinder, sphere, banana) and the middle of its
-underside where it holds something (open box, bowl, plate, mug). Metres; quaternions are (w, x, y, z).
+underside where it holds something (open box, bowl, plate, mug) or lies flat (area). Metres;
+quaternions are (w, x, y, z).
 """
 
 import dataclasses
@@ -48,6 +49,8 @@ def parts(thing: ObjectSpec) -> tuple[Part, ...]:
     match thing.shape:
         case "box" | "cylinder" | "sphere":
             return (Part("", thing.shape, thing.size, thing.mass),)
+        case "area":
+            return (Part("", "box", thing.size, thing.mass, (0.0, 0.0, thing.size[2] / 2)),)
         case "open_box":
             return _open_box(thing)
         case "banana":
@@ -58,6 +61,11 @@ def parts(thing: ObjectSpec) -> tuple[Part, ...]:
             return _dish(*thing.size, mass=thing.mass, lean=PLATE_LEAN)
         case "bowl":
             return _dish(*thing.size, mass=thing.mass)
+
+
+def touches(thing: ObjectSpec) -> bool:
+    """Whether an object is felt; one that is not stays where it is put, and other things lie on its place."""
+    return thing.shape != "area"
 
 
 def rolls(thing: ObjectSpec) -> bool:

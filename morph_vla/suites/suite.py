@@ -35,9 +35,10 @@ class ObjectSpec:
     `size` [m]: a box's edge lengths (x, y, z); an open box's outer ones, its five plates `wall` thick; a
     bowl's and a mug's (radius, height, wall), and a plate's, whose rim leans outwards from that radius; a
     cylinder's (radius, height, 0); a sphere's (radius, 0, 0); a banana's (length, thickness, its arc's rise).
+    An area is a thin box that is seen and not felt: a mark on the table.
     """
 
-    shape: Literal["box", "open_box", "bowl", "plate", "mug", "cylinder", "sphere", "banana"]
+    shape: Literal["box", "open_box", "bowl", "plate", "mug", "cylinder", "sphere", "banana", "area"]
     size: Vector3
     mass: float  # [kg]
     color: Vector3 = (0.5, 0.5, 0.5)
@@ -76,11 +77,16 @@ class Success:
     dwell_seconds: float
     max_speed: float  # [m/s]
     max_spin: float  # [rad/s]
-    min_opening: float = 0.6  # share of the gripper's range
+    min_opening: float = 0.6  # share of the gripper's range; 0: it may stay closed
     min_upright: float | None = None
     """The least cosine between the target's up axis and the vertical; None: it may lie as it likes."""
     max_moved: float | None = None
     """[m] The most that the target may be from where it first stood; None: it may be anywhere."""
+
+    @property
+    def by_pushing(self) -> bool:
+        """Whether a gripper that never opens can succeed: then nothing asks for a grasp."""
+        return self.min_opening <= 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,14 +125,14 @@ class Actuators:
 
 @dataclasses.dataclass(frozen=True)
 class ExpertSpec:
-    """Settings of the scripted expert; see `demonstrations.experts`.
+    """Settings of the scripted expert; see `demonstrations.experts` and `demonstrations.push`.
 
     The tool is a frame in link `tool`: at `offset`, pointing along `approach`, with fingers that close along
     `grip`. It points straight down, or leans by `tilt` towards +x of the base frame. `free_spin` leaves the
     turn about its approach to the arm: for round objects and for arms of five joints.
     """
 
-    kind: Literal["pick_and_place"]
+    kind: Literal["pick_and_place", "push"]
     tool: str
     hover: float  # [m]
     release_height: float  # [m]
@@ -144,6 +150,7 @@ class ExpertSpec:
     clearance: float = 0.006  # [m] the tool grasps above the object's centre
     carry: float = 0.04  # [m] above the height of release, on the way there
     retreat: float = 0.08  # [m] above it afterwards
+    behind: float = 0.0  # [m] from the object's centre, where the tool comes down to push it
     grasp_seconds: float = 0.4  # for the fingers to close on the object, and to let go of it
     grip_seconds: float = 0.0  # of these, over which the command goes from one end to the other; 0: at once
     begin: BeginShares = dataclasses.field(default_factory=BeginShares)
@@ -154,6 +161,21 @@ class ExpertSpec:
         """Whether the driven frame is that of the link itself."""
         frame = (self.offset, self.approach, self.grip)
         return frame == ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 0.0))
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with the settings, one sentence each."""
+        if not 0 <= self.opened < self.closed <= 1:
+            shares = "shares of the gripper's range, 0 <= opened < closed <= 1"
+            yield f"expert: opened and closed: {shares}, not {self.opened} and {self.closed}"
+        if not self.share > 0:
+            yield f"expert.share: must be above 0, not {self.share:g}"
+        if self.kind == "push":
+            if not self.behind > 0:
+                yield f"expert.behind: must be above 0 for a push, not {self.behind:g}"
+            for grasped in ("miss", "slip", "carry"):
+                if share := getattr(self.begin, grasped):
+                    yield f"expert.begin.{grasped}: must be 0 for a push, which grasps nothing, not {share:g}"
+        yield from self.begin.problems()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +291,7 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     for key, name in (("object", suite.success.object), ("target", suite.success.target)):
         if name not in suite.objects:
             yield f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}"
-    known, success, expert = {**suite.objects, **suite.distractors}, suite.success, suite.expert
+    known, success = {**suite.objects, **suite.distractors}, suite.success
     for name in suite.placement:
         if name not in known:
             yield f"placement.{name}: no object is called '{name}'{nearest(name, known)}"
@@ -293,12 +315,7 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
             yield f"{key}: must be above 0, not {getattr(suite, key)}"
     if success.dwell_seconds >= suite.episode_seconds:
         yield "success.dwell_seconds: must be shorter than episode_seconds"
-    if not 0 <= expert.opened < expert.closed <= 1:
-        shares = "shares of the gripper's range, 0 <= opened < closed <= 1"
-        yield f"expert: opened and closed: {shares}, not {expert.opened} and {expert.closed}"
-    if not expert.share > 0:
-        yield f"expert.share: must be above 0, not {expert.share:g}"
-    yield from expert.begin.problems()
+    yield from suite.expert.problems()
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
             yield f"objects.{name}: mass and sizes must be above 0"

@@ -5,8 +5,9 @@ those of `eval/droid_panda.yaml`.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-from morph_vla.suites.suite import ObjectSpec, Vector3
+from morph_vla.suites.suite import ObjectSpec, Range, Vector3
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,12 @@ class Template:
     """[rad/s]"""
     yaw: float = 0.0
     """[rad] the most that the object is turned"""
+    kind: Literal["pick_and_place", "push"] = "pick_and_place"
+    behind: float = 0.0
+    begins: tuple[Range, Range] = ((-1.0, 1.0), (-1.0, -0.1))
+    """Where the object is put: shares of a field's depth and width, as `Field.ranges`"""
+    ends: tuple[Range, Range] = ((-0.7, 0.7), (0.45, 1.0))
+    """Likewise the target"""
 
     @property
     def round(self) -> bool:
@@ -76,6 +83,15 @@ TEMPLATES = {
         ("green_block", ObjectSpec("box", (0.06, 0.06, 0.04), 0.4, (0.15, 0.6, 0.25))),
         (-0.025, -0.025, 0.03), (0.025, 0.025, 0.05),
         min_distance=0.13, hover=0.13, release_height=0.047, carry=0.06, retreat=0.1, yaw=0.25,
+    ),
+    # Wider than the opening; from far enough inside the field that the hand has room behind it.
+    "push": Template(
+        "push the puck onto the yellow square",
+        ("puck", ObjectSpec("cylinder", (0.05, 0.04, 0.0), 0.15, (0.15, 0.3, 0.75))),
+        ("square", ObjectSpec("area", (0.13, 0.13, 0.001), 0.1, (0.95, 0.8, 0.1))),
+        (-0.065, -0.065, 0.0), (0.065, 0.065, 0.035),
+        min_distance=0.11, hover=0.12, release_height=0.0, carry=0.06, retreat=0.08, clearance=0.004,
+        kind="push", behind=0.095, begins=((-0.4, 0.4), (-0.45, -0.05)), ends=((-0.4, 0.4), (0.45, 0.8)),
     ),
 }  # fmt: skip
 GROUPS = {"pick_and_place": ("cube_in_bowl", "can_in_mug", "banana_in_bin", "orange_on_plate")}

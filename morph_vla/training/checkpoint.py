@@ -24,7 +24,7 @@ To be shared, a checkpoint is packed: `about` and `averaged.safetensors` (`weigh
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,33 @@ def digest(known: Mapping[str, Any], leaves: Iterable[Any]) -> str:
 
     Two policies that share it act the same.
     """
-    sha256 = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    sha256 = Digest(known)
     for leaf in leaves:
-        sha256.update(np.asarray(leaf).tobytes())
+        sha256.add(leaf)
     return sha256.hexdigest()
+
+
+class Digest:
+    """`digest` of leaves that come one by one."""
+
+    def __init__(self, known: Mapping[str, Any]):
+        self._sha256 = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+
+    def add(self, leaf: Any) -> None:
+        """The next leaf; a stack may be a list of its layers."""
+        for part in leaf if isinstance(leaf, list) else [leaf]:
+            self._sha256.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+
+    def through(self, leaves: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """The same names and leaves, each added as it passes; none is kept."""
+        for name, leaf in leaves:
+            self.add(leaf)
+            yield name, leaf
+            del leaf
+
+    def hexdigest(self) -> str:
+        """Of all that was added."""
+        return self._sha256.hexdigest()
 
 
 def robot(folder: Path, name: str) -> Robot:

@@ -98,15 +98,14 @@ def count(recipe: Recipe) -> Counted:
 
 def _count_on_numbers(recipe: Recipe, model: StateConfig) -> Counted:
     """Counts of a family that acts on numbers; it has no variants of the plugin."""
-    tree = policies.shapes(recipe.model)
-    parts = parts_of(tree, recipe.training)
+    parts = parts_of(policies.shapes(recipe.model), recipe.training)
     return Counted(
         parts=tuple(
-            {"part": part, "parameters": row["trainable"], "trainable": row["trainable"]}
+            {"part": part, "parameters": sum(row.values()), "trainable": row["trainable"]}
             for part, row in parts.items()
         ),
-        kinds={"full": {"trainable": _size(tree), "frozen": 0}},
-        tokens={"root": 1, "joint": model.action_dim},
+        kinds={"full": {key: sum(row[key] for row in parts.values()) for key in ("trainable", "frozen")}},
+        tokens=model.tokens,
         counted_for={"kind": "full", "batch": recipe.training.batch},
         variants=(),
         pairs=(),

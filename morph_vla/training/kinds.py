@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from morph_vla.pi05.config import Lora
 from morph_vla.pi05.parts import by_name, map_named
-from morph_vla.policies.parts import PARTS, Part, part_of
+from morph_vla.policies.parts import FITTED, PARTS, Part, part_of
 from morph_vla.recipes.recipe import Training
 
 Params = dict[str, Any]
@@ -23,10 +23,12 @@ def is_vlm(leaf: str) -> bool:
 def learns(leaf: str, training: Training) -> bool:
     """Whether a leaf is trained.
 
-    `full`: all. `expert`: all but the vision-language model. `lora`: the low-rank pairs, the parts named
-    whole, projections and morphology (openpi's freeze filter, `Pi0Config.get_freeze_filter`, freezes the same
-    leaves for the same choice).
+    What was found before training (`parts.FITTED`) never is. `full`: all else. `expert`: all but the
+    vision-language model. `lora`: the low-rank pairs, the parts named whole, projections and morphology
+    (openpi's freeze filter, `Pi0Config.get_freeze_filter`, freezes the same leaves for the same choice).
     """
+    if part_of(leaf) in FITTED:
+        return False
     if training.kind == "full":
         return True
     if training.kind == "expert":

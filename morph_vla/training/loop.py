@@ -5,7 +5,6 @@ uninterrupted one would have done: samples and noise are functions of (seed, ste
 """
 
 import dataclasses
-import hashlib
 import logging
 import signal
 import threading
@@ -25,7 +24,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
 from morph_vla.recipes.recipe import Recipe, Training
-from morph_vla.training import checkpoint, memory, parameters, restoring, saving, sharding
+from morph_vla.training import checkpoint, meaning, memory, parameters, restoring, saving, sharding
 from morph_vla.training import step as steps
 from morph_vla.training.folder import claim
 from morph_vla.training.kinds import partition, parts_of
@@ -34,7 +33,6 @@ from morph_vla.training.source import Source
 from morph_vla.training.trackers import Tracker, numbers
 
 LOG = logging.getLogger(__name__)
-MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +74,7 @@ def train(
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
     # A resumed run reads everything from its own checkpoint: shapes are all it needs here.
-    params = policies.shapes(recipe.model) if saved else parameters.first_params(recipe)
+    params = policies.shapes(recipe.model) if saved else parameters.begun(recipe, source)
     parts, size = parts_of(params, training), pi05.count(params)
     for part, row in parts.items():
         LOG.info("%s: %s parameters trainable, %s frozen", part, *(f"{n:,}" for n in row.values()))
@@ -231,29 +229,7 @@ def _termination() -> Iterator[Callable[[int], bool]]:
 
 def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
     """What makes parameters a policy: recipe, tokenizer, and of each robot statistics and control rate."""
-    known = {}
-    for name, robot in source.robots.items():
-        parts = [part for part in source.parts if part.asked.robot == name]
-        asked, recordings, stats = parts[0].asked, parts[0].recordings, source.stats[name]
-        texts = sorted({text for part in parts for text in part.recordings.tasks})
-        known[name] = {
-            # What actions mean on this robot: a suite's robot of the same name must still have all of it.
-            "urdf_sha256": hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest(),
-            "limits": [[joint.lower, joint.upper] for joint in robot.joints],
-            "units": [joint.unit for joint in robot.joints],
-            "affine": [[joint.scale, joint.zero] for joint in robot.joints],
-            "tasks": texts if len(texts) <= MAX_TEXTS else [],
-            "sizes": {camera: list(size) for camera, size in recordings.sizes.items()},
-            "joints": list(robot.names),
-            "control_rate": recordings.fps,
-            "actions": asked.actions,
-            "relative": parts[0].relative.tolist(),
-            "cameras": dict(asked.cameras),
-            "state_stats": dataclasses.asdict(stats.state),
-            "action_stats": dataclasses.asdict(stats.action),
-            "statistics": stats.source,
-            **_of_environment(source, name),
-        }
+    known = meaning.of_parts(source.parts, source.stats, source.poses)
     described = [(robot.name, path) for robot in source.robots.values() for path in robot.files]
     return {
         "schema": 3,
@@ -263,12 +239,3 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
         "tokenizer": tokenizer.describe(source.tokenizer),
         **({} if recipe.model.family == "pi05" else {"family": recipe.model.family}),
     }
-
-
-def _of_environment(source: Source, robot: str) -> dict[str, Any]:
-    """The names and statistics of poses, where the model reads them."""
-    known = source.poses[robot]
-    if known is None:
-        return {}
-    names = next(part.recordings.environment_names for part in source.parts if part.asked.robot == robot)
-    return {"environment": list(names), "environment_stats": dataclasses.asdict(known)}

@@ -34,7 +34,6 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
 from morph_vla.pi05.parts import by_name
-from morph_vla.policies import state
 from morph_vla.policies.config import ModelConfig, StateConfig
 from morph_vla.recipes.recipe import Recipe, Training
 from morph_vla.training.kinds import learns, reached
@@ -156,9 +155,9 @@ def shapes(model: ModelConfig) -> dict[str, Any]:
 def activations(model: ModelConfig, training: Training, rows: int) -> int:
     """Bytes of the activations of `rows` observations with their noise draws."""
     if isinstance(model, StateConfig):
-        return state.activations(model, rows)
+        return model.activations(rows)
     count, flows = counts.tokens(model), reached(training)
-    seen, own = count["image"] + count["prompt"], count["action"] + count["kinematic"]
+    seen, own = count["image"] + model.numbers + count["prompt"], count["action"] + count["kinematic"]
     suffixes = rows * training.flow_samples
     cache = 2 * model.depth * model.kv_heads * model.head_dim * WIDTHS[model.dtype]
     cached = cache * seen * (rows + (suffixes if training.flow_samples > 1 else 0))

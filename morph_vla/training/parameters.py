@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,28 @@ import numpy as np
 from jaxtyping import Array
 
 from morph_vla import policies, weights
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.pi05 import Pi05Config, tokenizer
-from morph_vla.pi05.parts import map_named
+from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 from morph_vla.training.kinds import learns
+from morph_vla.training.source import Source
 
 LOG = logging.getLogger(__name__)
+
+
+def begun(recipe: Recipe, source: Source) -> dict[str, Any]:
+    """`first_params`, with what the model's family learns before the first step: alike in every process."""
+
+    def chunks(most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the run's first steps, of `most` rows or of one pass."""
+        rows = min(most, sum(len(part.train_rows) for part in source.parts))
+        steps = [source.mixture.at(step) for step in range(max(1, rows // source.mixture.batch))]
+        return source.learnt(*(np.concatenate(column) for column in zip(*steps, strict=True)))
+
+    params, model = first_params(recipe), recipe.model
+    return policies.of(model).fit(model, params, chunks, recipe.training.seed)
 
 
 def first_params(recipe: Recipe) -> dict[str, Any]:
@@ -28,7 +43,9 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
     holds it. Raises MorphVlaError when a leaf does not fit, or the tokenizer.
     """
     if not recipe.weights:
-        return fresh_params(recipe)
+        params = fresh_params(recipe)
+        _check_learnt(recipe, by_name(params))
+        return params
     assert isinstance(recipe.model, Pi05Config)  # the recipe's check
     opened, new = weights.open_checkpoint(recipe.weights), None
     if opened.format == "morph_vla":
@@ -40,7 +57,7 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
         tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
         # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
         shapes = weights.leaf_shapes(recipe.model)
-        new = [leaf for leaf in shapes if leaf.startswith("morphology/") and leaf not in opened.entries]
+        new = [leaf for leaf in shapes if _is_ours(leaf) and leaf not in opened.entries]
     elif recipe.tokenizer in tokenizer.OFFLINE and recipe.model.vocab == Pi05Config().vocab:
         raise MorphVlaError(
             f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: "
@@ -55,8 +72,27 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
         seed=recipe.training.seed,
         place=lambda _, leaf: jnp.asarray(leaf),
     )
+    _check_learnt(recipe, [row.leaf for row in report.new])
     LOG.info("%s", report)
     return params
+
+
+def _is_ours(leaf: str) -> bool:
+    """Whether a leaf is of the plugin or makes fewer image tokens: new to a checkpoint from before."""
+    return leaf.startswith(("morphology/", "image_tokens/"))
+
+
+def _check_learnt(recipe: Recipe, new: Iterable[str]) -> None:
+    """Raise ConfigError where image tokens are to be `learnt`, and what is new of that stays as it begins."""
+    fewer = recipe.model.image_tokens if isinstance(recipe.model, Pi05Config) else None
+    if fewer is None or fewer.how != "learnt":
+        return
+    if any(leaf.startswith("image_tokens/") and not learns(leaf, recipe.training) for leaf in new):
+        raise ConfigError(
+            "model.image_tokens.how: 'learnt' begins as averages, and training.kind "
+            f"'{recipe.training.kind}' leaves it there; choose how: average, or a kind in which the vision "
+            "encoder learns"
+        )
 
 
 def held(recipe: Recipe, leaf: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from morph_vla.training.checkpoint import text
 from morph_vla.training.saving import named_leaves
 from morph_vla.training.step import State
 from morph_vla.weights import FROZEN, nested, open_checkpoint, packed
+from morph_vla.weights.checkpoint import Checkpoint, assembled
 
 Types = Callable[[str], str | None]
-"""A leaf's name -> the type it is rounded to as it is read, or None for the one it is stored in."""
+"""A leaf's name -> the type it is rounded to as it is read, or None for the one it was trained in."""
 
 
 def as_stored(_: str) -> None:
@@ -70,14 +71,32 @@ def load_params(
     return map_named(lambda name, _: values[name], like)
 
 
+def averaged_leaves(
+    folder: Path, like: dict[str, Any], types: Types = as_stored
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Names and arrays of the parameters to act with, in the order of a tree's, each read when asked for.
+
+    Nothing of them is kept here. Raises MorphVlaError as `load_params`, when the first is asked for.
+    """
+    if not (folder / packed.FILE).is_file() and not (folder / "averaged").is_dir():
+        raise MorphVlaError(f"{folder}: no checkpoint here ('averaged' is missing)")
+    return _one_by_one(folder, open_checkpoint(folder), by_name(like), types)
+
+
+def _one_by_one(
+    folder: Path, opened: Checkpoint, wanted: dict[str, Any], types: Types
+) -> Iterator[tuple[str, np.ndarray]]:
+    _compare(folder, opened.entries, wanted)
+    for name in wanted:
+        entry = opened.entries[name]
+        dtype = np.dtype(types(name) or opened.type_of(name))
+        yield name, assembled(opened, opened.pieces(name, entry.shape), entry.shape, dtype)
+
+
 def _load_packed(folder: Path, like: dict[str, Any], kind: str, types: Types) -> dict[str, Any]:
     opened, wanted = packed.PackedCheckpoint(folder, open_checkpoint, kind), by_name(like)
-    _compare(folder, opened.entries, wanted)
-    leaves = {}
-    for name, leaf in wanted.items():
-        dtype = np.dtype(types(name) or opened.entries[name].dtype)
-        leaves[name] = jax.device_put(opened.read(name, (), dtype), _placed(leaf))
-    return nested(leaves)
+    leaves = _one_by_one(folder, opened, wanted, types)
+    return nested({name: jax.device_put(leaf, _placed(wanted[name])) for name, leaf in leaves})
 
 
 def _compare(folder: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:

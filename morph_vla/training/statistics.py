@@ -26,10 +26,13 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
+from morph_vla.robots.robot import Robot
+from morph_vla.robots.screws import screws
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
 ROWS = 1 << 18  # rows whose chunks are taken apart at once: each needs 20 bytes for every action of its chunk
+TURN = 0.5  # [rad] a joint moves within a chunk, or of the reach that a sliding one does: 1 where a body says
 MAX_FILE = 64 << 20  # bytes of a file of statistics
 
 
@@ -53,7 +56,7 @@ class RobotStats:
     state: Stats
     action: Stats
     frames: int = 0
-    source: str = "own"  # whose they are: `own`, or the file
+    source: str = "own"  # whose they are: `own`, `robot`, or the file
     remarks: tuple[str, ...] = ()  # sentences: large differences to earlier statistics
 
 
@@ -107,6 +110,46 @@ def of_robot(
     state = _settled(used[0], joints if width == len(joints) else (), degenerate, f"{name}: state")
     action = _settled(used[1], joints, degenerate, f"{name}: action")
     return RobotStats(state, action, sum(part.recordings.frames for part in parts), source, remarks)
+
+
+def of_body(robot: Robot, kind: Kind) -> RobotStats:
+    """What a robot's values are normalised by, from its URDF alone: a robot without a recording has it too.
+
+    States and absolute targets by the joint's limits, a whole turn where it has none; differences by TURN, or
+    by as large a share of the reach, whichever robot it is: one move has one value on all.
+    Raises MorphVlaError for velocities, which a URDF bounds but hardly says.
+    """
+    if kind == "velocity":
+        raise MorphVlaError(
+            f"data.statistics: robot knows no range of velocities ('{robot.name}' learns them); "
+            "learn deltas, or choose own"
+        )
+    endless = np.array([joint.type == "continuous" for joint in robot.joints])
+    low, high = np.where(endless, -np.pi, robot.lower), np.where(endless, np.pi, robot.upper)
+    state = _between(robot, low, high)
+    if kind == "absolute":
+        return RobotStats(state, state, source="robot")
+    sliding = np.array([joint.type == "prismatic" for joint in robot.joints])
+    grippers = np.array([joint.is_gripper for joint in robot.joints])
+    far = np.where(sliding, TURN * screws(robot).reach, TURN)
+    zero = robot.to_dataset(np.zeros_like(far))
+    moved = _between(robot, -far, far, zero)
+    chosen = [dataclasses.asdict(values) for values in (state, moved)]
+    action = {key: tuple(np.where(grippers, chosen[0][key], chosen[1][key]).tolist()) for key in chosen[0]}
+    return RobotStats(state, Stats(**action), source="robot")
+
+
+def _between(
+    robot: Robot,
+    low: Float[np.ndarray, "j"],
+    high: Float[np.ndarray, "j"],
+    zero: Float[np.ndarray, "j"] | float = 0.0,
+) -> Stats:
+    """Values evenly spread between two native ones, in dataset units; `zero` is taken from both."""
+    ends = np.stack([robot.to_dataset(values) for values in (low, high)]) - zero
+    low, high = ends.min(axis=0), ends.max(axis=0)
+    mean, std = (low + high) / 2, (high - low) / np.sqrt(12)
+    return Stats(*(tuple(float(value) for value in row) for row in (low, high, mean, std)))
 
 
 def _settled(given: Stats, names: tuple[str, ...], degenerate: Degenerate, where: str) -> Stats:
@@ -264,6 +307,7 @@ def different(old: Stats, new: Stats) -> list[int]:
 def sentences(name: str, used: RobotStats) -> Iterator[str]:
     """Whose statistics are used, and every large difference."""
     whose = f"measured on {used.frames} frames" if used.source == "own" else used.source
+    whose = "its limits, and one range of moves for all robots" if used.source == "robot" else whose
     yield f"statistics of '{name}': {whose}"
     yield from (f"statistics of {remark}" for remark in used.remarks)
 

@@ -40,6 +40,7 @@ def start(params: Params, optimizer: optax.GradientTransformation, training: Tra
 
 
 def draw(
+    config: ModelConfig,
     training: Training,
     observation: Observation,
     actions: Float[Array, "b h a"],
@@ -52,6 +53,8 @@ def draw(
     `noise_share` of a row's draws are at t = 1: x_t is noise, so that the best velocity is noise minus the
     mean action given the observation. Elsewhere x_t tells where the chunk goes, and a model that cannot see
     yet learns to read it there; these draws are where the eyes learn (docs/method.md).
+
+    Of every draw the first 0 to `delay_max` actions are given, each number as often.
     """
     shift_key, noise_key, time_key = jax.random.split(key, 3)
     rows, draws = actions.shape[0], training.flow_samples
@@ -65,15 +68,19 @@ def draw(
             for k, (name, image) in zip(keys, images.items(), strict=True)
         }
     noise = jax.random.normal(noise_key, (draws, *actions.shape))
-    time = pi05.sample_time(time_key, (draws, rows))
+    time, given = pi05.sample_time(time_key, (draws, rows)), None
     if augment:  # not of held-out rows, whose loss stays what it is in any recipe
         # The whole part of draws * share is at t = 1 in every row, the rest by chance.
         whole, rest = divmod(draws * training.noise_share, 1)
         more = jax.random.bernoulli(jax.random.fold_in(time_key, 1), rest, (rows,))
         count = int(whole) + more.astype(jnp.int32)
         time = jnp.where(jnp.arange(draws)[:, None] < count[None, :], 1.0, time)
+        if config.delay_max:
+            delay_key = jax.random.fold_in(time_key, 2)
+            given = jax.random.randint(delay_key, (rows, draws), 0, config.delay_max + 1)
     observation = dataclasses.replace(observation, images=images)
-    return Drawn(observation, jnp.asarray(actions), jnp.asarray(mask), noise.swapaxes(0, 1), time.T)
+    known = jnp.asarray(actions), jnp.asarray(mask)
+    return Drawn(observation, *known, noise.swapaxes(0, 1), time.T, given)
 
 
 def errors_of(config: ModelConfig, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:
@@ -93,7 +100,8 @@ def draw_errors(
 ) -> Float[Array, "b a"]:
     """`errors_of` the batch as `draw` draws it."""
     every = jnp.ones((actions.shape[0], actions.shape[2]), bool)
-    return errors_of(config, training, params, draw(training, observation, actions, every, key, augment))
+    drawn = draw(config, training, observation, actions, every, key, augment)
+    return errors_of(config, training, params, drawn)
 
 
 def row_losses(
@@ -131,7 +139,8 @@ def make_step(
         key: Array,
     ) -> tuple[State, dict[str, Any]]:
         trainable, frozen = partition(state.params, training)
-        drawn = draw(training, observation, actions, mask, jax.random.fold_in(key, state.step), augment=True)
+        its_key = jax.random.fold_in(key, state.step)
+        drawn = draw(config, training, observation, actions, mask, its_key, augment=True)
 
         def objective(learnt: Params, part: Drawn) -> tuple[Float[Array, ""], Float[Array, "b"]]:
             rows = row_losses(errors_of(config, training, merge(learnt, frozen), part), part.mask, training)

@@ -3,7 +3,7 @@
 from morph_vla.weights.checkpoint import digest, nested
 from morph_vla.weights.lerobot import save_lerobot
 from morph_vla.weights.load import leaf_shapes, load
-from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
+from morph_vla.weights.lora import lora_of, merge_lora, merging, with_unit_scale
 from morph_vla.weights.openpi import FROZEN, save_morph_vla, save_openpi
 from morph_vla.weights.recognise import open_checkpoint
 
@@ -14,6 +14,7 @@ __all__ = [
     "load",
     "lora_of",
     "merge_lora",
+    "merging",
     "nested",
     "open_checkpoint",
     "save_lerobot",

@@ -50,6 +50,10 @@ class Checkpoint(abc.ABC):
         """Where the format keeps a leaf of that shape: in one array of its name, unless it says otherwise."""
         return [own_piece(leaf, shape)]
 
+    def type_of(self, name: str) -> np.dtype:
+        """The type that an entry is loaded in, where no other is asked for."""
+        return self.entries[name].dtype
+
     @abc.abstractmethod
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
         """The host's sizes; what the file does not tell is that of `like`, or of the full model.
@@ -153,7 +157,19 @@ def fresh(folder: Path | str) -> Iterator[Path]:
 
 
 def recipe_model(opened: Checkpoint) -> dict[str, Any]:
-    """What the recipe beside a checkpoint of ours says of the model; nothing where there is none."""
+    """What the recipe beside a checkpoint of ours says of the model; nothing where there is none.
+
+    Raises MorphVlaError for a file that is no recipe.
+    """
     recipes = [opened.path / place for place in ("about/recipe.json", "recipe.json")]  # now, and earlier
-    recipe = next((json.loads(path.read_text(encoding="utf-8")) for path in recipes if path.is_file()), {})
-    return recipe.get("model") or {}
+    path = next((path for path in recipes if path.is_file()), None)
+    if path is None:
+        return {}
+    try:
+        model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
+        parts = (model, model.get("morphology") or {}, model.get("lora") or {})
+        if not all(isinstance(part, dict) for part in parts):
+            raise ValueError("its model is no mapping")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise MorphVlaError(f"{path}: not a recipe ({error})") from error
+    return model

@@ -4,12 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from morph_vla.errors import ConfigError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.pi05.config import Pi05Config
-from morph_vla.weights.checkpoint import digest
+from morph_vla.weights.checkpoint import digest, recipe_model
 from morph_vla.weights.lerobot import save_lerobot
 from morph_vla.weights.load import load
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
+from morph_vla.weights.names import IMAGE_TOKENS
 from morph_vla.weights.openpi import save_morph_vla, save_openpi
 from morph_vla.weights.recognise import Kind, open_checkpoint
 from morph_vla.weights.report import Report
@@ -33,10 +34,15 @@ def convert(
 
     `keep_lora` keeps the pairs, at a factor of one (openpi and morph_vla alone); `keep_plugin` writes the
     plugin's leaves into a file of their own (LeRobot). `horizon` is for LeRobot's config.json, without
-    `config`. Raises ConfigError for pairs that LeRobot cannot have, and as `load`.
+    `config`. Raises ConfigError for pairs that LeRobot cannot have, MorphVlaError for a model of fewer image
+    tokens, which only morph_vla has, and as `load`.
     """
-    params, report = load(source, config, dtype="stored", kind=kind)
     opened = open_checkpoint(source, kind)
+    if to != "morph_vla" and recipe_model(opened).get(IMAGE_TOKENS) is not None:
+        raise MorphVlaError(
+            f"{opened.path}: trained with model.image_tokens, and {to}'s pi0.5 reads all tokens of an image"
+        )
+    params, report = load(source, config, dtype="stored", kind=kind)
     lora = lora_of(opened) if config is None else config.lora
     if lora is not None:
         if keep_lora and to == "lerobot":

@@ -18,6 +18,7 @@ from morph_vla.weights import names, tensors
 from morph_vla.weights.checkpoint import BLOCK, flat, fresh
 from morph_vla.weights.names import Piece, Shape
 from morph_vla.weights.packed import TensorsCheckpoint
+from morph_vla.weights.report import is_under
 
 FILE, INDEX, PLUGIN_FILE = "model.safetensors", "model.safetensors.index.json", "morphology.safetensors"
 SIZES = "morph_vla"  # the key of a file's metadata under which we keep what LeRobot's shapes do not tell
@@ -51,8 +52,8 @@ class LerobotCheckpoint(TensorsCheckpoint):
         self.unused = frozenset(heads & self._tensors.keys())
 
     def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
-        """The entries that make up a leaf; the plugin's leaves, and low-rank pairs, keep their names."""
-        if leaf.startswith(f"{names.PLUGIN}/") or names.is_lora(leaf):
+        """The entries that make up a leaf; ours alone, and low-rank pairs, keep their names."""
+        if is_under(leaf, names.OURS) or names.is_lora(leaf):
             return super().pieces(leaf, shape)
         return [
             dataclasses.replace(piece, entry=piece.alias)
@@ -100,7 +101,8 @@ def save_lerobot(
     LeRobot itself reads one file; `shard_bytes` is for other readers. The folder appears whole or not at all.
 
     Raises MorphVlaError when the folder exists, and when `params` has the plugin's leaves, which LeRobot's
-    class cannot use: with `keep_plugin` they go into a file of their own that only we read.
+    class cannot use: with `keep_plugin` they go into a file of their own that only we read. So too for a
+    model of fewer image tokens.
     """
     leaves = {name: np.asarray(leaf) for name, leaf in flat(params).items()}
     plugin = {name: leaf for name, leaf in leaves.items() if names.part_of(name) == names.PLUGIN}
@@ -109,6 +111,8 @@ def save_lerobot(
             f"LeRobot's pi0.5 has no place for the plugin's {len(plugin)} leaves and would act without them; "
             f"keep them beside it, for our reader alone, with keep_plugin=True (--keep-plugin)"
         )
+    if config.image_tokens is not None:
+        raise MorphVlaError("LeRobot's pi0.5 has no model.image_tokens: it reads all tokens of an image")
     pairs = [name for name in leaves if names.is_lora(name)]
     if pairs:
         raise MorphVlaError(

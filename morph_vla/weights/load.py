@@ -50,14 +50,15 @@ def load(
     """The parameters at `source` for the model `config`, and what became of every leaf.
 
     Args:
-        source: `pi05-base`, a path, `gs://...` or `hf://owner/name[/sub][@revision]`.
+        source: `pi05-base`, `pi05-nano`, a path, `gs://...` or `hf://owner/name[/sub][@revision]`.
         config: The model. Without one its sizes are read off the checkpoint and the plugin's leaves are taken
             as they are.
         dtype: Type in memory: float32, bfloat16 or stored (as it is stored), for all, by part (of
             `pi05.parts`; parts not named are float32), or a function of a leaf's name.
         kind: Which parameters of our own checkpoints: "averaged" (to act) or "params" (as they were trained).
         new: Leaves, or what they begin with, that the checkpoint need not have; they start as `init_params`
-            makes them with `seed`. None allows the plugin's, when the checkpoint has none of them.
+            makes them with `seed`. None allows the plugin's, and those that make fewer image tokens, when the
+            checkpoint has none of them.
         ignore: The checkpoint's entries that may be left out.
         finite: Refuse parameters that are not finite.
         seed: Of the new leaves.
@@ -159,7 +160,7 @@ def plan_of(
     """
     shapes = leaf_shapes(config or sizes_of(opened))
     if config is None:
-        as_they_are = (n for n in opened.entries if is_under(n, [names.PLUGIN]) or names.is_lora(n))
+        as_they_are = (n for n in opened.entries if is_under(n, names.OURS) or names.is_lora(n))
         shapes |= {name: opened.entries[name].shape for name in as_they_are}
     fresh = _new_leaves(opened, shapes, new)
     return shapes, fresh, {leaf: opened.pieces(leaf, s) for leaf, s in shapes.items() if leaf not in fresh}
@@ -201,8 +202,7 @@ def _new_leaves(opened: Checkpoint, shapes: Mapping[str, Shape], new: Sequence[s
             tops = {"/".join(leaf.split("/")[:n]) for leaf in shapes for n in range(1, leaf.count("/") + 2)}
             raise MorphVlaError(f"new: the model has no leaf '{prefix}'{nearest(prefix, tops)}")
     if new is None:
-        has_plugin = any(is_under(name, [names.PLUGIN]) for name in opened.entries)
-        new = () if has_plugin else (names.PLUGIN,)
+        new = [top for top in names.OURS if not any(is_under(name, [top]) for name in opened.entries)]
     return [
         leaf
         for leaf, shape in shapes.items()

@@ -1,6 +1,6 @@
 """Low-rank pairs in a checkpoint: which leaves they are, whose, and what the weights are with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from morph_vla.weights.names import is_lora
 
 TARGETS = {"attention": "attn/", "feed-forward": "mlp"}  # what a target's leaves begin with, in a layer
 EXPERTS = ("language_model", "action_expert")
+PAIRED = ("w", "a", "b")  # what makes a merged weight
 
 
 def weight_of(leaf: str) -> str:
@@ -78,16 +79,38 @@ def merge_lora(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
 
     Added up in float32 and rounded to the weight's own type.
     """
-    leaves = flat(params)
-    merged = {name: value for name, value in leaves.items() if not is_lora(name)}
-    for name in (name for name in leaves if name.endswith("lora_a")):
-        weight, low = weight_of(name), _setting(name, lora)
-        a, b = (np.asarray(leaves[name[:-1] + half], np.float32) for half in "ab")
-        if weight.split("/")[-2].startswith("attn_vec_einsum"):
-            b = np.sum(b, axis=-3, keepdims=True)  # openpi sums over heads in A and in B
-        old = np.asarray(leaves[weight])
-        merged[weight] = (old.astype(np.float32) + np.float32(low.scale) * (a @ b)).astype(old.dtype)
-    return nested(merged)
+    return nested(dict(merging(flat(params).items(), lora)))
+
+
+def merging(leaves: Iterable[tuple[str, Any]], lora: Lora) -> Iterator[tuple[str, Any]]:
+    """The same of names and leaves that come one by one; a weight is held until its pair is there."""
+    held: dict[str, dict[str, Any]] = {}
+    for name, leaf in leaves:
+        target = next((t for t, start in TARGETS.items() if f"layers/{start}" in name), "")
+        low = lora.of(_expert(name), target)
+        if low is None and is_lora(name):
+            raise _unknown(name)
+        if low is None:
+            yield name, leaf
+        else:
+            weight = weight_of(name) if is_lora(name) else name
+            group = held.setdefault(weight, {})
+            group["w" if weight == name else name[-1]] = np.asarray(leaf)
+            if len(group) == len(PAIRED):
+                del held[weight]
+                yield weight, _merged(weight, group.pop("w"), group.pop("a"), group.pop("b"), low)
+        del leaf  # before the next one is read
+
+
+def _merged(leaf: str, weight: Any, a: Any, b: Any, low: LowRank) -> np.ndarray:
+    """A layer at a time: in float32 a stack of the full model takes gigabytes."""
+    merged = np.empty_like(weight)
+    for i, old in enumerate(weight):
+        one, two = a[i].astype(np.float32), b[i].astype(np.float32)
+        if leaf.split("/")[-2].startswith("attn_vec_einsum"):
+            two = np.sum(two, axis=-3, keepdims=True)  # openpi sums over heads in A and in B
+        merged[i] = (old.astype(np.float32) + np.float32(low.scale) * (one @ two)).astype(old.dtype)
+    return merged
 
 
 def with_unit_scale(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
@@ -103,5 +126,9 @@ def with_unit_scale(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
 def _setting(leaf: str, lora: Lora) -> LowRank:
     low = _low_ranks(lora)[_expert(leaf)]
     if low is None:
-        raise MorphVlaError(f"{leaf}: a low-rank pair that the settings do not have")
+        raise _unknown(leaf)
     return low
+
+
+def _unknown(leaf: str) -> MorphVlaError:
+    return MorphVlaError(f"{leaf}: a low-rank pair that the settings do not have")

@@ -19,6 +19,8 @@ from morph_vla.pi05.parts import part_of as part_of
 Shape = tuple[int, ...]
 
 PLUGIN = "morphology"  # the plugin's leaves are those under it
+IMAGE_TOKENS = "image_tokens"  # those of `pi05.image_tokens` are under it
+OURS = (PLUGIN, IMAGE_TOKENS)  # what no other program's pi0.5 has
 
 _TOWER = "paligemma_with_expert.paligemma.model.vision_tower.vision_model"
 _PROJECTOR = "paligemma_with_expert.paligemma.model.multi_modal_projector.linear"

@@ -45,7 +45,8 @@ class OrbaxCheckpoint(Checkpoint):
 
     def block(self, name: str) -> Shape:
         """What orbax stored together, and its neighbours."""
-        return grown(tuple(self._store(name).chunk_layout.read_chunk.shape), self.entries[name])
+        stored = self._store(name).chunk_layout.read_chunk.shape or ()  # one number has none
+        return grown(tuple(stored), self.entries[name])
 
     def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
         """A region of an array, rounded to `dtype` on the way."""

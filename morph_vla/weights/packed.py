@@ -3,10 +3,14 @@
 What equals the base that a policy began from may be left out. The file's metadata then names the base, and of
 every leaf that is left out its type, shape and SHA-256:
 
-    base           pi05-base, hf://OWNER/NAME[@REVISION] or gs://BUCKET/FOLDER, never a path
+    base           pi05-base, pi05-nano, hf://OWNER/NAME[@REVISION] or gs://BUCKET/FOLDER, never a path
     base_leaves    {"PaliGemma/llm/embedder/input_embedding": ["bfloat16", [257152, 2048], "5f2a..."], ...}
 
 A leaf of the base is rounded to its type here, and held against its SHA-256 whenever it is read.
+
+Leaves may be kept in 16 bits; the metadata then has the type that they are loaded in:
+
+    rounded        float32
 """
 
 import hashlib
@@ -26,7 +30,8 @@ from morph_vla.weights.checkpoint import Checkpoint, Entry, Region, assembled, g
 from morph_vla.weights.names import Shape, config_of
 
 FILE = "averaged.safetensors"
-BASE, LEAVES = "base", "base_leaves"
+BASE, LEAVES, ROUNDED = "base", "base_leaves", "rounded"
+WHOLE, HALF = np.dtype(np.float32), np.dtype(tensors.DTYPES["BF16"])
 Opener = Callable[[str], Checkpoint]
 
 
@@ -109,6 +114,7 @@ class PackedCheckpoint(TensorsCheckpoint):
         self.path = folder
         every, metadata = tensors.read_header(folder / FILE)
         super().__init__(every)
+        self.is_rounded = metadata.get(ROUNDED) == WHOLE.name
         self.base = _base_of(folder / FILE, metadata, opener)
         if self.base is not None:
             every_leaf = self.entries | {name: entry for name, (entry, _) in self.base.leaves.items()}
@@ -125,6 +131,11 @@ class PackedCheckpoint(TensorsCheckpoint):
         if self.base is not None and name in self.base.leaves:
             return self.base.read(name)[region].astype(dtype, copy=False)
         return super().read(name, region, dtype)
+
+    def type_of(self, name: str) -> np.dtype:
+        """The type that it is stored in, or was rounded from."""
+        stored = self.entries[name].dtype
+        return WHOLE if self.is_rounded and stored == HALF else stored
 
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
         """See `Checkpoint`; every size is in the shapes."""
@@ -156,11 +167,15 @@ def _sha256(leaf: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data).hexdigest()
 
 
-def pack(opened: Checkpoint, path: Path, base: str = "", opener: Opener | None = None) -> None:
+def pack(
+    opened: Checkpoint, path: Path, base: str = "", opener: Opener | None = None, *, rounded: bool = False
+) -> None:
     """Write the leaves of a checkpoint of ours into the file `path`, one by one, as they are stored.
 
     Those that equal the `base`'s, which `opener` opens, are left out. Raises MorphVlaError where none does.
+    `rounded` writes the float32 leaves in bfloat16, to nearest even; they are loaded as float32.
     """
+    rounded = rounded or (isinstance(opened, PackedCheckpoint) and opened.is_rounded)
     names = sorted(opened.entries, key=lambda name: name.split("/"))
     left_out: dict[str, list[object]] = {}
     if base:
@@ -176,7 +191,10 @@ def pack(opened: Checkpoint, path: Path, base: str = "", opener: Opener | None =
 
     def draft(name: str) -> tensors.Draft:
         entry = opened.entries[name]
-        return tensors.Draft(entry.shape, entry.dtype, lambda: [opened.read(name, (), entry.dtype)])
+        dtype = HALF if rounded and entry.dtype == WHOLE else entry.dtype
+        return tensors.Draft(entry.shape, dtype, lambda: [opened.read(name, (), dtype)])
 
     metadata = {BASE: base, LEAVES: json.dumps(left_out)} if base else {}
+    if rounded:
+        metadata[ROUNDED] = WHOLE.name
     tensors.write(path, {name: draft(name) for name in names if name not in left_out}, metadata)

@@ -1,12 +1,17 @@
 """What a checkpoint's plugin was trained to read of a joint, which shapes alone do not always say."""
 
+import dataclasses
+from collections.abc import Mapping
+
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import MorphologyConfig
 from morph_vla.morphology.arrays import FEATURES
+from morph_vla.morphology.config import History
 from morph_vla.weights.checkpoint import Checkpoint, recipe_model
 from morph_vla.weights.names import PLUGIN
 
 FILM, POSE = f"{PLUGIN}/film/generator/kernel", f"{PLUGIN}/pose/kernel"
+HISTORY = f"{PLUGIN}/history/out/kernel"
 
 
 def check_reads(opened: Checkpoint, plugin: MorphologyConfig | None) -> None:
@@ -20,8 +25,30 @@ def check_reads(opened: Checkpoint, plugin: MorphologyConfig | None) -> None:
         stored = _descriptors(opened, plugin)
         if stored != plugin.descriptors:
             raise MorphVlaError(_sentence(opened, "descriptors", stored, plugin.descriptors))
+        names = (recipe_model(opened).get("morphology") or {}).get("robots")
+        if plugin.descriptors == "robot" and names not in (None, list(plugin.robots)):
+            raise MorphVlaError(
+                f"{opened.path} ({opened.format}): its plugin knows {', '.join(names)}, the model "
+                f"{', '.join(plugin.robots)}; what was learnt for one robot means nothing for another"
+            )
     if POSE in opened.entries and plugin.poses == "none":
         raise MorphVlaError(_sentence(opened, "poses", "present", "none"))
+    if HISTORY in opened.entries:
+        _check_history(opened, plugin.history)
+
+
+def _check_history(opened: Checkpoint, own: History | None) -> None:
+    """By the recipe beside it; without one any history may be the checkpoint's."""
+    named = (recipe_model(opened).get("morphology") or {}).get("history")
+    wanted = None if own is None else dataclasses.asdict(own)
+    if own is None or (named is not None and named != wanted):
+        stored = _flow(named) if named else "{steps: ?, modes: ?}"
+        raise MorphVlaError(_sentence(opened, "history", stored, _flow(wanted)))
+
+
+def _flow(keys: Mapping[str, int] | None) -> str:
+    """As a recipe has it."""
+    return f"{{{', '.join(f'{key}: {value}' for key, value in keys.items())}}}" if keys else "null"
 
 
 def _descriptors(opened: Checkpoint, plugin: MorphologyConfig) -> str:

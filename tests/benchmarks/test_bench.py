@@ -10,9 +10,8 @@ from morph_vla.cli import bench
 from morph_vla.errors import MorphVlaError
 
 
-def test_bench_takes_turns_and_does_not_count_the_first(monkeypatch):
+def test_bench_takes_turns_and_does_not_count_the_first():
     clock, turns = [0.0], []
-    monkeypatch.setattr(harness.time, "perf_counter", lambda: clock[0])
 
     def work(name, seconds):
         def turn():
@@ -21,7 +20,9 @@ def test_bench_takes_turns_and_does_not_count_the_first(monkeypatch):
 
         return turn
 
-    result = harness.measure("ours", work("a", 3.0), "theirs", work("b", 5.0), repeats=2)
+    result = harness.measure(
+        "ours", work("a", 3.0), "theirs", work("b", 5.0), repeats=2, clock=lambda: clock[0]
+    )
     assert turns == ["a", "b"] * 3
     assert result == harness.Ratio("ours", 3.0, "theirs", 5.0, 0.6)
 

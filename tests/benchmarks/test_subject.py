@@ -55,7 +55,7 @@ def test_both_benchmarks_time_it(promoting, monkeypatch):
     monkeypatch.setattr(Subject, "parts", lambda _: dict.fromkeys(PARTS, int))
     monkeypatch.setattr(model, "compare", lambda *_: None)
     train.works("small", 2, "expert")
-    assert len(list(model.comparisons(Subject(recipe_of("small", 2, plugin=None)), {"mix": {}}, 1))) == 4
+    assert len(list(model.comparisons(Subject(recipe_of("small", 2, plugin=None)), {"mix": {}}, 1))) == 5
     assert len(made) == 3  # bench train's; bench model's host and its variant
 
 
@@ -67,5 +67,5 @@ def test_a_policy_holds_its_parameters_rounded(promoting):
     subject = Subject(recipe_of("small", 2, dtype="bfloat16"))
     types = {str(leaf.dtype) for leaf in jax.tree.leaves(served(subject.model, subject.state.params))}
     assert types == {"bfloat16", "float32"}
-    held = served(subject.model, subject.state.params)["PaliGemma"]["llm"]["layers"]["mlp_1"]
-    assert held["linear"].dtype == "bfloat16"
+    held = served(subject.model, subject.state.params)["PaliGemma"]["llm"]["layers_1"]["mlp_1"]
+    assert held["gate_up"].dtype == held["linear"].dtype == "bfloat16"

@@ -19,6 +19,7 @@ from recipe_checks import (
 )
 
 from morph_vla.checks import recipe as check
+from morph_vla.files import dropin
 from morph_vla.recipes import recipe as config
 
 
@@ -53,6 +54,15 @@ def test_everything_is_said_at_once_and_errors_first(write, tmp_path):
     severities = [p.severity for p in report.problems]
     assert severities == sorted(severities, key=["error", "warning", "note"].index)
     assert severities.count("error") == 4
+
+
+def test_a_base_that_is_not_here(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(dropin, "packaged", lambda folder: [tmp_path / folder])
+    root, missing = write(), rf"pi05-nano is not here \({tmp_path}/bases/pi05_nano is missing\)"
+    assert once(check_sentences(root, "weights=pi05-nano"), f"error: weights: {missing}.*")
+    monkeypatch.setenv("MORPH_VLA_PI05_NANO", "hf://me/nano")
+    sentences = check_sentences(root, "weights=pi05-nano", notes=True)
+    assert once(sentences, "note: weights: hf://me/nano is not on this machine.*")
 
 
 def test_no_dataset(tmp_path):

@@ -72,6 +72,15 @@ def test_statistics_that_are_not_there(write, tmp_path):
     )
 
 
+def test_statistics_of_a_body_are_there(write):
+    root = write()
+    assert not [text for text in check_sentences(root, "data.statistics=robot") if "statistics" in text]
+    assert once(
+        check_sentences(root, "data.statistics=robot", "data.actions=velocity"),
+        r"error: data\.statistics: robot knows no range of velocities .*",
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "severity"), [("absolute", "warning"), ("delta", "error"), ("velocity", "error")]
 )

@@ -71,3 +71,10 @@ def test_a_bucket_holds_the_prompt_and_no_more_than_the_model():
         32, 32, 32, 64, 192, 200, 200,
     ]  # fmt: skip
     assert transforms.bucketed(7, 0, 200) == 200
+
+
+def test_a_window_ends_at_its_row_and_repeats_its_episodes_first_one_before_the_start(recordings):
+    rows, mask = transforms.window(recordings, np.array([3, 4, 6, 0]), np.array([4, 2, 0]))
+    assert rows.tolist() == [[0, 1, 3], [4, 4, 4], [4, 4, 6], [0, 0, 0]]
+    first = [False, False, True]
+    assert mask.tolist() == [[False, True, True], first, [False, True, True], first]

@@ -88,11 +88,11 @@ def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder)
     assert "checkpoints/2200 --suite droid_panda:cube_in_bowl --episodes 7:14 --noise 0 -o" in commands[0]
 
 
-@pytest.mark.parametrize("asked", ["", "--json"])
-def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, asked):
+def replace_stages(folder, monkeypatch, facts):
+    """The demo's stages, done in no time."""
     records = [evaluation("untrained", 0, 7, 0), evaluation("trained", 5, 7, 2200)]
     done = {
-        "_robot": ({"name": "panda"}, ()), "_record": {"episodes": 3}, "_train": {"steps": 2200},
+        "_robot": (facts, ()), "_record": {"episodes": 3}, "_train": {"steps": 2200},
         "_evaluate": records, "_attention": {"attention": "attention.json"},
         "_report": folder / "x/report.html",
     }  # fmt: skip
@@ -100,6 +100,11 @@ def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, ask
         monkeypatch.setattr(job, name, lambda *_, value=value: job.Done(value, "made"))
     monkeypatch.setattr(process, "prepare", lambda: None)
     monkeypatch.setattr(job, "require_gl", lambda: None)
+
+
+@pytest.mark.parametrize("asked", ["", "--json"])
+def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, asked):
+    replace_stages(folder, monkeypatch, {"name": "panda"})
     line = "demo training.seed=3 --suite droid_panda:cube_in_bowl --episodes 7 -o x"
     status, out, err = run(f"{line} {asked}")
     assert status == 0
@@ -107,12 +112,13 @@ def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, ask
     assert lines == [f"{n}/6  {stage:<9}  made  (0 s)" for n, stage in enumerate(job.STAGES, start=1)]
     study = json.loads((folder / "x/record.json").read_text())
     assert study["command"] == (
-        "morph-vla demo training.seed=3 --suite droid_panda:cube_in_bowl --attempts 750 --episodes 7 "
-        "--untrained-episodes 5"
+        "morph-vla demo training.seed=3 --suite droid_panda:cube_in_bowl --base none --attempts 750 "
+        "--episodes 7 --untrained-episodes 5"
     )
     assert study["recording"] == {"episodes": 3, "seconds": 0.0}
     assert study["pictures"] == {"joint_graph": "joint_graph.png", "attention": "attention.json"}
     assert list(study["seconds_by_stage"]) == list(job.STAGES[:-1])
+    assert study.keys().isdisjoint({"base", "scratch"})
     assert study["difference"]["paired"]["only_b"] == 5
     if asked:
         assert json.loads(out) == {"folder": "x", "report": "x/report.html", "record": "x/record.json"}
@@ -121,11 +127,11 @@ def test_the_stages_make_one_record_and_one_answer(folder, run, monkeypatch, ask
 
 
 def test_another_robot_is_said_to_the_recipe_and_in_the_command(folder):
-    assert job._of_robot({"name": "arm", "joints": [{}] * 7}) == ["data.robot=arm"]
-    wide = ["data.robot=arm", "model.action_dim=9", "model.morphology.max_joints=9"]
-    assert job._of_robot({"name": "arm", "joints": [{}] * 9}) == wide
     settings = job.Settings(robot=folder / "arm.urdf", attempts=30, episodes=2)
-    assert settings.command.startswith(f"morph-vla demo --robot {folder}/arm.urdf --attempts 30")
+    assert job.of_robot({"name": "arm", "joints": [{}] * 7}, settings) == ["data.robot=arm"]
+    wide = ["data.robot=arm", "model.action_dim=9", "model.morphology.max_joints=9"]
+    assert job.of_robot({"name": "arm", "joints": [{}] * 9}, settings) == wide
+    assert settings.command.startswith(f"morph-vla demo --robot {folder}/arm.urdf --base none --attempts 30")
 
 
 def test_the_commands_that_are_proposed_are_understood(folder):
@@ -134,6 +140,19 @@ def test_the_commands_that_are_proposed_are_understood(folder):
         program, name, *rest = shlex.split(command)
         assert (program, bool(why)) == ("morph-vla", True)
         cli.build_parser(name).parse_args([name, *rest])
+
+
+def test_after_another_robot_the_commands_say_which(folder, run, monkeypatch):
+    monkeypatch.setenv("MORPH_VLA_PATH", str(folder))
+    replace_stages(folder, monkeypatch, {"name": "arm", "joints": [{}] * 9})
+    status, out, _ = run("demo --robot downloads/arm.urdf --episodes 7 -o x")
+    assert status == 0
+    evaluated, trained, _ = (line.strip() for line in out.splitlines() if "morph-vla " in line[:40])
+    assert evaluated.startswith("MORPH_VLA_PATH=x morph-vla eval x/train/checkpoints/2200 --suite arm ")
+    assert trained == (
+        "MORPH_VLA_PATH=x morph-vla train panda_demo data.robot=arm model.action_dim=9"
+        " model.morphology.max_joints=9 data.dataset=x/dataset model.depth=6 -o x/deeper"
+    )
 
 
 def test_the_untrained_policy_may_meet_fewer_states(run):

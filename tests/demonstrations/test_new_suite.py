@@ -1,6 +1,9 @@
 """`suites new`: an arm whose meshes are not at hand, from its file to a suite that its expert can do."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots import adding
 from morph_vla.robots.records import Geometry, Link, Pose, Shape
 from morph_vla.robots.text import urdf_text
+from morph_vla.suites import new
 from morph_vla.suites.suite import load_tasks
 
 
@@ -68,13 +72,20 @@ def test_a_mesh_at_hand_is_looked_at_and_a_capsule_touched(folder: Path):
     assert seen == [(0, True), (1, False)]  # the mesh, and a capsule that is not drawn
 
 
-def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch):
+@pytest.fixture(scope="module")
+def plan() -> new.Plan:
+    """The Panda's, which takes seconds."""
+    return new.plan(robots.load("panda"))
+
+
+def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch, plan):
     def failing(task, trials, workers):
         won = None if task.task_name == "stack" else "lifted"
         return Check(task.label, tuple(Outcome(i, won, 3.0) for i in range(trials)))
 
     monkeypatch.setattr(new_suite, "check", failing)
-    panda, path = robots.load("panda"), folder / "a.yaml"
+    monkeypatch.setattr(new, "plan", lambda robot: plan)
+    panda, path = plan.robot, folder / "a.yaml"
     made = new_suite.make("a", panda, ("stack", "can_in_mug"), path, trials=3)
     assert [done.suite for done in made.kept] == ["a:stack"]
     assert "left out: a:can_in_mug: the expert succeeded in 0 of 3 initial states" in str(made)
@@ -82,3 +93,35 @@ def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch)
     with pytest.raises(MorphVlaError, match=r"the expert fails every task; in b 3 of 3 attempts failed"):
         new_suite.make("b", panda, ("can_in_mug",), folder / "b.yaml", trials=3)
     assert not (folder / "b.yaml").exists()
+
+
+def test_a_suite_is_there_once_it_has_been_tried(folder: Path, monkeypatch, plan):
+    panda, path = plan.robot, folder / "eval" / "a.yaml"
+    monkeypatch.setattr(new, "plan", lambda robot: plan)
+
+    def killed(task, trials, workers):
+        assert (task.label, task.path.is_file(), path.exists()) == ("a", True, False)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(new_suite, "check", killed)
+    with pytest.raises(KeyboardInterrupt):
+        new_suite.make("a", panda, ("stack",), path, trials=3)
+    assert list((folder / "eval").iterdir()) == []
+    with pytest.raises(MorphVlaError, match=r"^eval/a.yml: a suite's file must end in .yaml$"):
+        new_suite.make("a", panda, ("stack",), Path("eval/a.yml"))
+
+
+def test_robots_of_a_folder_are_found_by_other_processes(folder: Path, monkeypatch):
+    monkeypatch.setenv("MORPH_VLA_PATH", "")
+    adding.add_arm(stranger(folder / "far.urdf"), folder=folder / "mine" / "urdf_descriptors")
+
+    def elsewhere(name, robot, *rest, **options):
+        code = "from morph_vla import robots; print(robots.load('far').name)"
+        answer = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+        assert answer.stdout == "far\n", answer.stderr
+        raise MorphVlaError(f"{robot.name} was found")
+
+    monkeypatch.setattr(new_suite, "make", elsewhere)
+    assert cli.main(["suites", "new", "far", "--folder", "mine"]) == 2
+    (entry,) = os.environ["MORPH_VLA_PATH"].split(os.pathsep)
+    assert Path(entry) == (folder / "mine").resolve()

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.demonstrations import reach
+from morph_vla.demonstrations import reach, recording
 from morph_vla.demonstrations import robosuite as experts
 from morph_vla.demonstrations.reach import Reach
 from morph_vla.engines.gymnasium import making, reading
 from morph_vla.engines.gymnasium.making import Made
 from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.engines.robosuite import arms as robots_arms
 from morph_vla.engines.robosuite import theirs, world
 from morph_vla.engines.robosuite.vector import Scene
 from morph_vla.engines.robosuite.world import OPENINGS, World
@@ -94,6 +95,26 @@ def test_an_unknown_task_or_arm_is_named(task, arm, sentence):
 def test_what_a_scene_cannot_be_is_named(kwargs, sentence):
     with pytest.raises(MorphVlaError, match=sentence):
         Scene.of(kwargs)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("id=Lifft", r"^no task is called 'Lifft'; did you mean 'Lift'\?; there are Lift, Stack$"),
+        ("kwargs.arm=Pandda", r"^no arm is called 'Pandda'; did you mean 'Panda'\?; there are Panda, Saw"),
+        (
+            "state=[joints, hand]",
+            r"state: a recording has one value for each action, \[joints, gripper\], not",
+        ),
+        (
+            "images={front: render}",
+            r"images.front: 'render' cannot be recorded \(expected one of agentview, ",
+        ),
+    ],
+)
+def test_what_cannot_be_recorded_is_one_sentence(example, change, sentence):
+    with pytest.raises(MorphVlaError, match=sentence):
+        recording.layout(example("lift.yaml:panda", change))
 
 
 def test_only_robosuite_has_an_expert(example):
@@ -295,6 +316,61 @@ def test_our_panda_is_robosuites():
         at = table.data.body(f"robot0_link{number}")
         np.testing.assert_allclose(poses[f"panda_link{number}"][:3, 3], at.xpos - base, atol=1e-3)
     table.close()
+
+
+@needs_robosuite
+@pytest.mark.parametrize("arm", ARMS)
+def test_an_arm_is_a_robot_whose_kinematics_are_mujocos(arm, tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(f"robots add robosuite:{arm}")
+    assert (status, err) == (0, ""), out
+    assert run(f"robots check urdf_descriptors/robosuite_{arm.lower()}.urdf")[0] == 0
+    robot, table = robots.load(f"robosuite_{arm.lower()}"), World("Lift", arm)
+    assert robot.names[:-1] == table.joints
+    assert (robot.joints[-1].is_gripper, robot.control_rate, robot.side.licence) == (True, world.RATE, "MIT")
+    low, high = table.limits
+    turning = np.isfinite(low)
+    np.testing.assert_allclose(robot.lower[:-1][turning], low[turning])
+    np.testing.assert_allclose(robot.upper[:-1][turning], high[turning])
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        native = rng.uniform(robot.lower, robot.upper)
+        placed = robot.positions(native)
+        for joint in range(table.model.njnt):
+            name = table.model.joint(joint).name.removeprefix("robot0_").removeprefix("gripper0_right_")
+            if name in robot.urdf.by_name:
+                table.data.qpos[table.model.jnt_qposadr[joint]] = placed.get(name, 0.0)
+        table._mj.mj_kinematics(table.model, table.data)
+        base = np.linalg.inv(_pose(table, "robot0_base"))
+        poses = robot.forward_kinematics(native)
+        names = [table.model.body(number).name for number in range(table.model.nbody)]
+        compared = 0
+        for name in names:
+            link = name.removeprefix("robot0_").removeprefix("gripper0_right_")
+            if name != link:
+                np.testing.assert_allclose(poses[link], base @ _pose(table, name), atol=1e-9)
+                compared += 1
+        assert compared > len(robot.names)
+    table.close()
+
+
+def _pose(table: World, body: str) -> np.ndarray:
+    """A body's pose in the world."""
+    there, pose = table.data.body(body), np.eye(4)
+    pose[:3, :3], pose[:3, 3] = there.xmat.reshape(3, 3), there.xpos
+    return pose
+
+
+@needs_robosuite
+def test_a_hand_is_one_value_between_its_measured_ends():
+    """Of the Sawyer's two fingers the first; of the XArm7's six joints the one that leads another."""
+    sawyer, xarm = (robots_arms.examined(arm).loaded() for arm in ("Sawyer", "XArm7"))
+    finger = sawyer.joints[-1]
+    assert finger.name == "l_finger_joint"
+    assert finger.opened is not None
+    assert finger.closed is not None
+    assert abs(finger.closed - finger.opened) == pytest.approx(0.024, abs=0.004), "half of the pads' travel"
+    assert xarm.names[-1] == "right_driver_joint"
 
 
 @needs_robosuite

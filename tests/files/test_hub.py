@@ -1,5 +1,6 @@
 """Repositories of the Hub: what is fetched and uploaded, and one sentence for whatever goes wrong."""
 
+import random
 import re
 from pathlib import Path
 
@@ -188,3 +189,43 @@ def test_without_a_network_an_upload_is_one_sentence(hub_server, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(MorphVlaError, match="the Hub cannot be reached, because HF_HUB_OFFLINE is set"):
         hub.upload("me/arm", {"a.json": b"{}"})
+
+
+# ------------------------------------------------------------------------------------------------ Xet
+
+
+NOISE = random.Random(5).randbytes(200_003)
+
+
+def test_with_xet_storage_an_upload_can_be_fetched_again(xet_server):
+    """Large files go there and come from there, small ones over the Hub; both ways the same bytes."""
+    files = {"about/policy.json": b"{}", "averaged.safetensors": NOISE}
+    hub.upload("me/arm", files)
+    assert ("PUT", "/") not in {(method, path[:1]) for method, path in xet_server.asked}
+    assert contents(hub.fetch("hf://me/arm")) == files
+    assert any("xet-read-token" in path for _, path in xet_server.asked)
+    assert {path.split("/")[2] for _, path in xet_server.xet.asked if path.startswith("/v1")} >= {
+        "xorbs", "shards", "reconstructions",
+    }  # fmt: skip
+
+
+def test_what_xet_stored_is_fetched_without_hf_xet_too(xet_server, monkeypatch):
+    from huggingface_hub import constants
+
+    hub.upload("me/arm", {"averaged.safetensors": NOISE})
+    xet_server.xet.asked.clear()
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    assert contents(hub.fetch("hf://me/arm")) == {"averaged.safetensors": NOISE}
+    assert xet_server.xet.asked == []
+
+
+def test_where_xet_storage_refuses_there_is_one_sentence(xet_server, monkeypatch):
+    hub.upload("me/arm", {"averaged.safetensors": NOISE})
+    xet_server.xet.is_down = True
+    for work in (
+        lambda: hub.fetch("hf://me/arm"),
+        lambda: hub.upload("me/leg", {"averaged.safetensors": NOISE[::-1]}),
+    ):
+        with pytest.raises(MorphVlaError, match="HF_HUB_DISABLE_XET=1") as refused:
+            work()
+        assert "\n" not in str(refused.value)

@@ -85,6 +85,11 @@ REFUSED = {
         "morphology.poses: 'present' makes no sense with control: tokens, whose tokens belong to no joint; "
         "choose poses: none",
     ),
+    "readout of no joints": (
+        {"control": "tokens", "bias": "none", "film": False, "readout": "joints"},
+        "morphology.readout: 'joints' makes no sense with control: tokens, whose tokens belong to no joint; "
+        "choose readout: actions",
+    ),
     "descriptors of no joints": (
         {"control": "tokens", "bias": "none"},
         "morphology.film: true makes no sense with control: tokens, whose tokens belong to no joint; choose "

@@ -10,7 +10,7 @@ import pytest
 
 from morph_vla.morphology import Body, KinematicTokens, MorphologyConfig
 from morph_vla.morphology.film import Film, modulate
-from morph_vla.morphology.tokens import Encoder, split_chunks
+from morph_vla.morphology.tokens import Encoder, join_chunks, split_chunks
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -67,6 +67,33 @@ def test_split_chunks_is_this_loop():
             for j in range(JOINTS):
                 wanted = [actions[b, k * length + i, j] for i in range(length)]
                 np.testing.assert_array_equal(result[b, k * JOINTS + j], wanted)
+
+
+def test_join_chunks_undoes_it():
+    actions = normal(BATCH, HORIZON, JOINTS)
+    joined = join_chunks(split_chunks(actions, JOINTS, CHUNKS), JOINTS)
+    np.testing.assert_array_equal(joined, actions)
+
+
+@pytest.mark.parametrize("auxiliary", [0, 1])
+def test_readout_joints_reads_each_joint_from_its_own_tokens_alike(auxiliary):
+    config = MorphologyConfig(max_joints=JOINTS, chunks=CHUNKS, auxiliary=auxiliary, readout="joints")
+    plugin, tokens = KinematicTokens(config, WIDTH, LAYERS, heads=2), normal(BATCH, config.tokens, WIDTH)
+    shapes = jax.eval_shape(lambda: plugin.init(jax.random.key(0), tokens, HORIZON, method="velocity"))
+    params = random_like(shapes)
+    read = np.asarray(plugin.apply(params, tokens, HORIZON, method="velocity"))
+    assert read.shape == (BATCH, HORIZON, JOINTS)
+    order = np.array([3, 0, 4, 1, 2])
+    by_token = (np.arange(config.copies)[:, None] * JOINTS + order).ravel()
+    moved = plugin.apply(params, tokens[:, by_token], HORIZON, method="velocity")
+    np.testing.assert_allclose(np.asarray(moved), read[:, :, order], atol=1e-6)
+    other = plugin.apply(params, tokens.at[:, JOINTS + 2].add(1.0), HORIZON, method="velocity")
+    length = HORIZON // CHUNKS
+    changed = np.zeros((HORIZON, JOINTS), bool)
+    changed[length : 2 * length, 2] = True  # joint 2 in chunk 1
+    np.testing.assert_array_equal((np.asarray(other) != read).any(axis=0), changed)
+    begun = plugin.init(jax.random.key(0), tokens, HORIZON, method="velocity")
+    assert not np.asarray(plugin.apply(begun, tokens, HORIZON, method="velocity")).any()
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

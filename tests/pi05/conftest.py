@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from drawn import draw_params
 
 from morph_vla.morphology import Body, MorphologyConfig
-from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, init_params
+from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig
 
 BATCH, JOINTS = 2, 5
 
@@ -29,13 +30,6 @@ HOST = Pi05Config(
     remat=False,
 )
 PLUGIN = dataclasses.replace(HOST, morphology=MorphologyConfig(max_joints=JOINTS, chunks=2, bias="mix"))
-
-
-def draw_params(config: Pi05Config, scale: float = 0.2, seed: int = 0) -> Any:
-    """Parameters none of which is zero, drawn leaf by leaf in the order of their names."""
-    shapes = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: (scale * rng.normal(size=x.shape)).astype(np.float32), shapes)
 
 
 def draw_body(joints: int = JOINTS, places: int = 0) -> Body:

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import pytest
 
 from morph_vla.morphology import MorphologyConfig
+from morph_vla.morphology.config import History
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, counts, loss
 from morph_vla.pi05 import model as pi05
+from morph_vla.pi05.config import ImageTokens
 from morph_vla.pi05.parts import PARTS, map_named, part_of
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
@@ -44,6 +46,7 @@ MODELS = {
     "tokens": dataclasses.replace(MORPHOLOGY, encoder="linear", film=False, bias="none", auxiliary=0),
     "auxiliary": MORPHOLOGY,
     "exact": dataclasses.replace(MORPHOLOGY, start="exact", bias="spd-soft"),
+    "history": dataclasses.replace(MORPHOLOGY, history=History(steps=5, modes=3)),
     "control": dataclasses.replace(MORPHOLOGY, film=False, bias="none", control="tokens"),
 }
 
@@ -142,6 +145,25 @@ def test_a_forward_pass_is_counted_to_the_last_product(name):
     assert result == counts.suffix(config) + counts.conditioning(config) + sines + again
     more = counts.sampling_call(config, steps=3) - counts.sampling_call(config, steps=2)
     assert more == counts.suffix(config)
+
+
+FEWER = [
+    ImageTokens(keep=5, features="relu", width=7),
+    ImageTokens(keep=5, features="hybrid", width=7, projections=9),
+    ImageTokens(keep=5, how="learnt", features="trigonometric", width=7, projections=9),
+]
+
+
+@pytest.mark.parametrize("fewer", FEWER)
+def test_fewer_image_tokens_are_counted_to_the_last_product(fewer):
+    config = dataclasses.replace(SMALL, image_tokens=fewer)
+    seen, _, _ = pi05.example(config)
+
+    def images(params: Any) -> Any:
+        return pi05.Pi05(config).apply({"params": params}, seen, method=pi05.Pi05.embed_prefix)
+
+    assert products(jax.make_jaxpr(images)(counts.shapes(config)).jaxpr) == counts.vision(config)
+    assert counts.tokens(config)["image"] == 2 * fewer.keep
 
 
 # XLA counts what is done element by element as well, and a joint pass's last layer, of which only keys and

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from recorded import CLOSE, FOLDER, NAMES, ODD, Golden, quick
 
-from morph_vla.pi05 import Pi05, gemma, loss, sample_actions, siglip
+from morph_vla.pi05 import Pi05, gemma, loss, norm, sample_actions, siglip
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment
 
@@ -264,13 +264,13 @@ def gelu(module: Any) -> Callable[[pytest.MonkeyPatch], None]:
 def rms_epsilon(value: float) -> Callable[[pytest.MonkeyPatch], None]:
     """Another epsilon in RMSNorm."""
     lax = Instead(jax.lax, rsqrt=lambda x: jax.lax.rsqrt(x - 1e-6 + value))
-    return lambda patch: patch.setattr(gemma, "jax", Instead(jax, lax=lax))
+    return lambda patch: patch.setattr(norm, "jax", Instead(jax, lax=lax))
 
 
 def layer_epsilon(value: float) -> Callable[[pytest.MonkeyPatch], None]:
     """Another epsilon in LayerNorm."""
-    norm = partial(nn.LayerNorm, epsilon=value)
-    return lambda patch: patch.setattr(siglip, "nn", Instead(nn, LayerNorm=norm))
+    other = partial(nn.LayerNorm, epsilon=value)
+    return lambda patch: patch.setattr(siglip, "nn", Instead(nn, LayerNorm=other))
 
 
 def time_embedding(change: Callable[[Any, Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:

@@ -97,6 +97,8 @@ def test_two_files_are_two_tokenizers(tmp_path, file):
         (lambda p: p, r"no tokenizer at '.*': the folder holds no tokenizer\.model"),
         (lambda p: "a/b/c", r"no tokenizer at 'a/b/c': no such file; expected a file, a folder with .*"),
         (lambda p: "gs://bucket", r"gs://bucket is not a file in a bucket; expected gs://BUCKET/FILE"),
+        (lambda p: "gs://b//etc/x", r"gs://b//etc/x is not a file in a bucket; expected gs://BUCKET/FILE"),
+        (lambda p: "gs://../c", r"gs://\.\./c is not a file in a bucket; expected gs://BUCKET/FILE"),
         (lambda p: "gs://b/../c", r"gs://b/\.\./c is not a file in a bucket; expected gs://BUCKET/FILE"),
     ],
 )

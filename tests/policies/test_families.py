@@ -40,7 +40,8 @@ def test_the_family_names_the_sizes(path, override, kind):
     [
         (
             ["model.family=boddy"],
-            r"model.family: expected 'pi05', 'body' or 'mlp', got \"boddy\"; did you mean 'body'\?",
+            r"model.family: expected 'pi05', 'body', 'mlp', 'fourier' or 'bet', got \"boddy\"; "
+            r"did you mean 'body'\?",
         ),
         (["model.heads=3"], r"model.heads: no such key \(the keys here are action_dim, .*\)"),
         (
@@ -62,7 +63,9 @@ def test_what_does_not_go_with_a_family_is_said(path, overrides, sentence):
         recipes.load(path, overrides)
 
 
-@pytest.mark.parametrize("changes", [[], ["model={family: mlp}"]])
+@pytest.mark.parametrize(
+    "changes", [[], ["model={family: mlp}"], ["model={family: fourier}"], ["model={family: bet}"]]
+)
 def test_a_family_is_counted(changes):
     recipe = recipes.load("body_state", changes)
     text = str(counted.count(recipe))

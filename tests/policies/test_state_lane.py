@@ -2,51 +2,34 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from morph_vla import robots
 from morph_vla.data import lerobot
-from morph_vla.demonstrations import recording
 from morph_vla.engines import by_name
 from morph_vla.engines.engine import ENVIRONMENT, environment_state
 from morph_vla.engines.mujoco.engine import MujocoEngine
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.findings import errors
+from morph_vla.policies.config import MlpConfig, WindowConfig
 from morph_vla.recipes import recipe as recipes
 from morph_vla.serving import card, keys
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.suites import suite
 from morph_vla.suites.suite import initial_state
-from morph_vla.training import loop
+from morph_vla.training import loop, parameters
+from morph_vla.training.source import Source
 
 SMALL = {
     "body": "model={family: body, width: 8, depth: 2, heads: 2, mlp_dim: 12, horizon: 4}",
     "mlp": "model={family: mlp, width: 4, depth: 1, hidden: 16, horizon: 4}",
+    "fourier": "model={family: fourier, width: 4, depth: 1, mlp_dim: 6, horizon: 4, window: 5, modes: 2}",
+    "bet": "model={family: bet, window: 1, width: 8, depth: 1, heads: 2, mlp_dim: 12, bins: 5, horizon: 4}",
 }
-
-
-def rendered(worlds, index, camera):
-    raise AssertionError(f"camera '{camera}' was rendered")
-
-
-@pytest.fixture(scope="module")
-def blind_suite():
-    return suite.load("droid_panda:cube_in_bowl", ["cameras={}", "settle_seconds=0.1"])
-
-
-@pytest.fixture(scope="module")
-def dataset(blind_suite, shared_folder):
-    def fill(folder):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(MujocoEngine, "render", rendered)
-            for number in (0, 1):  # in this process, where nothing can render
-                recording.record_part(blind_suite, folder / f"{number}", range(3 * number, 3 * number + 3))
-
-    return shared_folder("poses", fill) / "0"
 
 
 @pytest.fixture(scope="module", params=SMALL)
@@ -56,17 +39,9 @@ def run(request, dataset, tmp_path_factory):
     return loop.train(recipes.load("body_state", changes), tmp_path_factory.mktemp("run"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def policy(run) -> CheckpointPolicy:
     return CheckpointPolicy(run.checkpoint, batch=2)
-
-
-@pytest.fixture
-def seen(blind_suite):
-    """What is shown before the first step of an episode."""
-    engine = MujocoEngine(robots.load("panda"), blind_suite)
-    engine.reset({0: initial_state(blind_suite, 3, 8)})
-    return engine.observe(0)
 
 
 def test_a_suite_without_cameras_shows_the_poses_of_object_and_target(blind_suite, seen):
@@ -108,6 +83,16 @@ def test_a_checkpoint_names_its_family_and_what_it_is_shown(run, policy):
     assert policy.real_time is False
 
 
+def test_what_is_found_before_training_is_kept_with_what_does_not_learn(run, policy):
+    """Training from the same seed again would find the same centres."""
+    assert (run.checkpoint / "frozen").is_dir() == ("bins" in policy.params)
+    if policy.config.family == "bet":
+        recipe = recipes.of_run(run.folder)
+        again = parameters.begun(recipe, Source(recipe, run.folder / "cache"))
+        np.testing.assert_array_equal(policy.params["bins"]["centres"], again["bins"]["centres"])
+        assert np.ptp(policy.params["bins"]["centres"], axis=0).max() > 0.1
+
+
 def test_it_answers_from_numbers_alone_and_alike_in_any_company(policy, seen):
     asked = {**seen, "episode": 0, "step": 0}
     moved = {**asked, "environment_state": asked["environment_state"] + np.float32(0.1)}
@@ -129,6 +114,25 @@ def test_an_observation_without_poses_is_refused(policy, seen):
         policy.infer(short)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("environment_stats", None, "robot 'panda' has 14 values of environment_state and no statistics in"),
+        ("environment", [], "robot 'panda' has 0 values of environment_state and their statistics in about"),
+    ],
+)
+def test_a_checkpoint_that_does_not_know_its_poses_is_refused_at_once(run, tmp_path, key, value, sentence):
+    folder = tmp_path / "5"
+    shutil.copytree(run.checkpoint, folder)
+    path = folder / "about" / "policy.json"
+    known = json.loads(path.read_text())
+    known["robots"]["panda"][key] = value
+    path.write_text(json.dumps(known))
+    with pytest.raises(MorphVlaError, match=f"{sentence}.* reads 14 values, with statistics$"):
+        CheckpointPolicy(folder)
+
+
+@pytest.mark.parametrize("run", ["fourier"], indirect=True)  # one that looks back, of all alike here
 def test_an_evaluation_renders_no_camera_of_the_suite(policy, tiny_suite, monkeypatch):
     played, pool = [], by_name.pool
     monkeypatch.setattr(by_name, "pool", lambda suite, *more: (played.append(suite), pool(suite, *more))[1])
@@ -140,9 +144,9 @@ def test_an_evaluation_renders_no_camera_of_the_suite(policy, tiny_suite, monkey
     assert "exterior" in str(task.resolved["cameras"])  # measured is the suite itself, comparable with others
 
 
-def test_other_poses_than_those_trained_on_do_not_fit(policy, tiny_suite):
+def test_other_poses_than_those_trained_on_do_not_fit(policy, tiny_suite, monkeypatch):
     assert not errors(fit.check(policy, tiny_suite))
-    policy.trained = {**policy.trained, "environment": ["object x"]}
+    monkeypatch.setattr(policy, "trained", {**policy.trained, "environment": ["object x"]})
     (finding,) = errors(fit.check(policy, tiny_suite))
     assert finding.code == "environment"
     assert fit.sentence(finding).endswith("the policy was trained with object x")
@@ -174,8 +178,57 @@ def test_another_number_of_poses_than_the_model_reads_is_said(dataset, tmp_path)
         loop.train(recipe, tmp_path / "run")
 
 
+@pytest.mark.parametrize("run", ["mlp"], indirect=True)
 def test_weights_of_another_family_are_refused(run, policy, tiny_recipe, tmp_path):
     other = dataclasses.replace(tiny_recipe, weights=str(run.checkpoint))
     words = f"trained as model.family '{policy.config.family}', the recipe has 'pi05'$"
     with pytest.raises(MorphVlaError, match=words):
         loop.train(other, tmp_path / "run")
+
+
+@dataclasses.dataclass(frozen=True)
+class Looking(WindowConfig, MlpConfig):
+    """A model that looks back, of no family of its own."""
+
+
+def test_a_window_is_rows_as_a_model_without_one_is_given_them(dataset, tmp_path):
+    recipe = recipes.load("body_state", [f"data.dataset={dataset}"])
+    looking = dataclasses.replace(recipe, model=Looking(window=3, stride=5))
+    plain = Source(dataclasses.replace(recipe, model=MlpConfig()), tmp_path)
+    which, rows = np.zeros(2, int), np.array([13, 7])
+    assert plain.parts[0].recordings.ends[0] > 13
+    windows = Source(looking, tmp_path).batch(which, rows).observation
+    state, environment = np.asarray(windows.state), np.asarray(windows.environment)
+    np.testing.assert_array_equal(np.asarray(windows.window_mask), [[True] * 3, [False, True, True]])
+    for place, lag in enumerate((10, 5, 0)):
+        alone = plain.batch(which, np.maximum(0, rows - lag)).observation
+        assert alone.window_mask is None
+        np.testing.assert_array_equal(state[:, place], alone.state)
+        np.testing.assert_array_equal(environment[:, place], alone.environment)
+
+
+def test_a_window_without_rows_is_refused():
+    assert Looking(window=3, stride=5).lags == (10, 5, 0)
+    for key, model in (("window", Looking(window=0)), ("stride", Looking(stride=0))):
+        with pytest.raises(ConfigError, match=rf"^model\.{key}: must be at least 1, not 0$"):
+            model.check()
+
+
+@pytest.mark.parametrize("run", ["fourier", "bet"], indirect=True)
+def test_a_policy_that_looks_back_is_shown_what_it_was_trained_on(policy, dataset, tmp_path):
+    recipe = recipes.load("body_state", [f"data.dataset={dataset}", SMALL[policy.config.family]])
+    source = Source(recipe, tmp_path)
+    recordings = source.parts[0].recordings
+    assert recordings.environment is not None
+    for row in (0, 8, 16):
+        asked = {
+            "state": recordings.state[row],
+            "environment_state": recordings.environment[row],
+            "prompt": recordings.tasks[recordings.task_of[row]],
+            "episode": 3,
+            "step": row,
+        }
+        shown = policy.prepare([asked] * policy.batch)
+        trained = source.batch(np.zeros(policy.batch, int), np.full(policy.batch, row)).observation
+        for key in ("state", "environment", "window_mask"):
+            np.testing.assert_array_equal(getattr(shown, key), getattr(trained, key))

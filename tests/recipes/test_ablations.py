@@ -51,12 +51,13 @@ def test_every_variant_is_a_recipe(recipe):
             seen.setdefault(body, loaded.model)
         if variant.warm_start:
             assert loaded.weights == f"runs/{recipe}@{variant.warm_start}/checkpoints/{base.training.steps}"
-    assert len(seen) == 25
+    assert len(seen) == 27
     for body, model in seen.items():
         with jax.numpy_dtype_promotion("standard"):
             leaves = counts.plugin_shapes(model)
         assert ("film" in str(leaves)) == body.film
         assert ("'pose'" in str(leaves)) == (body.poses == "present")
+        assert ("'decoder'" in str(leaves)) == (body.readout == "joints")
 
 
 def test_overrides_come_after_the_variant_and_a_wrong_one_names_the_nearest(run):

@@ -104,6 +104,14 @@ def test_a_mirrored_robot_moves_as_in_a_mirror_and_twice_it_is_itself(spec, seed
     assert edits.mirrored(other) == urdf
 
 
+@pytest.mark.parametrize("kind", ["revolute", "prismatic"])
+def test_a_joint_without_an_axis_is_mirrored_as_one_along_x(kind: str):
+    joint = f'<joint name="j" type="{kind}"><parent link="a"/><child link="b"/></joint>'
+    urdf = parse(f'<robot name="r"><link name="a"/><link name="b"/>{joint}</robot>'.encode(), "r.urdf")
+    there = link_poses(edits.mirrored(urdf), {"j": 0.3})["b"]
+    np.testing.assert_allclose(there, MIRROR @ link_poses(urdf, {"j": 0.3})["b"] @ MIRROR, atol=1e-12)
+
+
 @FEW
 @given(seeds)
 def test_a_mirrored_inertia_is_that_of_the_mirrored_body(seed: int):

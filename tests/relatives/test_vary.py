@@ -96,10 +96,11 @@ def test_numbers_lie_in_the_ranges(panda):
         "interpolation": lambda f: 0.85 <= f <= 1.18,
     }
     for label, inside in sets.items():
-        for item in vary.draw(panda, replace(vary.SETS[label], structure=(0, 0)), 1, 7, label):
+        for item in vary.draw(panda, replace(vary.SETS[label], structure=(0, 0)), 1, 3, label):
             links, shares = ([float(word) for word in change.split()[1:]] for change in item.changes)
             assert len(links) == len(shares) == 7
-            assert all(map(inside, links))
+            assert all(map(inside, links[1:]))
+            assert inside(links[0]) or (label, links[0]) == ("extrapolation", 1.0), "its base grows no taller"
             scale = item.robot.urdf.by_name["panda_joint3"].origin.xyz[1] / -0.316
             assert scale == pytest.approx(links[2])
             for joint, share in zip(item.robot.joints, shares, strict=False):
@@ -110,7 +111,7 @@ def test_numbers_lie_in_the_ranges(panda):
 
 def test_a_composition_has_two_changes_of_structure_and_an_interpolation_at_most_one(panda):
     def structures(label: str) -> set[int]:
-        return {len(item.changes) - 2 for item in vary.draw(panda, vary.SETS[label], 0, 17, label)}
+        return {len(item.changes) - 2 for item in vary.draw(panda, vary.SETS[label], 0, 7, label)}
 
     assert structures("composition") == {2}
     assert structures("interpolation") == structures("extrapolation") == {0, 1}
@@ -160,19 +161,29 @@ def test_robots_without_an_arm(tmp_path: Path):
     ):
         vary.draw(flat, Changes(twist=1), 0)
     assert vary.draw(flat, Changes(links=((1.25, 1.25),)), 0)[0].reach == pytest.approx(0.25), "as its parent"
-    with pytest.raises(MorphVlaError, match=r"^flat has 2 joints beside its gripper; expected 3$"):
+    with pytest.raises(MorphVlaError, match=r"^flat has 2 joints beside its gripper; expected at least 3$"):
         vary.draw(robots.load(path, (), ["j0", "j1"]), Changes(mirror=True), 0)
+
+
+def test_an_arm_whose_joints_are_not_in_a_row_any_more_gets_none_added(monkeypatch):
+    """Where joints were removed first: here of an arm that has none in a row left."""
+    monkeypatch.setattr(vary, "TRIES", 3)
+    monkeypatch.setattr(draft.Draft, "_places", lambda self: [] if "remov" in str(self.notes) else ["elbow"])
+    words = r"\(the last: no joints in a row\); ask for less$"
+    with pytest.raises(MorphVlaError, match=words):
+        vary.draw(robots.load("panda"), Changes(remove=1, add=1), 0)
 
 
 def test_what_no_try_gives_is_one_sentence(panda, monkeypatch):
     sound = draft.Draft.unsound
+    monkeypatch.setattr(vary, "TRIES", 3)
     monkeypatch.setattr(draft, "LEAST_SPREAD", 10.0)  # more than any arm has, but the parent passed
     monkeypatch.setattr(
         draft.Draft, "unsound", lambda self, robot: "" if robot is panda else sound(self, robot)
     )
     words = "the last: its tool cannot be moved in three directions"
     with pytest.raises(
-        MorphVlaError, match=rf"^no relative of panda passes the check in 50 tries \({words}\); ask for less$"
+        MorphVlaError, match=rf"^no relative of panda passes the check in 3 tries \({words}\); ask for less$"
     ):
         vary.draw(panda, Changes(mirror=True), 0)
 

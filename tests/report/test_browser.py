@@ -2,8 +2,10 @@
 
 import html
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -63,6 +65,20 @@ ASK = """<pre id="answer"></pre><script>
 </script>"""
 
 
+def ended(command: list[str]) -> tuple[str, str]:
+    """What a command printed on stdout and stderr; after two minutes it and its children end."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as browser:
+        try:
+            output, errors = browser.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(browser.pid, signal.SIGKILL)
+            raise
+    assert browser.returncode == 0, errors[-2000:]
+    return output, errors
+
+
 def seen(path: Path, folder: Path) -> list[dict]:
     """What the browser says of the page at a laptop's width and at a phone's."""
     source = path.read_text(encoding="utf-8").replace("<head>", f"<head>{LISTEN}", 1)
@@ -75,9 +91,9 @@ def seen(path: Path, folder: Path) -> list[dict]:
     around.write_text(f"<!doctype html><meta charset=utf-8><body>{frames}{ASK}</body>", encoding="utf-8")
     profile = f"--user-data-dir={folder / 'profile'}"
     command = [BROWSER, *SWITCHES.split(), profile, "--dump-dom", around.as_uri()]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    answer = re.search(r'<pre id="answer">(.*?)</pre>', ended.stdout, re.DOTALL)
-    assert answer, ended.stderr[-2000:]
+    output, errors = ended(command)
+    answer = re.search(r'<pre id="answer">(.*?)</pre>', output, re.DOTALL)
+    assert answer, errors[-2000:]
     return json.loads(html.unescape(answer.group(1)))
 
 

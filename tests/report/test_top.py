@@ -271,3 +271,26 @@ def test_conditions_that_differ_are_named_beside_the_difference(tmp_path: Path):
         plain["policy"]["sampler"] = {"steps": 10, "noise": noise}
     words = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": [first, second]}).words
     assert "Conditions that differ: sampler.noise: 1.0 and 0.0. " in words
+
+
+def test_a_base_is_shown_beside_the_same_steps_from_scratch(tmp_path: Path):
+    record = demo(tmp_path)
+    outcomes = {"zero-shot": "fffffffsfff", "scratch": "ffsffffffff", "fine-tuned": "ssssfssesss"}
+    record["evaluations"] = [evaluation(letters, name) for name, letters in outcomes.items()]
+    record["base"] = {"source": "a <base>", "robots": 23, "unseen": True}
+    record["scratch"] = {"steps": 420, "seconds": 154.0}
+    page = written(tmp_path, record)
+    assert_closed(page)
+    assert "The fine-tuned policy succeeds in 9 of 11 trials" in page.words
+    for words in (
+        "The zero-shot policy in 1 of 11", "The policy from scratch in 1 of 11",
+        "a <base> as it is, trained on 23 robots; panda is not among them",
+        "420 steps from random weights, in 2 min 34 s", "420 steps from a <base>, in 2 min 36 s",
+        "fine-tuned minus zero-shot: +72.7 percentage points",
+        "fine-tuned minus scratch: +72.7 percentage points",
+    ):  # fmt: skip
+        assert words in page.words
+    assert "scratch minus zero-shot" not in page.words
+    bars = [svg["aria-label"] or "" for svg in page.all("svg") if "aria-label" in svg]
+    (rates_of,) = [title for title in bars if title.startswith("Success rate")]
+    assert all(f"{name} " in rates_of for name in outcomes)

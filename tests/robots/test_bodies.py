@@ -61,6 +61,8 @@ def test_an_attached_gripper_needs_its_link():
         Attached("parallel_jaw", "l5", approach=(0.0, 0.0, 0.0))
     with pytest.raises(ConfigError, match="opening is -1; expected more than 0 m"):
         Attached("parallel_jaw", "l5", opening=-1.0)
+    with pytest.raises(ConfigError, match="dataset_open and dataset_closed are equal; expected two differ"):
+        Attached("parallel_jaw", "l5", dataset_open=1.0)
 
 
 @pytest.mark.parametrize("direction", [(0, 0, 1), (0, 0, -2), (1, 0, 0), (0.3, -0.5, 0.2)])
@@ -124,6 +126,7 @@ def test_meshes_at_hand_are_used_and_others_left_out(folder: Path):
     for name in ("package://arm_description/meshes/a.stl", "meshes/a.stl"):
         assert bodies.mesh_file(name, folder / "arm_description" / "urdf") == mesh.resolve()
     assert bodies.mesh_file("meshes/b.stl", folder) is None
+    assert bodies.mesh_file(f"{'b' * 300}.stl", folder) is None, "longer than a file's name can be"
     assert bodies.mesh_file("meshes/a.dae", folder) is None
     shape = Shape(Geometry("mesh", (1.0, 1.0, 1.0), "meshes/a.stl"), Pose(), None, 0)
     links = tuple(replace(link, visuals=(shape,)) if link.name == "l2" else link for link in urdf().links)

@@ -7,6 +7,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.findings import errors
 from morph_vla.robots.choose import MODEL_VALUES, limbs
 from morph_vla.robots.examine import examine
 
@@ -55,6 +56,17 @@ def test_findings_of_the_file_and_problems_of_the_side_file_come_together(tmp_pa
         f"tree.yaml: error: rest: 1 values for 3 joints; {unusable}",
     ]
     assert examination.counts["errors"] == 2
+
+
+def test_a_gripper_on_a_link_that_is_not_there_is_an_error(tmp_path):
+    side = "gripper: {attach: parallel_jaw, link: l4}\n"
+    examination = examine(write(tmp_path, tree([0, 1, 2]).replace("l3", "hand_l3"), side))
+    assert not examination.usable
+    (problem,) = errors(examination.findings)
+    words = "gripper.link: no link 'l4' in tree.urdf"
+    assert str(problem) == f"tree.yaml: error: {words}; the side file cannot be used"
+    with pytest.raises(ConfigError, match=f"^tree.yaml: {words}$"):
+        examination.loaded()
 
 
 def test_a_side_file_that_is_no_yaml(tmp_path):

@@ -7,7 +7,8 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import adding, limb, load
-from morph_vla.robots.side import Attached, Gripper
+from morph_vla.robots.examine import examine_text
+from morph_vla.robots.side import Attached, Gripper, Side
 from morph_vla.robots.text import urdf_text
 from morph_vla.robots.urdf import parse
 
@@ -53,6 +54,19 @@ def test_an_arm_without_a_hand_gets_a_gripper_on_its_mount():
     side = limb.propose(arm)
     assert side.gripper == Attached("parallel_jaw", "tool0", (0.0, 0.0, 1.0), round(0.08 * 0.8, 3))
     assert side.joints == arm.joints
+
+
+def test_a_chain_of_many_joints_is_an_arm():
+    assert len(limb.find(urdf(1500)).joints) == 1500
+
+
+def test_a_robot_made_with_its_gripper_is_added_with_that(tmp_path: Path):
+    text = urdf_text(urdf(more=sliding("a", "left", "0 1 0"))).encode()
+    side = Side(gripper=Gripper("a", 0.05, 0.0), control_rate=7.0)
+    added = adding.add(examine_text(text, side, Path("made.urdf")), folder=tmp_path)
+    assert load(added.urdf).side == side
+    without = adding.add(examine_text(text, Side(), Path("bare.urdf")), folder=tmp_path)
+    assert "# gripper:" in without.side_file
 
 
 def test_a_frame_beyond_the_last_link_is_the_mount_whatever_its_name():

@@ -115,7 +115,8 @@ def test_one_model_answers_alike_from_openpis_folder_lerobots_and_ours(folders, 
     openpi = CheckpointPolicy(folders / "openpi", given=given(folders, preset="droid"))
     lerobot = CheckpointPolicy(folders / "lerobot", given=given(folders))
     ours = tmp_path / "ours"
-    weights.save_morph_vla(ours, openpi.params)
+    assert isinstance(openpi.config, Pi05Config)
+    weights.save_morph_vla(ours, weights.load(folders / "openpi", openpi.config)[0])
     (ours / "about").mkdir()
     (ours / "about" / "policy.json").write_text(json.dumps({**openpi.about, "step": 5}))
     recipe = dataclasses.replace(recipes.load(folders / "droid.yaml"), model=openpi.config)

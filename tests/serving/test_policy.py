@@ -4,14 +4,19 @@ import dataclasses
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.pi05 import tokenizer
-from morph_vla.serving.attention import between_joints, episode_attention
+from morph_vla.policies import shapes
+from morph_vla.serving.attention import between_joints, of_episode
 from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
+from morph_vla.serving.watched import watch
+from morph_vla.training import checkpoint, restoring
+from morph_vla.training.restoring import load_params
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +127,20 @@ def test_the_digest_tells_checkpoints_apart(policy, tiny_run):
     same = CheckpointPolicy(tiny_run.checkpoint, batch=2)
     first = CheckpointPolicy(tiny_run.folder / "checkpoints" / "0", batch=2)
     assert same.digest() == policy.digest() != first.digest()
+    leaves = load_params(tiny_run.checkpoint, shapes(policy.config))
+    assert policy.digest() == checkpoint.digest(policy.about, jax.tree.leaves(leaves))
+
+
+def test_what_is_loaded_serves_another_policy_of_the_checkpoint(policy, tiny_run, monkeypatch):
+    monkeypatch.setattr(restoring, "averaged_leaves", None)
+    other = CheckpointPolicy(tiny_run.checkpoint, batch=2, loaded=policy.loaded)
+    assert other.params is policy.params
+    assert other.digest() == policy.digest()
+
+
+def test_a_folder_without_a_checkpoint_is_named(tmp_path):
+    with pytest.raises(MorphVlaError, match=r"no checkpoint here \('averaged' is missing\)"):
+        restoring.averaged_leaves(tmp_path, {})
 
 
 def test_a_checkpoint_refuses_another_tokenizer(policy, tiny_run, tmp_path):
@@ -165,15 +184,15 @@ def test_a_suite_that_does_not_fit_is_named_with_both_sides(policy, tiny_suite):
     assert "the suite has wrist, the policy needs 'exterior'" in found
 
 
-def test_attention_executes_as_many_actions_of_an_answer_as_an_evaluation_does(policy, tiny_suite):
+def test_an_episode_that_is_watched_executes_as_much_of_an_answer_as_an_evaluation(policy, tiny_suite):
     from morph_vla.engines.mujoco.engine import MujocoEngine
     from morph_vla.suites.suite import initial_state
 
     suite = dataclasses.replace(tiny_suite, control_rate=30.0)
     engine = MujocoEngine(policy.robot, suite)
-    attention = episode_attention(policy, engine, initial_state(suite, 3, 8))
+    watched = watch(policy, engine, initial_state(suite, 3, 8))
     engine.close()
-    assert [step["step"] for step in attention["steps"]][:2] == [0, 16]
+    assert [moment["step"] for moment in watched.moments][:2] == [0, 16]
 
 
 def test_attention_is_recorded_each_time_the_policy_is_asked_and_obeys_the_mask(policy, tiny_suite):
@@ -181,13 +200,14 @@ def test_attention_is_recorded_each_time_the_policy_is_asked_and_obeys_the_mask(
     from morph_vla.suites.suite import initial_state
 
     engine = MujocoEngine(policy.robot, tiny_suite)
-    found = episode_attention(policy, engine, initial_state(tiny_suite, 3, 8), open_loop=7)
+    found = of_episode(policy, watch(policy, engine, initial_state(tiny_suite, 3, 8), open_loop=7))
     engine.close()
     assert [step["step"] for step in found["steps"]] == [0, 7, 14, 21, 28]
     assert found["steps"][1]["time_s"] == pytest.approx(7 / 15, abs=1e-3)
     assert found["episode"] == {
         "suite": "droid_panda:cube_in_bowl",
         "task": "put the cube in the bowl",
+        "task_key": "cube_in_bowl",
         "episode": 3,
         "ended": "time",
     }

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import json
+import shutil
 import threading
 from typing import Any
 
@@ -126,12 +128,13 @@ class Robot:
 
     late: tuple[int, ...] = ()
 
-    def __init__(self, rows: int = 7, accepts: tuple[str, ...] = cards.REAL_TIME):
+    def __init__(self, rows: int = 7, accepts: tuple[str, ...] = cards.REAL_TIME, delay_max: int = 0):
         self.rows, self.accepts, self.asked, self.resets = rows, accepts, [], 0
+        self.delay_max = delay_max
         self.go = threading.Semaphore(1)
 
     def get_server_metadata(self):
-        return {"accepts": list(self.accepts)}
+        return {"accepts": list(self.accepts), "delay_max": self.delay_max}
 
     def infer(self, obs):
         self.asked.append(dict(obs))
@@ -201,6 +204,16 @@ def test_another_episode_begins_with_an_answer_of_its_own():
     assert "executed_steps" not in robot.asked[-1]
 
 
+def test_a_policy_that_goes_on_from_given_targets_is_given_two_at_least():
+    robot = Robot(delay_max=4)
+    with ActionBroker(robot, open_loop=3) as broker:
+        walk(robot, broker, range(8), {6: 1})
+        robot.go.release()
+        assert broker._pending is not None
+        broker._pending.result(timeout=LIMIT_S)  # asked, however busy the machine is
+    assert [asked["inference_delay"] for asked in robot.asked] == [2, 2, 3]
+
+
 def test_a_server_that_knows_nothing_of_it_is_asked_in_its_own_words():
     robot = Robot(accepts=())
     with ActionBroker(robot, open_loop=3) as broker:
@@ -219,11 +232,25 @@ def policy(tiny_run) -> CheckpointPolicy:
     return CheckpointPolicy(tiny_run.checkpoint, batch=3)
 
 
+@pytest.fixture(scope="module")
+def given(tiny_run, tmp_path_factory) -> CheckpointPolicy:
+    """The same parameters, of a recipe by which they had learnt to go on from two actions."""
+    folder = tmp_path_factory.mktemp("given") / "1"
+    shutil.copytree(tiny_run.checkpoint, folder)
+    path = folder / "about" / "recipe.json"
+    recipe = json.loads(path.read_text())
+    recipe["model"]["delay_max"] = 2
+    path.write_text(json.dumps(recipe))
+    return CheckpointPolicy(folder, batch=3)
+
+
 def seen(number: int, **more) -> dict:
     return {**observation(number), "prompt": "put the cube in the bowl", "episode": number, "step": 0, **more}
 
 
-def test_answers_are_the_same_alone_and_beside_those_that_go_on(policy):
+@pytest.mark.parametrize("which", ["policy", "given"])
+def test_answers_are_the_same_alone_and_beside_those_that_go_on(which, request):
+    policy = request.getfixturevalue(which)
     last = policy.infer(seen(1))["actions"]
     rows = [
         seen(2),
@@ -236,6 +263,29 @@ def test_answers_are_the_same_alone_and_beside_those_that_go_on(policy):
     for row, answer in zip(rows, together, strict=True):
         np.testing.assert_array_equal(policy.infer(row)["actions"], answer)
     assert not np.array_equal(together[0], together[1])
+
+
+def test_a_checkpoint_that_was_trained_to_begins_with_what_is_executed(policy, given):
+    """With as much of it as it was trained to; without it, it answers as ever."""
+    last = policy.infer(seen(1))["actions"]
+    asked = seen(2, previous_actions=last[3:], inference_delay=2)
+    answer, beyond = (given.infer({**asked, "inference_delay": delay})["actions"] for delay in (2, 5))
+    np.testing.assert_allclose(answer[:2], last[3:5], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(beyond, answer)
+    assert np.abs(policy.infer(asked)["actions"][:2] - last[3:5]).max() > 1e-4
+    np.testing.assert_array_equal(given.infer(seen(2))["actions"], policy.infer(seen(2))["actions"])
+
+
+def test_a_server_says_how_much_an_answer_begins_with(given):
+    known, bounds = cards.of(given, real_time=True)
+    assert known.delay_max == 2
+    server = PolicyServer(given, known, bounds, Settings(port=0))
+    row = {key: value for key, value in seen(1).items() if key not in ("episode", "step")}
+    with server.background(examples(known), ready_s=LIMIT_S), raw(server) as connection:
+        for delay, executed, wanted in ((3, None, (0, 0)), (1, 2, (1, 1)), (3, 2, (3, 2))):
+            asked = {**row, "inference_delay": delay}
+            asked |= {} if executed is None else {"executed_steps": executed}
+            assert ask(connection, asked)["real_time"] == went_on(*wanted)
 
 
 @pytest.mark.parametrize("kind", ["absolute", "delta", "velocity"])

@@ -111,6 +111,7 @@ def test_a_batch_is_answered_by_a_list_in_order(server):
 def test_sessions_have_random_numbers_of_their_own():
     """They depend on the session, its episode and its step, and on no other connection."""
     one, other = Sessions(), Sessions()
+    assert one.connection != other.connection
     asked = [{"env_id": 1}, {"env_id": 2}, {"env_id": 1}, {"env_id": 1, "reset": True}, {"env_id": 1}]
     moments = [one.moment(request) for request in asked]
     assert [step for _, step in moments] == [0, 0, 1, 0, 1]

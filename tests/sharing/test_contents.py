@@ -6,15 +6,14 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from made_run import Made
 
 from morph_vla import robots, weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import hub
-from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import Pi05Config
 from morph_vla.pi05.parts import by_name
 from morph_vla.pi05.serving import served_type
@@ -29,55 +28,6 @@ from morph_vla.weights import names, packed, tensors
 
 # The Hub's client uploads by a word of httpx that this is leaving.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-SIZES = [
-    "model.image_size=24", "model.vit={width: 12, depth: 1, mlp_dim: 20, heads: 2, patch: 12}",
-    "model.prefix={width: 20, mlp_dim: 28}", "model.expert={width: 16, mlp_dim: 28}", "model.depth=2",
-    "model.heads=2", "model.head_dim=6", "tokenizer=bytes", "model.vocab=520", "model.max_tokens=40",
-    "data.dataset=me/demonstrations",
-]  # fmt: skip
-STATS = {name: [0.5] * 8 for name in ("q01", "q99", "mean", "std")}
-PANDA = {
-    "joints": ["panda_joint1"], "control_rate": 15.0, "actions": "absolute", "relative": [True],
-    "cameras": {"base_0_rgb": "exterior"}, "state_stats": STATS, "action_stats": STATS,
-}  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """A run with two checkpoints."""
-
-    folder: Path
-    last: Path
-    params: dict[str, Any]
-    sha256: str
-
-
-@pytest.fixture(scope="module")
-def made(root, tmp_path_factory) -> Made:
-    """A run whose panda has been changed since by a finger's width."""
-    folder, recipe = tmp_path_factory.mktemp("run"), recipes.load("panda_demo", SIZES)
-    random = np.random.default_rng(0)
-    assert isinstance(recipe.model, Pi05Config)
-    shapes = weights.leaf_shapes(recipe.model)
-    params = weights.nested({n: random.standard_normal(shape, np.float32) for n, shape in shapes.items()})
-    for step in (5, 10):
-        last = weights.save_morph_vla(folder / "checkpoints" / str(step), params)
-    about = last / "about"
-    (about / "robots").mkdir(parents=True)
-    policy = {"schema": 3, "robots": {"panda": PANDA}, "step": 10}
-    (about / "policy.json").write_text(json.dumps(policy))
-    (about / "recipe.json").write_text(json.dumps(to_plain(recipe)))
-    (about / "versions.json").write_text('{"python": "3.12.1"}')
-    for suffix in (".urdf", ".yaml"):
-        text = (root / "urdf_descriptors" / f"panda{suffix}").read_text()
-        (about / "robots" / f"panda{suffix}").write_text(text.replace("2.9671", "2.5"))
-    sha256 = checkpoint.digest(policy, by_name(params).values())
-    for name, digest in (("mine", sha256), ("other", "0" * 64)):
-        trials = tuple(Trial(task="can", episode=i, success=i > 0) for i in range(5))
-        card = PolicyCard(name="10", sha256=digest)
-        record = Record(suite=SuiteFacts(name="droid_panda", version=3), policy=card, trials=trials)
-        records.write(record, folder / "eval" / name / "record.json")
-    return Made(folder, last, params, sha256)
 
 
 def listed(folder: Path) -> dict[str, bytes]:

@@ -81,9 +81,9 @@ def test_a_servo_stays_below_its_effort_limit_for_a_control_step(panda):
 
 def test_the_suite_is_read_back_with_every_task_and_its_states(panda, folder: Path):
     path = folder / "mine.yaml"
-    path.write_text(new.text("mine", panda, new.chosen(["pick_and_place", "stack"], panda)))
+    path.write_text(new.text("mine", panda, new.chosen(["pick_and_place", "stack", "push"], panda)))
     tasks = load_tasks(path)
-    assert [task.task_name for task in tasks] == [*GROUPS["pick_and_place"], "stack"]
+    assert [task.task_name for task in tasks] == [*GROUPS["pick_and_place"], "stack", "push"]
     for task in tasks:
         template = TEMPLATES[task.task_name]
         assert task.task == template.text

@@ -15,7 +15,8 @@ from morph_vla.robots.screws import features
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import loop, parameters
 from morph_vla.training import step as steps
-from morph_vla.training.source import Source, read_parts
+from morph_vla.training.datasets import read_parts
+from morph_vla.training.source import Source
 
 pytestmark = pytest.mark.slow  # three trainings and two policies are compiled
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from morph_vla import robots
 from morph_vla.data import layout, stats
 from morph_vla.data.actions import to_learn
 from morph_vla.data.lerobot import Recordings
 from morph_vla.errors import MorphVlaError
 from morph_vla.recipes import recipe as config
-from morph_vla.training import source, statistics
+from morph_vla.robots.screws import screws
+from morph_vla.training import datasets, statistics
 from morph_vla.training.statistics import Recorded, of_robot
 
 JOINTS = ("lift", "elbow", "grip")
@@ -197,8 +199,8 @@ def test_a_recipes_robots_have_theirs(so101_dataset):
         "panda_demo",
         [f"data.dataset={so101_dataset}", "data.robot=so101", "data.cameras={}", "data.actions=delta"],
     )
-    parts = source.read_parts(recipe)
-    measured = source.robot_stats(recipe, "so101", parts)
+    parts = datasets.read_parts(recipe)
+    measured = datasets.robot_stats(recipe, "so101", parts)
     rows = layout.all_rows(layout.read(so101_dataset), ("observation.state",))
     exact = np.quantile(rows.values["observation.state"], 0.99, axis=0)
     np.testing.assert_allclose(measured.state.q99, exact, rtol=1e-6)
@@ -234,3 +236,23 @@ def test_public_sets(shared, run):
         status, out, _ = run(f"stats {shared}/lerobot_data/{name}")
         assert status == 0
         assert f"{frames} frames" in out
+
+
+@pytest.mark.parametrize("name", ["panda", "so101", "aloha"])
+def test_those_of_a_body_need_no_recording(name):
+    robot = robots.load(name)
+    grippers = np.array([joint.is_gripper for joint in robot.joints])
+    sliding = np.array([joint.type == "prismatic" for joint in robot.joints])
+    of_limits = statistics.of_body(robot, "absolute")
+    ends = robot.to_dataset(np.stack([robot.lower, robot.upper]))
+    np.testing.assert_allclose(np.sort(of_limits.state.normalise(ends), axis=0)[0], -1, atol=1e-3)
+    np.testing.assert_allclose(np.sort(of_limits.state.normalise(ends), axis=0)[1], 1, atol=1e-3)
+    assert of_limits.action == of_limits.state
+    moves = statistics.of_body(robot, "delta")
+    assert (moves.state, moves.source) == (of_limits.state, "robot")
+    half = np.where(sliding, statistics.TURN * screws(robot).reach, statistics.TURN)
+    moved = robot.to_dataset(robot.rest + half) - robot.to_dataset(robot.rest)
+    np.testing.assert_allclose(np.abs(moves.action.normalise(moved))[~grippers], 1, atol=1e-3)
+    np.testing.assert_allclose(np.asarray(moves.action.q01)[grippers], np.asarray(moves.state.q01)[grippers])
+    with pytest.raises(MorphVlaError, match=r"^data\.statistics: robot knows no range of velocities \('"):
+        statistics.of_body(robot, "velocity")

@@ -12,7 +12,6 @@ import pytest
 
 from morph_vla.morphology import Body, MorphologyConfig
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, init_params
-from morph_vla.pi05.model import example
 from morph_vla.pi05.parts import PARTS, by_name, part_of
 from morph_vla.recipes.recipe import Optimizer, Training
 from morph_vla.training import kinds, optimizers
@@ -429,23 +428,25 @@ def test_every_row_counts_the_same_and_only_its_own_values():
     np.testing.assert_allclose(every, [5.0, 7.0])
 
 
-@pytest.mark.parametrize(
-    ("draws", "share", "least", "most"), [(3, 2 / 3, 2, 2), (3, 0.5, 1, 2), (1, 0.5, 0, 1)]
-)
-def test_a_share_of_a_rows_draws_is_at_time_one_in_training_and_nowhere_else(draws, share, least, most):
-    observation, actions, _ = example(CONFIG, 211)
-    mask = jnp.ones((211, actions.shape[2]), bool)
-    settings = dataclasses.replace(SETTINGS, flow_samples=draws, noise_share=share)
+GIVEN = dataclasses.replace(CONFIG, delay_max=2)
 
-    def times(augment):
-        return np.asarray(
-            training.draw(settings, observation, actions, mask, jax.random.key(3), augment).time
-        )
 
-    of_noise = times(True) == 1
-    assert of_noise.shape == (211, draws)
-    assert set(of_noise.sum(axis=1)) == set(range(least, most + 1))
-    assert of_noise.mean() == pytest.approx(share, abs=0.1)
-    plain = times(False)
-    assert (plain < 1).all()  # held-out losses of two recipes stay comparable
-    np.testing.assert_array_equal(times(True)[~of_noise], plain[~of_noise])
+def test_microbatches_are_given_what_their_rows_are_given(params, batch):
+    """Each row's loss is the same in one batch and in three microbatches."""
+    seen, actions, mask = batch
+    known = jnp.asarray(actions), jnp.asarray(mask)
+    drawn = training.draw(GIVEN, SETTINGS, seen, *known, jax.random.key(5), augment=True)
+
+    def objective(learnt, part):
+        rows = training.row_losses(training.errors_of(GIVEN, SETTINGS, learnt, part), part.mask, SETTINGS)
+        return jnp.mean(rows), rows
+
+    @jax.jit
+    def both(params, drawn):
+        return [training.accumulated(objective, params, drawn, parts)[0] for parts in (1, 3)]
+
+    together, apart = both(params, drawn)
+    np.testing.assert_allclose(together, apart, rtol=1e-5)
+    assert drawn.given is not None
+    other, _ = both(params, drawn._replace(given=drawn.given[::-1]))
+    assert np.abs(together - other).max() > 1e-4

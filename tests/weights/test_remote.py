@@ -16,7 +16,7 @@ import pytest
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.files import remote
+from morph_vla.files import dropin, remote
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -198,11 +198,34 @@ def test_a_name_can_be_given_another_address(openpi, host, params, equal, monkey
     equal(weights.load("pi05-base", host)[0], params)
 
 
+def test_a_name_of_ours_is_a_folder_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.delenv("MORPH_VLA_PI05_NANO", raising=False)
+    inside, root = tmp_path / "shipped" / "bases", tmp_path / "bases"
+    monkeypatch.setattr(dropin, "packaged", lambda folder: [inside, root] if folder == "bases" else [])
+    missing = f"pi05-nano is not here ({root}/pi05_nano is missing): take a release that has it, name a copy "
+    missing += "with MORPH_VLA_PI05_NANO, or make it again in a checkout: python scripts/make_nano.py"
+    for call in (remote.resolve, remote.folder_of, remote.address_of, weights.load):
+        with pytest.raises(MorphVlaError, match=f"^{re.escape(missing)}"):
+            call("pi05-nano")
+    for place in (root, inside):  # in a wheel that lies in a checkout the wheel's own
+        (place / "pi05_nano").mkdir(parents=True)
+        assert remote.resolve("pi05-nano") == remote.folder_of("pi05-nano") == place / "pi05_nano"
+    monkeypatch.setenv("MORPH_VLA_PI05_NANO", str(tmp_path))
+    assert remote.resolve("pi05-nano") == remote.folder_of("pi05-nano") == tmp_path
+    assert remote.folder_of("pi06") == Path("pi06")
+
+
+def test_what_comes_with_the_package_is_at_the_root_of_a_checkout(root):
+    assert root / "bases" in dropin.packaged("bases")
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
         ("gs://bucket", "gs://bucket is not a folder in a bucket; expected gs://BUCKET/FOLDER"),
         ("gs://bucket/a/../../b", "is not a folder in a bucket"),
+        ("gs://bucket//etc/x", "gs://bucket//etc/x is not a folder in a bucket"),
+        ("gs://../a", "is not a folder in a bucket"),
         (
             "hf://name",
             r"hf://name is not a repository of the Hub; expected hf://OWNER/NAME\[/FOLDER\]\[@REVISION\]",

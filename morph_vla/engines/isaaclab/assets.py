@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from morph_vla.errors import require
+from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.cache import cache_folder
 from morph_vla.robots import Robot
 from morph_vla.robots.geometry import product
-from morph_vla.suites.shapes import Part, composed, parts, principal, rolls
+from morph_vla.suites.shapes import Part, composed, parts, principal, rolls, touches
 from morph_vla.suites.suite import ObjectSpec, Vector3
 
 Stage = Any  # of USD, which is imported when it is first used
@@ -128,7 +128,12 @@ def linear(color: Vector3) -> Vector3:
 
 
 def object_usd(thing: ObjectSpec, cache: Path | None = None) -> Path:
-    """The USD file of an object: one rigid body with a collider per primitive."""
+    """The USD file of an object: one rigid body with a collider per primitive.
+
+    Raises MorphVlaError for one that touches nothing.
+    """
+    if not touches(thing):
+        raise MorphVlaError(f"the engine isaaclab has no objects of the shape '{thing.shape}' yet")
     folder = _folder(thing.shape, json.dumps(dataclasses.asdict(thing), sort_keys=True), cache)
     if not folder.is_dir():
         with _filling(folder) as unfinished:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Frame, Sight, measured_state, observation
 from morph_vla.engines.mujoco.rendering import Looks, SceneView, open_renderer
-from morph_vla.engines.mujoco.scene import MjData, Renderer, build_spec, mujoco
+from morph_vla.engines.mujoco.scene import TOOL_SITE, MjData, Renderer, build_spec, mujoco
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
@@ -44,6 +44,8 @@ class MujocoEngine:
         self._object = self.model.body(suite.success.object).id
         self._target = self.model.body(suite.success.target).id
         self.limb = hands.limb(robot, suite.expert.tool)
+        bodies = {self.model.body(i).name for i in range(self.model.nbody)}
+        self._tool = suite.expert.tool if suite.expert.tool in bodies else None
         others = {"world", *suite.objects}
         self._links = {i for i in range(self.model.nbody) if self.model.body(i).name not in others}
         self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
@@ -118,7 +120,15 @@ class MujocoEngine:
             opening=hands.opening(self.robot, self.native(index), self.limb & hands.grippers(self.robot)),
             touching=bool(touched & self._links),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
+            approach=self._approach(data),
         )
+
+    def _approach(self, data: MjData) -> float | None:
+        """How far the tool is from the object [m]; None for a suite whose tool is no link."""
+        if self._tool is None:
+            return None
+        frame = data.body(self._tool) if self.suite.expert.drives_the_link else data.site(TOOL_SITE)
+        return float(np.linalg.norm(frame.xpos - data.xipos[self._object]))
 
     def sight(self, index: int) -> Sight:
         held, target = (self._data[index].body(i) for i in (self._object, self._target))

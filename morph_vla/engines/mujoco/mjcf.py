@@ -4,16 +4,18 @@ MuJoCo opens every file that a model names. So the model and what it includes ar
 where document types are refused, and every name of a file is held against the folder.
 """
 
+import math
+import os.path
 from collections.abc import Iterator
 from pathlib import Path
 
 from morph_vla.engines.mujoco.scene import MjModel, mujoco
 from morph_vla.errors import MorphVlaError, reason
-from morph_vla.robots.markup import MAX_BYTES, Node, parse_xml, walk
+from morph_vla.robots.markup import MAX_BYTES, Node, parse_xml
 
 MAX_INCLUDES = 100
 MAX_ASSETS = 512 << 20  # [bytes] of meshes and textures together; Menagerie's largest robot has a tenth
-MAX_COUNT = 1000  # copies in one <replicate>, or points along one edge of a flex
+MAX_COPIED = 10_000  # elements that <replicate>, <attach>, and the counts of composites and flexes add
 _FOLDERS = ("meshdir", "texturedir", "assetdir")
 
 
@@ -25,7 +27,10 @@ def compiled(path: Path, within: Path | None = None) -> MjModel:
     """
     mj = mujoco()
     within = (within or path.parent).resolve()
-    nodes = [node for root in _documents(path, within) for node in walk(root)]
+    copies = [found for root, times in _documents(path, within) for found in _copied(root, times)]
+    if sum(times - 1 for _, times in copies) > MAX_COPIED:
+        raise _too_many(path)
+    nodes = [node for node, _ in copies]
     bases = {path.parent}
     for node in nodes:
         if node.tag == "compiler":
@@ -34,9 +39,9 @@ def compiled(path: Path, within: Path | None = None) -> MjModel:
     for node in nodes:
         for name in _files(node):
             files = [_inside(base / name, within, path, name) for base in sorted(bases)]
-            size += max((file.stat().st_size for file in files if file.is_file()), default=0)
-        if any(_whole(word) > MAX_COUNT for word in node.attributes.get("count", "").split()):
-            raise MorphVlaError(f"{path}:{node.line}: <{node.tag}> makes more than {MAX_COUNT} copies")
+            # `Path.is_file` raises where a name is too long for a file.
+            there = filter(os.path.isfile, files)
+            size += max((file.stat().st_size for file in there), default=0)
     if size > MAX_ASSETS:
         raise MorphVlaError(f"{path}: its meshes and textures have more than {MAX_ASSETS >> 20} MiB")
     try:
@@ -45,21 +50,45 @@ def compiled(path: Path, within: Path | None = None) -> MjModel:
         raise MorphVlaError(f"{path}: MuJoCo cannot compile it: {reason(error)}") from error
 
 
-def _documents(path: Path, within: Path) -> Iterator[Node]:
-    """The outermost elements of the model and of all that it includes, each file once."""
-    waiting, seen = [path], set()
+def _documents(path: Path, within: Path) -> Iterator[tuple[Node, int]]:
+    """The outermost elements of the model and of all that it includes, and how often each is there.
+
+    A model that a file attaches is there as often as everything that this file attaches together. A file that
+    several others name comes once for each way that makes more of it than those before.
+    """
+    waiting, seen = [(path, 1)], dict[Path, int]()
     while waiting:
-        file = waiting.pop()
-        if file.resolve() in seen:
+        file, times = waiting.pop()
+        if times <= seen.get(file.resolve(), 0):
             continue
-        seen.add(file.resolve())
+        seen[file.resolve()] = times
         if len(seen) > MAX_INCLUDES:
             raise MorphVlaError(f"{path}: it includes more than {MAX_INCLUDES} files")
+        if times > MAX_COPIED:  # files that attach each other would go on for ever
+            raise _too_many(path)
         root = _root(file)
-        yield root
-        included = [node for node in walk(root) if node.tag in ("include", "model")]
-        for name in [name for node in included for name in _files(node)]:
-            waiting.append(_inside(path.parent / name, within, path, name))
+        yield root, times
+        copies = list(_copied(root, times))
+        attached = sum(often for node, often in copies if node.tag == "attach")
+        for node, often in copies:
+            if node.tag in ("include", "model"):
+                often = max(attached, 1) if node.tag == "model" else often
+                for name in _files(node):
+                    waiting.append((_inside(path.parent / name, within, path, name), often))
+
+
+def _too_many(path: Path) -> MorphVlaError:
+    return MorphVlaError(f"{path}: its copies add more than {MAX_COPIED} elements")
+
+
+def _copied(root: Node, times: int) -> Iterator[tuple[Node, int]]:
+    """Every element, in document order, and how often it will be there."""
+    stack = [(root, times)]
+    while stack:
+        node, often = stack.pop()
+        often *= math.prod(max(1, _whole(word)) for word in node.attributes.get("count", "").split())
+        yield node, often
+        stack += [(child, often) for child in reversed(node.children)]
 
 
 def _root(file: Path) -> Node:
@@ -88,4 +117,5 @@ def _inside(file: Path, within: Path, path: Path, name: str) -> Path:
 
 
 def _whole(word: str) -> int:
-    return int(word) if word.isdecimal() and len(word) < 10 else MAX_COUNT + 1
+    """A number of copies; too many where it is none."""
+    return int(word) if word.isdecimal() and len(word) < 10 else 2 * MAX_COPIED

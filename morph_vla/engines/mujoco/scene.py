@@ -14,7 +14,7 @@ import numpy as np
 from morph_vla.engines import hands
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot, bodies
-from morph_vla.suites.shapes import Part, parts, rolls
+from morph_vla.suites.shapes import Part, parts, rolls, touches
 from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
 
 # MuJoCo ships no types, and is imported when it is first used.
@@ -137,6 +137,10 @@ def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:
 def _add_object(mj: ModuleType, spec: MjSpec, name: str, thing: ObjectSpec) -> None:
     body = spec.worldbody.add_body(name=name)
     body.add_freejoint(name=f"{name}/free")
+    contype, conaffinity = 2, 3
+    if not touches(thing):
+        body.gravcomp = 1.0  # it would fall through the table
+        contype, conaffinity = 4, 0  # a bit that nothing meets: without any, MuJoCo leaves a geom out
     kinds = {
         "box": mj.mjtGeom.mjGEOM_BOX,
         "cylinder": mj.mjtGeom.mjGEOM_CYLINDER,
@@ -150,7 +154,7 @@ def _add_object(mj: ModuleType, spec: MjSpec, name: str, thing: ObjectSpec) -> N
         body.add_geom(
             name=f"{name}/{part.name}" if part.name else name,
             type=kinds[part.kind], size=_half(part), pos=list(part.position), quat=list(part.quaternion),
-            mass=part.mass, rgba=[*thing.color, 1.0], contype=2, conaffinity=3, **turning,
+            mass=part.mass, rgba=[*thing.color, 1.0], contype=contype, conaffinity=conaffinity, **turning,
         )  # fmt: skip
 
 

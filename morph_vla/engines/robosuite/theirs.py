@@ -28,16 +28,21 @@ INSTALL = (
 )
 
 
-def environment(task: str, arm: str, seed: int) -> RobosuiteEnv:
-    """Make robosuite's environment of a task, for its model, its placement and its verdict.
-
-    Sizes of objects are drawn from `seed`, once. Raises MorphVlaError for an unknown task or arm, and with
-    the remedy where robosuite is not installed.
-    """
+def check(task: str, arm: str) -> None:
+    """Raise MorphVlaError, with the nearest name, for an unknown task or arm."""
     for what, name, names in (("task", task, TASKS), ("arm", arm, ARMS)):
         if name not in names:
             known = ", ".join(names)
             raise MorphVlaError(f"no {what} is called '{name}'{nearest(name, names)}; there are {known}")
+
+
+def environment(task: str, arm: str, seed: int) -> RobosuiteEnv:
+    """Make robosuite's environment of a task, for its model, its placement and its verdict.
+
+    Sizes of objects are drawn from `seed`, once. Raises as `check`, and with the remedy where robosuite is
+    not installed.
+    """
+    check(task, arm)
     with _quiet():
         made = robosuite().make(
             task, robots=arm, seed=seed, hard_reset=False, ignore_done=True, control_freq=20,

@@ -131,7 +131,7 @@ class ArmAtTable:
         """A camera of ours, so far from what it looks at [m]."""
         camera = self._mj.MjvCamera()
         camera.lookat[:] = LOOK_AT
-        camera.distance, camera.azimuth, camera.elevation = AWAY, AZIMUTH, ELEVATION
+        camera.distance, camera.azimuth, camera.elevation = away, AZIMUTH, ELEVATION
         return camera
 
     def get_attr(self, name: str) -> object:

@@ -64,6 +64,8 @@ class World:
         self.model: MjModel = self._env.sim.model._model
         self.data: MjData = self._env.sim.data._data
         self.joints = tuple(name.removeprefix("robot0_") for name in robot.robot_joints)
+        self.rest = np.asarray(robot.init_qpos, np.float64)
+        """[rad] Where episodes begin, but for noise"""
         self.site: int = robot.eef_site_id["right"]
         self.positions = np.asarray(robot._ref_joint_pos_indexes)
         self.velocities = np.asarray(robot._ref_joint_vel_indexes)

@@ -23,7 +23,7 @@ from flax import nnx
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.hosts.openpi import packing
 from morph_vla.morphology import MorphologyConfig
-from morph_vla.morphology.arrays import FEATURES
+from morph_vla.morphology.arrays import features_of
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.gemma import Block
@@ -53,6 +53,11 @@ class MorphPi0Config(_pi0_config.Pi0Config):
             raise ConfigError(
                 f"model.morphology.poses: '{self.morphology.poses}' needs joint positions, and openpi's "
                 "state is normalised; choose poses: none, or train with morph_vla"
+            )
+        if self.morphology.history is not None:
+            raise ConfigError(
+                "model.morphology.history: needs where the joints were, and openpi's batches have the "
+                "present alone; leave it out, or train with morph_vla"
             )
         self.host().check()
 
@@ -92,7 +97,7 @@ class MorphPi0Config(_pi0_config.Pi0Config):
     def inputs_spec(self, *, batch_size: int = 1) -> tuple[Any, Any]:
         """As openpi has it, with the robot behind the state."""
         observation, actions = super().inputs_spec(batch_size=batch_size)
-        features = len(FEATURES[self.morphology.descriptors])
+        features = len(features_of(self.morphology))
         state = (batch_size, self.action_dim + packing.width(self.morphology.max_joints, features))
         with at.disable_typechecking():  # shapes in the place of arrays
             observation = dataclasses.replace(observation, state=jax.ShapeDtypeStruct(state, jnp.float32))
@@ -117,7 +122,7 @@ class MorphPi0(_model.BaseModel):
         """An observation of openpi's as ours. Raises MorphVlaError when it carries no robot."""
         plugin = self.host.morphology
         assert plugin is not None
-        features = len(FEATURES[plugin.descriptors])
+        features = len(features_of(plugin))
         body = packing.unpack(observation.state, self.action_dim, plugin.max_joints, features)
         return Observation(
             dict(observation.images),

@@ -1,0 +1,47 @@
+"""A base that the demo fine-tunes: whether it fits is known before anything is recorded."""
+
+import dataclasses
+from typing import Any
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.files import remote, typed_yaml
+from morph_vla.pi05 import tokenizer
+from morph_vla.policies.config import ModelConfig
+from morph_vla.recipes.recipe import Recipe
+from morph_vla.serving import policy as policies
+from morph_vla.training import checkpoint
+from morph_vla.weights.checkpoint import flat
+
+NO_MATTER = {"dtype", "remat", "unroll", "init", "delay_max"}  # keys of a model that change no leaf
+SHOWN = 4  # keys that differ
+
+
+def load(recipe: Recipe, robot: str, **options: Any) -> policies.CheckpointPolicy:
+    """The policy of `recipe.weights` on a robot that it has perhaps never seen; `options` as `policies.load`.
+
+    Raises MorphVlaError, one sentence, where it is not there, is of another family, size or tokenizer than
+    the recipe, and where it cannot drive the robot.
+    """
+    folder, source = remote.resolve(recipe.weights), recipe.weights
+    known, family = checkpoint.about(folder), recipe.model.family
+    if (trained := known.get("family", "pi05")) != family:
+        raise MorphVlaError(
+            f"base {source}: a policy of model.family '{trained}'; the demo fine-tunes one of '{family}'"
+        )
+    tokenizer.check_same(known.get("tokenizer"), tokenizer.load(recipe.tokenizer), f"base {source}")
+    theirs = typed_yaml.read(folder / "about" / "recipe.json", Recipe).model
+    if differences := _differences(theirs, recipe.model):
+        more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+        raise MorphVlaError(f"base {source} is another model: {'; '.join(differences[:SHOWN])}{more}")
+    return policies.load(folder, robot=robot, **options)
+
+
+def _differences(base: ModelConfig, recipe: ModelConfig) -> list[str]:
+    """`model.depth is 2 in the base, 4 in the recipe`, and so on, of all that makes a model."""
+    theirs, ours = (flat(dataclasses.asdict(config)) for config in (base, recipe))
+    keys = [key for key in {**ours, **theirs} if key not in NO_MATTER]
+    return [
+        f"model.{key.replace('/', '.')} is {theirs.get(key)} in the base, {ours.get(key)} in the recipe"
+        for key in keys
+        if theirs.get(key) != ours.get(key)
+    ]

@@ -1,0 +1,113 @@
+"""A suite for each relative of a robot, tried with the scripted expert (`morph-vla robots vary --suites`)."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla import process, robots
+from morph_vla.demonstrations import new_suite
+from morph_vla.demonstrations.check import ENOUGH
+from morph_vla.errors import MorphVlaError
+from morph_vla.files import dropin
+from morph_vla.files.writing import write_bytes
+from morph_vla.relatives import trials, vary
+from morph_vla.relatives.draft import Changes, Relative
+from morph_vla.relatives.trials import Trial
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is drawn, where it goes, and what the expert tries: all that a worker process needs."""
+
+    robot: str
+    """A name or a path"""
+    folders: tuple[str, ...]
+    """Where it is searched first"""
+    changes: Changes
+    folder: Path
+    """URDFs and side files go here, suites into its `eval`"""
+    tasks: tuple[str, ...]
+    states: int
+
+    def suite(self, name: str) -> Path:
+        """The file of a body's suite."""
+        return self.folder / dropin.KINDS["suites"][0] / f"{name}.yaml"
+
+
+def settle(
+    job: Job, names: Sequence[str], workers: int | None, progress: Callable[[int], None]
+) -> dict[str, tuple[Trial, ...]]:
+    """Each name's trials, in worker processes (default: one per core); what was tried before is kept.
+
+    Raises MorphVlaError where the folder holds trials of other tasks under one of these names.
+    """
+    known = trials.read(job.folder)
+    drawn = {name + letter for name in names for letter in trials.AGAIN}
+    for trial in known.values():
+        if trial.name in drawn and (trial.tasks, trial.states) != (job.tasks, job.states):
+            options = f"--suites {','.join(trial.tasks)} --trials {trial.states}"
+            raise MorphVlaError(f"{job.folder}: {trial.name} was tried with {options}; choose another folder")
+    settled: dict[str, tuple[Trial, ...]] = {}
+    with concurrent.futures.ProcessPoolExecutor(
+        min(workers or os.cpu_count() or 1, len(names)),
+        mp_context=multiprocessing.get_context("spawn"),  # MuJoCo's threads do not survive a fork
+        initializer=_prepare,
+        initargs=(job.folder,),
+    ) as pool:
+        waiting = {pool.submit(_settled, job, name, known): name for name in names}
+        try:
+            for done in concurrent.futures.as_completed(waiting):
+                tried = settled[waiting[done]] = done.result()
+                known = known | {trial.name: trial for trial in tried}
+                trials.write(job.folder, known)
+                progress(len(settled))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return {name: settled[name] for name in names}
+
+
+def _prepare(folder: Path) -> None:
+    process.end_with_parent()
+    dropin.add_to_path(folder)
+
+
+def _settled(job: Job, name: str, known: dict[str, Trial]) -> tuple[Trial, ...]:
+    robot = robots.load(job.robot, job.folders)
+
+    def attempt(relative: Relative) -> Trial:
+        before = known.get(relative.robot.name)
+        if before is None or before.digest != relative.digest:
+            return _tried(job, relative)
+        return before if before.refused or job.suite(before.name).is_file() else _tried(job, relative)
+
+    return trials.settle(robot, job.changes, name, attempt)
+
+
+def _tried(job: Job, relative: Relative) -> Trial:
+    """Write a body and its suite; a body in whose suite the expert fails leaves no file behind."""
+    name, successes, refused = relative.robot.name, (), ""
+    suite, there = job.suite(name), (job.folder / f"{name}.urdf").is_file()
+    written = vary.write_bodies([relative], job.folder)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            made = new_suite.make(
+                name, robots.load(name, [job.folder]), job.tasks, Path(scratch) / suite.name,
+                trials=job.states, workers=1,
+            )  # fmt: skip
+            text = made.path.read_bytes()
+        successes = tuple(done.successes for done in made.kept)
+        failing = [done for done in (*made.kept, *made.dropped) if done.successes < ENOUGH * job.states]
+        refused = str(failing[0]).splitlines()[0] if failing else ""
+    except MorphVlaError as error:
+        refused, text = str(error), b""
+    if not refused:
+        vary.refuse_another(suite, text)
+        write_bytes(suite, text)
+    elif not there:
+        for path in written:
+            path.unlink()
+    return Trial(name, relative.digest, job.tasks, job.states, successes, refused)

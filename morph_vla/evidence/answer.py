@@ -1,0 +1,91 @@
+"""From the records of a grid to its answer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.evidence.grid import Grid, cells
+from morph_vla.evidence.status import failures_of, read_all
+from morph_vla.results.cells import CellRecord
+from morph_vla.results.evidence import Answer, Contrast, Place, conditions, contrast, judge, pooled
+from morph_vla.results.values import mapping
+
+
+def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
+    """What the cells in one folder, or in those of several machines, say; the first record of a cell counts.
+
+    Raises MorphVlaError for a file that is no record, for cells that were judged on different rows, and for
+    cells of one condition that differ in more than the seed.
+    """
+    known: dict[str, CellRecord] = {}
+    for folder in folders:
+        known = read_all(folder) | known
+    asked = cells(grid)
+    records = [known[cell.name] for cell in asked if cell.name in known]
+    _check_alike(records)
+    places = primary(grid, records)
+    tested = [contrast(records, h.better, h.than, places, name) for name, h in grid.hypotheses.items()]
+    return Answer(
+        title=grid.title,
+        question=grid.question,
+        margin=grid.margin,
+        primary=pooled(records, places, len(grid.seeds)) if places else [],
+        conditions=conditions(records, len(grid.seeds)),
+        hypotheses=judge(tested, grid.margin),
+        exploratory=_exploratory(grid, records, places),
+        done=len(records),
+        asked=len(asked),
+        missing=[cell.name for cell in asked if cell.name not in known],
+        failures={name: why for folder in folders for name, why in failures_of(asked, known, folder).items()},
+        hours=sum(float(s) for record in records for s in record.seconds.values()) / 3600,
+        episodes=sum(len(body.rows) for record in records for body in record.judged),
+        machines=sorted({str(record.machine.get("processor")) for record in records}),
+        versions=_versions(records),
+    )
+
+
+def _check_alike(records: Sequence[CellRecord]) -> None:
+    """Raise MorphVlaError where the cells of a condition were measured under settings of several grids."""
+    first: dict[tuple[str, str], CellRecord] = {}
+    for record in records:
+        other = first.setdefault((record.split, record.condition), record)
+        if _but_seed(record) != _but_seed(other):
+            raise MorphVlaError(
+                f"{other.name} and {record.name} differ in more than the seed: they were measured under "
+                "several states of this grid; report on folders of one of them"
+            )
+
+
+def _but_seed(record: CellRecord) -> dict[str, object]:
+    """What a cell was measured under, its seed left out."""
+    recipe = mapping(record.settings.get("recipe"))
+    training = {key: value for key, value in mapping(recipe.get("training")).items() if key != "seed"}
+    return {**record.settings, "recipe": {**recipe, "training": training}}
+
+
+def primary(grid: Grid, records: Sequence[CellRecord]) -> list[Place]:
+    """Where hypotheses are tested: the bodies of the primary splits that were not trained on.
+
+    Where every one was trained on, all of them. The records say which bodies these are: a grid's patterns are
+    no longer needed once it has been run.
+    """
+    of_split = [record for split in grid.primary for record in records if record.split == split]
+    judged = {(record.split, body.body): body.seen for record in of_split for body in record.judged}
+    return [place for place, seen in judged.items() if not seen] or [*judged]
+
+
+def _exploratory(grid: Grid, records: Sequence[CellRecord], places: Sequence[Place]) -> list[Contrast]:
+    """Each condition against the control of the first hypothesis, or against the first condition."""
+    control = next((h.than for h in grid.hypotheses.values()), next(iter(grid.conditions)))
+    tested = {(h.better, h.than) for h in grid.hypotheses.values()}
+    others = [name for name in grid.conditions if name != control and (name, control) not in tested]
+    return [contrast(records, name, control, places) for name in others if places]
+
+
+def _versions(records: Sequence[CellRecord]) -> dict[str, list[str]]:
+    """Package -> the versions that cells were run with."""
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for name, version in record.versions.items():
+            versions.setdefault(name, set()).add(version)
+    return {name: sorted(several) for name, several in versions.items()}

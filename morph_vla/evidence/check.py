@@ -1,0 +1,128 @@
+"""A grid held against recipes, suites, datasets and robots before hours are spent; nothing is trained."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jax
+
+from morph_vla import policies, robots
+from morph_vla.errors import MorphVlaError
+from morph_vla.evidence import fits
+from morph_vla.evidence.grid import Body, Grid, Plan, condition_of, grouped, plan, task_of
+from morph_vla.findings import Finding, Severity, Source, errors, in_order
+from morph_vla.recipes.recipe import Recipe
+from morph_vla.wording import table
+
+Code = Literal["body", "suite", "dataset", "robot", "condition", "parameters"]
+ALIKE = 0.01  # a difference of parameters that needs no word
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found, and the parameters of each condition."""
+
+    findings: tuple[Finding, ...]
+    parameters: dict[str, int]
+
+    def __str__(self) -> str:
+        first = next(iter(self.parameters.values()), 1)
+        rows = [(name, f"{n:,}", f"{n / first - 1:+.1%}") for name, n in self.parameters.items()]
+        head = ("condition", "parameters", "to the first")
+        return "\n".join([*map(str, self.findings), *(table(head, rows, right=(1, 2)) if rows else ())])
+
+
+def check(grid: Grid, folders: Sequence[Path | str] = ()) -> Checked:
+    """Every problem of a grid: a suite, dataset or robot that is not there, a condition that makes no recipe,
+    and what a training or an evaluation would refuse (`fits`).
+
+    A condition whose parameters differ from the first one's by more than 1% is a warning.
+    """
+    groups, problems = grouped(grid, folders)
+    findings = [_finding("body", f"bodies.{name}", problem) for name, problem in problems.items()]
+    for name, body in {name: body for group in groups.values() for name, body in group.items()}.items():
+        findings += _of_body(name, body, folders)
+    recipes: dict[str, Recipe] = {}
+    for condition in grid.conditions:
+        try:
+            recipes[condition] = condition_of(grid, condition, folders)
+        except MorphVlaError as error:
+            findings.append(_finding("condition", f"conditions.{condition}", str(error)))
+    parameters = {name: _count(recipe) for name, recipe in recipes.items()}
+    if not findings:
+        planned = plan(grid, folders)
+        narrow = {name: list(_of_robots(planned, name, recipe)) for name, recipe in recipes.items()}
+        findings += [finding for of_condition in narrow.values() for finding in of_condition]
+        findings += _of_splits(planned, [name for name, of_condition in narrow.items() if not of_condition])
+    first = next(iter(parameters.values()), 0)
+    for condition, number in parameters.items():
+        if abs(number - first) > ALIKE * first:
+            words = f"{number:,} parameters, the first condition has {first:,}; say so beside its numbers"
+            findings.append(_finding("parameters", f"conditions.{condition}", words, "warning"))
+    return Checked(in_order(findings), parameters)
+
+
+def require_sound(grid: Grid, folders: Sequence[Path | str] = ()) -> None:
+    """Raise MorphVlaError with every error of `check`, a line each."""
+    if problems := errors(check(grid, folders).findings):
+        raise MorphVlaError("\n".join(map(str, problems)))
+
+
+def _of_body(name: str, body: Body, folders: Sequence[Path | str]) -> Iterator[Finding]:
+    """Its suite and its dataset."""
+    where = f"bodies.{name}"
+    try:
+        rate = task_of(body, folders).control_rate
+    except MorphVlaError as error:
+        yield _finding("suite", where, str(error))
+        return
+    if not body.dataset:
+        return
+    path = Path(body.dataset) / "meta" / "info.json"
+    try:
+        fps = json.loads(path.read_text(encoding="utf-8")).get("fps")
+    except (OSError, ValueError):
+        made = f"`morph-vla record {body.suite} -o {body.dataset}` makes one"
+        yield _finding("dataset", where, f"no dataset in {body.dataset}: {made}")
+        return
+    if fps != rate:
+        yield _finding("dataset", where, f"{body.dataset} has {fps} frames a second, the suite {rate:g}")
+
+
+def _of_robots(planned: Plan, condition: str, recipe: Recipe) -> Iterator[Finding]:
+    """Robots that a condition's model has no places for."""
+    model = recipe.model
+    for task in planned.tasks.values():
+        robot = robots.load(task.robot)
+        try:
+            if len(robot.joints) > model.action_dim:
+                places = f"the model {model.action_dim} action values; raise model.action_dim"
+                raise MorphVlaError(f"robot '{robot.name}' has {len(robot.joints)} joints, {places}")
+            policies.of(model).body(model, robot)
+        except MorphVlaError as error:
+            yield _finding("robot", f"conditions.{condition}", str(error))
+
+
+def _of_splits(planned: Plan, among: Sequence[str]) -> Iterator[Finding]:
+    """What a training or an evaluation of these conditions would refuse, and of which it would."""
+    known: fits.Parts = {}
+    conditions: dict[Finding, list[str]] = {}
+    for split in planned.grid.splits:
+        for condition in among:
+            for finding in fits.unfit(planned, condition, split, known):
+                conditions.setdefault(finding, []).append(condition)
+    for finding, of_it in conditions.items():
+        some = len(set(of_it)) < len(among)
+        which = f"of {', '.join(dict.fromkeys(of_it))}" if some else ""
+        yield dataclasses.replace(finding, consequence=which)
+
+
+def _count(recipe: Recipe) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(policies.shapes(recipe.model)))
+
+
+def _finding(code: Code, where: str, words: str, severity: Severity = "error") -> Finding:
+    return Finding(code, severity, Source(where), (), words, "", "")

@@ -1,0 +1,234 @@
+"""Running a grid: what is missing of it, cell by cell, each kept as a record of a few KB a body.
+
+    FOLDER/records/SPLIT/CONDITION/SEED.json   finished cells: the only thing worth keeping
+    FOLDER/failed/SPLIT/CONDITION/SEED.txt     why a cell failed; the next run tries it again
+    FOLDER/work/SPLIT/CONDITION/SEED/          checkpoints and evaluations of a cell under way
+
+A killed cell continues from its newest checkpoint, or from its last episode. Several processes may run in one
+folder: each takes cells that no other is at.
+"""
+
+import json
+import logging
+import shlex
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from morph_vla.doctor import machine
+from morph_vla.errors import MorphVlaError, reason
+from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.evidence.grid import Cell, Grid, Plan, cells, digest, is_seen, plan
+from morph_vla.evidence.status import RECORDS, failure_of, read_all, record_of
+from morph_vla.files.writing import taken, write_text
+from morph_vla.process import versions
+from morph_vla.results import cells as results
+from morph_vla.results.cells import CellRecord, Judged
+from morph_vla.serving import policy as policies
+from morph_vla.training import loop
+from morph_vla.wording import count, span
+
+LOG = logging.getLogger(__name__)
+WORK = "work"
+Bars = Callable[[str, str], AbstractContextManager[Any]]
+"""(label, unit) -> progress bars with `trained` and `evaluated`"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much of a grid is run, and where."""
+
+    folder: Path
+    grid: str = ""
+    """Its file, for the commands in records"""
+    part: tuple[int, int] = (1, 1)
+    """This machine's share: k of n, from 1"""
+    only: str = ""
+    """One cell, by its name"""
+    most: int | None = None
+    """No more cells than that"""
+    keep_weights: bool = False
+    folders: Sequence[Path | str] = ()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run did."""
+
+    measured: int
+    failed: int
+    there: int
+    """Cells that had been measured before"""
+
+    def __str__(self) -> str:
+        parts = [f"{self.there} already there"] if self.there else []
+        parts += [f"{self.failed} failed (`morph-vla evidence status` says why)"] if self.failed else []
+        return ", ".join([f"{count(self.measured, 'cell')} measured", *parts])
+
+
+def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] = LOG.info) -> Ran:
+    """Measure the cells that are missing; a line each, with the time that is left.
+
+    A cell that fails is noted and the others go on. Raises MorphVlaError for records of other settings, and
+    KeyboardInterrupt where SIGTERM stopped a training.
+    """
+    chosen = _chosen(grid, settings)
+    known, planned = read_all(settings.folder), plan(grid, settings.folders)
+    _check_same(settings.folder, {cell.name: digest(planned.settings(cell)) for cell in chosen}, known)
+    missing = [cell for cell in chosen if cell.name not in known]
+    there, measured, failed = len(chosen) - len(missing), 0, 0
+    began = time.monotonic()
+    for cell in missing[: settings.most]:
+        with taken(settings.folder / WORK / cell.name / ".lock") as free:
+            if not free or record_of(settings.folder, cell).exists():
+                continue  # another process is at it, or was
+            began_cell = time.monotonic()
+            try:
+                record = _measure(planned, cell, settings, bars)
+            except Exception as error:
+                failed += 1
+                write_text(failure_of(settings.folder, cell), _failure(error))
+                say(f"{cell.name} failed: {reason(error)}")
+                continue
+            measured += 1
+            failure_of(settings.folder, cell).unlink(missing_ok=True)
+        if not settings.keep_weights:
+            shutil.rmtree(settings.folder / WORK / cell.name, ignore_errors=True)
+        jax.clear_caches()  # the next condition is another program
+        left = len(missing[: settings.most]) - measured - failed
+        pace = (time.monotonic() - began) / (measured + failed)
+        rest = f"; {left} left, about {span(left * pace)}" if left else ""
+        say(f"{there + measured}/{len(chosen)}  {record}  ({span(time.monotonic() - began_cell)}{rest})")
+    return Ran(measured, failed, there)
+
+
+def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:
+    if not settings.only:
+        return cells(grid, settings.part)
+    by_name = {cell.name: cell for cell in cells(grid)}
+    if settings.only not in by_name:
+        raise MorphVlaError(f"no cell '{settings.only}'; expected SPLIT/CONDITION/SEED of this grid")
+    return (by_name[settings.only],)
+
+
+def _check_same(folder: Path, wanted: dict[str, str], known: dict[str, CellRecord]) -> None:
+    """Raise MorphVlaError where a finished cell was measured under other settings than the grid's."""
+    others = [name for name, sha in wanted.items() if name in known and known[name].settings_sha256 != sha]
+    if others:
+        raise MorphVlaError(
+            f"{folder / RECORDS}: {count(len(others), 'cell')} measured under other settings than this "
+            f"grid's, first {others[0]}; give another folder, or remove those records"
+        )
+
+
+def _failure(error: Exception) -> str:
+    """Why a cell failed: the sentence of what a user can repair, the trace of anything else."""
+    if isinstance(error, MorphVlaError):
+        return f"{error}\n"
+    return f"{reason(error)}\n\n{''.join(traceback.format_exception(error))}"
+
+
+def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellRecord:
+    """Train, judge, and write the record."""
+    work, facts = settings.folder / WORK / cell.name, planned.settings(cell)
+    with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
+        on_report = _noting(note, bar.trained)
+        trained = loop.train(planned.recipe(cell), work / "train", on_report=on_report)
+    if trained.stopped:
+        raise KeyboardInterrupt  # by SIGTERM: the next run does the rest
+    with _timed(work, "evaluate") as note, bars(f"judging {cell.name}", "episode") as bar:
+        on_report = _noting(note, bar.evaluated)
+        bodies = tuple(_judge(planned, cell, trained.checkpoint, work, on_report))
+    words = ["morph-vla", "evidence", "run", settings.grid, "--only", cell.name, "-o", "FOLDER"]
+    record = CellRecord(
+        split=cell.split,
+        condition=cell.condition,
+        seed=cell.seed,
+        settings_sha256=digest(facts),
+        settings=facts,
+        parameters=trained.parameters,
+        loss=_last(trained.curve, "loss"),
+        held_out_loss=_last(trained.curve, "held_out_loss"),
+        judged=bodies,
+        seconds=_spent(work),
+        machine=machine(),
+        versions=versions(),
+        command=shlex.join(words),
+        time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+    results.write(record, record_of(settings.folder, cell))
+    return record
+
+
+def _last(curve: Sequence[dict[str, Any]], key: str) -> float | None:
+    """The last value of a log's lines."""
+    values = [line[key] for line in curve if line.get(key) is not None]
+    return values[-1] if values else None
+
+
+def _judge(
+    planned: Plan, cell: Cell, checkpoint: Path, work: Path, on_report: Callable[..., None]
+) -> Iterator[Judged]:
+    """Each body of the split; the parameters are read once."""
+    grid, loaded = planned.grid, None
+    for name in grid.splits[cell.split].judge:
+        task, seen = planned.tasks[name], is_seen(grid, cell.split, name)
+        policy = policies.load(
+            checkpoint, robot=task.robot, batch=policies.EVALUATION_BATCH, loaded=loaded,
+            steps=grid.sampler_steps, noise=grid.noise,
+        )  # fmt: skip
+        loaded = policy.loaded
+        record = evaluate(
+            policy, task, folder=work / "eval" / name, name=name, episodes=grid.episodes, videos=0,
+            progress=on_report,
+        )  # fmt: skip
+        yield results.judged(record, name, seen)
+
+
+@contextmanager
+def _timed(work: Path, stage: str) -> Iterator[Callable[[], None]]:
+    """Add the seconds of this block to those that the stage took before it was interrupted.
+
+    Yields what notes them on the way, so that a process which is killed loses a few at most.
+    """
+    before, began = _spent(work).get(stage, 0.0), time.monotonic()
+    noted = began
+
+    def note(least: float = NOTED) -> None:
+        nonlocal noted
+        now = time.monotonic()
+        if now - noted >= least:
+            noted = now
+            seconds = round(before + now - began, 1)
+            write_text(work / SPENT, json.dumps(_spent(work) | {stage: seconds}))
+
+    try:
+        yield note
+    finally:
+        note(0.0)
+
+
+def _noting(note: Callable[[], None], tell: Callable[..., None]) -> Callable[..., None]:
+    """`tell`, and the time."""
+
+    def on_report(*facts: object) -> None:
+        note()
+        tell(*facts)
+
+    return on_report
+
+
+def _spent(work: Path) -> dict[str, float]:
+    path = work / SPENT
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+SPENT = "seconds.json"
+NOTED = 5.0  # [s]

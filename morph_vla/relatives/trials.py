@@ -1,0 +1,76 @@
+"""Relatives that can do something: each is tried, and one that fails is drawn again under another name.
+
+The first draw has the number's own name, `panda_interpolation1_007`, those after it a letter behind it,
+`panda_interpolation1_007b`. So a name says which body it is, whatever was tried before. What became of each
+is in `suites.json`, so that nothing is tried twice. How a body is tried is the caller's affair.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from morph_vla.files import typed_yaml
+from morph_vla.relatives import vary
+from morph_vla.relatives.draft import Changes, Relative
+from morph_vla.robots.robot import Robot
+
+AGAIN = ("", *"bcdefgh")
+"""What stands behind a number's name in its first draw, and in the next ones"""
+FILE = "suites.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one body."""
+
+    name: str
+    digest: str
+    """Of its files"""
+    tasks: tuple[str, ...]
+    """As they were asked for"""
+    states: int
+    """In which the expert tried each task"""
+    successes: tuple[int, ...] = ()
+    """Of each task"""
+    refused: str = ""
+    """Why it was not kept, in a sentence; "" where it was"""
+
+    def __str__(self) -> str:
+        """How the expert did."""
+        if self.refused:
+            return f"{self.name} is not kept: {self.refused}"
+        return ", ".join(f"{number} of {self.states}" for number in self.successes) or "untried"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The content of `suites.json`."""
+
+    trials: tuple[Trial, ...] = ()
+
+
+def read(folder: Path) -> dict[str, Trial]:
+    """What was tried in a folder before, by name. Raises ConfigError for a file that is no such list."""
+    path = folder / FILE
+    journal = typed_yaml.read(path, Journal) if path.is_file() else Journal()
+    return {trial.name: trial for trial in journal.trials}
+
+
+def write(folder: Path, trials: Mapping[str, Trial]) -> None:
+    """Keep what was tried."""
+    vary.write_json(folder / FILE, Journal(tuple(trials[name] for name in sorted(trials))))
+
+
+def settle(
+    robot: Robot, changes: Changes, name: str, attempt: Callable[[Relative], Trial]
+) -> tuple[Trial, ...]:
+    """Draw the body of a name until one is not refused: all trials, that of the body which is kept last.
+
+    Raises MorphVlaError as `vary.drawn`.
+    """
+    trials = []
+    for letter in AGAIN:
+        trials.append(attempt(vary.drawn(robot, changes, name + letter)))
+        if not trials[-1].refused:
+            break
+    return tuple(trials)

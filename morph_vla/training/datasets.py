@@ -1,0 +1,190 @@
+"""A recipe's datasets, values alone: each held against its robot and the model, and their statistics."""
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from morph_vla import policies, robots
+from morph_vla.data import actions, environment, idle, layout, lerobot, mixture, phases, presets, transforms
+from morph_vla.data.stats import Stats, of_environment
+from morph_vla.errors import MorphVlaError
+from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
+from morph_vla.recipes.recipe import Dataset, Recipe
+from morph_vla.robots.robot import Robot
+from morph_vla.training import part as part_of
+from morph_vla.training import statistics
+from morph_vla.training.part import Part
+from morph_vla.training.statistics import RobotStats
+
+LOG = logging.getLogger(__name__)
+
+
+def read_parts(recipe: Recipe) -> list[Part]:
+    """The recipe's datasets, values alone, each held against its robot and the model."""
+    return [_part(recipe, asked) for asked in recipe.data.sources]
+
+
+def _part(recipe: Recipe, asked: Dataset) -> Part:
+    """A dataset's values held against its robot and the model."""
+    robot = robots.load(asked.robot)
+    features = robot.side.features
+    keys = asked.state or features.state, asked.action or features.action
+    recorded = lerobot.read(
+        asked.dataset,
+        *keys,
+        episodes=asked.episodes,
+        share=asked.share,
+        environment=reads_numbers(recipe.model),
+    )
+    units = presets.as_recorded(robot, asked.unit, asked.gripper)
+    targets = presets.targets(robot, asked.recorded, asked.step, recorded.state, recorded.action)
+    state, action = (presets.brought(robot, units, values) for values in (recorded.state, targets))
+    recordings = dataclasses.replace(recorded, state=state, action=action)
+    names, width = robot.names, action.shape[1]
+    if width != len(names):
+        raise MorphVlaError(
+            f"{asked.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
+            f"joints ({', '.join(names)})"
+        )
+    if width > recipe.model.action_dim:
+        raise MorphVlaError(
+            f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
+            "values; raise model.action_dim"
+        )
+    if asked.actions != "absolute" and state.shape[1] != width:
+        raise MorphVlaError(
+            f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
+            f"{state.shape[1]} values where an action has {width}"
+        )
+    part_of.check(recipe.model, asked.dataset, robot, state, recordings)
+    held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
+    drawn = ~held & _moving(asked, robot, recordings)
+    if reads_numbers(recipe.model):
+        _check_numbers(asked, recipe.model, state, recorded.environment)
+        recordings = _as_seen(recipe, robot, recordings)
+    cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
+    return Part(
+        dataclasses.replace(asked, cameras=cameras),
+        robot,
+        recordings,
+        np.array([not joint.is_gripper for joint in robot.joints]),
+        policies.of(recipe.model).body(recipe.model, robot),
+        np.flatnonzero(drawn),
+        np.flatnonzero(held),
+        units is not robot or targets is not recorded.action,
+    )
+
+
+def _check_numbers(
+    asked: Dataset, model: ModelConfig, state: Float[np.ndarray, "n s"], environment: np.ndarray | None
+) -> None:
+    """Raise MorphVlaError where a dataset's numbers are not those that the model reads."""
+    assert environment is not None
+    if state.shape[1] > model.action_dim:
+        raise MorphVlaError(
+            f"{asked.dataset}: the state has {state.shape[1]} values, the model a place for "
+            f"{model.action_dim}; raise model.action_dim"
+        )
+    if environment.shape[1] != model.environment:
+        raise MorphVlaError(
+            f"{asked.dataset}: '{lerobot.ENVIRONMENT}' has {environment.shape[1]} values; set "
+            f"model.environment, which is {model.environment}"
+        )
+
+
+def _as_seen(recipe: Recipe, robot: Robot, recordings: lerobot.Recordings) -> lerobot.Recordings:
+    """Poses as the model sees them: pi0.5, which may know several robots, in the body's own frame."""
+    values = recordings.environment
+    if values is None or isinstance(recipe.model, StateConfig):
+        return recordings
+    seen = environment.in_body_frame(robot, recordings.environment_names, values)
+    return dataclasses.replace(recordings, environment=seen)
+
+
+def _moving(asked: Dataset, robot: Robot, recordings: lerobot.Recordings) -> Bool[np.ndarray, "n"]:
+    """The rows that are left where those in which nothing moves are left out; held-out ones stay."""
+    if not asked.idle:
+        return np.ones(recordings.frames, bool)
+    moving = idle.moving(robot, recordings.action, recordings.starts, asked.idle)
+    count = recordings.frames - int(moving.sum())
+    LOG.info("%s: nothing moves in %d of %d rows: left out", asked.dataset, count, recordings.frames)
+    return moving
+
+
+def drawn_rows(part: Part) -> Int[np.ndarray, "_"]:
+    """The rows of one pass over a dataset, those before a grasp or a release in the recipe's shares.
+
+    Raises MorphVlaError where that is asked of a robot or a dataset that grasps nothing.
+    """
+    rows, shares, recordings = part.train_rows, part.asked.phases, part.recordings
+    if shares == phases.AS_RECORDED:
+        return rows
+    last = recordings.last_of(np.arange(recordings.frames))
+    try:
+        ahead = phases.of_robot(part.robot, recordings.action, last)
+        return phases.drawn(rows, ahead, shares)
+    except MorphVlaError as error:
+        raise MorphVlaError(f"data.phases: {part.asked.dataset}: {error}; leave it out") from error
+
+
+def to_learn(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:
+    """The actions from each row on, as the model learns them, in dataset units."""
+    recorded = transforms.chunks(part.recordings, rows, horizon)
+    state = part.recordings.state[rows]
+    return actions.to_learn(part.asked.actions, recorded, state, part.relative, part.recordings.fps)
+
+
+def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
+    """The statistics of one robot over all its datasets, as the recipe wants them."""
+    parts = [part for part in parts if part.asked.robot == name]
+    robot = parts[0].robot
+    features = robot.side.features
+    if recipe.data.statistics == "robot":
+        rows = sum(part.recordings.frames for part in parts)
+        return dataclasses.replace(statistics.of_body(robot, parts[0].asked.actions), frames=rows)
+    recorded = [
+        statistics.Recorded(
+            part.asked.dataset,
+            part.recordings,
+            part.asked.actions,
+            part.relative,
+            part.converted,
+            part.asked.state or features.state,
+            part.asked.action or features.action,
+        )
+        for part in parts
+    ]
+    return statistics.of_robot(
+        name,
+        robot.names,
+        recorded,
+        recipe.model.horizon,
+        statistics=recipe.data.statistics,
+        degenerate=recipe.data.degenerate,
+        before=recipe.weights,
+    )
+
+
+def pose_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> Stats | None:
+    """The statistics of the poses of objects in one robot's datasets; None where none are read.
+
+    Where poses are in the body's own frame they are those of all robots: one place has one value.
+    """
+    together = not isinstance(recipe.model, StateConfig)
+    of_robot = [part.recordings.environment for part in parts if together or part.asked.robot == name]
+    poses = [values for values in of_robot if values is not None]
+    return of_environment(np.concatenate(poses)) if poses else None
+
+
+def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Kind, RobotStats]]:
+    """Of every robot of a recipe: its joints' names, what of actions is learnt, and the statistics."""
+    parts = read_parts(recipe)
+    # What is learnt of a robot's actions is the same in all its datasets.
+    of_robot = {part.asked.robot: part for part in parts}
+    return {
+        name: (part.robot.names, part.asked.actions, robot_stats(recipe, name, parts))
+        for name, part in of_robot.items()
+    }

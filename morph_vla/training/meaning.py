@@ -1,0 +1,109 @@
+"""What a checkpoint says of a robot, so that its actions mean the same later; of one it never saw, too.
+
+A policy can drive a robot that no training saw where nothing of the robot was measured: its statistics are
+those of a body (`data.statistics: robot`), and what else training knew is the same for all robots it had.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla import robots
+from morph_vla.data.stats import Stats
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files.plain import to_plain
+from morph_vla.recipes.recipe import Recipe
+from morph_vla.robots.robot import Robot
+from morph_vla.training.datasets import pose_stats, read_parts, robot_stats
+from morph_vla.training.part import Part
+from morph_vla.training.statistics import RobotStats, of_body
+
+MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
+SHARED = ("control_rate", "actions", "cameras", "sizes", "environment", "environment_stats")
+"""What an unseen robot takes over from the others"""
+
+
+def of_robot(robot: Robot, stats: RobotStats) -> dict[str, Any]:
+    """What the robot itself says: a suite's robot of the same name must still have all of it."""
+    return {
+        "urdf_sha256": hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest(),
+        "limits": [[joint.lower, joint.upper] for joint in robot.joints],
+        "units": [joint.unit for joint in robot.joints],
+        "affine": [[joint.scale, joint.zero] for joint in robot.joints],
+        "joints": list(robot.names),
+        "relative": [not joint.is_gripper for joint in robot.joints],
+        "state_stats": dataclasses.asdict(stats.state),
+        "action_stats": dataclasses.asdict(stats.action),
+        "statistics": stats.source,
+    }
+
+
+def of_parts(
+    parts: Sequence[Part], stats: Mapping[str, RobotStats], poses: Mapping[str, Stats | None]
+) -> dict[str, dict[str, Any]]:
+    """Of each robot of a run what its checkpoints say, in the recipe's order."""
+    known = {}
+    for name in dict.fromkeys(part.asked.robot for part in parts):
+        own = [part for part in parts if part.asked.robot == name]
+        asked, recordings = own[0].asked, own[0].recordings
+        texts = sorted({text for part in own for text in part.recordings.tasks})
+        known[name] = {
+            **of_robot(own[0].robot, stats[name]),
+            "tasks": texts if len(texts) <= MAX_TEXTS else [],
+            "sizes": {camera: list(size) for camera, size in recordings.sizes.items()},
+            "control_rate": recordings.fps,
+            "actions": asked.actions,
+            "cameras": dict(asked.cameras),
+            **of_environment(recordings.environment_names, poses[name]),
+        }
+    return known
+
+
+def of_recipe(recipe: Recipe, parts: Sequence[Part] | None = None) -> dict[str, dict[str, Any]]:
+    """The same before anything is trained: values are read, no frame. Raises as `source.Source`.
+
+    `parts` are the recipe's datasets where they have been read already.
+    """
+    parts = parts or read_parts(recipe)
+    names = dict.fromkeys(part.asked.robot for part in parts)
+    stats = {name: robot_stats(recipe, name, parts) for name in names}
+    return of_parts(parts, stats, {name: pose_stats(recipe, name, parts) for name in names})
+
+
+def of_environment(names: tuple[str, ...], stats: Stats | None) -> dict[str, Any]:
+    """The names and statistics of poses; nothing where the model reads none."""
+    return (
+        {} if stats is None else {"environment": list(names), "environment_stats": dataclasses.asdict(stats)}
+    )
+
+
+def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tuple[Robot, dict[str, Any]]:
+    """A robot that none of the `known` ones is, and what a checkpoint at `where` would say of it.
+
+    Raises MorphVlaError where a policy cannot drive a robot that it has not seen, and as `robots.load`.
+    """
+    if any(about.get("statistics") != "robot" for about in known.values()):
+        raise MorphVlaError(
+            f"{where} was not trained on robot '{name}'{nearest(name, known)} ({', '.join(known)}); only a "
+            "policy trained with data.statistics: robot can drive one that it has not seen"
+        )
+    first, *others = known.values()
+    unlike = [
+        key for key in SHARED if any(to_plain(other.get(key)) != to_plain(first.get(key)) for other in others)
+    ]
+    if unlike:
+        raise MorphVlaError(
+            f"{where} was not trained on robot '{name}', and those it was trained on differ in "
+            f"{', '.join(unlike)}: nobody says which holds for it"
+        )
+    robot = robots.load(name)
+    about = of_robot(robot, of_body(robot, first["actions"]))
+    tasks = sorted({text for each in known.values() for text in each.get("tasks", ())})
+    return robot, {
+        **about,
+        "tasks": tasks,
+        **{key: first[key] for key in SHARED if key in first},
+        "unseen": True,
+    }

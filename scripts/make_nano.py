@@ -1,0 +1,235 @@
+"""Make the base `pi05-nano` again: bodies, demonstrations, training, packing, zero-shot evaluation, its card.
+
+    python scripts/make_nano.py -o runs/nano --base bases/pi05_nano
+    python scripts/make_nano.py -o runs/small --bodies 2 --judged 1 --attempts 9 --episodes 2 training.steps=3
+    python scripts/make_nano.py -o runs/nano --only pack --run runs/nano/train --records runs/nano/eval
+
+Each stage finds what an earlier run left: Ctrl-C stops it, and the same command goes on. make_nano.json in
+the folder has what every stage made, and its seconds. `--only pack` writes the base and its card alone, of
+any run or checkpoint and any evaluations of it. What is evaluated is the packed base, in 16 bits.
+"""
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from morph_vla import cli, process
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import add_to_path
+from morph_vla.files.writing import write_text
+from morph_vla.wording import count, span
+
+NAME, RECIPE, ROBOT = "pi05-nano", "pi05_nano", "panda"
+TASKS = ("cube_in_bowl", "can_in_mug", "banana_in_bin")
+SET, SEED, JUDGED_SEED = "interpolation", 3, 4  # of the bodies that are trained on, and judged on
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How large it is."""
+
+    overrides: tuple[str, ...] = ()
+    """Changes to the recipe"""
+    bodies: int = 36
+    """Relatives of the Panda that are trained on"""
+    attempts: int = 30
+    """Demonstrations to try on each"""
+    judged: int = 4
+    """Relatives of another seed that are judged on, beside the Panda itself"""
+    episodes: int = 100
+    """Initial states of each task of each robot"""
+    trials: int = 5
+    """States in which the expert tries each task of a new suite"""
+
+    @property
+    def command(self) -> str:
+        """The command that does this, without what is its default."""
+        words = [*self.overrides, "-o", "runs/nano", "--base", "bases/pi05_nano"]
+        for key, default in vars(Settings()).items():
+            if key != "overrides" and getattr(self, key) != default:
+                words += [f"--{key}", str(getattr(self, key))]
+        return f"python scripts/make_nano.py {shlex.join(words)}"
+
+
+class Maker:
+    """The stages, in the folder that they share."""
+
+    def __init__(self, folder: Path, settings: Settings):
+        self.folder, self.settings, self.facts = folder, settings, folder / "make_nano.json"
+        for name in ("judged", "bodies"):
+            add_to_path(folder / name)
+
+    def stage(self, name: str, work: Callable[[], str]) -> None:
+        """Do a stage, say in a line what it made, and keep that with the seconds it took, of all runs."""
+        began, kept = time.monotonic(), self.kept()
+        print(f"{name} ...", flush=True)
+        earlier = kept.get(name, {}).get("seconds", 0.0)
+        words = ""
+        try:
+            words = work()
+        finally:  # an interruption too: what it took so far counts
+            seconds = round(earlier + time.monotonic() - began, 1)
+            write_text(self.facts, json.dumps({**kept, name: {"made": words, "seconds": seconds}}, indent=1))
+        print(f"{name}: {words}  ({span(time.monotonic() - began)})", flush=True)
+
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """What earlier stages and runs made."""
+        return json.loads(self.facts.read_text()) if self.facts.exists() else {}
+
+    def bodies(self) -> str:
+        """The relatives that are trained on, each with a suite that the expert can do."""
+        self._vary("bodies", SEED, self.settings.bodies)
+        return count(len(self._names("bodies")), "relative")
+
+    def record(self) -> str:
+        """Demonstrations on every body."""
+        for name in self._names("bodies"):
+            suite, dataset = self.folder / "bodies" / "eval" / f"{name}.yaml", self.folder / "data" / name
+            run("record", suite, "-o", dataset, "--attempts", self.settings.attempts)
+        every = [json.loads(path.read_text()) for path in self.folder.glob("data/*/recording.json")]
+        kept, tried = (sum(each[key] for each in every) for key in ("episodes", "attempted"))
+        return f"{kept} of {tried} demonstrations"
+
+    def train(self) -> str:
+        """The recipe, with a dataset a body; its steps are resumed."""
+        from morph_vla.cli.progress import Bars
+        from morph_vla.recipes import recipe as recipes
+        from morph_vla.serving import trials
+
+        recipe = recipes.load(RECIPE, self.settings.overrides)
+        like = recipe.data.sources[0]
+        datasets = [
+            dataclasses.replace(like, dataset=str(self.folder / "data" / name), robot=name)
+            for name in self._names("bodies")
+        ]
+        recipe = recipes.on_datasets(recipe, datasets, by="row")
+        recipes.check(recipe, RECIPE)
+        with Bars("training", "step") as bar:
+            trained = trials.train(recipe, self.folder / "train", on_report=bar.trained)
+        if trained.stopped:
+            raise KeyboardInterrupt  # by SIGTERM
+        losses = [line["held_out_loss"] for line in trained.curve if line.get("held_out_loss") is not None]
+        held_out = f", held out {losses[-1]:.3f}" if losses else ""
+        return f"{recipe.training.steps} steps of {trained.parameters:,} parameters{held_out}"
+
+    def evaluate(self) -> str:
+        """The packed base on robots that it never saw: the Panda itself, and relatives of another seed."""
+        from morph_vla.results import record as records
+
+        place = self.folder / "judged"
+        if not (place / "eval" / f"{ROBOT}.yaml").exists():
+            suite = place / "eval" / f"{ROBOT}.yaml"
+            run(
+                "suites",
+                "new",
+                ROBOT,
+                "--task",
+                ",".join(TASKS),
+                "--trials",
+                self.settings.trials,
+                "-o",
+                suite,
+            )
+        if self.settings.judged:
+            self._vary("judged", JUDGED_SEED, self.settings.judged)
+        names, lines = [ROBOT, *(self._names("judged") if self.settings.judged else ())], []
+        for name in names:
+            target, suite = self.folder / "eval" / name, place / "eval" / f"{name}.yaml"
+            words = ["--noise", 0, "--videos", 0, "--episodes", self.settings.episodes, "-o", target]
+            run("eval", self.folder / "packed", "--suite", suite, *words)
+            done = records.read(target).summary
+            lines.append(f"{name} {done.successes} of {done.trials}")
+        return ", ".join(lines)
+
+    def pack(self, run: Path, base: Path, places: Sequence[Path] = ()) -> str:
+        """The run's last checkpoint in 16 bits, with a card of the evaluations at `places`."""
+        from morph_vla.sharing import shipped
+
+        return str(shipped.write(run, base, NAME, places, self._made() if places else {}))
+
+    def _made(self) -> dict[str, str]:
+        """What the card says beside of how the base was made."""
+        asked = self.settings
+        vary = shlex.join(["morph-vla", *map(str, varied(SEED, asked.bodies, asked.trials))])
+        made = {
+            "one like it is made by": f"`{asked.command}`",
+            "bodies": f"{asked.bodies} relatives of {ROBOT}, of seed {SEED}: `{vary}`",
+            "judged on": f"{ROBOT}, and {asked.judged} relatives of it, of seed {JUDGED_SEED}",
+        }
+        stages = ("bodies", "record", "train", "evaluate")
+        spent = {name: self.kept().get(name, {}).get("seconds", 0.0) for name in stages}
+        if all(spent.values()):
+            made["took"] = ", ".join(f"{name} {span(spent[name])}" for name in stages)
+        return made
+
+    def _vary(self, place: str, seed: int, bodies: int) -> None:
+        """Draw relatives; a number that is left without a body (status 1) is left out."""
+        if len(self._names(place)) < bodies:
+            words = varied(seed, bodies, self.settings.trials)
+            run(*words, "-o", self.folder / place, allowed=(0, 1))
+
+    def _names(self, place: str) -> list[str]:
+        listed = self.folder / place / "relatives.json"
+        return [body["name"] for body in json.loads(listed.read_text())] if listed.exists() else []
+
+
+def varied(seed: int, bodies: int, trials: int) -> list[object]:
+    """The command that draws bodies with suites."""
+    words = ["robots", "vary", ROBOT, "--set", SET, "--seed", seed, "--count", bodies]
+    return [*words, "--suites", ",".join(TASKS), "--trials", trials]
+
+
+def run(*words: object, allowed: Sequence[int] = (0,)) -> None:
+    """A command of `morph-vla`; its other statuses end this one."""
+    line = [str(word) for word in words]
+    print(f"  morph-vla {shlex.join(line)}", flush=True)
+    status = cli.main(line)
+    if status not in allowed:
+        sys.exit(status)
+
+
+def main() -> None:
+    """Do what is missing."""
+    process.prepare()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes to the recipe")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="all that it makes"
+    )
+    parser.add_argument("--base", type=Path, metavar="FOLDER", help="the packed base (default: in -o)")
+    for field in dataclasses.fields(Settings)[1:]:
+        parser.add_argument(f"--{field.name}", type=int, default=field.default)
+    parser.add_argument("--only", choices=["pack"], help="write the base and its card alone")
+    about = "of --only pack: a run or a checkpoint (default: train in -o)"
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help=about)
+    about = "of --only pack: evaluations of it; may be given again (default: eval in -o)"
+    parser.add_argument("--records", type=Path, action="append", metavar="FOLDER", help=about)
+    given = parser.parse_args()
+    chosen = {field.name: getattr(given, field.name) for field in dataclasses.fields(Settings)[1:]}
+    maker = Maker(given.output, Settings(tuple(given.overrides), **chosen))
+    train, records = given.run or given.output / "train", given.records or [given.output / "eval"]
+    base = given.base or given.output / NAME.replace("-", "_")
+    try:
+        if not given.only:
+            maker.stage("bodies", maker.bodies)
+            maker.stage("record", maker.record)
+            maker.stage("train", maker.train)
+            maker.stage("pack", lambda: maker.pack(train, given.output / "packed"))
+            maker.stage("evaluate", maker.evaluate)
+        maker.stage("card", lambda: maker.pack(train, base, records))
+    except MorphVlaError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted: what is finished is kept; the same command goes on")
+
+
+if __name__ == "__main__":
+    main()

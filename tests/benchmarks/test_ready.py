@@ -1,0 +1,18 @@
+"""What ready parameters save is counted, not timed."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.slow
+def test_a_step_of_ready_parameters_moves_no_weight_and_loading_them_holds_no_more(run):
+    status, out, err = run("bench ready --size small --json")
+    assert status == 0, err
+    rows = {row["name"]: row for row in json.loads(out)["rows"]}
+    moved = {name: row for name, row in rows.items() if name.endswith("of a weight")}
+    assert sum(row["trained"] for row in moved.values()) > 0
+    assert not any(row["ready"] for row in moved.values())
+    assert rows["a step's instructions"]["ready"] < rows["a step's instructions"]["trained"]
+    sizes = rows["loading: parameters [MB]"]
+    assert sizes["ready"] == sizes["trained"]

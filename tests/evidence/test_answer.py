@@ -1,0 +1,102 @@
+"""From records in folders to the answer of a grid; nothing is trained."""
+
+import dataclasses
+import json
+
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.evidence import answer as answers
+from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split, cells
+from morph_vla.evidence.status import failure_of, read_all, record_of
+from morph_vla.files.writing import write_text
+from morph_vla.results import cells as results
+from morph_vla.results.cells import CellRecord, Judged
+
+GRID = Grid(
+    title="t",
+    question="q",
+    recipe="body_state",
+    conditions={"matched": (), "full": (), "bare": ()},
+    bodies={name: Body(name, name) for name in "abc"},
+    splits={
+        "no-a": Split(("b", "c"), ("a", "b")),
+        "no-b": Split(("a", "c"), ("b",)),
+        "all": Split(("a", "b"), ("a", "b")),
+    },
+    seeds=(0, 1),
+    hypotheses={"H1": Hypothesis("full", "matched")},
+    primary=("no-a", "no-b"),
+)
+
+
+def measured(condition: str, seed: int) -> int:
+    """Successes of 100."""
+    return {"matched": 20, "full": 50, "bare": 10}[condition] + seed
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A study in two folders, as two machines ran it; one cell is missing, one failed."""
+    for number, cell in enumerate(cells(GRID)):
+        if cell.name in ("all/bare/1", "all/full/1"):
+            continue
+        count = measured(cell.condition, cell.seed)
+        bodies = tuple(
+            Judged(name, name, name in GRID.splits[cell.split].train, "1" * count + "0" * (100 - count))
+            for name in GRID.splits[cell.split].judge
+        )
+        record = CellRecord(**cell._asdict(), settings_sha256="x", judged=bodies, seconds={"train": 90.0})
+        results.write(record, record_of(tmp_path / str(number % 2), cell))
+    last = cells(GRID)[-1]
+    write_text(failure_of(tmp_path / "0", last), "it broke\nTraceback")
+    return [tmp_path / "0", tmp_path / "1"]
+
+
+def test_hypotheses_are_tested_on_bodies_that_no_training_saw(folders):
+    records = [record for folder in folders for record in read_all(folder).values()]
+    assert sorted(answers.primary(GRID, records)) == [("no-a", "a"), ("no-b", "b")]
+    seen = dataclasses.replace(GRID, primary=("all",))
+    assert answers.primary(seen, records) == [("all", "a"), ("all", "b")]
+    assert answers.primary(GRID, []) == []
+
+
+def test_cells_of_one_condition_that_differ_in_more_than_the_seed_are_no_study(folders):
+    def measured_with(seed: int, steps: int) -> None:
+        (path,) = (p for f in folders if (p := record_of(f, Cell(seed, "no-a", "full"))).exists())
+        settings = {"recipe": {"training": {"seed": seed, "steps": steps}, "model": {}}}
+        results.write(dataclasses.replace(results.read(path), settings=settings), path)
+
+    measured_with(0, 10)
+    measured_with(1, 10)
+    assert answers.answer(GRID, folders).done == 16
+    measured_with(1, 20)
+    words = r"^no-a/full/0 and no-a/full/1 differ in more than the seed: they were measured under several"
+    with pytest.raises(MorphVlaError, match=words):
+        answers.answer(GRID, folders)
+
+
+def test_the_cells_of_several_machines_are_one_study(folders):
+    study = answers.answer(GRID, folders)
+    assert (study.done, study.asked, study.missing) == (16, 18, ["all/full/1", "all/bare/1"])
+    assert study.failures == {"all/bare/1": "it broke"}
+    assert study.hours == pytest.approx(16 * 90 / 3600)
+    (tested,) = study.hypotheses
+    assert tested.estimate is not None
+    assert tested.estimate.mean == pytest.approx(0.3)
+    assert tested.verdict == "yes"
+    (other,) = study.exploratory
+    assert (other.better, other.than, other.verdict) == ("bare", "matched", None)
+    assert answers.answer(GRID, folders[:1]).done == 8
+
+
+def test_report_writes_the_page_its_numbers_and_tables(run, folders, monkeypatch):
+    monkeypatch.setattr("morph_vla.evidence.grid.load", lambda path: GRID)
+    status, out, _ = run(f"evidence report grid.yaml -o {folders[0]} --with {folders[1]}")
+    assert status == 0
+    assert out.splitlines()[0].startswith(
+        "H1: full - matched: +30.0 points [+30.0, +30.0] (95%, Student's t over 2"
+    )
+    assert out.splitlines()[-2:] == ["16 of 18 cells, 0.4 h", str(folders[0] / "evidence.html")]
+    assert json.loads((folders[0] / "evidence.json").read_text())["done"] == 16
+    assert (folders[0] / "evidence.md").read_text().startswith("**Differences**\n")

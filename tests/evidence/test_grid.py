@@ -1,0 +1,293 @@
+"""A grid's cells, their recipes, and what is said of one that cannot be run."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.evidence import grid as grids
+from morph_vla.evidence.check import check
+from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split
+from morph_vla.findings import errors
+
+GRIDS = Path(__file__).parents[2] / "configs" / "evidence"
+
+
+@pytest.fixture
+def grid(study) -> Grid:
+    return grids.load(study / "grid.yaml")
+
+
+@pytest.fixture
+def planned(study, grid):
+    return grids.plan(grid, [study])
+
+
+def test_cells_are_every_combination_once_and_seed_by_seed(grid):
+    cells = grids.cells(grid)
+    assert len(set(cells)) == len(cells) == 2 * 2 * 2
+    assert [cell.seed for cell in cells] == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7, 11])
+def test_the_parts_of_a_grid_are_the_grid(grid, parts):
+    dealt = [cell for part in range(1, parts + 1) for cell in grids.cells(grid, (part, parts))]
+    assert sorted(dealt) == sorted(grids.cells(grid))
+
+
+def test_cells_of_a_split_differ_in_condition_and_seed_alone(planned):
+    def difference(a: Cell, b: Cell) -> set[str]:
+        one, other = (flat(planned.settings(cell)) for cell in (a, b))
+        assert one.keys() == other.keys()
+        return {key for key in one if one[key] != other[key]}
+
+    first = Cell(0, "both", "mix")
+    assert difference(first, first) == set()
+    assert difference(first, Cell(1, "both", "mix")) == {"recipe.training.seed"}
+    assert difference(first, Cell(0, "both", "random")) == {"recipe.model.graph"}
+
+
+def flat(value, at=""):
+    if not isinstance(value, dict):
+        return {at: value}
+    return {
+        key: leaf
+        for name, item in value.items()
+        for key, leaf in flat(item, f"{at}.{name}".strip(".")).items()
+    }
+
+
+def test_a_split_says_which_demonstrations_of_which_bodies(planned, study):
+    both, few = (planned.recipe(Cell(1, name, "mix")).data.sources for name in ("both", "few"))
+    assert [(source.robot, source.weight, source.episodes) for source in both] == [
+        ("panda", 8, ()), ("so101", 2, ()),
+    ]  # fmt: skip
+    assert [(source.robot, source.dataset, source.episodes) for source in few] == [
+        ("panda", str(study / "panda"), ()), ("so101", str(study / "so101"), (0, 1)),
+    ]  # fmt: skip
+
+
+def test_a_variant_stands_for_its_overrides(grid):
+    changes = ("@table1.tokens", "model.morphology.control=tokens")
+    pi05 = dataclasses.replace(grid, recipe="panda_demo", overrides=(), conditions={"matched": changes})
+    plugin = grids.condition_of(pi05, "matched").model.morphology
+    assert plugin is not None
+    assert (plugin.control, plugin.bias, plugin.film) == ("tokens", "none", False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": ()}, r"seeds: none are given"),
+        ({"seeds": (1, 1)}, r"seeds: one is given twice"),
+        ({"episodes": 0}, r"episodes: must be at least 1, not 0"),
+        ({"primary": ("fw",)}, r"primary: no split 'fw'; did you mean 'few'\? \(both, few\)"),
+        ({"primary": ()}, r"primary: name the splits that the hypotheses are tested on"),
+        (
+            {"hypotheses": {"H1": Hypothesis("mix", "randm")}},
+            r"hypotheses.H1.than: no condition 'randm'; did you mean 'random'\? \(mix, random\)",
+        ),
+        ({"conditions": {"a/b": ()}, "hypotheses": {}}, r"conditions: 'a/b' names files; expected letters, "),
+        (
+            {"splits": {"s": Split(("panda",), ("pand",))}, "primary": ("s",)},
+            r"splits.s.judge: no body 'pand'; did you mean 'panda'\? \(panda, so101\)",
+        ),
+        (
+            {"splits": {"s": Split(("panda", "panda"), ())}, "primary": ("s",)},
+            r"splits.s.train: a body is given twice\n.*splits.s.judge: no body is given",
+        ),
+        (
+            {"bodies": {"panda": Body("x")}, "splits": {"s": Split(("panda",), ("panda",))}, "primary": ()},
+            r"splits.s.train: body 'panda' has no dataset; name one in bodies.panda",
+        ),
+        (
+            {"splits": {"s": Split(("panda",), ("so101",), {"so101": 5}, {"panda": 0.0})}, "primary": ("s",)},
+            r"splits.s.episodes: no trained body 'so101' \(panda\)\n.*splits.s.weights.panda: must be more "
+            r"than 0, not 0",
+        ),
+        (
+            {"bodies": {"panda": Body("a_*", "one"), "so101": Body("b", "data/*", count=-2)}, "splits": {}},
+            r"splits: none are given\n.*bodies.panda.dataset: needs '\*', which stands for the name of each "
+            r"body\n.*bodies.so101.count: must be at least 0, not -2\n.*bodies.so101: '\*' and count are for "
+            r"several bodies, whose suite is a pattern \('arm_\*'\)",
+        ),
+    ],
+)  # fmt: skip
+def test_names_and_numbers_that_make_no_grid(grid, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        grids.checked(dataclasses.replace(grid, **changes), "grid.yaml")
+
+
+def test_a_grid_that_can_be_run_has_nothing_to_say(grid, study):
+    checked = check(grid, [study])
+    assert checked.findings == ()
+    assert list(checked.parameters) == ["mix", "random"]
+    assert str(checked).splitlines()[0].split() == ["condition", "parameters", "to", "the", "first"]
+
+
+def test_every_problem_of_a_grid_is_said_at_once(grid, study):
+    bodies = {
+        "a": dataclasses.replace(grid.bodies["panda"], suite="small_pand:cube_in_bowl"),
+        "b": dataclasses.replace(grid.bodies["panda"], suite="small_panda"),
+        "c": dataclasses.replace(grid.bodies["panda"], dataset="nowhere"),
+        "d": dataclasses.replace(grid.bodies["panda"], dataset=grid.bodies["so101"].dataset),
+    }
+    conditions = {"mix": ("model.grph=random",), "film": ("@table1.token",)}
+    bad = dataclasses.replace(grid, bodies=bodies, conditions=conditions)
+    lines = [str(finding) for finding in errors(check(bad, [study]).findings)]
+    for words in (
+        "error: bodies.a: no suite 'small_pand'; did you mean 'small_panda'?",
+        "error: bodies.b: suite 'small_panda' has 3 tasks; name one of small_panda:cube_in_bowl, ",
+        "error: bodies.c: no dataset in nowhere: `morph-vla record small_panda:cube_in_bowl -o ",
+        "has 30 frames a second, the suite 15",
+        "model.grph: no such key; did you mean 'graph'?",
+        "no variant 'table1.token'; did you mean 'table1.tokens'?",
+    ):
+        assert any(words in line for line in lines), (words, lines)
+
+
+def test_a_robot_with_more_joints_than_places_is_an_error_of_its_condition(grid, study):
+    narrow = dataclasses.replace(
+        grid, conditions={"mix": (), "narrow": ("model.action_dim=6",)}, hypotheses={}
+    )
+    findings = check(narrow, [study]).findings
+    (finding,) = errors(findings)
+    assert str(finding) == (
+        "error: conditions.narrow: robot 'panda' has 8 joints, the model 6 action values; raise "
+        "model.action_dim"
+    )
+    assert [f.code for f in findings] == ["robot", "parameters"]
+    assert "parameters, the first condition has" in str(findings[1])
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(MorphVlaError, match=r"^no such file: .*grid\.yaml$"):
+        grids.load(tmp_path / "grid.yaml")
+
+
+def test_an_unseen_body_asks_for_statistics_that_need_no_recording(grid, study):
+    splits = {"no-so101": Split(("panda",), ("so101",))}
+    bodies = {**grid.bodies, "so101": Body("small_so101")}
+    conditions = {"mix": (), "body": ("data.statistics=robot",)}
+    leaves = dataclasses.replace(grid, splits=splits, bodies=bodies, conditions=conditions)
+    statistics, rate, text = check(leaves, [study]).findings
+    assert str(statistics) == (
+        "error: splits.no-so101: so101: the policy was not trained on robot 'so101' (panda); only a policy "
+        "trained with data.statistics: robot can drive one that it has not seen; of mix"
+    )
+    # And what the evaluation of the other condition would refuse, hours later.
+    assert str(rate) == (
+        "error: splits.no-so101: so101: control rate: the suite runs at 30 Hz, the policy was trained at 15 "
+        "Hz; of body"
+    )
+    assert str(text).startswith("warning: splits.no-so101: so101: text: the suite says")
+
+
+def test_what_a_training_would_refuse_is_said_of_every_body(grid, study):
+    wide = ("model={family: body, width: 8, depth: 2, heads: 2, mlp_dim: 12, horizon: 4, environment: 7}",)
+    split = {"both": dataclasses.replace(grid.splits["both"], episodes={"panda": 99})}
+    bad = dataclasses.replace(
+        grid, conditions={"mix": (), "wide": wide}, splits=split, hypotheses={}, primary=()
+    )
+    lines = [str(finding) for finding in errors(check(bad, [study]).findings)]
+    assert lines[0].startswith("error: bodies.panda: there is no episode ")
+    assert "and 9" in "".join(lines)  # of so many, five are named
+    assert len(lines) < 9
+    has = "'observation.environment_state' has 14 values; set model.environment, which is 7; of wide"
+    assert lines[-1].startswith("error: bodies.so101: ")
+    assert lines[-1].endswith(has)
+
+
+NAMES = ("arm_near3_000", "arm_near3_001", "arm_near3_002b", "arm_near3_003", "arm_far11_000")
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """A folder as `robots vary --suites` leaves it, as far as names go."""
+    (tmp_path / "eval").mkdir()
+    for name in NAMES:
+        (tmp_path / "eval" / f"{name}.yaml").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def patterned(grid):
+    bodies = {
+        "trained": Body("arm_near3_*:pick", "data/*", {"base": "front"}, count=3),
+        "far": Body("arm_far11_*"),
+        "panda": grid.bodies["panda"],
+    }
+    splits = {"s": Split(("trained", "panda"), ("far",), {"trained": 5}, {"trained": 2.0, "panda": 8.0})}
+    return dataclasses.replace(grid, bodies=bodies, splits=splits, primary=("s",))
+
+
+def test_a_pattern_stands_for_the_first_bodies_by_name_redrawn_ones_too(patterned, drawn):
+    assert grids.checked(patterned, "grid.yaml") is patterned
+    whole, first = grids.expanded(patterned, [drawn]), ("arm_near3_000", "arm_near3_001", "arm_near3_002b")
+    assert whole.bodies["arm_near3_002b"] == Body(
+        "arm_near3_002b:pick", "data/arm_near3_002b", {"base": "front"}
+    )
+    assert list(whole.bodies) == [*first, "arm_far11_000", "panda"]
+    assert whole.splits["s"] == Split(
+        (*first, "panda"),
+        ("arm_far11_000",),
+        dict.fromkeys(first, 5),
+        dict.fromkeys(first, 2.0) | {"panda": 8.0},
+    )
+    assert grids.expanded(whole, []) == whole
+    assert grids.cells(whole) == grids.cells(patterned)  # so a status needs no body
+
+
+def test_patterns_that_too_few_bodies_fit_are_said_at_once(patterned, drawn):
+    bodies = {
+        **patterned.bodies,
+        "trained": Body("arm_near3_*", "data/*", count=5),
+        "far": Body("arm_fr11_*"),
+        "twice": Body("arm_far11_*"),
+        "again": Body("arm_far*"),
+    }
+    findings = check(dataclasses.replace(patterned, bodies=bodies), [drawn]).findings
+    lines = [str(finding) for finding in findings]
+    for words in (
+        "error: bodies.trained: 4 suites of 'arm_near3_*', 5 are asked for: `morph-vla robots vary ... ",
+        "error: bodies.far: 0 suites of 'arm_fr11_*': `morph-vla robots vary ... --suites` draws more; ",
+        "error: bodies.again: arm_far11_000: another body has that name",
+    ):
+        assert any(line.startswith(words) for line in lines), (words, lines)
+
+
+@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_grid_that_is_shipped_makes_recipes_of_its_conditions(path):
+    shipped = grids.load(path)
+    made = {name: grids.condition_of(shipped, name) for name in shipped.conditions}
+    assert len({str(recipe.model) for recipe in made.values()}) == len(made)  # no two are the same
+    assert shipped.primary
+
+
+def test_the_grid_of_the_plan_has_its_controls_and_hypotheses(root):
+    folder = root / "configs" / "evidence"
+    plan, parts = grids.load(folder / "relatives.yaml"), grids.load(folder / "parts.yaml")
+    assert list(plan.conditions) == ["token-matched", "h1-mix-film", "h2-all"]
+    assert (plan.recipe, len(plan.seeds), plan.episodes) == ("pi05_poses", 5, 300)
+    assert [body.count for body in plan.bodies.values()] == [26, 4, 5, 4]
+    # The control of the parts is that of the hypotheses: its cells are found, not trained again.
+    differ = {"title", "question", "conditions", "hypotheses"}
+    assert {key for key, value in vars(plan).items() if value != getattr(parts, key)} == differ
+    assert plan.conditions["token-matched"] == parts.conditions["token-matched"]
+    recipes = {name: grids.condition_of(grid, name) for grid in (parts, plan) for name in grid.conditions}
+    assert {(recipe.training.steps, recipe.data.by) for recipe in recipes.values()} == {(6000, "row")}
+    made = {name: recipe.model.morphology for name, recipe in recipes.items()}
+    assert made["bare"] is None
+    matched, which, paper, ours = (
+        made[name] for name in ("token-matched", "robot-embedding", "h1-mix-film", "h2-all")
+    )
+    assert matched is not None
+    assert which is not None
+    assert paper is not None
+    assert ours is not None
+    assert (matched.control, matched.tokens) == ("tokens", paper.tokens)
+    assert (which.descriptors, which.bias, which.film) == ("robot", "none", True)
+    assert (paper.bias, paper.film, paper.descriptors, paper.poses) == ("mix", True, "paper", "none")
+    assert (ours.bias, ours.film, ours.descriptors, ours.poses) == ("mix", True, "geometry", "present")
+    assert {h.than for h in plan.hypotheses.values()} == {"token-matched"}

@@ -1,0 +1,188 @@
+"""Cells from training to record: what is kept, what goes on, what a failure stops."""
+
+import json
+
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.evidence import again
+from morph_vla.evidence import grid as grids
+from morph_vla.evidence import run as runs
+from morph_vla.evidence.grid import Cell
+from morph_vla.evidence.status import read_all, status
+from morph_vla.files.writing import taken
+from morph_vla.results import cells
+from morph_vla.training import loop
+
+CELL = Cell(0, "few", "mix")
+
+
+@pytest.fixture
+def one(run, study, tmp_path, monkeypatch):
+    """Run one cell of the grid, in the folder `out`: (status, lines)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(cell: Cell = CELL, more: str = ""):
+        words = f"evidence run {study}/grid.yaml --folder {study} -o out --only {cell.name} {more}"
+        return run(words)
+
+    return call
+
+
+def test_a_cell_is_trained_judged_and_kept_in_a_few_kilobytes(one, run, study, tmp_path):
+    code, out, _ = one()
+    assert code == 0, out
+    assert out.startswith("1/1  few/mix/0: so101 ")
+    path = tmp_path / "out" / "records" / f"{CELL.name}.json"
+    assert path.stat().st_size < 8000
+    assert not (tmp_path / "out" / "work" / CELL.name).exists()
+    record = cells.read(path)
+    assert (record.split, record.condition, record.seed) == ("few", "mix", 0)
+    (body,) = record.judged
+    assert (body.body, body.seen, len(body.rows)) == ("so101", True, 2)
+    assert set(body.events) >= {"touched", "grasped", "lifted"}
+    assert all(metres is not None and 0 < metres < 1 for metres in body.least["approach"])
+    assert body.states_sha256
+    assert record.seconds.keys() == {"train", "evaluate"}
+    assert record.command.startswith("morph-vla evidence run ")
+    assert record.loss is not None
+    # The same cell once more gives the same rows and parameters.
+    code, out, _ = run(f"evidence again {study}/grid.yaml --folder {study} -o out --only few/mix/0")
+    assert (code, out.strip()) == (0, "few/mix/0: the same counts on 1 body, row by row; the same parameters")
+    # A second run has nothing to do, and the status says so.
+    assert one()[1] == "0 cells measured, 1 already there\n"
+    _, out, _ = run(f"evidence status {study}/grid.yaml -o {tmp_path}/out")
+    assert " ".join(out.splitlines()[3].split()).startswith("few mix 1 0 1 ")
+    assert out.splitlines()[-1].startswith("1 cell done in 0.0 h, 7 missing, about ")
+
+
+def test_an_unfinished_cell_goes_on_from_its_checkpoint(one, tmp_path, monkeypatch):
+    train, begun = loop.train, []
+
+    def stopped(recipe, folder, **more):
+        begun.append(loop.checkpoint.steps(folder / "checkpoints"))
+        made = train(recipe, folder, **more)
+        return made if len(begun) > 1 else loop.dataclasses.replace(made, stopped=True)
+
+    body = cells.Judged("so101", "small_so101", True, "10")
+    monkeypatch.setattr(runs, "_judge", lambda *_: [body])
+    monkeypatch.setattr(loop, "train", stopped)
+    assert one()[0] == 130
+    assert not (tmp_path / "out" / "records").exists()
+    assert one()[0] == 0
+    assert begun[0] == []
+    assert begun[1][-1] == 4
+    spent = json.loads((tmp_path / "out" / "records" / f"{CELL.name}.json").read_text())["seconds"]
+    assert spent["train"] > 0
+
+
+def test_a_cell_that_fails_is_noted_and_the_others_go_on(study, tmp_path, monkeypatch):
+    grid, lines = grids.load(study / "grid.yaml"), []
+    train = loop.train
+
+    def fails(recipe, folder, **more):
+        if recipe.model.graph == "random":
+            raise MorphVlaError("the loss is nan")
+        return train(recipe, folder, **more)
+
+    monkeypatch.setattr(loop, "train", fails)
+    settings = runs.Settings(tmp_path, "grid.yaml", (2, 4), folders=[study])
+    assert [cell.name for cell in grids.cells(grid, (2, 4))] == ["both/random/0", "both/random/1"]
+    assert runs.run(grid, settings, quiet, lines.append) == runs.Ran(0, 2, 0)
+    assert lines == ["both/random/0 failed: the loss is nan", "both/random/1 failed: the loss is nan"]
+    stands = status(grid, tmp_path)
+    assert stands.failures == dict.fromkeys(("both/random/0", "both/random/1"), "the loss is nan")
+    assert [(row.done, row.failed, row.missing) for row in stands.rows][1] == (0, 2, 2)
+    assert "failed: both/random/0: the loss is nan" in str(stands)
+    assert stands.hours_left == pytest.approx(8 * 3 / 60)  # the grid's own guess, before any was timed
+
+
+def quiet(*_):
+    from morph_vla.demo.job import Quiet
+
+    return Quiet("", "")
+
+
+def test_records_of_other_settings_are_not_mixed_in(study, tmp_path):
+    grid = grids.load(study / "grid.yaml")
+    sha = grids.digest(grids.plan(grid, [study]).settings(CELL))
+    body = cells.Judged("so101", "small_so101", False, "10")
+    for settings_sha256, fits in ((sha, True), ("other", False)):
+        record = cells.CellRecord(
+            split=CELL.split,
+            condition=CELL.condition,
+            seed=0,
+            settings_sha256=settings_sha256,
+            judged=(body,),
+        )
+        cells.write(record, tmp_path / "records" / f"{CELL.name}.json")
+        assert read_all(tmp_path) == {CELL.name: record}
+        settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+        if fits:
+            assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 1)
+            continue
+        words = r"records: 1 cell measured under other settings than this grid's, first few/mix/0; give"
+        with pytest.raises(MorphVlaError, match=words):
+            runs.run(grid, settings, quiet)
+
+
+def test_a_cell_that_another_process_is_at_is_left_to_it(study, tmp_path):
+    grid = grids.load(study / "grid.yaml")
+    with taken(tmp_path / "work" / CELL.name / ".lock") as free:
+        assert free
+        settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+        assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 0)
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b"])
+def test_a_part_that_is_none(run, text):
+    words = f"--shard expects K/N with K from 1 to N, for example 2/8, not '{text}'"
+    assert run(f"evidence status g.yaml -o out --shard {text}")[2] == f"error: {words}\n"
+
+
+def test_a_cell_of_no_grid(one):
+    _, _, err = one(Cell(7, "both", "mix"))
+    assert err.endswith("error: no cell 'both/mix/7'; expected SPLIT/CONDITION/SEED of this grid\n")
+
+
+def test_a_repeated_cell_says_what_came_out_otherwise():
+    def record(*rows: str, chip: str = "a", sha256: str = "p") -> cells.CellRecord:
+        judged = tuple(
+            cells.Judged(n, n, False, r, policy_sha256=sha256) for n, r in zip("xy", rows, strict=True)
+        )
+        machine = {"processor": chip}
+        return cells.CellRecord(
+            split="s", condition="c", seed=3, settings_sha256="", judged=judged, machine=machine
+        )
+
+    moved = again.compared(record("110", "000"), record("011", "000", sha256="q"))
+    assert moved.is_same
+    assert str(moved) == "s/c/3: the same counts on 2 bodies, other rows on x; other parameters"
+    other = again.compared(record("110", "000"), record("110", "001", chip="b"))
+    assert not other.is_same
+    assert str(other) == "s/c/3: other counts: y 1, was 0; the same parameters (processor b, was a)"
+
+
+@pytest.mark.parametrize(("most", "names"), [(1, "a"), (2, "ag"), (3, "adg"), (7, "abcdefg"), (9, "abcdefg")])
+def test_repeated_cells_are_spread_over_all(most, names):
+    assert again.spread("abcdefg", most) == [*names]
+
+
+def test_a_cell_that_is_not_finished_cannot_be_repeated(study, tmp_path):
+    grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, folders=[study])
+    with pytest.raises(MorphVlaError, match=r"cell 'few/mix/0' is not finished; `morph-vla evidence status`"):
+        again.again(grid, settings, [CELL.name], 3, quiet, print)
+
+
+def test_the_time_of_a_stage_is_noted_on_the_way_for_the_case_of_a_kill(tmp_path, monkeypatch):
+    clock = iter([100.0, 102.0, 107.0, 109.0, 200.0, 211.0])
+    monkeypatch.setattr(runs.time, "monotonic", lambda: next(clock))
+    with runs._timed(tmp_path, "train") as note:
+        note()
+        assert runs._spent(tmp_path) == {}
+        note()
+        assert runs._spent(tmp_path) == {"train": 7.0}
+    assert runs._spent(tmp_path) == {"train": 9.0}
+    with runs._timed(tmp_path, "train"):
+        pass
+    assert runs._spent(tmp_path) == {"train": 20.0}

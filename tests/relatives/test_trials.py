@@ -1,0 +1,90 @@
+"""Relatives that are tried: drawn again where they fail, under names of their own, and never tried twice."""
+
+from pathlib import Path
+
+import pytest
+
+from morph_vla import robots
+from morph_vla.errors import ConfigError
+from morph_vla.relatives import trials, vary
+from morph_vla.relatives.draft import Changes, Relative
+from morph_vla.relatives.trials import Trial
+from morph_vla.suites.suite import load
+
+CHANGES = Changes(limits=((0.7, 1.0),))
+
+
+def settled(refusals: int) -> tuple[list[Relative], tuple[Trial, ...]]:
+    """What was tried by one who refuses so many bodies, and the trials."""
+    tried: list[Relative] = []
+
+    def attempt(relative: Relative) -> Trial:
+        tried.append(relative)
+        refused = "the expert fails" if len(tried) <= refusals else ""
+        return Trial(relative.robot.name, relative.digest, ("stack",), 20, (), refused)
+
+    return tried, trials.settle(robots.load("panda"), CHANGES, "panda_vary0_000", attempt)
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_a_body_that_is_refused_is_drawn_again_and_has_a_name_of_its_own(refusals: int):
+    tried, done = settled(refusals)
+    assert [trial.name for trial in done] == [f"panda_vary0_000{letter}" for letter in ("", "b", "c")][
+        : refusals + 1
+    ]
+    assert [bool(trial.refused) for trial in done] == [True] * refusals + [False]
+    for relative in tried:
+        assert vary.drawn(robots.load("panda"), CHANGES, relative.robot.name).digest == relative.digest
+    assert len({relative.digest for relative in tried}) == len(tried)
+
+
+def test_draws_end(monkeypatch):
+    monkeypatch.setattr(trials, "AGAIN", ("", "b", "c"))
+    _, done = settled(100)
+    assert [trial.name[-1] for trial in done] == ["0", "b", "c"]
+    assert str(done[-1]) == "panda_vary0_000c is not kept: the expert fails"
+
+
+def test_what_was_tried_is_read_as_it_was_written(tmp_path: Path):
+    assert trials.read(tmp_path) == {}
+    done = {trial.name: trial for trial in settled(1)[1]}
+    trials.write(tmp_path, done)
+    assert trials.read(tmp_path) == done
+    (tmp_path / trials.FILE).write_text('{"trials": [{"name": 3}]}')
+    with pytest.raises(ConfigError, match=r"suites\.json"):
+        trials.read(tmp_path)
+
+
+def test_the_command_writes_a_suite_for_each_body_once(run, folder):
+    line = "robots vary panda --set interpolation --seed 1 --suites --trials 2 --workers 1"
+    status, out, _ = run(line)
+    assert status == 0
+    name = "panda_interpolation1_000"
+    assert out.splitlines()[0].split() == ["robot", "joints", "reach", "[m]", "expert", "changes"]
+    assert "2 of 2" in out
+    home, suite = Path("panda_relatives"), Path(f"panda_relatives/eval/{name}.yaml")
+    assert load(name, (), [home]).robot == name
+    assert load(name, (), [home]).task == "put the cube in the bowl"
+    (trial,) = trials.read(home).values()
+    assert (trial.name, trial.tasks, trial.states, trial.successes) == (name, ("cube_in_bowl",), 2, (2,))
+    kept, suite_text = suite.stat().st_mtime_ns, suite.read_bytes()
+    assert run(line)[:2] == (status, out)
+    assert suite.stat().st_mtime_ns == kept
+    status, _, err = run(f"{line} --count 2 --trials 3")
+    assert (status, suite.read_bytes()) == (2, suite_text)
+    words = f"{name} was tried with --suites cube_in_bowl --trials 2; choose another folder"
+    assert f"error: {home}: {words}" in err
+
+
+def test_a_body_that_cannot_have_a_suite_is_told_and_leaves_nothing(run, folder):
+    """Three joints are too few for every draw."""
+    status, out, _ = run("robots vary panda --remove 4 --suites orange_on_plate --trials 1 --workers 1")
+    assert status == 1
+    words = "is not kept: panda_vary0_000h: 3 joints carry its gripper; expected at least 4"
+    assert f"panda_vary0_000h {words}" in out
+    assert sorted(path.name for path in Path("panda_relatives").iterdir()) == [
+        "relatives.json",
+        "sheet.png",
+        "suites.json",
+    ]
+    assert len(trials.read(Path("panda_relatives"))) == len(trials.AGAIN)

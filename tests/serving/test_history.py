@@ -1,0 +1,112 @@
+"""The rows that a policy that looks back is shown: each episode's own, and none that was not there."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from stand_ins import card, observation
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.serving import history, keys, wire
+from morph_vla.serving.history import History
+from morph_vla.serving.keys import ENVIRONMENT
+from morph_vla.serving.requests import Request, Sessions, read
+
+
+def shown(episode, step):
+    """An observation whose values say of which episode and step it is."""
+    return {
+        "episode": episode,
+        "step": step,
+        "state": np.array([episode, step], np.float32),
+        ENVIRONMENT: np.full(3, 100 * episode + step, np.float32),
+    }
+
+
+def test_a_window_is_of_its_own_episode_and_repeats_its_first_row_before_the_start():
+    windows = History((6, 3, 0))
+    for step in (0, 3, 6):
+        windows.windows([shown(5, step), shown(7, step)])
+    states, poses, mask = windows.windows([shown(7, 9), shown(5, 9), shown(2, 0)])
+    assert states[:, :, 0].tolist() == [[7] * 3, [5] * 3, [2] * 3]
+    assert states[:, :, 1].tolist() == [[3, 6, 9], [3, 6, 9], [0, 0, 0]]
+    assert poses.shape == (3, 3, 3)
+    assert poses[0, :, 0].tolist() == [703, 706, 709]
+    assert mask.tolist() == [[True] * 3, [True] * 3, [False, False, True]]
+
+
+def test_an_episode_begins_at_step_0_whatever_was_known_of_its_number():
+    windows = History((3, 0))
+    windows.windows([shown(5, 0)])
+    windows.windows([shown(5, 3)])
+    changed = {**shown(5, 0), "state": np.array([11, 13], np.float32)}
+    states, _, mask = windows.windows([changed])
+    assert states.tolist() == [[[11, 13], [11, 13]]]
+    assert mask.tolist() == [[False, True]]
+
+
+def test_episodes_of_other_connections_are_not_mixed_up():
+    windows = History((3, 0))
+    for step in (0, 3):
+        for client, moved in (("a", 0), ("b", 50)):
+            row = {**shown(5, step), "connection": client}
+            states, _, _ = windows.windows([{**row, "state": row["state"] + np.float32(moved)}])
+    assert states[0, :, 1].tolist() == [50, 53]
+    states, _, _ = windows.windows([{**shown(5, 6), "connection": "a"}])
+    assert states[0, :, 1].tolist() == [3, 6]
+
+
+def test_being_asked_more_often_changes_no_window():
+    seldom, often = History((6, 3, 0)), History((6, 3, 0))
+    for step in range(13):
+        ours = often.windows([shown(5, step)])
+        if step % 3 == 0:
+            theirs = seldom.windows([shown(5, step)])
+            assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_what_was_shown_is_kept_as_it_was():
+    windows, state = History((3, 0)), np.zeros(2, np.float32)
+    windows.windows([{**shown(5, 0), "state": state}])
+    state += 1  # an environment that writes into the same array
+    assert windows.windows([shown(5, 3)])[0][0, 0].tolist() == [0, 0]
+
+
+def test_a_row_at_which_the_policy_was_not_asked_is_said():
+    windows = History((16, 8, 0))
+    windows.windows([shown(5, 0)])
+    windows.windows([shown(5, 5)])
+    words = (
+        r"^episode 5, step 10: this policy looks back at step 2, at which it was not asked; "
+        r"ask it every 8 control steps from step 0 on \(--open-loop 8\)$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        windows.windows([shown(5, 10)])
+
+
+@pytest.mark.parametrize("again", [0, 3])
+def test_the_episode_asked_about_longest_ago_is_forgotten_first(monkeypatch, again):
+    monkeypatch.setattr(history, "EPISODES", 2)
+    windows = History((3, 0))
+    for episode, step in ((5, 0), (7, 0), (5, again), (2, 0)):
+        windows.windows([shown(episode, step)])
+    windows.windows([shown(5, 3)])
+    windows.windows([shown(5, 6)])
+    with pytest.raises(MorphVlaError, match=r"^episode 7, step 3: "):
+        windows.windows([shown(7, 3)])
+
+
+def test_a_server_of_a_policy_that_looks_back_has_to_be_told_the_control_step():
+    about = dataclasses.replace(card(), looks_back=True)
+    known, sessions = about.request_keys(), Sessions()
+
+    def asked(**moment) -> Request:
+        request = {**keys.request(observation(3), known), **moment}
+        return read(wire.encode(request), about, known, sessions)
+
+    (row,) = asked(episode=4, step=5).observations
+    assert (row["episode"], row["step"]) == (4, 5)
+    words = "^this policy looks back: every request has to say `episode` and `step`, whole numbers; `step` "
+    for moment in ({}, {"env_id": 3}, {"episode": 4}, {"episode": 4, "step": 2.0}):
+        with pytest.raises(MorphVlaError, match=words):
+            asked(**moment)
