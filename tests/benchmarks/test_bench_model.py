@@ -28,6 +28,7 @@ def test_every_comparison_is_measured(capsys):
     assert [(row["name"], row["reference"]) for row in answer["rows"]] == [
         ("training step, prefix once", "joint pass"),
         ("sampling, modulations once", "in each call"),
+        ("sampling, ready to serve", "as trained"),
         ("training step, mix", "bare host"),
         ("sampling, mix", "bare host"),
     ]
