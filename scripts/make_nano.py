@@ -1,6 +1,6 @@
-"""Make the base `pi05-nano` again: bodies, demonstrations, training, packing, zero-shot evaluation, its card.
+"""Make a base like `pi05-nano`: bodies, demonstrations, training, packing, zero-shot evaluation, its card.
 
-    python scripts/make_nano.py -o runs/nano --base bases/pi05_nano
+    python scripts/make_nano.py -o runs/nano --base runs/nano/base
     python scripts/make_nano.py -o runs/small --bodies 2 --judged 1 --attempts 9 --episodes 2 training.steps=3
     python scripts/make_nano.py -o runs/nano --only pack --run runs/nano/train --records runs/nano/eval
 
@@ -50,7 +50,7 @@ class Settings:
     @property
     def command(self) -> str:
         """The command that does this, without what is its default."""
-        words = [*self.overrides, "-o", "runs/nano", "--base", "bases/pi05_nano"]
+        words = [*self.overrides, "-o", "runs/nano", "--base", "runs/nano/base"]
         for key, default in vars(Settings()).items():
             if key != "overrides" and getattr(self, key) != default:
                 words += [f"--{key}", str(getattr(self, key))]
@@ -123,19 +123,9 @@ class Maker:
         from morph_vla.results import record as records
 
         place = self.folder / "judged"
-        if not (place / "eval" / f"{ROBOT}.yaml").exists():
-            suite = place / "eval" / f"{ROBOT}.yaml"
-            run(
-                "suites",
-                "new",
-                ROBOT,
-                "--task",
-                ",".join(TASKS),
-                "--trials",
-                self.settings.trials,
-                "-o",
-                suite,
-            )
+        if not (suite := place / "eval" / f"{ROBOT}.yaml").exists():
+            asked = ["--task", ",".join(TASKS), "--trials", self.settings.trials]
+            run("suites", "new", ROBOT, *asked, "-o", suite)
         if self.settings.judged:
             self._vary("judged", JUDGED_SEED, self.settings.judged)
         names, lines = [ROBOT, *(self._names("judged") if self.settings.judged else ())], []
@@ -147,11 +137,11 @@ class Maker:
             lines.append(f"{name} {done.successes} of {done.trials}")
         return ", ".join(lines)
 
-    def pack(self, run: Path, base: Path, places: Sequence[Path] = ()) -> str:
-        """The run's last checkpoint in 16 bits, with a card of the evaluations at `places`."""
+    def pack(self, trained: Path, base: Path, places: Sequence[Path] = ()) -> str:
+        """A run's last checkpoint in 16 bits, with a card of the evaluations at `places`."""
         from morph_vla.sharing import shipped
 
-        return str(shipped.write(run, base, NAME, places, self._made() if places else {}))
+        return str(shipped.write(trained, base, NAME, places, self._made() if places else {}))
 
     def _made(self) -> dict[str, str]:
         """What the card says beside of how the base was made."""

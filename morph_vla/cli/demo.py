@@ -9,30 +9,36 @@ from morph_vla import process
 from morph_vla.cli.common import add, add_json, add_number, add_output, add_overrides
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
-from morph_vla.demo import BASE, NO_BASE
+from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE
 
 EXAMPLES = """
   morph-vla demo
+  morph-vla demo --base none -o runs/from_random_weights
   morph-vla demo --robot ~/Downloads/my_arm.urdf -o runs/my_arm
-  morph-vla demo --robot ~/Downloads/my_arm.urdf --base runs/base/checkpoints/9000 -o runs/tuned
+  morph-vla demo --robot ~/Downloads/my_arm.urdf --base pi05-nano -o runs/tuned
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
-    add_overrides(parser, "recipe panda_demo, or with a base nano_demo")
+    add_overrides(parser, "recipe nano_demo, or without a base panda_demo")
     add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
-    about = "tasks, such as droid_panda:cube_in_bowl (default droid_panda; with a base, a suite made for it)"
+    about = (
+        "tasks, such as droid_panda:cube_in_bowl (default: with a base a suite made for it, else droid_panda)"
+    )
     add(parser, "--suite", about, "SUITE")
     about = "a URDF of an arm, which gets a suite of its own, in place of --suite"
     add(parser, "--robot", about, "URDF", type=Path)
     about = "a checkpoint to fine-tune, which first acts as it is, and is held against random weights; "
-    about += f"{NO_BASE}: random weights are trained, without anything beside them (default {BASE})"
-    add(parser, "--base", about, "SOURCE", default=BASE)
-    add_number(parser, "--attempts", 750, "demonstrations to try", least=10)
-    about = "initial states of each task in which the trained policy is evaluated"
-    add_number(parser, "--episodes", 100, about, least=1)
+    about += f"{NO_BASE}: random weights are trained, without anything beside them "
+    about += f"(default {BASE}; with --suite or --robot {NO_BASE})"
+    add(parser, "--base", about, "SOURCE")
+    default = f"(default {FROM_BASE.attempts}, without a base {ALONE.attempts})"
+    add_number(parser, "--attempts", None, f"demonstrations to try {default}", least=10)
+    default = f"(default {FROM_BASE.episodes}, without a base {ALONE.episodes})"
+    about = f"initial states of each task in which the trained policy is evaluated {default}"
+    add_number(parser, "--episodes", None, about, least=1)
     about = "the same for policies beside it (default: as many, but without a base at most 5)"
     add_number(parser, "--untrained-episodes", None, about, least=1)
     add_json(parser)
@@ -58,6 +64,6 @@ def run(arguments: argparse.Namespace) -> None:
     page = folder / report.FILE_NAME
     prefix = f"MORPH_VLA_PATH={folder} " if settings.writes_suite else ""
     overrides = job.of_robot(study.robot, settings)
-    lines = words.lines(study, page, settings.suite_name, settings.episodes, prefix, overrides)
+    lines = words.lines(study, page, settings.suite_name, settings.size.episodes, prefix, overrides)
     result = {"folder": folder, "report": page, "record": folder / FILE_NAME}
     render(result, arguments.json, text="\n".join(lines))

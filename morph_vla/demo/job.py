@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from morph_vla import report, robots
-from morph_vla.demo import BASE, NO_BASE, base
+from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE, Size, base
 from morph_vla.demonstrations import new_suite, recording
 from morph_vla.doctor import machine, require_gl
+from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.files.dropin import add_to_path
@@ -37,7 +38,7 @@ from morph_vla.wording import span
 LOG = logging.getLogger(__name__)
 SUITE, RECIPE, JOINTS = "droid_panda", "panda_demo", 8
 # With a base: its own bodies had suites that were written for them too.
-ARM, TASKS, FROM_BASE = "panda", ("cube_in_bowl", "can_in_mug", "banana_in_bin"), "nano_demo"
+ARM, TASKS, TUNING = "panda", ("cube_in_bowl", "can_in_mug", "banana_in_bin"), "nano_demo"
 # What random weights learn best with (those of RECIPE): a rate for what has been learnt would hold them back.
 SCRATCH = ("optimizer.matrix_lr=0.009", "optimizer.peak_lr=0.003")
 UNTRAINED_EPISODES = 5  # few, for an untrained policy uses all of every episode's time
@@ -58,20 +59,35 @@ class Settings:
     """Tasks of a Panda; None: SUITE, with a base those of a suite that is written for it"""
     robot: Path | None = None
     """A URDF of an arm: it gets a suite of its own, in place of `suite`"""
-    base: str = BASE
-    """What is fine-tuned, as `weights` of a recipe; NO_BASE: nothing, random weights are trained"""
+    base: str | None = None
+    """What is fine-tuned, as `weights` of a recipe; NO_BASE trains random weights; None: see `source`"""
     overrides: Sequence[str] = ()
     """Changes to the recipe"""
-    attempts: int = 750
-    episodes: int = 100
-    """Initial states of each task in which the trained policy is evaluated"""
+    attempts: int | None = None
+    """Demonstrations to try; None: those of `size`"""
+    episodes: int | None = None
+    """Initial states of each task in which the trained policy is evaluated; None: those of `size`"""
     untrained_episodes: int | None = None
     """The same for those it is compared with; None: as many, but without a base at most UNTRAINED_EPISODES"""
 
     @property
+    def source(self) -> str:
+        """What is fine-tuned: BASE where neither it nor a suite nor an arm was asked for."""
+        if self.base is not None:
+            return self.base
+        return NO_BASE if self.suite or self.robot else BASE
+
+    @property
     def has_base(self) -> bool:
         """Whether something is fine-tuned."""
-        return self.base != NO_BASE
+        return self.source != NO_BASE
+
+    @property
+    def size(self) -> Size:
+        """How much is done."""
+        default = FROM_BASE if self.has_base else ALONE
+        asked = {"attempts": self.attempts, "episodes": self.episodes}
+        return default._replace(**{key: value for key, value in asked.items() if value is not None})
 
     @property
     def writes_suite(self) -> bool:
@@ -91,9 +107,9 @@ class Settings:
     @property
     def rows(self) -> tuple[int, int]:
         """Episodes of a task for those that the trained policy is compared with, and for it."""
-        most = self.episodes if self.has_base else UNTRAINED_EPISODES
-        others = self.untrained_episodes
-        return min(self.episodes, most) if others is None else others, self.episodes
+        many, few = self.size.episodes, self.untrained_episodes
+        most = many if self.has_base else UNTRAINED_EPISODES
+        return min(many, most) if few is None else few, many
 
     @property
     def command(self) -> str:
@@ -101,7 +117,7 @@ class Settings:
         words = [*self.overrides]
         words += [f"--robot {self.robot}"] if self.robot else []
         words += [] if self.writes_suite else [f"--suite {self.suite_name}"]
-        words += [f"--base {self.base}", f"--attempts {self.attempts}"]
+        words += [f"--base {self.source}", f"--attempts {self.size.attempts}"]
         words += [f"--episodes {self.rows[1]}", f"--untrained-episodes {self.rows[0]}"]
         return f"morph-vla demo {' '.join(words)}"
 
@@ -152,7 +168,7 @@ def run(
         first, about = clock.measure(
             "zero-shot", lambda: _zero_shot(folder, tasks, recipe, settings.rows[0], bars)
         )
-    recorded = clock.measure("record", lambda: _record(folder, tasks, settings.attempts, bars))
+    recorded = clock.measure("record", lambda: _record(folder, tasks, settings.size.attempts, bars))
     runs = {"train": clock.measure("train", lambda: _train(folder / "train", recipe, bars))}
     if settings.has_base:
         control = _recipe(folder, settings, robot, scratch=True)
@@ -270,8 +286,10 @@ def _recipe(folder: Path, settings: Settings, robot: Mapping[str, Any], *, scrat
     asked = [*of_robot(robot, settings), *settings.overrides, f"data.dataset={folder / 'dataset'}"]
     if not settings.has_base:
         return recipes.load(RECIPE, asked)
-    recipe = recipes.load(FROM_BASE, [*(SCRATCH if scratch else ()), *asked])
-    return dataclasses.replace(recipe, weights="" if scratch else settings.base)
+    if any(word.partition("=")[0] == "weights" for word in settings.overrides):
+        raise MorphVlaError("weights=...: the demo takes what it fine-tunes from --base")
+    recipe = recipes.load(TUNING, [*(SCRATCH if scratch else ()), *asked])
+    return dataclasses.replace(recipe, weights="" if scratch else settings.source)
 
 
 def _zero_shot(folder: Path, tasks: Sequence[Suite], recipe: Recipe, episodes: int, bars: Bars) -> Done:

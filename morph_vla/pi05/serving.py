@@ -25,6 +25,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jaxtyping import Array
 
 from morph_vla.pi05.config import Pi05Config
@@ -71,7 +72,7 @@ def ready(config: Pi05Config, leaves: Iterable[tuple[str, Leaf]]) -> dict[str, A
     for name, leaf in leaves:
         _add(served, name, leaf, served_type(config, name))
         del leaf  # before the next one is read
-    return _nested(served)
+    return unflatten_dict(served, sep="/")
 
 
 def _add(served: dict[str, Array], name: str, leaf: Leaf, dtype: str | None) -> None:
@@ -107,14 +108,3 @@ def _laid_out(leaf: str, layer: Array | np.ndarray) -> Array | np.ndarray:
     if GATED.fullmatch(leaf):
         return layer.swapaxes(0, 1).reshape(layer.shape[1], -1)
     return layer
-
-
-def _nested(leaves: dict[str, Array]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, leaf in leaves.items():
-        *folders, last = name.split("/")
-        node = tree
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        node[last] = leaf
-    return tree

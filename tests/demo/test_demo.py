@@ -4,10 +4,11 @@ import json
 import shlex
 
 import pytest
+from demo_records import made_up
 
 from morph_vla import cli, process
-from morph_vla.demo import job, words
-from morph_vla.results.record import Record, Study, record_from_json
+from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE, job, words
+from morph_vla.results.record import Record, Study
 from morph_vla.wording import span
 
 
@@ -60,17 +61,8 @@ def interrupted(clock):
     return run
 
 
-def evaluation(name, won, count, step) -> Record:
-    trials = [
-        {"episode": i, "task": "cube_in_bowl", "success": i < won, "time_s": 4.0 + i if i < won else None,
-         "ended": "success" if i < won else "time", "error": None, "initial": {"cube": [0.1 * i, 0.0, 0.0]}}
-        for i in range(count)
-    ]  # fmt: skip
-    return record_from_json({
-        "policy": {"name": name, "step": step, "sampler": {"steps": 10, "noise": 0.0}},
-        "suite": {"name": "droid_panda", "version": 1, "seed": 7},
-        "trials": trials,
-    })  # fmt: skip
+def evaluation(name: str, won: int, count: int, step: int) -> Record:
+    return made_up(name, step, {"cube_in_bowl": won}, episodes=count, suite="droid_panda")
 
 
 def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder):
@@ -79,7 +71,7 @@ def test_the_last_screen_has_the_table_the_difference_and_three_commands(folder)
     page, suite = folder / "x/report.html", "droid_panda:cube_in_bowl"
     lines = "\n".join(words.lines(study, page, suite, 7)).splitlines()
     assert lines[1].split("  ")[0] == "task"
-    assert " ".join(lines[2].split()) == "cube_in_bowl 0 of 7 5 of 7 71.4% [35.9, 91.8] 6.0 s"
+    assert " ".join(lines[2].split()) == "cube_in_bowl 0 of 7 5 of 7 71.4% [35.9, 91.8] 4.0 s"
     assert lines[4].startswith("trained - untrained: +71.4 points [")
     assert lines[5] == "10 min 01 s: record 2 min 30 s, train 7 min 31 s"
     assert str(folder / "x/report.html") in lines[7]
@@ -155,10 +147,26 @@ def test_after_another_robot_the_commands_say_which(folder, run, monkeypatch):
     )
 
 
+def test_what_it_does_where_nothing_is_asked_for(folder):
+    settings = job.Settings()
+    assert (settings.source, settings.size, settings.rows) == (BASE, FROM_BASE, (FROM_BASE.episodes,) * 2)
+    # A suite or an arm that is named is not what the base is known to be worth on.
+    for named in (
+        job.Settings(suite="droid_panda"),
+        job.Settings(robot=folder / "arm.urdf"),
+        job.Settings(base=NO_BASE),
+    ):
+        assert (named.source, named.has_base, named.size) == (NO_BASE, False, ALONE)
+        assert named.rows == (job.UNTRAINED_EPISODES, ALONE.episodes)
+    assert job.Settings(robot=folder / "arm.urdf", base=BASE).source == BASE
+    assert job.Settings(attempts=31).size == FROM_BASE._replace(attempts=31)
+    assert job.Settings(episodes=7, base=NO_BASE).size == ALONE._replace(episodes=7)
+
+
 def test_the_untrained_policy_may_meet_fewer_states(run):
-    assert job.Settings(episodes=100).rows == (job.UNTRAINED_EPISODES, 100)
-    assert job.Settings(episodes=100, untrained_episodes=7).rows == (7, 100)
-    assert job.Settings(episodes=3).rows == (3, 3)
+    assert job.Settings(base=NO_BASE, episodes=100).rows == (job.UNTRAINED_EPISODES, 100)
+    assert job.Settings(base=NO_BASE, episodes=100, untrained_episodes=7).rows == (7, 100)
+    assert job.Settings(base=NO_BASE, episodes=3).rows == (3, 3)
     assert run("demo --attempts 9")[1:] == ("", "error: --attempts must be at least 10, not 9\n")
     assert run("demo --untrained-episodes 0")[0] == 2
 

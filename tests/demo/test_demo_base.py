@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from demo_records import made_up
 
 from morph_vla import cli, process, robots
 from morph_vla.demo import base, job, words
@@ -16,7 +17,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import tokenizer
 from morph_vla.recipes import recipe as recipes
 from morph_vla.results import record as records
-from morph_vla.results.record import Record, Study, record_from_json
+from morph_vla.results.record import Record, Study
 from morph_vla.training import checkpoint, loop
 
 SOURCE = "bases/7"
@@ -25,17 +26,7 @@ TASKS = ("can_in_mug", "cube_in_bowl")
 
 
 def evaluation(name: str, step: int, *won: int) -> Record:
-    """Five episodes of each task, the first of which succeed."""
-    trials = [
-        {"episode": i, "task": task, "success": i < many, "time_s": 2.0 + i if i < many else None,
-         "ended": "success" if i < many else "time", "error": None, "initial": {"cube": [0.1 * i, 0.0, 0.0]}}
-        for task, many in zip(TASKS, won, strict=True) for i in range(5)
-    ]  # fmt: skip
-    return record_from_json({
-        "policy": {"name": name, "step": step, "sampler": {"steps": 10, "noise": 0.0}},
-        "suite": {"name": "panda", "version": 1, "seed": 7},
-        "trials": trials,
-    })  # fmt: skip
+    return made_up(name, step, dict(zip(TASKS, won, strict=True)), episodes=5, suite="panda")
 
 
 def three() -> tuple[Record, ...]:
@@ -61,10 +52,10 @@ def test_its_settings_are_those_of_a_suite_and_a_recipe_of_its_own(folder):
         "robot", "zero-shot", "record", "train", "scratch", "evaluate", "attention", "report",
     )  # fmt: skip
     assert settings.command == (
-        f"morph-vla demo --base {SOURCE} --attempts 750 --episodes 13 --untrained-episodes 13"
+        f"morph-vla demo --base {SOURCE} --attempts 300 --episodes 13 --untrained-episodes 13"
     )
     named = job.Settings(base=SOURCE, suite="droid_panda", untrained_episodes=3)
-    assert (named.suite_name, named.writes_suite, named.rows) == ("droid_panda", False, (3, 100))
+    assert (named.suite_name, named.writes_suite, named.rows) == ("droid_panda", False, (3, 40))
     assert " --suite droid_panda --base " in named.command
     arm = job.Settings(base=SOURCE, robot=folder / "arm.urdf")
     assert (arm.suite_name, arm.writes_suite) == ("arm", True)
@@ -85,6 +76,10 @@ def test_scratch_takes_the_same_steps_with_rates_of_its_own(folder):
     assert tuned.optimizer.peak_lr < scratch.optimizer.peak_lr
     asked = job.Settings(base=SOURCE, overrides=["optimizer.peak_lr=0.0017"])
     assert job._recipe(folder, asked, robot, scratch=True).optimizer.peak_lr == 0.0017
+    with pytest.raises(
+        MorphVlaError, match=r"^weights=\.\.\.: the demo takes what it fine-tunes from --base$"
+    ):
+        job._recipe(folder, job.Settings(overrides=["weights=pi05-base"]), robot)
 
 
 def test_the_recipe_of_a_base_is_that_of_pi05_nano():

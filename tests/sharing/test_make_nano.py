@@ -10,7 +10,7 @@ SCRIPT = "make_nano"
 
 def test_the_command_says_what_is_not_its_default(script):
     settings = script.Settings(("training.steps=3",), bodies=2, episodes=7)
-    whole = "python scripts/make_nano.py -o runs/nano --base bases/pi05_nano"
+    whole = "python scripts/make_nano.py -o runs/nano --base runs/nano/base"
     assert script.Settings().command == whole
     assert settings.command.split() == [
         *whole.split()[:2], "training.steps=3", *whole.split()[2:], "--bodies", "2", "--episodes", "7",
