@@ -56,7 +56,7 @@ def find(study: Study, evaluations: Sequence[Evaluation]) -> Kept | None:
 
 def _section(content: Json) -> Kept | None:
     how, keep, patches = content.get("how"), integer(content.get("keep")), integer(content.get("patches"))
-    if keep is None or patches is None:
+    if keep is None or patches is None or not 1 <= keep <= patches:
         return None
     if how == "all":
         every = f"The language model reads all {patches} image tokens of each camera"

@@ -93,7 +93,7 @@ def inner(study: Study, evaluations: Sequence[Evaluation], kind: str) -> Iterato
         places += [] if path is None else [(record.folder, path, place)]
     for folder, path, place in places:
         if in_its_folder(folder, path).is_file() and path.stat().st_size <= MOST_BYTES:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 yield mapping(json.loads(path.read_text(encoding="utf-8"))), place
 
 

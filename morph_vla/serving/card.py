@@ -142,7 +142,7 @@ def of(
         control_rate=trained["control_rate"],
         horizon=policy.config.horizon,
         delay_max=policy.config.delay_max,
-        looks_back=bool(policy.config.lags),
+        looks_back=policy.looks_back,
         preset=preset,
         keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")))),
         cameras=policy.cameras,

@@ -47,7 +47,8 @@ class History:
         episode, step = row.get("episode", 0), int(row.get("step", 0))
         its_key = row.get("connection"), episode  # clients of one server may count alike
         before = self._episodes.pop(its_key, {})  # so that it is the last one below
-        known = {at: shown for at, shown in before.items() if step and at >= step - self._lags[0]}
+        # Neither what lies too far back nor what comes later, which an episode begun anew has not seen.
+        known = {at: shown for at, shown in before.items() if step - self._lags[0] <= at < step}
         known[step] = {key: np.array(row[key]) for key in ("state", ENVIRONMENT) if key in row}
         self._episodes[its_key] = known
         if len(self._episodes) > EPISODES:

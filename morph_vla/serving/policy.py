@@ -93,13 +93,23 @@ class CheckpointPolicy:
         self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
         self._joints = len(self.trained["joints"])
-        self._history = History(self.config.lags or joint_lags(self.config))
+        self._history = History(self._lags)
         family = policies.of(self.config)
         self.real_time = family.REAL_TIME
         body = family.body(self.config, self.robot)
         self._body = None if body is None else stack([body] * batch)
         self._sample = jax.jit(_sampler(self.config, self._joints, steps, noise, seed))
         self._ahead = jax.jit(lambda params: family.ahead(self.config, params, steps))(self.params)
+
+    @property
+    def _lags(self) -> tuple[int, ...]:
+        """Control steps back that it is shown, the oldest first; none where it is shown the present alone."""
+        return self.config.lags or joint_lags(self.config)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it is shown earlier steps of an episode, so that it has to know which step this is."""
+        return bool(self._lags)
 
     def digest(self) -> str:
         """SHA-256 of parameters and statistics: two policies that share it act the same."""

@@ -66,4 +66,5 @@ def batches(
     """Observations as the model takes them, and how many there are: batches are filled up by repetition."""
     for start in range(0, len(observations), policy.batch):
         part = observations[start : start + policy.batch]
-        yield len(part), policy.prepare([part[i % len(part)] for i in range(policy.batch)])
+        # By the last one: a policy that looks back is never shown an earlier step after a later one.
+        yield len(part), policy.prepare([*part, *[part[-1]] * (policy.batch - len(part))])

@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -153,15 +154,15 @@ def _digest(known: Mapping[str, Any], recipe: Recipe, opened: Checkpoint) -> str
 def _evaluations(places: Iterable[Path], digests: Collection[str]) -> list[Record]:
     """The finished evaluations of a policy at or below some places, each once and without its videos.
 
-    One below another's folder is a part of that.
+    A task of several, in a folder of its name below theirs, is a part of that.
     """
-    chosen, others, wholes = {}, 0, set()
+    chosen, others, wholes = {}, 0, dict[Path, Record]()
     paths = (path for place in places for path in ([place] if place.is_file() else _records(place)))
     for path in sorted(dict.fromkeys(paths), key=lambda path: len(path.parts)):
         record = records.load(path)
-        if not isinstance(record, Record) or not record.trials or wholes.intersection(path.parents):
+        if not isinstance(record, Record) or not record.trials or _is_part(path, record, wholes):
             continue
-        wholes.add(path.parent)
+        wholes[path.parent] = record
         if record.policy.sha256 not in digests:
             others += 1
             continue
@@ -171,6 +172,12 @@ def _evaluations(places: Iterable[Path], digests: Collection[str]) -> list[Recor
     if others:
         LOG.info("left out: evaluations of other policies (%d)", others)
     return list(chosen.values())
+
+
+def _is_part(path: Path, record: Record, wholes: Mapping[Path, Record]) -> bool:
+    """Whether a record is of one task of an evaluation that is known whole."""
+    whole, task = wholes.get(path.parent.parent), path.parent.name
+    return whole is not None and task in whole.suite.tasks and record.policy.sha256 == whole.policy.sha256
 
 
 def _records(folder: Path) -> list[Path]:
@@ -184,8 +191,8 @@ def _named(evaluations: Sequence[Record]) -> dict[str, Record]:
     named: dict[str, Record] = {}
     for record in evaluations:
         place = f"evaluations/{record.suite.name or 'suite'}"
-        same = sum(name == place or name.startswith(f"{place}-") for name in named)
-        named[f"{place}-{same + 1}" if same else place] = record
+        places = chain([place], (f"{place}-{number}" for number in count(2)))
+        named[next(free for free in places if free not in named)] = record
     return named
 
 

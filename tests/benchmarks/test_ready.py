@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_a_step_of_ready_parameters_moves_no_weight_and_loading_them_holds_no_more(run):
+def test_a_step_of_ready_parameters_moves_no_weight_and_they_are_as_large(run):
     status, out, err = run("bench ready --size small --json")
     assert status == 0, err
     rows = {row["name"]: row for row in json.loads(out)["rows"]}

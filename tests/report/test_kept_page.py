@@ -73,6 +73,8 @@ def test_a_policy_that_reads_all_of_them_says_so(tmp_path: Path):
         content("newest"),
         content(weights=[1.0] * 8),
         content(weights=["a"] * 9),
+        {**content("average"), "keep": -1},
+        {**content("average"), "keep": 10**17},
         {**content(), "steps": [{"cameras": 3}, 7]},
         {**content(), "steps": [{"cameras": [{"picture": '"><script>', "weights": [1.0] * 9}] * 2}]},
     ],

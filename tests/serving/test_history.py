@@ -7,10 +7,14 @@ import pytest
 from stand_ins import card, observation
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import Pi05Config
+from morph_vla.pi05.model import example
 from morph_vla.serving import history, keys, wire
 from morph_vla.serving.history import History
 from morph_vla.serving.keys import ENVIRONMENT
+from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.serving.requests import Request, Sessions, read
+from morph_vla.serving.watched import batches
 
 
 def shown(episode, step):
@@ -94,6 +98,31 @@ def test_the_episode_asked_about_longest_ago_is_forgotten_first(monkeypatch, aga
     windows.windows([shown(5, 6)])
     with pytest.raises(MorphVlaError, match=r"^episode 7, step 3: "):
         windows.windows([shown(7, 3)])
+
+
+def test_steps_that_count_down_are_not_kept():
+    windows = History((3, 0))
+    for step in (70, 50, 30, 11, 7):
+        with pytest.raises(MorphVlaError, match=rf"^episode 5, step {step}: "):
+            windows.windows([shown(5, step)])
+    assert [list(rows) for rows in windows._episodes.values()] == [[7]]
+
+
+def test_observations_of_one_episode_fill_a_batch_in_their_order():
+    windows, asked = History((16, 8, 0)), []
+
+    class Policy(CheckpointPolicy):
+        def __init__(self):
+            self.batch = 5
+
+        def prepare(self, observations):
+            windows.windows(observations)
+            asked.append([row["step"] for row in observations])
+            return example(Pi05Config())[0]
+
+    counts = [count for count, _ in batches(Policy(), [shown(5, 8 * i) for i in range(7)])]
+    assert counts == [5, 2]
+    assert asked == [[0, 8, 16, 24, 32], [40, 48, 48, 48, 48]]
 
 
 def test_a_server_of_a_policy_that_looks_back_has_to_be_told_the_control_step():

@@ -19,10 +19,10 @@ from morph_vla.pi05.parts import by_name
 from morph_vla.pi05.serving import served_type
 from morph_vla.recipes import recipe as recipes
 from morph_vla.results import record as records
-from morph_vla.results.record import PolicyCard, Record, SuiteFacts
+from morph_vla.results.record import PolicyCard, Record, SuiteFacts, TaskFacts
 from morph_vla.results.trial import Trial
 from morph_vla.serving import policy as policies
-from morph_vla.sharing import push
+from morph_vla.sharing import contents, push
 from morph_vla.training import checkpoint, restoring
 from morph_vla.weights import names, packed, tensors
 
@@ -103,6 +103,35 @@ def second_suite(made: Made) -> Path:
     folder = made.folder.parent / "second"
     records.write(dataclasses.replace(record, trials=record.trials[:3]), folder / "record.json")
     return folder
+
+
+def test_each_evaluation_has_a_folder_of_its_own(made, tmp_path):
+    record = records.read(made.folder / "eval" / "mine")
+    names = ("arm-2", "arm", "arm", "arm-left", "arm-2")
+    several = [
+        dataclasses.replace(record, suite=dataclasses.replace(record.suite, name=name)) for name in names
+    ]
+    assert [place.partition("/")[2] for place in contents._named(several)] == [
+        "arm-2", "arm", "arm-3", "arm-left", "arm-2-2",
+    ]  # fmt: skip
+
+
+def test_an_evaluation_below_another_is_a_part_of_it_only_where_it_is_one_of_its_tasks(made, tmp_path):
+    record = records.read(made.folder / "eval" / "mine")
+    tasks = {"can": TaskFacts(), "cube": TaskFacts()}
+    whole = dataclasses.replace(record, suite=dataclasses.replace(record.suite, tasks=tasks))
+    mean = dataclasses.replace(record, trials=record.trials[:2])
+    other = dataclasses.replace(record, policy=PolicyCard(name="9", sha256="of another"))
+    placed = {
+        ".": whole,
+        "can": dataclasses.replace(record, trials=record.trials[:1]),
+        "mean": mean,
+        "cube": other,
+    }
+    for place, each in placed.items():
+        records.write(each, tmp_path / "eval" / place / "record.json")
+    kept = contents._evaluations([tmp_path / "eval"], {made.sha256})
+    assert [len(each.trials) for each in kept] == [5, 2]
 
 
 def test_the_evaluations_of_a_policy_that_is_served_rounded_go_with_it(made, hub_server, tmp_path):

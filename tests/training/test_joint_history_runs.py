@@ -10,6 +10,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.config import History
+from morph_vla.serving import card
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import loop, parameters
 from morph_vla.training.datasets import read_parts
@@ -111,6 +112,7 @@ def run(recipe, tmp_path_factory):
 def test_what_is_served_is_the_trained_window_and_a_step_that_was_not_asked_is_said(source, run):
     index, part = 0, source.parts[0]
     policy = CheckpointPolicy(run.checkpoint, robot=part.asked.robot, batch=2)
+    assert card.of(policy)[0].looks_back  # so that a server asks its clients for the control step
     for step in (0, 4, 8, 12):
         served = policy.prepare([shown(part, step)] * 2).body
         rows = np.full(2, part.recordings.starts[1] + step)
