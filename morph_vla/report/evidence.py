@@ -100,16 +100,16 @@ def contrast_table(answer: Answer) -> Table:
     head = ("difference", "points", "95%, over seeds", "seeds", "p", "Holm p", "verdict")
     rows = []
     for each in (*answer.hypotheses, *answer.exploratory):
-        d, name = each.estimate, f"{each.better} − {each.than}"
+        mean, d, name = each.estimate, each.interval, f"{each.better} − {each.than}"
         rows.append(
             (
                 f"{each.name}: {name}" if each.name else name,
-                points(d.mean) if d else "–",
+                points(mean.mean) if mean else "–",
                 f"[{points(d.low)}, {points(d.high)}]" if d else "–",
                 len(each.seeds),
                 p_words(d.p_value) if d else "–",
                 "–" if each.p_holm is None else p_words(each.p_holm),
-                each.verdict or "exploratory",
+                (each.verdict or "exploratory") + (f" ({each.note})" if each.note else ""),
             )
         )
     return Table("Differences", head, rows)
@@ -133,9 +133,9 @@ def _interval(mean: Mean | None) -> str:
 
 
 def _drawn(contrasts: Sequence[Contrast]) -> list[tuple[str, Mean, str]]:
-    """Label, estimate and verdict of those that are measured."""
+    """Label, estimate and verdict of those that have an interval."""
     return [
-        (f"{each.name}: {each.better} − {each.than}".removeprefix(": "), each.estimate, each.verdict or "")
+        (f"{each.name}: {each.better} − {each.than}".removeprefix(": "), each.interval, each.verdict or "")
         for each in contrasts
-        if each.estimate is not None
+        if each.interval is not None
     ]

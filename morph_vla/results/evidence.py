@@ -21,6 +21,9 @@ Place = tuple[str, str]
 """A split, and a body that is judged in it"""
 ERROR = 0.05  # of all hypotheses together
 PRIMARY = "primary splits together"
+NO_WIDTH = 1e-9
+"""Half an interval so short is rounding: every seed gave the same difference, which says nothing of how far
+another seed's would be"""
 
 
 @dataclass(frozen=True)
@@ -63,20 +66,25 @@ class Contrast:
     """None with fewer than two seeds that have every place"""
     p_holm: float | None = None
     verdict: Verdict | None = None
+    note: str = ""
+    """Why no interval decides"""
+
+    @property
+    def interval(self) -> Mean | None:
+        """The estimate, where seeds differ enough for it to have an interval."""
+        return None if self.estimate is None or self.estimate.half_width <= NO_WIDTH else self.estimate
 
     def __str__(self) -> str:
         """`H1: mix - bare: +4.2 points [-1.0, +9.4] (95%, Student's t over 5 seeds), Holm p 0.08: ...`."""
-        head = f"{self.name}: " if self.name else ""
-        if self.estimate is None:
-            return (
-                f"{head}{self.better} - {self.than}: {len(self.seeds)} seeds have every body; two are needed"
-            )
-        d = self.estimate
-        text = (
-            f"{head}{self.better} - {self.than}: {100 * d.mean:+.1f} points "
-            f"[{100 * d.low:+.1f}, {100 * d.high:+.1f}] (95%, Student's t over {len(self.seeds)} seeds)"
-        )
-        return f"{text}, Holm p {p_words(self.p_holm)}: {self.verdict}" if self.p_holm is not None else text
+        name, seeds = f"{self.name}: " if self.name else "", len(self.seeds)
+        text = f"{name}{self.better} - {self.than}: {seeds} seeds have every body; two are needed"
+        if (mean := self.estimate) is not None:
+            text = f"{name}{self.better} - {self.than}: {100 * mean.mean:+.1f} points"
+        if (d := self.interval) is not None:
+            text += f" [{100 * d.low:+.1f}, {100 * d.high:+.1f}] (95%, Student's t over {seeds} seeds)"
+        if self.p_holm is not None:
+            text += f", Holm p {p_words(self.p_holm)}: {self.verdict}"
+        return f"{text} ({self.note})" if self.note else text
 
 
 @dataclass(frozen=True)
@@ -215,15 +223,29 @@ def contrast(
         for body in record.judged
     }
     differences: dict[int, list[float]] = {}
+    rates: list[float] = []
     for seed in sorted({record.seed for record in records}):
         pairs = [[known.get((c, seed, *place)) for c in (better, than)] for place in places]
         both = [(a, b) for a, b in pairs if a is not None and b is not None]
         if places and len(both) == len(places):
             differences[seed] = [paired(a, b) for a, b in both]
+            rates += [side.rate for pair in both for side in pair]
     columns = zip(*differences.values(), strict=True)
     of_body = {": ".join(place): fmean(column) for place, column in zip(places, columns, strict=False)}
     means = {seed: fmean(row) for seed, row in differences.items()}
-    return Contrast(name, better, than, tuple(places), means, of_body, student(list(means.values())))
+    made = Contrast(name, better, than, tuple(places), means, of_body, student(list(means.values())))
+    if made.estimate is None or made.interval is not None:
+        return made
+    return replace(made, estimate=replace(made.estimate, p_value=1.0), note=_why_alike(rates))
+
+
+def _why_alike(rates: Sequence[float]) -> str:
+    """Why the differences of all seeds are the same, from the rates that they were taken of."""
+    if max(rates) == 0:
+        return "nothing succeeded under either condition: no interval"
+    if min(rates) == 1:
+        return "every row succeeded under both conditions: no interval"
+    return "every seed gave the same difference: no interval"
 
 
 def paired(better: Judged, than: Judged) -> float:
@@ -245,12 +267,12 @@ def judge(contrasts: Sequence[Contrast], margin: Real) -> list[Contrast]:
     """The hypotheses with their verdicts, tested together (Holm, `ERROR` in all).
 
     yes: the difference is above zero by Holm's test, and at least `margin`; no: the upper end of its interval
-    is below `margin`; undecided: anything else, and what has no interval.
+    is below `margin`; undecided: anything else, and what has no interval, which counts with p = 1.
     """
-    adjusted = holm([item.estimate.p_value if item.estimate else 1.0 for item in contrasts])
+    adjusted = holm([item.interval.p_value if item.interval else 1.0 for item in contrasts])
     return [
         replace(
-            item, p_holm=p_holm if item.estimate else None, verdict=_verdict(item.estimate, p_holm, margin)
+            item, p_holm=p_holm if item.estimate else None, verdict=_verdict(item.interval, p_holm, margin)
         )
         for item, p_holm in zip(contrasts, adjusted, strict=True)
     ]

@@ -32,7 +32,8 @@ GRID = Grid(
 
 def measured(condition: str, seed: int) -> int:
     """Successes of 100."""
-    return {"matched": 20, "full": 50, "bare": 10}[condition] + seed
+    first, step = {"matched": (20, 1), "full": (49, 3), "bare": (10, 1)}[condition]
+    return first + step * seed
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_report_writes_the_page_its_numbers_and_tables(run, folders, monkeypatch
     status, out, _ = run(f"evidence report grid.yaml -o {folders[0]} --with {folders[1]}")
     assert status == 0
     assert out.splitlines()[0].startswith(
-        "H1: full - matched: +30.0 points [+30.0, +30.0] (95%, Student's t over 2"
+        "H1: full - matched: +30.0 points [+17.3, +42.7] (95%, Student's t over 2"
     )
     assert out.splitlines()[-2:] == ["16 of 18 cells, 0.4 h", str(folders[0] / "evidence.html")]
     assert json.loads((folders[0] / "evidence.json").read_text())["done"] == 16

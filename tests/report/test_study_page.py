@@ -26,7 +26,7 @@ def record(condition: str, seed: int, split: str, body: str, successes: int) -> 
 @pytest.fixture
 def answer() -> Answer:
     records = [
-        record(condition, seed, split, body, base + 2 * seed + (15 if condition == "full <b>" else 0))
+        record(condition, seed, split, body, base + 2 * seed + (14 + seed if condition == "full <b>" else 0))
         for condition in ("matched", "full <b>")
         for seed in range(3)
         for (split, body), base in zip(PLACES, (10, 20), strict=True)

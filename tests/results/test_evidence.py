@@ -136,6 +136,36 @@ def test_a_hypothesis_that_was_not_measured_counts_among_those_that_are_tested()
     assert (first.verdict, second.verdict, second.p_holm) == ("yes", "undecided", None)
 
 
+@pytest.mark.parametrize(
+    ("better", "than", "points", "why"),
+    [
+        (80, 50, "+30.0", "every seed gave the same difference: no interval"),
+        (50, 80, "-30.0", "every seed gave the same difference: no interval"),
+        (50, 50, "+0.0", "every seed gave the same difference: no interval"),
+        (0, 0, "+0.0", "nothing succeeded under either condition: no interval"),
+        (100, 100, "+0.0", "every row succeeded under both conditions: no interval"),
+    ],
+)
+def test_seeds_that_all_say_the_same_have_no_interval_and_decide_nothing(better, than, points, why):
+    same = contrast(study([(better, better)] * 3, [(than, than)] * 3), "full", "matched", PLACES, "H1")
+    other = contrast(study([(60, 60), (62, 62), (61, 61)], [(50, 50)] * 3), "full", "matched", PLACES, "H2")
+    first, second = judge([same, other], 0.05)
+    assert (first.verdict, first.p_holm) == ("undecided", 1.0)
+    assert str(first) == f"H1: full - matched: {points} points, Holm p 1.0000: undecided ({why})"
+    # It counts among the hypotheses, with a p value that says nothing.
+    assert other.estimate is not None
+    assert (second.verdict, second.p_holm) == ("yes", pytest.approx(2 * other.estimate.p_value))
+
+
+def test_a_width_of_rounding_is_none():
+    # 77 successes of 200 in each seed, whose differences are summed to other last bits.
+    d = contrast(study([(72, 5), (8, 69), (32, 45)], [(37, 41)] * 3), "full", "matched", PLACES)
+    assert d.estimate is not None
+    assert d.estimate.half_width > 0
+    assert d.interval is None
+    assert d.estimate.p_value == 1.0
+
+
 def test_bodies_that_were_trained_on_are_apart():
     both = [body("a", 10), body("b", 90, seen=True), body("c", 30)]
     rows = conditions([cell("full", 0, "no-a", *both), cell("full", 1, "no-a", *both)], seeds=5)
