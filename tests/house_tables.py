@@ -120,7 +120,7 @@ PUBLIC = {
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
     "kinematics markup mjcf parallel_jaw reach records robot screws side template text",
-    "serving": "bounds inside keys policy remote requests server settings trials",
+    "serving": "bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",
     "training": "checkpoint counted datasets estimate folder loop meaning measured part progress restoring "

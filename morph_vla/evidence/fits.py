@@ -13,11 +13,13 @@ from morph_vla.checks import recipe as recipe_checks
 from morph_vla.engines.engine import Answer, Observation
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import benchmark, fit
+from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.evidence.grid import Cell, Plan
 from morph_vla.findings import Finding, Severity, Source, errors
-from morph_vla.policies.config import reads_poses
+from morph_vla.policies.config import ModelConfig, joint_lags, reads_poses
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.serving import policy
+from morph_vla.serving.history import stride_of
 from morph_vla.training import meaning
 from morph_vla.training.datasets import read_parts
 from morph_vla.training.part import Part
@@ -97,6 +99,8 @@ def _of_suite(
 ) -> Iterator[Finding]:
     """What the evaluation of a body would refuse, or warn of."""
     task, where = planned.tasks[name], f"splits.{split}: {name}"
+    if words := _unseen_rows(recipe.model, task.control_rate):
+        yield _finding("unfit", where, words)
     try:
         robot = _driven(task.robot, robots)
         trained = robots.get(robot) or meaning.unseen(robots, robot, Path("the policy"))[1]
@@ -108,6 +112,17 @@ def _of_suite(
             yield _finding("unfit", where, fit.sentence(finding), finding.severity)
     except MorphVlaError as error:
         yield _finding("unfit", where, str(error))
+
+
+def _unseen_rows(model: ModelConfig, control_rate: float) -> str:
+    """Why a policy that looks back would not have been shown what it looks back at; nothing where it was."""
+    stride, every = stride_of(model.lags or joint_lags(model)), open_loop_at(control_rate)
+    if stride % every == 0:
+        return ""
+    return (
+        f"the model looks back at every {stride}th control step and at {control_rate:g} Hz is asked at every "
+        f"{every}th alone; its stride must be a multiple of {every}"
+    )
 
 
 def _driven(robot: str, robots: Mapping[str, dict[str, Any]]) -> str:

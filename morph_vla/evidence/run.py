@@ -31,6 +31,7 @@ from morph_vla.files.writing import taken, write_text
 from morph_vla.process import versions
 from morph_vla.results import cells as results
 from morph_vla.results.cells import CellRecord, Judged
+from morph_vla.results.trial import ERROR
 from morph_vla.serving import policy as policies
 from morph_vla.training import loop
 from morph_vla.wording import count, span
@@ -176,7 +177,10 @@ def _last(curve: Sequence[dict[str, Any]], key: str) -> float | None:
 def _judge(
     planned: Plan, cell: Cell, checkpoint: Path, work: Path, on_report: Callable[..., None]
 ) -> Iterator[Judged]:
-    """Each body of the split; the parameters are read once."""
+    """Each body of the split; the parameters are read once.
+
+    Raises MorphVlaError where rows broke: they say nothing of the policy, and would count as failures of it.
+    """
     grid, loaded = planned.grid, None
     for name in grid.splits[cell.split].judge:
         task, seen = planned.tasks[name], is_seen(grid, cell.split, name)
@@ -185,10 +189,14 @@ def _judge(
             steps=grid.sampler_steps, noise=grid.noise,
         )  # fmt: skip
         loaded = policy.loaded
+        folder = work / "eval" / name
         record = evaluate(
-            policy, task, folder=work / "eval" / name, name=name, episodes=grid.episodes, videos=0,
-            progress=on_report,
-        )  # fmt: skip
+            policy, task, folder=folder, name=name, episodes=grid.episodes, videos=0, progress=on_report
+        )
+        if broken := [trial for trial in record.trials if trial.outcome == ERROR]:
+            shutil.rmtree(folder, ignore_errors=True)  # or the next run would read these rows back
+            rows = f"{len(broken)} of {len(record.trials)} rows broke"
+            raise MorphVlaError(f"{name}: {rows}: {broken[0].error}")
         yield results.judged(record, name, seen)
 
 

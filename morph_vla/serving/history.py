@@ -56,12 +56,20 @@ class History:
         wanted = [max(0, step - lag) for lag in self._lags]
         missing = [at for at in wanted if at not in known]
         if missing:
-            stride = self._lags[0] // max(1, len(self._lags) - 1)
+            stride = stride_of(self._lags)
             raise MorphVlaError(
                 f"episode {episode}, step {step}: this policy looks back at step {missing[-1]}, at which it "
                 f"was not asked; ask it every {stride} control steps from step 0 on (--open-loop {stride})"
             )
         return [known[at] for at in wanted]
+
+
+def stride_of(lags: Sequence[int]) -> int:
+    """Control steps from one row of a window to the next; 0 where it has no row but the present one.
+
+    A policy that is asked every n control steps is shown every row of its windows where n divides this.
+    """
+    return lags[0] // (len(lags) - 1) if len(lags) > 1 else 0
 
 
 def _stacked(windows: Sequence[Sequence[Mapping[str, Any]]]) -> Shaped[np.ndarray, "b w s"]:

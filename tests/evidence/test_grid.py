@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.evidence import fits
 from morph_vla.evidence import grid as grids
 from morph_vla.evidence.check import check
 from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split
@@ -197,6 +198,27 @@ def test_what_a_training_would_refuse_is_said_of_every_body(grid, study):
     has = "'observation.environment_state' has 14 values; set model.environment, which is 7; of wide"
     assert lines[-1].startswith("error: bodies.so101: ")
     assert lines[-1].endswith(has)
+
+
+def test_a_model_that_looks_back_at_steps_it_is_not_asked_at_is_an_error_of_each_such_suite(grid, study):
+    model = "model={{family: fourier, width: 8, mlp_dim: 12, modes: 1, window: {}, stride: {}}}"
+    windows = {"near": (2, 8), "far": (2, 16), "present": (1, 8)}
+    conditions = {name: (model.format(*window),) for name, window in windows.items()}
+    looks_back = dataclasses.replace(
+        grid, conditions=conditions, splits={"both": grid.splits["both"]}, hypotheses={}, primary=()
+    )
+    found = errors(check(looks_back, [study]).findings)
+    # The panda's suite runs at 15 Hz and asks at every 8th step, which divides 16 too.
+    assert [str(finding) for finding in found] == [
+        "error: splits.both: so101: the model looks back at every 8th control step and at 30 Hz is asked at "
+        "every 16th alone; its stride must be a multiple of 16; of near"
+    ]
+    tokens = ("@table1.tokens", "model.morphology.history={steps: 2, modes: 1, stride: 12}")
+    pi05 = grids.condition_of(
+        dataclasses.replace(grid, recipe="panda_demo", overrides=(), conditions={"was": tokens}), "was"
+    )
+    assert "every 12th control step and at 15 Hz is asked at every 8th" in fits._unseen_rows(pi05.model, 15.0)
+    assert fits._unseen_rows(pi05.model, 22.5) == ""
 
 
 NAMES = ("arm_near3_000", "arm_near3_001", "arm_near3_002b", "arm_near3_003", "arm_far11_000")

@@ -1,6 +1,8 @@
 """Cells from training to record: what is kept, what goes on, what a failure stops."""
 
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,8 +12,10 @@ from morph_vla.evidence import grid as grids
 from morph_vla.evidence import run as runs
 from morph_vla.evidence.grid import Cell
 from morph_vla.evidence.status import read_all, status
-from morph_vla.files.writing import taken
+from morph_vla.files.writing import taken, write_text
 from morph_vla.results import cells
+from morph_vla.results.record import PolicyCard, Record, SuiteFacts, TaskFacts
+from morph_vla.results.trial import Trial
 from morph_vla.training import loop
 
 CELL = Cell(0, "few", "mix")
@@ -95,6 +99,33 @@ def test_a_cell_that_fails_is_noted_and_the_others_go_on(study, tmp_path, monkey
     assert [(row.done, row.failed, row.missing) for row in stands.rows][1] == (0, 2, 2)
     assert "failed: both/random/0: the loss is nan" in str(stands)
     assert stands.hours_left == pytest.approx(8 * 3 / 60)  # the grid's own guess, before any was timed
+
+
+def test_a_cell_of_which_rows_broke_has_failed_and_the_next_run_plays_them_again(
+    study, tmp_path, monkeypatch
+):
+    trials = (
+        Trial(task="t", episode=0, success=True),
+        Trial(task="t", episode=1, success=False, ended="error", error="the physics diverged"),
+    )
+    suite = SuiteFacts(name="small_so101", tasks={"t": TaskFacts()})
+    whole, played = Record(suite=suite, policy=PolicyCard(), trials=trials[:1]), []
+
+    def evaluate(*_, folder, **__):
+        played.append(folder.exists())
+        write_text(folder / "record.json", "{}")
+        return whole if len(played) > 1 else dataclasses.replace(whole, trials=trials)
+
+    trained = loop.Run(tmp_path, tmp_path, 7, {}, [], 1.0, stopped=False)
+    monkeypatch.setattr(loop, "train", lambda *_, **__: trained)
+    monkeypatch.setattr(runs.policies, "load", lambda *_, **__: SimpleNamespace(loaded=None))
+    monkeypatch.setattr(runs, "evaluate", evaluate)
+    grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    assert runs.run(grid, settings, quiet) == runs.Ran(0, 1, 0)
+    assert status(grid, tmp_path).failures == {CELL.name: "so101: 1 of 2 rows broke: the physics diverged"}
+    assert runs.run(grid, settings, quiet) == runs.Ran(1, 0, 0)
+    assert played == [False, False]
+    assert status(grid, tmp_path).failures == {}
 
 
 def quiet(*_):

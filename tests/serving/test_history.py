@@ -88,6 +88,24 @@ def test_a_row_at_which_the_policy_was_not_asked_is_said():
         windows.windows([shown(5, 10)])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 6, 8])
+def test_every_row_was_shown_exactly_where_the_steps_between_two_calls_divide_the_stride(rows, stride):
+    lags = [stride * back for back in reversed(range(rows))]
+    assert history.stride_of(lags) == (stride if rows > 1 else 0)
+    for every in range(1, 18):
+        assert are_all_shown(History(lags), every) == (history.stride_of(lags) % every == 0)
+
+
+def are_all_shown(windows, every):
+    try:
+        for step in range(0, 100, every):
+            windows.windows([shown(5, step)])
+    except MorphVlaError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("again", [0, 3])
 def test_the_episode_asked_about_longest_ago_is_forgotten_first(monkeypatch, again):
     monkeypatch.setattr(history, "EPISODES", 2)
