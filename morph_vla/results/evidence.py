@@ -66,13 +66,20 @@ class Contrast:
     """None with fewer than two seeds that have every place"""
     p_holm: float | None = None
     verdict: Verdict | None = None
-    note: str = ""
-    """Why no interval decides"""
+    flat: str = ""
+    """Why all seeds say the same, so that there is no interval"""
+    unfinished: str = ""
+    """What is not there yet of what a hypothesis is tested on: until then it is undecided"""
 
     @property
     def interval(self) -> Mean | None:
         """The estimate, where seeds differ enough for it to have an interval."""
         return None if self.estimate is None or self.estimate.half_width <= NO_WIDTH else self.estimate
+
+    @property
+    def note(self) -> str:
+        """Why there is no interval or no verdict, where there is none."""
+        return "; ".join(filter(None, (self.flat, self.unfinished)))
 
     def __str__(self) -> str:
         """`H1: mix - bare: +4.2 points [-1.0, +9.4] (95%, Student's t over 5 seeds), Holm p 0.08: ...`."""
@@ -236,7 +243,7 @@ def contrast(
     made = Contrast(name, better, than, tuple(places), means, of_body, student(list(means.values())))
     if made.estimate is None or made.interval is not None:
         return made
-    return replace(made, estimate=replace(made.estimate, p_value=1.0), note=_why_alike(rates))
+    return replace(made, estimate=replace(made.estimate, p_value=1.0), flat=_why_alike(rates))
 
 
 def _why_alike(rates: Sequence[float]) -> str:
@@ -267,12 +274,15 @@ def judge(contrasts: Sequence[Contrast], margin: Real) -> list[Contrast]:
     """The hypotheses with their verdicts, tested together (Holm, `ERROR` in all).
 
     yes: the difference is above zero by Holm's test, and at least `margin`; no: the upper end of its interval
-    is below `margin`; undecided: anything else, and what has no interval, which counts with p = 1.
+    is below `margin`; undecided: anything else, what has no interval, which counts with p = 1, and what is
+    unfinished.
     """
     adjusted = holm([item.interval.p_value if item.interval else 1.0 for item in contrasts])
     return [
         replace(
-            item, p_holm=p_holm if item.estimate else None, verdict=_verdict(item.interval, p_holm, margin)
+            item,
+            p_holm=p_holm if item.estimate else None,
+            verdict="undecided" if item.unfinished else _verdict(item.interval, p_holm, margin),
         )
         for item, p_holm in zip(contrasts, adjusted, strict=True)
     ]

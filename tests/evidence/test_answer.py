@@ -91,6 +91,30 @@ def test_the_cells_of_several_machines_are_one_study(folders):
     assert answers.answer(GRID, folders[:1]).done == 8
 
 
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ((), ""),
+        (("all/full/0",), ""),  # no primary split
+        (("no-a/bare/0",), ""),  # no side of the hypothesis
+        (("no-a/full/1",), "so far: 1 of 2 seeds"),
+        (("no-a/full/1", "no-b/matched/0"), "so far: 0 of 2 seeds"),
+        (("no-b/full/0", "no-b/full/1"), "so far: nothing of no-b"),
+        (tuple(f"no-b/{c}/{s}" for c in GRID.conditions for s in (0, 1)), "so far: nothing of no-b"),
+    ],
+)
+def test_no_verdict_is_given_before_all_that_the_grid_asks_for_is_there(folders, lost, words):
+    for folder in folders:
+        for name in lost:
+            (folder / "records" / f"{name}.json").unlink(missing_ok=True)
+    (tested,) = answers.answer(GRID, folders).hypotheses
+    assert (tested.unfinished, tested.verdict) == (words, "undecided" if words else "yes")
+    more = dataclasses.replace(GRID, seeds=(0, 1, 2))
+    if not words:
+        (tested,) = answers.answer(more, folders).hypotheses
+        assert str(tested).endswith(": undecided (so far: 2 of 3 seeds)")
+
+
 def test_report_writes_the_page_its_numbers_and_tables(run, folders, monkeypatch):
     monkeypatch.setattr("morph_vla.evidence.grid.load", lambda path: GRID)
     status, out, _ = run(f"evidence report grid.yaml -o {folders[0]} --with {folders[1]}")

@@ -157,6 +157,17 @@ def test_seeds_that_all_say_the_same_have_no_interval_and_decide_nothing(better,
     assert (second.verdict, second.p_holm) == ("yes", pytest.approx(2 * other.estimate.p_value))
 
 
+def test_an_unfinished_hypothesis_is_undecided_whatever_it_says_so_far():
+    clear = contrast(study([(90, 90), (92, 92), (91, 91)], [(50, 50)] * 3), "full", "matched", PLACES, "H1")
+    words = "so far: 3 of 5 seeds"
+    (decided,), (open_,) = (judge([dataclasses.replace(clear, unfinished=u)], 0.05) for u in ("", words))
+    assert (decided.verdict, open_.verdict) == ("yes", "undecided")
+    assert str(decided).endswith(", Holm p 0.0002: yes")
+    assert str(open_).endswith(", Holm p 0.0002: undecided (so far: 3 of 5 seeds)")
+    (alone,) = judge([contrast([], "full", "matched", PLACES, "H1")], 0.05)
+    assert str(dataclasses.replace(alone, unfinished=words)).endswith("two are needed (so far: 3 of 5 seeds)")
+
+
 def test_a_width_of_rounding_is_none():
     # 77 successes of 200 in each seed, whose differences are summed to other last bits.
     d = contrast(study([(72, 5), (8, 69), (32, 45)], [(37, 41)] * 3), "full", "matched", PLACES)
