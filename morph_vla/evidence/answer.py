@@ -1,6 +1,6 @@
 """From the records of a grid to its answer."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,8 +49,11 @@ def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
 
 
 def _check_alike(records: Sequence[CellRecord]) -> None:
-    """Raise MorphVlaError where the cells of a condition were measured under settings of several grids."""
+    """Raise MorphVlaError where the cells of a condition were measured under settings of several grids, or
+    where suites or datasets of one name had several contents.
+    """
     first: dict[tuple[str, str], CellRecord] = {}
+    contents: dict[tuple[str, ...], tuple[str, str]] = {}
     for record in records:
         other = first.setdefault((record.split, record.condition), record)
         if _but_seed(record) != _but_seed(other):
@@ -58,6 +61,25 @@ def _check_alike(records: Sequence[CellRecord]) -> None:
                 f"{other.name} and {record.name} differ in more than the seed: they were measured under "
                 "several states of this grid; report on folders of one of them"
             )
+        for what, sha in _contents(record):
+            known, name = contents.setdefault(what, (sha, record.name))
+            if sha != known:
+                raise MorphVlaError(
+                    f"{name} and {record.name} are of several contents of one name: {what[0]} has SHA-256 "
+                    f"{known[:12]} and {sha[:12]}; report on cells of one of them"
+                )
+
+
+def _contents(record: CellRecord) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What a cell was measured with: its name, with where that must be the same; SHA-256. Earlier records do
+    not say it of datasets.
+    """
+    for name, sha in record.datasets.items():
+        yield (name,), sha
+    for body in record.judged:
+        for key, sha in (("initial states", body.states_sha256), ("suite", body.resolved_sha256)):
+            if sha is not None:
+                yield (f"the {key} of body '{body.body}'", record.split, record.condition), sha
 
 
 def _but_seed(record: CellRecord) -> dict[str, object]:

@@ -170,6 +170,7 @@ class Plan:
         }
 
 
+DESCRIBED = ("meta/info.json", "recording.json")
 MANY = "*"
 """In a body's suite: any letters of a name"""
 
@@ -267,6 +268,16 @@ def task_of(body: Body, folders: Sequence[Path | str] = ()) -> Suite | Environme
 def digest(settings: dict[str, Any]) -> str:
     """SHA-256 of a cell's settings: two records that share it measured the same thing."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def described(planned: Plan, split: str) -> dict[str, str]:
+    """`BODY/FILE` -> SHA-256 of what describes each dataset of a split: layout and recording."""
+    return {
+        f"{name}/{file}": hashlib.sha256(path.read_bytes()).hexdigest()
+        for name in planned.grid.splits[split].train
+        for file in DESCRIBED
+        if (path := Path(planned.grid.bodies[name].dataset) / file).is_file()
+    }
 
 
 def is_seen(grid: Grid, split: str, body: str) -> bool:

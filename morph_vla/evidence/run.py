@@ -25,7 +25,7 @@ import jax
 from morph_vla.doctor import machine
 from morph_vla.errors import MorphVlaError, reason
 from morph_vla.evaluation.evaluate import evaluate
-from morph_vla.evidence.grid import Cell, Grid, Plan, cells, digest, is_seen, plan
+from morph_vla.evidence.grid import Cell, Grid, Plan, cells, described, digest, is_seen, plan
 from morph_vla.evidence.status import RECORDS, failure_of, read_all, record_of
 from morph_vla.files.writing import taken, write_text
 from morph_vla.process import versions
@@ -139,6 +139,7 @@ def _failure(error: Exception) -> str:
 def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellRecord:
     """Train, judge, and write the record."""
     work, facts = settings.folder / WORK / cell.name, planned.settings(cell)
+    datasets = described(planned, cell.split)
     with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
         on_report = _noting(note, bar.trained)
         trained = loop.train(planned.recipe(cell), work / "train", on_report=on_report)
@@ -154,6 +155,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
         seed=cell.seed,
         settings_sha256=digest(facts),
         settings=facts,
+        datasets=datasets,
         parameters=trained.parameters,
         loss=_last(trained.curve, "loss"),
         held_out_loss=_last(trained.curve, "held_out_loss"),

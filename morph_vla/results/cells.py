@@ -69,6 +69,8 @@ class CellRecord:
     settings_sha256: str
     """Of everything that its numbers can depend on; two records that share it measured the same thing"""
     settings: Mapping[str, object] = field(default_factory=dict)
+    datasets: Mapping[str, str] = field(default_factory=dict)
+    """File of a dataset that was trained on (`BODY/meta/info.json`) -> SHA-256; earlier records have none"""
     parameters: int | None = None
     loss: Real | None = None
     """Of the last line of the log"""

@@ -77,6 +77,33 @@ def test_cells_of_one_condition_that_differ_in_more_than_the_seed_are_no_study(f
         answers.answer(GRID, folders)
 
 
+def test_suites_and_datasets_of_one_name_and_several_contents_are_no_study(folders):
+    def change(name: str, *, datasets=None, **digests: str) -> None:
+        (path,) = (p for f in folders if (p := f / "records" / f"{name}.json").exists())
+        record = results.read(path)
+        bodies = tuple(dataclasses.replace(body, **digests) for body in record.judged)
+        results.write(dataclasses.replace(record, judged=bodies, datasets=datasets or {}), path)
+
+    def refused(what: str, *names: str) -> None:
+        words = rf"^{' and '.join(names)} are of several contents of one name: {what} has SHA-256 aa and bb; "
+        with pytest.raises(MorphVlaError, match=words):
+            answers.answer(GRID, folders)
+
+    # Not compared by the pairs of a seed: both sides of seed 1 have the other table.
+    for key, what in (("states_sha256", "initial states"), ("resolved_sha256", "suite")):
+        for condition in ("full", "matched", "bare"):
+            change(f"no-b/{condition}/0", **{key: "aa"})
+            change(f"no-b/{condition}/1", **{key: "bb"})
+        refused(f"the {what} of body 'b'", "no-b/matched/0", "no-b/matched/1")
+        for condition in ("full", "matched", "bare"):
+            change(f"no-b/{condition}/1", **{key: "aa"})
+    # Of a dataset in whatever split and condition; a record that says nothing of it fits any.
+    change("all/full/0", datasets={"a/meta/info.json": "aa", "b/meta/info.json": "cc"})
+    assert answers.answer(GRID, folders).done == 16
+    change("no-b/matched/1", datasets={"a/meta/info.json": "bb"}, states_sha256="aa", resolved_sha256="aa")
+    refused("a/meta/info.json", "all/full/0", "no-b/matched/1")
+
+
 def test_the_cells_of_several_machines_are_one_study(folders):
     study = answers.answer(GRID, folders)
     assert (study.done, study.asked, study.missing) == (16, 18, ["all/full/1", "all/bare/1"])

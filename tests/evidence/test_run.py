@@ -1,6 +1,7 @@
 """Cells from training to record: what is kept, what goes on, what a failure stops."""
 
 import dataclasses
+import hashlib
 import json
 from types import SimpleNamespace
 
@@ -47,6 +48,10 @@ def test_a_cell_is_trained_judged_and_kept_in_a_few_kilobytes(one, run, study, t
     assert set(body.events) >= {"touched", "grasped", "lifted"}
     assert all(metres is not None and 0 < metres < 1 for metres in body.least["approach"])
     assert body.states_sha256
+    files = ("meta/info.json", "recording.json")
+    assert [*record.datasets] == [f"{name}/{file}" for name in ("panda", "so101") for file in files]
+    info = (study / "so101" / "meta" / "info.json").read_bytes()
+    assert record.datasets["so101/meta/info.json"] == hashlib.sha256(info).hexdigest()
     assert record.seconds.keys() == {"train", "evaluate"}
     assert record.command.startswith("morph-vla evidence run ")
     assert record.loss is not None
