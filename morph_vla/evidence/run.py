@@ -140,6 +140,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
     """Train, judge, and write the record."""
     work, facts = settings.folder / WORK / cell.name, planned.settings(cell)
     datasets = described(planned, cell.split)
+    _begin(work, digest(facts), cell.name)
     with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
         on_report = _noting(note, bar.trained)
         trained = loop.train(planned.recipe(cell), work / "train", on_report=on_report)
@@ -168,6 +169,21 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
     )
     results.write(record, record_of(settings.folder, cell))
     return record
+
+
+def _begin(work: Path, settings_sha256: str, name: str) -> None:
+    """Note which settings a cell is begun under, and remove what was begun under others.
+
+    A training of another recipe would refuse to go on in that folder, now and at every later run.
+    """
+    path = work / BEGUN
+    known = path.read_text(encoding="utf-8") if path.exists() else ""
+    begun = [work / part for part in ("train", "eval", SPENT) if (work / part).exists()]
+    if begun and known != settings_sha256:
+        LOG.warning("%s was begun under other settings than this grid's: it begins anew", name)
+        for part in begun:
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+    write_text(path, settings_sha256)
 
 
 def _last(curve: Sequence[dict[str, Any]], key: str) -> float | None:
@@ -240,5 +256,5 @@ def _spent(work: Path) -> dict[str, float]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-SPENT = "seconds.json"
+SPENT, BEGUN = "seconds.json", "settings.sha256"
 NOTED = 5.0  # [s]

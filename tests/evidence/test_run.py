@@ -85,6 +85,37 @@ def test_an_unfinished_cell_goes_on_from_its_checkpoint(one, tmp_path, monkeypat
     assert spent["train"] > 0
 
 
+def test_a_cell_begun_before_the_grid_was_edited_begins_anew(study, tmp_path, monkeypatch, caplog):
+    train, seen = loop.train, []
+
+    def stopped(recipe, folder, **more):
+        seen.append([path.name for path in sorted(folder.parent.iterdir())])
+        made = train(recipe, folder, **more)
+        return made if len(seen) > 2 else loop.dataclasses.replace(made, stopped=True)
+
+    monkeypatch.setattr(runs, "_judge", lambda *_: [cells.Judged("so101", "small_so101", True, "10")])
+    monkeypatch.setattr(loop, "train", stopped)
+    grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    work = tmp_path / "work" / CELL.name
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(grid, settings, quiet)
+    write_text(work / "eval" / "so101" / "record.json", "{}")
+    # As it was: it goes on from there, and nothing is said.
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(grid, settings, quiet)
+    assert (work / "eval").exists()
+    assert caplog.messages == []
+    edited = dataclasses.replace(
+        grid, overrides=tuple(c.replace("training.steps=4", "training.steps=2") for c in grid.overrides)
+    )
+    assert runs.run(edited, settings, quiet) == runs.Ran(1, 0, 0)
+    assert [name in seen[1] for name in ("train", "eval", "seconds.json")] == [True] * 3
+    assert [name in seen[2] for name in ("train", "eval", "seconds.json")] == [False] * 3
+    assert "few/mix/0 was begun under other settings than this grid's: it begins anew" in caplog.messages
+    kept = json.loads((tmp_path / "records" / f"{CELL.name}.json").read_text())
+    assert kept["settings"]["recipe"]["training"]["steps"] == 2
+
+
 def test_a_cell_that_fails_is_noted_and_the_others_go_on(study, tmp_path, monkeypatch):
     grid, lines = grids.load(study / "grid.yaml"), []
     train = loop.train
