@@ -7,7 +7,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import run as runs
 from morph_vla.evidence.grid import Grid, cells
 from morph_vla.evidence.run import Bars, Settings
-from morph_vla.evidence.status import failure_of, read_all
+from morph_vla.evidence.status import failure_of, read_all, require_study
 from morph_vla.results.cells import CellRecord
 
 AGAIN = "again"
@@ -50,11 +50,16 @@ def again(
 ) -> tuple[Repeated, ...]:
     """Measure finished cells once more, in `FOLDER/again`: those named, or `most` from first to last.
 
-    One that is there already is read. Raises MorphVlaError for a cell that is not finished or was measured
-    under other settings than the grid's, and for one that fails now.
+    One that is there already is read. Raises MorphVlaError where none is finished, for a cell that is not or
+    was measured under other settings than the grid's, and for one that fails now.
     """
+    require_study(settings.folder)
     records = read_all(settings.folder)
     known = {cell.name: records[cell.name] for cell in cells(grid) if cell.name in records}
+    if not known:
+        raise MorphVlaError(
+            f"{settings.folder}: no cell of this grid is finished; there is nothing to repeat"
+        )
     for name in names:
         if name not in known:
             where = f"{settings.folder}: cell '{name}' is not finished"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells
-from morph_vla.evidence.status import failures_of, read_all
+from morph_vla.evidence.status import failures_of, read_all, require_study
 from morph_vla.results.cells import CellRecord
 from morph_vla.results.evidence import Answer, Contrast, Place, conditions, contrast, judge, pooled
 from morph_vla.results.values import mapping
@@ -15,11 +15,12 @@ from morph_vla.results.values import mapping
 def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
     """What the cells in one folder, or in those of several machines, say; the first record of a cell counts.
 
-    Raises MorphVlaError for a file that is no record, for cells that were judged on different rows, and for
-    cells of one condition that differ in more than the seed.
+    Raises MorphVlaError for a folder without cells, for a file that is no record, for cells that were judged
+    on different rows, and for cells of one condition that differ in more than the seed.
     """
     known: dict[str, CellRecord] = {}
     for folder in folders:
+        require_study(folder)
         known = read_all(folder) | known
     asked = cells(grid)
     records = [known[cell.name] for cell in asked if cell.name in known]

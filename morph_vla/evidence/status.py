@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from morph_vla.errors import MorphVlaError
 from morph_vla.evidence.grid import Cell, Grid, cells
 from morph_vla.results.cells import CellRecord, read
 from morph_vla.wording import count, table
@@ -77,9 +78,18 @@ def failures_of(asked: Iterable[Cell], known: Container[str], folder: Path) -> d
 
 
 def read_all(folder: Path) -> dict[str, CellRecord]:
-    """The finished cells in a folder by name, also those of other grids. Raises as `results.cells.read`."""
+    """The finished cells in a folder by name, also those of other grids; none in a folder that no study has
+    begun in. Raises as `results.cells.read`.
+    """
     records = (read(path) for path in sorted((folder / RECORDS).glob("*/*/*.json")))
     return {record.name: record for record in records}
+
+
+def require_study(folder: Path) -> None:
+    """Raise MorphVlaError for a folder in which no cell has ended: likely another one was meant."""
+    if not any((folder / part).is_dir() for part in (RECORDS, FAILED)):
+        missing = f"it has no '{RECORDS}'" if folder.is_dir() else "there is no such folder"
+        raise MorphVlaError(f"{folder} holds no cells of a study: {missing}")
 
 
 def status(grid: Grid, folder: Path, part: tuple[int, int] = (1, 1)) -> Status:

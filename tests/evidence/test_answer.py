@@ -142,6 +142,21 @@ def test_no_verdict_is_given_before_all_that_the_grid_asks_for_is_there(folders,
         assert str(tested).endswith(": undecided (so far: 2 of 3 seeds)")
 
 
+def test_a_folder_without_cells_is_said(run, folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("morph_vla.evidence.grid.load", lambda path: GRID)
+    typo, empty = tmp_path / "typo", tmp_path / "empty"
+    empty.mkdir()
+    for folder, why in ((typo, "there is no such folder"), (empty, "it has no 'records'")):
+        words = f"error: {folder} holds no cells of a study: {why}\n"
+        for arguments in (f"-o {folders[0]} --with {folder}", f"-o {folder} --with {folders[1]}"):
+            status, _, err = run(f"evidence report grid.yaml {arguments}")
+            assert (status, err) == (2, words)
+    assert not typo.exists()
+    # One in which every cell failed so far is a study.
+    write_text(failure_of(empty, cells(GRID)[0]), "it broke")
+    assert answers.answer(GRID, [empty]).failures == {"no-a/matched/0": "it broke"}
+
+
 def test_report_writes_the_page_its_numbers_and_tables(run, folders, monkeypatch):
     monkeypatch.setattr("morph_vla.evidence.grid.load", lambda path: GRID)
     status, out, _ = run(f"evidence report grid.yaml -o {folders[0]} --with {folders[1]}")

@@ -237,8 +237,20 @@ def test_repeated_cells_are_spread_over_all(most, names):
 
 def test_a_cell_that_is_not_finished_cannot_be_repeated(study, tmp_path):
     grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, folders=[study])
-    with pytest.raises(MorphVlaError, match=r"cell 'few/mix/0' is not finished; `morph-vla evidence status`"):
-        again.again(grid, settings, [CELL.name], 3, quiet, print)
+
+    def refused(names: list[str], words: str) -> None:
+        with pytest.raises(MorphVlaError, match=words):
+            again.again(grid, settings, names, 3, quiet, print)
+
+    refused([], rf"^{tmp_path} holds no cells of a study: it has no 'records'$")
+    body = cells.Judged("so101", "small_so101", False, "10")
+    for split, words in (
+        ("other", rf"^{tmp_path}: no cell of this grid is finished; there is nothing to repeat$"),
+        ("both", r"cell 'few/mix/0' is not finished; `morph-vla evidence status`"),
+    ):
+        record = cells.CellRecord(split=split, condition="mix", seed=0, settings_sha256="", judged=(body,))
+        cells.write(record, tmp_path / "records" / f"{record.name}.json")
+        refused([CELL.name], words)
 
 
 def test_the_time_of_a_stage_is_noted_on_the_way_for_the_case_of_a_kill(tmp_path, monkeypatch):
