@@ -9,6 +9,7 @@ import fnmatch
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -300,6 +301,15 @@ def _problems(grid: Grid) -> Iterator[str]:
         yield "seeds: one is given twice"
     if grid.episodes < 1:
         yield f"episodes: must be at least 1, not {grid.episodes}"
+    yield from (f"seeds: must be at least 0, not {seed}" for seed in grid.seeds if seed < 0)
+    if not 0 <= grid.margin <= 1:
+        yield f"margin: a difference of success rates is from 0 to 1 (0.05 is 5 points), not {grid.margin:g}"
+    steps, noise = partial(Sampler, steps=grid.sampler_steps), partial(Sampler, noise=grid.noise)
+    for key, sampler in (("sampler_steps", steps), ("noise", noise)):
+        try:
+            sampler()
+        except MorphVlaError as error:
+            yield f"{key}: {error}"
     for name, split in grid.splits.items():
         yield from _problems_of_split(grid, f"splits.{name}", split)
     for name, hypothesis in grid.hypotheses.items():

@@ -83,6 +83,15 @@ def test_a_variant_stands_for_its_overrides(grid):
         ({"seeds": ()}, r"seeds: none are given"),
         ({"seeds": (1, 1)}, r"seeds: one is given twice"),
         ({"episodes": 0}, r"episodes: must be at least 1, not 0"),
+        ({"seeds": (0, -1, -2)}, r"seeds: must be at least 0, not -1\n.*seeds: must be at least 0, not -2$"),
+        ({"margin": -5.0}, r"margin: a difference of success rates is from 0 to 1 \(0.05 is .*, not -5$"),
+        ({"margin": 5.0}, r"margin: a difference of success rates is from 0 to 1 \(0.05 is .*, not 5$"),
+        ({"margin": float("nan")}, r"margin: .*, not nan$"),
+        (
+            {"sampler_steps": 0, "noise": -1.0},
+            r"sampler_steps: the sampler's steps must be at least 1, not 0\n"
+            r".*noise: the sampler's noise must be a finite number of at least 0, not -1$",
+        ),
         ({"primary": ("fw",)}, r"primary: no split 'fw'; did you mean 'few'\? \(both, few\)"),
         ({"primary": ()}, r"primary: name the splits that the hypotheses are tested on"),
         (
