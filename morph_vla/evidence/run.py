@@ -3,6 +3,7 @@
     FOLDER/records/SPLIT/CONDITION/SEED.json   finished cells: the only thing worth keeping
     FOLDER/failed/SPLIT/CONDITION/SEED.txt     why a cell failed; the next run tries it again
     FOLDER/work/SPLIT/CONDITION/SEED/          checkpoints and evaluations of a cell under way
+    FOLDER/locks/SPLIT/CONDITION/SEED          empty, held by the process that is at the cell; never removed
 
 A killed cell continues from its newest checkpoint, or from its last episode. Several processes may run in one
 folder: each takes cells that no other is at.
@@ -37,7 +38,7 @@ from morph_vla.training import loop
 from morph_vla.wording import count, span
 
 LOG = logging.getLogger(__name__)
-WORK = "work"
+WORK, LOCKS = "work", "locks"
 Bars = Callable[[str, str], AbstractContextManager[Any]]
 """(label, unit) -> progress bars with `trained` and `evaluated`"""
 
@@ -87,7 +88,7 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
     there, measured, failed = len(chosen) - len(missing), 0, 0
     began = time.monotonic()
     for cell in missing[: settings.most]:
-        with taken(settings.folder / WORK / cell.name / ".lock") as free:
+        with taken(settings.folder / LOCKS / cell.name) as free:
             if not free or record_of(settings.folder, cell).exists():
                 continue  # another process is at it, or was
             began_cell = time.monotonic()
@@ -100,8 +101,8 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
                 continue
             measured += 1
             failure_of(settings.folder, cell).unlink(missing_ok=True)
-        if not settings.keep_weights:
-            shutil.rmtree(settings.folder / WORK / cell.name, ignore_errors=True)
+            if not settings.keep_weights:
+                shutil.rmtree(settings.folder / WORK / cell.name, ignore_errors=True)
         jax.clear_caches()  # the next condition is another program
         left = len(missing[: settings.most]) - measured - failed
         pace = (time.monotonic() - began) / (measured + failed)

@@ -50,7 +50,10 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def taken(path: Path) -> Iterator[bool]:
-    """Whether this process alone has the lock within the block; it never waits. See `locked`."""
+    """Whether this process alone has the lock within the block; it never waits. See `locked`.
+
+    The file must stay: whoever opened one that is removed has another lock than whoever comes next.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:

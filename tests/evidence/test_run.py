@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import json
+import shutil
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -195,10 +197,45 @@ def test_records_of_other_settings_are_not_mixed_in(study, tmp_path):
 
 def test_a_cell_that_another_process_is_at_is_left_to_it(study, tmp_path):
     grid = grids.load(study / "grid.yaml")
-    with taken(tmp_path / "work" / CELL.name / ".lock") as free:
+    settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    with taken(tmp_path / "locks" / CELL.name) as free:
         assert free
-        settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
         assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 0)
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_lock_lies_where_nothing_is_removed_and_is_held_until_the_work_is(study, tmp_path, monkeypatch):
+    grid, lock = grids.load(study / "grid.yaml"), tmp_path / "locks" / CELL.name
+    settings, removed = runs.Settings(tmp_path, only=CELL.name, folders=[study]), []
+    remove = shutil.rmtree
+
+    def rmtree(folder, **more):
+        with taken(lock) as free:
+            removed.append((folder, free))
+        remove(folder, **more)
+
+    monkeypatch.setattr(runs, "_measure", lambda *_: write_text(tmp_path / "work" / CELL.name / "x", ""))
+    monkeypatch.setattr(runs.shutil, "rmtree", rmtree)
+    assert runs.run(grid, settings, quiet) == runs.Ran(1, 0, 0)
+    assert removed == [(tmp_path / "work" / CELL.name, False)]
+    assert lock.is_file()
+
+
+def test_a_cell_that_another_process_finished_meanwhile_is_not_measured_again(study, tmp_path, monkeypatch):
+    grid = grids.load(study / "grid.yaml")
+    body = cells.Judged("so101", "small_so101", False, "10")
+    record = cells.CellRecord(split="few", condition="mix", seed=0, settings_sha256="x", judged=(body,))
+
+    @contextmanager
+    def late(path):
+        cells.write(record, tmp_path / "records" / f"{CELL.name}.json")  # as the other one lets go of it
+        with taken(path) as free:
+            yield free
+
+    monkeypatch.setattr(runs, "taken", late)
+    monkeypatch.setattr(runs, "_measure", lambda *_: pytest.fail("it was measured again"))
+    settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 0)
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b"])
