@@ -90,6 +90,24 @@ def test_the_numbers_beside_it_are_the_answers(answer, tmp_path):
     assert tables.endswith("12 of 20 cells, 1.2 h, 600 episodes.\n")
 
 
+def test_a_difference_that_decides_nothing_shows_no_interval_and_why(answer, tmp_path):
+    alike = [
+        record(condition, seed, split, body, 0)
+        for condition in ("matched", "full <b>")
+        for seed in range(3)
+        for split, body in PLACES
+    ]
+    flat = contrast(alike, "full <b>", "matched", PLACES, "H1")
+    early = dataclasses.replace(answer.hypotheses[0], name="H2", unfinished="so far: 3 of 5 seeds")
+    open_ = dataclasses.replace(answer, hypotheses=judge([flat, early], 0.05))
+    nothing, unfinished = page.contrast_table(open_).rows
+    why = "undecided (nothing succeeded under either condition: no interval)"
+    assert [*nothing[1:]] == ["0.0", "–", 3, "–", "1.0000", why]
+    assert unfinished[-1] == "undecided (so far: 3 of 5 seeds)"
+    words = " ".join(Page(page.write(tmp_path, open_)).words.split())
+    assert f"H1: full <b> - matched: +0.0 points, Holm p 1.0000: {why}" in words
+
+
 def test_a_study_without_hypotheses_or_cells_has_a_page_too(answer, tmp_path):
     bare = dataclasses.replace(answer, hypotheses=[], conditions=[], done=0)
     words = Page(page.write(tmp_path, bare)).words
