@@ -17,4 +17,4 @@ class Size(NamedTuple):
 
 
 ALONE = Size(750, 100)
-FROM_BASE = Size(300, 40)  # two trainings and three evaluations, in the same minutes
+FROM_BASE = Size(300, 50)  # two trainings and three evaluations, in the same minutes

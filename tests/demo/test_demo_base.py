@@ -55,7 +55,7 @@ def test_its_settings_are_those_of_a_suite_and_a_recipe_of_its_own(folder):
         f"morph-vla demo --base {SOURCE} --attempts 300 --episodes 13 --untrained-episodes 13"
     )
     named = job.Settings(base=SOURCE, suite="droid_panda", untrained_episodes=3)
-    assert (named.suite_name, named.writes_suite, named.rows) == ("droid_panda", False, (3, 40))
+    assert (named.suite_name, named.writes_suite, named.rows) == ("droid_panda", False, (3, 50))
     assert " --suite droid_panda --base " in named.command
     arm = job.Settings(base=SOURCE, robot=folder / "arm.urdf")
     assert (arm.suite_name, arm.writes_suite) == ("arm", True)
