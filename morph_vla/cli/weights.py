@@ -9,9 +9,9 @@ from morph_vla.cli.render import render
 
 EXAMPLES = """
   morph-vla weights inspect pi05-nano
-  morph-vla weights inspect runs/demo/train/checkpoints/3000 --config panda_demo
+  morph-vla weights inspect runs/first/checkpoints/1400 --config panda_demo
   morph-vla weights convert hf://lerobot/pi05_base runs/pi05_openpi --to openpi
-  morph-vla weights convert runs/demo/train/checkpoints/3000 runs/plugin --to lerobot-plugin
+  morph-vla weights convert runs/first/checkpoints/1400 runs/plugin --to lerobot-plugin
   morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
 PLUGIN = "lerobot-plugin"
