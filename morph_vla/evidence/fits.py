@@ -120,8 +120,8 @@ def _unseen_rows(model: ModelConfig, control_rate: float) -> str:
     if stride % every == 0:
         return ""
     return (
-        f"the model looks back at every {stride}th control step and at {control_rate:g} Hz is asked at every "
-        f"{every}th alone; its stride must be a multiple of {every}"
+        f"the model looks back in strides of {stride} control steps and at {control_rate:g} Hz is asked "
+        f"every {every} alone; its stride must be a multiple of {every}"
     )
 
 

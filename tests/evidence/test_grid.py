@@ -219,14 +219,16 @@ def test_a_model_that_looks_back_at_steps_it_is_not_asked_at_is_an_error_of_each
     found = errors(check(looks_back, [study]).findings)
     # The panda's suite runs at 15 Hz and asks at every 8th step, which divides 16 too.
     assert [str(finding) for finding in found] == [
-        "error: splits.both: so101: the model looks back at every 8th control step and at 30 Hz is asked at "
-        "every 16th alone; its stride must be a multiple of 16; of near"
+        "error: splits.both: so101: the model looks back in strides of 8 control steps and at 30 Hz is asked "
+        "every 16 alone; its stride must be a multiple of 16; of near"
     ]
     tokens = ("@table1.tokens", "model.morphology.history={steps: 2, modes: 1, stride: 12}")
     pi05 = grids.condition_of(
         dataclasses.replace(grid, recipe="panda_demo", overrides=(), conditions={"was": tokens}), "was"
     )
-    assert "every 12th control step and at 15 Hz is asked at every 8th" in fits._unseen_rows(pi05.model, 15.0)
+    assert "strides of 12 control steps and at 15 Hz is asked every 8 alone" in fits._unseen_rows(
+        pi05.model, 15.0
+    )
     assert fits._unseen_rows(pi05.model, 22.5) == ""
 
 
