@@ -8,7 +8,7 @@ a bin is drawn at every step, and one wrong one is enough to leave a path. The b
 B.1's: `mlp` of our families, the nearest neighbour, and the mean of the five nearest by exp(-distance).
 
 Beside it the milliseconds of one action at the sizes of the paper's kitchen, which says 2.8 ms, and 0.5 ms
-for its MLP, on an RTX 3080.
+for its MLP, on an RTX 3080; and those of one answer of the recipe `bet_blocks`, a chunk of 16 actions.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from morph_vla.morphology.arrays import blank
 from morph_vla.pi05 import Observation
 from morph_vla.policies.config import BetConfig, MlpConfig
 from morph_vla.policies.text import TEXT
+from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import Optimizer, Training
 from morph_vla.training import step as steps
 
@@ -232,14 +233,20 @@ def fitted(
 
 
 def latency(repeats: int) -> dict[str, float]:
-    """Milliseconds from one observation to one action at the sizes of the paper's kitchen."""
+    """Milliseconds from one observation to one answer: at the sizes of the paper's kitchen, of our blocks."""
     places, environment = KITCHEN
     bet = BetConfig(
         action_dim=places, horizon=1, environment=environment, window=10, bins=64,
         width=120, depth=6, heads=6, mlp_dim=480,
     )  # fmt: skip
     mlp = MlpConfig(action_dim=places, horizon=1, environment=environment, width=16, depth=2, hidden=256)
-    works = {"bet_ms": _action(bet, (1, 10)), "mlp_ms": _action(mlp, (1,))}
+    blocks = recipes.load("bet_blocks").model
+    assert isinstance(blocks, BetConfig)
+    works = {
+        "bet_ms": _action(bet, (1, bet.window)),
+        "mlp_ms": _action(mlp, (1,)),
+        "blocks_ms": _action(blocks, (1, blocks.window)),
+    }
     return {name: 1e3 * seconds for name, seconds in take_turns(works, repeats).items()}
 
 
@@ -250,6 +257,6 @@ def _action(config: BetConfig | MlpConfig, rows: tuple[int, ...]) -> Callable[[]
     shown = observation(
         config, *(np.zeros((*rows, size), np.float32) for size in (places, config.environment))
     )
-    asked = policies.Asked(shown, jnp.zeros((1, 1, places)), np.ones((1, places), bool), None)
+    asked = policies.Asked(shown, jnp.zeros((1, config.horizon, places)), np.ones((1, places), bool), None)
     act = jax.jit(lambda params, asked: family.act(config, params, None, asked, 1))
     return lambda: jax.block_until_ready(act(params, asked))

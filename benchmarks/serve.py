@@ -114,7 +114,7 @@ def _served(arguments: argparse.Namespace) -> tuple[Any, Card, bounds.Bounds]:
     if arguments.checkpoint is not None:
         from morph_vla.serving.policy import CheckpointPolicy  # JAX: only where a checkpoint is asked
 
-        policy = CheckpointPolicy(arguments.checkpoint, batch=arguments.batch)
+        policy = CheckpointPolicy(arguments.checkpoint, batch=arguments.batch, any_size=True)
         return policy, *cards.of(policy)
     robot = robots.load("panda")
     affine = [(joint.scale, joint.zero) for joint in robot.joints]

@@ -17,7 +17,16 @@ import numpy as np
 
 from benchmarks.harness import Work
 from morph_vla.morphology import MorphologyConfig
-from morph_vla.pi05 import GemmaConfig, Pi05, Pi05Config, VitConfig, init_params, serving
+from morph_vla.pi05 import (
+    GemmaConfig,
+    Pi05,
+    Pi05Config,
+    VitConfig,
+    init_params,
+    modulations,
+    sample_actions,
+    serving,
+)
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.config import ImageTokens
 from morph_vla.pi05.parts import by_name, map_named
@@ -195,12 +204,12 @@ class Subject:
         `table`: modulations computed before; `ready`: parameters as a policy holds them, not as trained.
         """
         params = (served if ready else rounded)(self.model, self.state.params)
-        modulate = jax.jit(pi05.modulations, static_argnums=(0, 2))
+        modulate = jax.jit(modulations, static_argnums=(0, 2))
         made = modulate(self.model, params, 10) if table else None
         noise = jnp.zeros((rows, self.model.horizon, self.model.action_dim))
 
         def sample(params: Any, observation: Any, noise: Any, made: Any) -> Any:
-            return pi05.sample_actions(self.model, params, observation, noise, 10, made)
+            return sample_actions(self.model, params, observation, noise, 10, made)
 
         return compiled(sample, params, batch_of(self.model, rows)[0], noise, made)
 

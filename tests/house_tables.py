@@ -110,13 +110,13 @@ PUBLIC = {
     "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config poses tokens",
-    "pi05": "augmentation config counts gemma kept model observation paligemma parts realtime serving "
-    "tokenizer",
+    "pi05": "augmentation config counts gemma head kept model observation paligemma parts realtime sampling "
+    "serving tokenizer",
     "policies": "config parts text",
     "recipes": "ablations fitting held recipe",
     "report": "evidence numbers",
-    "results": "cells comparison curves evidence films identity intervals merging record sequential several "
-    "statistics trial values",
+    "results": "cells comparison curves evidence films identity intervals merging modes record sequential "
+    "several statistics trial values",
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
     "kinematics markup mjcf parallel_jaw reach records robot screws side template text",

@@ -81,10 +81,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 def show(record: Record, arguments: argparse.Namespace, against: Record | None) -> None:
     """The result of an evaluation, and beside it `against`; of one stopped early, what goes on with it."""
-    path, more = arguments.output / FILE_NAME, {}
-    text = f"{record}\n{path}"
+    more: dict[str, object] = {"sorting": record.sorting} if record.sorting else {}
+    text = f"{record}\n{(path := arguments.output / FILE_NAME)}"
     if record.stopped:
-        more = {"stopped": record.stopped}
+        more["stopped"] = record.stopped
         text += "\nthe same command without --stop-when-decided runs the rest"
     elif against:
         names = [str(arguments.against), str(arguments.output)]

@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 EXAMPLES = """
   morph-vla serve runs/first/checkpoints/1400
   morph-vla serve runs/first/checkpoints/1400 --preset droid --host 0.0.0.0  # key: $MORPH_VLA_API_KEY
-  morph-vla serve hf://someone/three_robots --robot so101 --preset so101 --batch 1
+  morph-vla serve hf://someone/three_robots --robot so101 --preset so101
   morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe my_droid
 """
 
@@ -38,8 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--port", Settings.port, "0 for any that is free", least=0)
     about = f"asked of every client, as `Authorization: Api-Key KEY`; ${KEY} is not in the list of processes"
     add(parser, "--api-key", about, "KEY", default=os.environ.get(KEY, ""))
-    about = "observations computed at once, as by `morph-vla eval`; 1 answers one robot soonest"
+    about = "observations computed at once at most; programs of 1, 2, 4, ... are compiled before it is ready"
     add_number(parser, "--batch", 10, about, least=1)
+    about = "always compute --batch: answers are the same bit for bit in any company (10: as in `eval`)"
+    add(parser, "--fixed-batch", about)
     add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for other connections", "MS", least=0)
     add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
     about = "real-time chunking for clients that ask for it; its program is compiled before /healthz is ready"
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
     policy = policies.load(
         arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,
-        steps=arguments.sampler_steps, noise=arguments.noise,
+        any_size=not arguments.fixed_batch, steps=arguments.sampler_steps, noise=arguments.noise,
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
     server = servers.of(

@@ -34,6 +34,8 @@ class Demonstration:
     """None: it succeeded."""
     kind: str
     """How it began; see `beginnings`."""
+    mode: str = ""
+    """With several objects, in which order they came into which targets."""
 
 
 def attempts(worlds: Worlds, numbers: Sequence[int]) -> list[Status]:
@@ -50,7 +52,7 @@ def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda acti
     """
     _reset(worlds, [number], DEMONSTRATION)
     expert = expert_of(worlds)
-    for action in beginnings.lead_in(expert, worlds.sight(0), kind, number):
+    for action in beginnings.lead_in(expert, expert.aimed(worlds.sight(0), number), kind, number):
         step_one(worlds, 0, action)
     (status,) = _follow(worlds, expert, [number], kind, see)
     return status
@@ -83,10 +85,11 @@ def _follow(
 ) -> list[Status]:
     """Plan from what is seen in each world, and execute the plans, disturbed, until they or the tasks end.
 
-    Where a plan is over and the task is not done, the expert may try again.
+    Where a plan is over and the task is not done, the expert may try again; where there are several objects,
+    it goes on with the next one at once.
     """
     suite, episodes = worlds.suite, Episodes(worlds)
-    sights = [worlds.sight(index) for index in range(len(numbers))]
+    sights = [expert.aimed(worlds.sight(index), number) for index, number in enumerate(numbers)]
     plans = [expert.follow(sight, beginnings.recorded_waypoints(expert, sight, kind)) for sight in sights]
     ways = [_Way(plan, disturbed(plan, worlds, number)) for plan, number in zip(plans, numbers, strict=True)]
     episodes.begin(range(len(ways)))
@@ -97,7 +100,8 @@ def _follow(
         for index, number in enumerate(numbers):
             if episodes.status[index].ended is not None:
                 continue
-            if step == ways[index].begun + len(ways[index].rows) + tail:
+            over = ways[index].begun + len(ways[index].rows)
+            if step == over + tail or (step == over and suite.success.also):
                 ways[index] = _again(worlds, expert, index, number, ways[index], step)
             way = ways[index]
             if step < way.begun + len(way.rows) + tail:
@@ -112,7 +116,7 @@ def _follow(
 
 def _again(worlds: Worlds, expert: Expert, index: int, number: int, way: _Way, step: int) -> _Way:
     """What follows a `way` that is over at a control step: another one, or the same, which stays over."""
-    seen = worlds.sight(index)
+    seen = expert.aimed(worlds.sight(index), number)
     if not (more := expert.again(seen)):
         return way
     plan, retry = expert.follow(seen, more), way.retry + 1

@@ -97,8 +97,8 @@ def _place(suite: Suite, seen: Sight, kind: str, rng: np.random.Generator) -> Fl
 
 
 def _corners(suite: Suite) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2"]]:
-    """The part of the table [m] where the suite's object and target are placed."""
-    places = [suite.placement[name] for name in (suite.success.object, suite.success.target)]
+    """The part of the table [m] where the suite's objects and targets are placed."""
+    places = [suite.placement[name] for pair in suite.success.pairs for name in pair]
     x, y = (np.array([getattr(place, axis) for place in places]) for axis in "xy")
     return np.array([x.min(), y.min()]), np.array([x.max(), y.max()])
 

@@ -139,6 +139,10 @@ class Expert:
     def _base_from_tool(self) -> SE3:
         return self._configuration.get_transform_frame_to_world(*self._frame)
 
+    def aimed(self, seen: Sight, number: int) -> Sight:
+        """What is seen in attempt `number`, its object and its target those that are dealt with next."""
+        return seen
+
     def tool(self, seen: Sight) -> Float[np.ndarray, "3"]:
         """Where the tool stands [m]."""
         self._configuration.update(self.engine.posture(seen.native))

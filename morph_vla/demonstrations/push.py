@@ -9,8 +9,12 @@
 
 The hand comes down behind the object, as seen from the target, pushes it straight there, backs off and rises.
 What slid off to the side on the way is pushed again, from where it lies then.
+
+With several objects and targets (`Success.also`), which object goes first and which target each one goes to
+are drawn from the attempt's number, all of them alike: demonstrations do the task in every way there is.
 """
 
+import dataclasses
 import math
 
 import numpy as np
@@ -23,6 +27,7 @@ from morph_vla.suites.suite import ExpertSpec
 TOUCHING = 0.7  # of `expert.behind`: the tool's distance from the object's centre while it pushes, about
 LOWERED, BACK = 0.25, 0.4  # of `expert.behind`: over the table before the last stretch down; back afterwards
 SPEED = 0.5  # of the expert's, while it pushes
+ORDER = 2  # the stream of an attempt's random numbers from which its order is drawn
 
 
 def waypoints(
@@ -56,11 +61,28 @@ class Push(Expert):
         """One push, from rest."""
         return waypoints(seen.object_position, seen.target_position, self.suite.expert)
 
+    def aimed(self, seen: Sight, number: int) -> Sight:
+        """The first object, in this attempt's order, that is not yet in its target's box; else the last."""
+        every = (seen, *seen.also)
+        rng = np.random.default_rng([self.suite.seed, number, ORDER])
+        order, targets = rng.permutation(len(every)), rng.permutation(len(every))
+        for thing, target in zip(order, targets, strict=True):
+            seen = dataclasses.replace(every[thing], target_position=every[target].target_position)
+            if not self._is_there(seen):
+                break
+        return seen
+
     def again(self, seen: Sight) -> list[Waypoint]:
         """Another push, where the object is not in the box."""
+        return [] if self._is_there(seen) else self.waypoints(seen)
+
+    def _is_there(self, seen: Sight) -> bool:
+        """Whether the object is in the target's box; of several, in the circle that a turned box holds."""
         offset, success = seen.object_position - seen.target_position, self.suite.success
-        inside = np.all(offset >= success.low) and np.all(offset <= success.high)
-        return [] if inside else self.waypoints(seen)
+        if success.also:
+            radius = min(abs(end) for end in (*success.low[:2], *success.high[:2]))
+            return math.hypot(*offset[:2]) <= radius
+        return bool(np.all(offset >= success.low) and np.all(offset <= success.high))
 
     def waypoints_from_here(self, seen: Sight) -> list[Waypoint]:
         """The push from wherever the tool stands; one that is behind the object, and low, goes on pushing."""

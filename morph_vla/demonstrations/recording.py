@@ -28,15 +28,17 @@ from morph_vla.demonstrations import beginnings, lerobot_writer, robosuite
 from morph_vla.demonstrations.attempts import Demonstration, demonstration
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import ENVIRONMENT, Worlds, environment_state
+from morph_vla.engines.engine import Worlds, environment_names, environment_state
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
+from morph_vla.results.modes import label, modes
 from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import Suite
 
 Task = Suite | EnvironmentSuite
-Attempted = tuple[str, str | None, int]  # how an attempt began, the clause that failed, its frames
+# How an attempt began, the clause that failed, its frames, and with several objects its mode.
+Attempted = tuple[str, str | None, int, str]
 PART = 50  # attempts per part: about ten seconds of work, the most an interruption can lose
 SUMMARY = "recording.json"
 
@@ -54,6 +56,8 @@ class Recording:
     failed_clauses: dict[str, int]
     kinds: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     """How they begin -> [kept, attempted]."""
+    modes: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Of several objects, which came into which target, in order -> demonstrations kept."""
 
     @property
     def dropped(self) -> int:
@@ -65,9 +69,10 @@ class Recording:
         why = ", ".join(f"{count} {clause}" for clause, count in sorted(self.failed_clauses.items()))
         dropped = f"{self.dropped} dropped" + (f" (failed: {why})" if why else "")
         kept = f"kept {self.episodes} of {self.attempted} demonstrations ({self.frames} frames), {dropped}"
-        if set(self.kinds) <= {"rest"}:
-            return kept
-        return f"{kept}; by how they begin: {beginnings.tally(self.kinds)}"
+        if not set(self.kinds) <= {"rest"}:
+            kept = f"{kept}; by how they begin: {beginnings.tally(self.kinds)}"
+        ways = modes(Counter(self.modes).elements())
+        return f"{kept}\n{ways}" if ways else kept
 
 
 def record(
@@ -121,7 +126,8 @@ def layout(task: Task) -> lerobot_writer.Layout:
     cameras = {name: (camera.height, camera.width) for name, camera in task.cameras.items()}
     robot = robots.load(task.robot)
     names = tuple(robot.side.names or robot.names)
-    poses = () if cameras else ENVIRONMENT  # else LeRobot's own policies would take them as input
+    # With cameras none: LeRobot's own policies would take them as input.
+    poses = () if cameras else environment_names(task.success)
     return lerobot_writer.Layout(
         task.name, task.robot, names, cameras, task.control_rate, task.max_steps, poses
     )
@@ -141,6 +147,12 @@ def _check(tasks: Sequence[Task], attempts: int) -> None:
                 raise MorphVlaError(
                     f"{first.label} and {other.label} differ in '{key}': record them into two datasets"
                 )
+    for other in tasks[1:]:
+        if layout(other).poses != layout(first).poses:
+            raise MorphVlaError(
+                f"{first.label} and {other.label} differ in the poses that are shown: record them into "
+                "two datasets"
+            )
     if attempts < len(tasks):
         raise MorphVlaError(f"{attempts} attempts cannot be shared by {len(tasks)} tasks")
 
@@ -159,6 +171,8 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
             task.pop(key, None)
         if task.get("expert", {}).get("behind") == 0:
             task["expert"].pop("behind")  # recordings from before there were pushes are the same
+        if task.get("success", {}).get("also") == {}:
+            task["success"].pop("also")  # likewise before there were several objects
     return json.dumps([described, attempts], sort_keys=True)
 
 
@@ -211,7 +225,10 @@ def _record_parts(
             if progress:
                 progress(counter.value, attempts)
     written = [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in every]
-    return [[(kind, clause, frames) for kind, clause, frames in part] for part in written]
+    # Parts from before there were modes have three values.
+    return [
+        [(kind, clause, frames, "".join(mode)) for kind, clause, frames, *mode in part] for part in written
+    ]
 
 
 _COUNTER: Synchronized | None = None  # attempts done, by all workers; one per worker process, set by `_start`
@@ -237,7 +254,7 @@ def record_part(suite: Task, folder: Path, numbers: range) -> list[Attempted]:
             if _STOP is not None and _STOP.is_set():
                 raise MorphVlaError("the recording was interrupted")
             attempt = demonstrated(number)
-            attempted.append((attempt.kind, attempt.failed_clause, len(attempt.frames)))
+            attempted.append((attempt.kind, attempt.failed_clause, len(attempt.frames), attempt.mode))
             if attempt.failed_clause is None:
                 for frame in attempt.frames:
                     dataset.add_frame(frame)
@@ -278,7 +295,7 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
     if status.error is not None:
         raise MorphVlaError(status.error)
     clause = criterion.failed_clause(status.progress, status.reading, suite.success)
-    return Demonstration(frames, clause, kind)
+    return Demonstration(frames, clause, kind, label(criterion.placed(status.progress, suite.success)))
 
 
 def _merge(
@@ -286,7 +303,7 @@ def _merge(
 ) -> Recording:
     """Merge the parts into one dataset at `folder`, which appears whole or not at all."""
     every = [attempt for part in attempted for attempt in part]
-    worth = (i for i, part in enumerate(attempted) if any(clause is None for _, clause, _ in part))
+    worth = (i for i, part in enumerate(attempted) if any(clause is None for _, clause, *_ in part))
     if not (kept := [parts / f"{i:04d}" for i in worth]):
         raise MorphVlaError(
             f"the expert of suite '{suite.label}' failed in all {len(every)} attempts: nothing to keep"
@@ -295,14 +312,16 @@ def _merge(
     shutil.rmtree(merged, ignore_errors=True)
     lerobot_writer.merge(suite.name, kept, merged)
     kinds: dict[str, list[int]] = {}
-    for kind, clause, _ in every:
+    for kind, clause, *_ in every:
         tally = kinds.setdefault(kind, [0, 0])
         tally[0], tally[1] = tally[0] + (clause is None), tally[1] + 1
-    frames = [count for _, clause, count in every if clause is None]
-    failed = Counter(clause for _, clause, _ in every if clause is not None)
+    frames = [count for _, clause, count, _ in every if clause is None]
+    failed = Counter(clause for _, clause, *_ in every if clause is not None)
+    ways = Counter(mode for _, clause, _, mode in every if clause is None and mode)
     result = Recording(
-        suite.name, identity, len(every), len(frames), sum(frames), suite.control_rate, dict(failed), kinds
-    )
+        suite.name, identity, len(every), len(frames), sum(frames), suite.control_rate, dict(failed), kinds,
+        dict(ways.most_common()),
+    )  # fmt: skip
     (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
     if folder.exists():
         folder.rmdir()

@@ -6,8 +6,8 @@ The observation is a plain dictionary, so that it can cross a socket:
 | key                | type                 | what                                                    |
 | ------------------ | -------------------- | ------------------------------------------------------- |
 | `images/<camera>`  | uint8 [h, w, 3]      | RGB, one key per camera of the suite                    |
-| `environment_state`| float32 [14]         | of a suite without cameras, the poses that `ENVIRONMENT` |
-|                    |                      | names, in the base frame                                |
+| `environment_state`| float32 [14 pairs]   | of a suite without cameras, the poses that              |
+|                    |                      | `environment_names` names, in the base frame            |
 | `state`            | float32 [joints]     | measured joint values, action order, dataset units      |
 | `prompt`           | str                  | the task's text                                         |
 | `robot`            | str                  | the robot's name                                        |
@@ -33,12 +33,9 @@ from jaxtyping import Bool, Float, UInt8
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
-from morph_vla.suites.suite import InitialState, Suite
+from morph_vla.suites.suite import InitialState, Success, Suite
 
-ENVIRONMENT = tuple(
-    f"{what} {value}" for what in ("object", "target") for value in ("x", "y", "z", "qw", "qx", "qy", "qz")
-)
-"""What a suite without cameras shows: positions [m] and orientations (quaternions with w >= 0)"""
+POSE = ("x", "y", "z", "qw", "qx", "qy", "qz")
 Observation = dict[str, np.ndarray | str | int]
 Answer = Mapping[str, object]  # a policy's; `actions_of` checks it
 Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
@@ -58,6 +55,8 @@ class Sight:
     """(w, x, y, z)."""
     target_position: Float[np.ndarray, "3"]
     """[m]."""
+    also: tuple["Sight", ...] = ()
+    """The same of the further objects and targets (`Success.also`), pair by pair."""
 
 
 @runtime_checkable
@@ -183,10 +182,19 @@ def observation(worlds: Worlds, index: int) -> Observation:
     return {**seen, "state": worlds.state(index), **about}
 
 
-def environment_state(worlds: Worlds, index: int) -> Float[np.ndarray, "14"]:
-    """The poses of the task's object and target in world `index`: the values of `ENVIRONMENT`, float32."""
-    criterion, values = worlds.suite.success, []
-    for name in (criterion.object, criterion.target):
+def environment_names(success: Success) -> tuple[str, ...]:
+    """What a suite without cameras shows: positions [m] and orientations (quaternions with w >= 0).
+
+    Of the object, the target, and of further ones as they follow: `object x` .. `target qz`, `object 2 x` ..
+    """
+    numbers = ["", *(f" {number}" for number in range(2, len(success.pairs) + 1))]
+    return tuple(f"{what}{n} {value}" for n in numbers for what in ("object", "target") for value in POSE)
+
+
+def environment_state(worlds: Worlds, index: int) -> Float[np.ndarray, "g"]:
+    """The poses of the task's objects and targets in world `index`: those of `environment_names`, float32."""
+    values = []
+    for name in (name for pair in worlds.suite.success.pairs for name in pair):
         position, quaternion = worlds.pose(index, name)
         # q and -q are one orientation.
         values += [position, -quaternion if quaternion[0] < 0 else quaternion]

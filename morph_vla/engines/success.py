@@ -38,9 +38,16 @@ dragged    at the end the target is more than DRAGGED from where it first stood.
 
 How near the tool's frame came to the object's centre is kept too: it tells two policies apart of which
 neither touches anything.
+
+A suite may name further objects and as many further targets (`Success.also`). Then each object belongs into
+the box of any target, each into another one; all are at rest and none is touched, all at once. One of them is
+enough to be `touched` or `lost`; the other events are the first object's. Kept besides is which objects lie
+in which box, in the order in which they came to rest there (`Progress.placed`): with several ways to do a
+task, it is the way that was taken.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -95,6 +102,13 @@ class Reading:
     """Whether both fingers of a gripper touch it."""
     approach: float | None = None
     """[m] from the tool's frame to the object's centre; None where the engine does not measure it."""
+    also: tuple["Reading", ...] = ()
+    """The same of the further objects and targets (`Success.also`), pair by pair."""
+
+    @property
+    def every(self) -> tuple["Reading", ...]:
+        """This one and those of the further objects."""
+        return self, *self.also
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,20 +135,46 @@ class Progress:
     success_step: int | None = None
     nearest: float | None = None
     """The least `approach` so far [m]."""
+    placed: tuple[tuple[int, int], ...] = ()
+    """Of several objects, those that lie in a box: (object, target), by when they came to rest there."""
 
 
 def clauses(progress: Progress, reading: Reading, success: Success) -> dict[str, bool]:
     """Which of the momentary clauses that the suite asks for hold now, in the order of CLAUSES."""
-    base_from_target = matrix_of(reading.target_quaternion)
-    place = base_from_target.T @ (reading.object_position - reading.target_position)
-    held = {"inside": bool(np.all(place >= success.low) and np.all(place <= success.high))}
-    if success.min_upright is not None:
-        held["upright"] = bool(base_from_target[2, 2] >= success.min_upright)
+    every = reading.every
+    held = {"inside": _sorted(reading, success)}
+    if (least := success.min_upright) is not None:
+        held["upright"] = all(bool(matrix_of(one.target_quaternion)[2, 2] >= least) for one in every)
     if success.max_moved is not None:
         held["in_place"] = moved(progress, reading) <= success.max_moved
-    held["at_rest"] = reading.speed <= success.max_speed and reading.spin <= success.max_spin
-    held["released"] = reading.opening >= success.min_opening and not reading.touching
+    held["at_rest"] = all(_at_rest(one, success) for one in every)
+    held["released"] = reading.opening >= success.min_opening and not any(one.touching for one in every)
     return held
+
+
+def _in_box(thing: Reading, target: Reading, success: Success) -> bool:
+    """Whether the object of one reading is in the box around the target of another, or of the same."""
+    base_from_target = matrix_of(target.target_quaternion)
+    place = base_from_target.T @ (thing.object_position - target.target_position)
+    return bool(np.all(place >= success.low) and np.all(place <= success.high))
+
+
+def _sorted(reading: Reading, success: Success) -> bool:
+    """Whether every object is in a target's box, each in another one."""
+    orders = itertools.permutations(reading.every)
+    return any(all(map(_in_box, reading.every, targets, itertools.repeat(success))) for targets in orders)
+
+
+def _at_rest(reading: Reading, success: Success) -> bool:
+    return reading.speed <= success.max_speed and reading.spin <= success.max_spin
+
+
+def _placed(before: Progress, reading: Reading, success: Success) -> tuple[tuple[int, int], ...]:
+    """Those that lie in a box and still do, then those that came to rest there now."""
+    every = reading.every
+    inside = [(i, j) for i, j in np.ndindex(len(every), len(every)) if _in_box(every[i], every[j], success)]
+    kept = tuple(pair for pair in before.placed if pair in inside)
+    return kept + tuple(p for p in inside if p not in kept and _at_rest(every[p[0]], success))
 
 
 def moved(progress: Progress, reading: Reading) -> float:
@@ -166,23 +206,25 @@ def update(progress: Progress, reading: Reading, success: Success, control_rate:
     if done is None and running[ALL] >= dwell_steps(success, control_rate):
         done = steps
     way = reading.object_position - progress.object_start
-    away = progress.away_steps + 1 if progress.lifted and not (reading.touching or now["inside"]) else 0
+    lies = any(_in_box(reading, target, success) for target in reading.every)
+    away = progress.away_steps + 1 if progress.lifted and not (reading.touching or lies) else 0
     grasped = progress.grasped or reading.grasping
-    height = float(reading.object_position[2]) - progress.table_height
+    lowest = min(float(one.object_position[2]) for one in reading.every) - progress.table_height
     return dataclasses.replace(
         progress,
         steps=steps,
-        reached=progress.reached or reading.touching,
+        reached=progress.reached or any(one.touching for one in reading.every),
         grasped=grasped,
         lifted=progress.lifted or (reading.touching and bool(way[2] > LIFTED)),
         knocked=progress.knocked or (not grasped and math.hypot(*way[:2]) > KNOCKED),
         dropped=progress.dropped or away >= away_steps(control_rate),
-        lost=progress.lost or height < -BELOW,
+        lost=progress.lost or lowest < -BELOW,
         away_steps=away,
         running=running,
         longest={name: max(progress.longest.get(name, 0), count) for name, count in running.items()},
         success_step=done,
         nearest=min((a for a in (progress.nearest, reading.approach) if a is not None), default=None),
+        placed=_placed(progress, reading, success) if reading.also else (),
     )
 
 
@@ -198,8 +240,8 @@ def away_steps(control_rate: float) -> int:
 
 def pushed_in(progress: Progress, reading: Reading, success: Success) -> bool:
     """Whether the object is in the box (or the task was done) though it was never lifted."""
-    there = progress.success_step is not None or clauses(progress, reading, success)["inside"]
-    return there and not progress.lifted
+    lies = any(_in_box(reading, target, success) for target in reading.every)
+    return (progress.success_step is not None or lies) and not progress.lifted
 
 
 def failed_clause(progress: Progress, reading: Reading, success: Success) -> str | None:
@@ -221,6 +263,11 @@ def failed_clause(progress: Progress, reading: Reading, success: Success) -> str
             "lifted": progress.lifted,
         }
     return next((name for name, holds in {**before, **now}.items() if not holds), "dwell")
+
+
+def placed(progress: Progress, success: Success) -> tuple[tuple[str, str], ...]:
+    """`Progress.placed` by name: (object, target)."""
+    return tuple((success.pairs[i][0], success.pairs[j][1]) for i, j in progress.placed)
 
 
 def times(progress: Progress, control_rate: float) -> dict[str, float]:

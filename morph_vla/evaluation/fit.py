@@ -14,7 +14,7 @@ import numpy as np
 
 from morph_vla import robots
 from morph_vla.engines import hands
-from morph_vla.engines.engine import ENVIRONMENT
+from morph_vla.engines.engine import environment_names
 from morph_vla.errors import nearest
 from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
@@ -172,8 +172,9 @@ def _cameras(policy: Trained, suite: Suite) -> Iterator[Difference]:
 def _environment(policy: Trained, suite: Suite) -> Iterator[Difference]:
     """The poses that a policy without cameras is shown, name by name."""
     known = policy.trained.get("environment") or []
-    if known and list(known) != list(ENVIRONMENT):
-        has = f"environment state: the suite shows {', '.join(ENVIRONMENT)}"
+    shown = environment_names(suite.success)
+    if known and list(known) != list(shown):
+        has = f"environment state: the suite shows {', '.join(shown)}"
         yield "environment", "", has, f"the policy was trained with {', '.join(map(str, known))}", ""
 
 

@@ -95,6 +95,7 @@ class Simulated:
             initial={name: list(pose) for name, pose in state.poses.items()},
             final_object=[round(float(v), 4) for v in reading.object_position] if reading else None,
             final_target=_pose(reading) if reading else None,
+            placed=criterion.placed(progress, suite.success),
         )
 
 

@@ -74,6 +74,10 @@ class CheckpointServer(servers.PredictModelServer):
 
         batch = batch or policies.EVALUATION_BATCH
         self.policy = policies.load(checkpoint, robot=robot, batch=batch, steps=steps, noise=noise)
+        if self.policy.trained.get("environment"):
+            raise MorphVlaError(
+                f"{checkpoint} acts on poses of objects, which no benchmark of vla-eval shows"
+            )
         rate, size = self.policy.trained["control_rate"], self.policy.image_size
         super().__init__(
             chunk_size=chunk_size or open_loop_at(rate), max_batch_size=batch, max_wait_time=max_wait_time

@@ -6,9 +6,10 @@ reference.
 
 from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
 from morph_vla.pi05.gemma import Modulations
-from morph_vla.pi05.model import Pi05, init_params, loss, modulations, sample_actions
+from morph_vla.pi05.model import Pi05, init_params, loss
 from morph_vla.pi05.observation import Observation
 from morph_vla.pi05.realtime import Previous
+from morph_vla.pi05.sampling import modulations, sample_actions
 
 __all__ = [
     "GemmaConfig",

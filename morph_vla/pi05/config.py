@@ -136,6 +136,25 @@ class ImageTokens:
         return ("projections", "normalized") if self.features == "relu" else ()
 
 
+def check_bins(where: str, bins: int, gamma: float) -> None:
+    """Raise ConfigError for numbers of kinds of action chunk, or a focal loss, that cannot be learnt."""
+    if bins < 1:
+        raise ConfigError(f"{where}.bins: must be at least 1, not {bins}")
+    if gamma and not 1 <= gamma < float("inf"):
+        raise ConfigError(
+            f"{where}.gamma: must be 0 (cross entropy) or at least 1, not {gamma:g}: between them the focal "
+            "loss has no finite gradient"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class BinsHead:
+    """The action expert names one of `bins` kinds of chunk, with an offset, and does not denoise (`head`)."""
+
+    bins: int = 24
+    gamma: float = 2.0  # of the focal loss; 0 is cross entropy
+
+
 @dataclasses.dataclass(frozen=True)
 class Pi05Config:
     """pi0.5 with or without a body. The defaults are the full model (3,353,433,872 parameters)."""
@@ -164,6 +183,7 @@ class Pi05Config:
     init: Literal["openpi", "scratch"] = "openpi"  # scratch: image head not at zero, unit-size embeddings
     image_tokens: ImageTokens | None = None  # none: all of them
     morphology: MorphologyConfig | None = None
+    head: BinsHead | None = None  # none: flow matching
     lora: Lora | None = None  # a recipe sets it through training.lora
 
     def check(self) -> None:
@@ -192,6 +212,13 @@ class Pi05Config:
             self.image_tokens.check(self.image_size // self.vit.patch)
         if self.morphology is not None:
             self.morphology.check(self.horizon, self.action_dim)
+        if self.head is not None:
+            check_bins("model.head", self.head.bins, self.head.gamma)
+            if self.delay_max:
+                raise ConfigError(
+                    f"model.delay_max: {self.delay_max} has no effect with model.head: kinds of whole chunks "
+                    "do not go on from actions that are given; leave one of the two out"
+                )
         if self.lora is not None:
             self.lora.check()
 

@@ -15,7 +15,7 @@ from morph_vla.morphology.arrays import features_of
 from morph_vla.morphology.poses import POSE
 from morph_vla.pi05.config import GemmaConfig, Lora, Pi05Config
 from morph_vla.pi05.model import Params, example, init_params
-from morph_vla.pi05.parts import PARTS, by_name, part_of
+from morph_vla.pi05.parts import ALL, PARTS, by_name, part_of
 
 Shapes = dict[str, Any]  # nested as parameters are, jax.ShapeDtypeStruct at the leaves
 
@@ -43,11 +43,12 @@ def plugin_shapes(config: Pi05Config) -> Shapes:
 
 
 def parameters(tree: Params | Shapes) -> dict[str, int]:
-    """Number of parameters per part, in the order of PARTS."""
+    """Number of parameters per part, in the order of PARTS; a head's follow where there is one."""
     sizes: dict[str, int] = dict.fromkeys(PARTS, 0)
     for name, leaf in by_name(tree).items():
-        sizes[part_of(name)] += int(leaf.size)
-    return sizes
+        part = part_of(name)
+        sizes[part] = sizes.get(part, 0) + int(leaf.size)
+    return {part: sizes[part] for part in ALL if part in sizes}
 
 
 def tokens(config: Pi05Config) -> dict[str, int]:
@@ -161,10 +162,11 @@ def conditioning(config: Pi05Config) -> int:
 
 
 def suffix(config: Pi05Config) -> int:
-    """The action expert's forward pass over one noisy chunk, its conditioning left out."""
+    """The action expert's forward pass over one noisy chunk, or a head's queries; conditioning left out."""
     count, width = tokens(config), config.expert.width
     rows = count["action"] + count["kinematic"]
-    ends = 2 * _product(count["action"], config.action_dim, width)
+    read = config.action_dim if config.head is None else config.head.bins * (1 + config.action_dim)
+    ends = _product(count["action"], config.action_dim, width) + _product(count["action"], width, read)
     keys = rows + _read(config)
     return ends + plugin(config) + _layers(config, config.expert, rows) + _attention(config, rows, keys)
 
@@ -222,7 +224,8 @@ def _pairs(config: Pi05Config, expert: int, rows: int) -> int:
 def sampling_call(config: Pi05Config, steps: int = 10, modulated: bool = True) -> int:
     """One call of `sample_actions` for one observation; `modulated` with its table computed before."""
     each = suffix(config) + (0 if modulated else conditioning(config))
-    return vision(config) + prefix(config, forward_only=True) + steps * each
+    passes = steps if config.head is None else 1
+    return vision(config) + prefix(config, forward_only=True) + passes * each
 
 
 def variants(config: Pi05Config) -> dict[str, Pi05Config]:

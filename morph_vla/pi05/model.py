@@ -28,11 +28,11 @@ from morph_vla.morphology.arrays import Body, blank
 from morph_vla.morphology.tokens import KinematicTokens, known_tokens
 from morph_vla.pi05 import realtime
 from morph_vla.pi05.config import Pi05Config
-from morph_vla.pi05.flow import interpolate, schedule, time_embedding
+from morph_vla.pi05.flow import interpolate, time_embedding
 from morph_vla.pi05.gemma import Cache, Gemma, Given, Modulations, Streams
+from morph_vla.pi05.head import Head, Kinds, unfitted
 from morph_vla.pi05.image_tokens import FewerTokens
 from morph_vla.pi05.observation import Observation, to_unit
-from morph_vla.pi05.realtime import Previous
 from morph_vla.pi05.siglip import Siglip
 
 Params = dict[str, Any]
@@ -79,7 +79,10 @@ class Pi05(nn.Module):
         self.action_in_proj = nn.Dense(width)
         self.time_mlp_in = nn.Dense(width)
         self.time_mlp_out = nn.Dense(width)
-        self.action_out_proj = nn.Dense(config.action_dim)
+        if config.head is None:
+            self.action_out_proj = nn.Dense(config.action_dim)
+        else:
+            self.head = Head(config.head, config.horizon, config.action_dim)
         if config.environment:
             self.environment_in_proj = nn.Dense(config.prefix.width)
             self.state_in_proj = nn.Dense(config.prefix.width)
@@ -189,6 +192,31 @@ class Pi05(nn.Module):
         `modulations` are those of `time`, where they were computed before. The first `given` rows of
         `actions` are actions, not on their way to them; with them modulations are pairs, as `conditions`.
         """
+        of_rows = (time, body, modulations, given)
+        return self._velocity(self._streams(cache, prefix_mask, actions, *of_rows))
+
+    def kinds(
+        self,
+        cache: Cache,
+        prefix_mask: Bool[Array, "b p"],
+        body: Body | None = None,
+        modulations: Modulations | None = None,
+    ) -> Kinds:
+        """What the head reads, in one pass of the suffix; `modulations` are those of t = 1."""
+        asked = self.head.asked(prefix_mask.shape[0])
+        return self._kinds(self._streams(cache, prefix_mask, *asked, body, modulations))
+
+    def _streams(
+        self,
+        cache: Cache,
+        prefix_mask: Bool[Array, "b p"],
+        actions: Float[Array, "b h a"],
+        time: Float[Array, "b"],
+        body: Body | None,
+        modulations: Modulations | None,
+        given: Int[Array, "b"] | None = None,
+    ) -> Streams:
+        """The suffix behind the last layer."""
         suffix, mask = self.embed_suffix(actions, body, given), prefix_mask
         positions = jnp.sum(mask, axis=1)[:, None] + jnp.cumsum(suffix.mask, axis=1) - 1
         seen = jnp.concatenate([mask, suffix.mask], axis=1)
@@ -204,7 +232,7 @@ class Pi05(nn.Module):
             modulations=modulations,
             given=suffix.given,
         )
-        return self._velocity(streams)
+        return streams
 
     def velocity_joint(
         self,
@@ -214,6 +242,21 @@ class Pi05(nn.Module):
         given: Int[Array, "b"] | None = None,
     ) -> Float[Array, "b h a"]:
         """The same in one pass over prefix and suffix: the reference, and what creates the parameters."""
+        return self._velocity(self._joint_streams(observation, actions, time, given))
+
+    def kinds_joint(self, observation: Observation) -> Kinds:
+        """`kinds` in one pass over prefix and suffix."""
+        asked = self.head.asked(observation.tokens.shape[0])
+        return self._kinds(self._joint_streams(observation, *asked))
+
+    def _joint_streams(
+        self,
+        observation: Observation,
+        actions: Float[Array, "b h a"],
+        time: Float[Array, "b"],
+        given: Int[Array, "b"] | None = None,
+    ) -> Streams:
+        """Prefix and suffix behind the last layer."""
         prefix, prefix_mask = self.embed_prefix(observation)
         suffix = self.embed_suffix(actions, observation.body, given)
         mask = jnp.concatenate([prefix_mask, suffix.mask], axis=1)
@@ -229,20 +272,35 @@ class Pi05(nn.Module):
             gate=suffix.gate,
             given=suffix.given,
         )
-        return self._velocity(streams)
+        return streams
 
     def _velocity(self, streams: Streams) -> Float[Array, "b h a"]:
         """Read from the action tokens; with `readout: joints` from each joint's own tokens, too."""
-        out, plugin, horizon = streams[1], self.config.morphology, self.config.horizon
+        velocity, of_joints = self.action_out_proj(self._of_actions(streams)), self._of_joints(streams)
+        return velocity if of_joints is None else velocity + of_joints
+
+    def _kinds(self, streams: Streams) -> Kinds:
+        """The same for the head; what joints' own tokens say is added to the offset of every kind."""
+        kinds, of_joints = self.head(self._of_actions(streams)), self._of_joints(streams)
+        return kinds if of_joints is None else Kinds(kinds.logits, kinds.offsets + of_joints[:, None])
+
+    def _of_actions(self, streams: Streams) -> Float[Array, "b h d"]:
+        """The action tokens, float32."""
+        out = streams[1]
         assert out is not None
-        velocity = self.action_out_proj(out[:, :horizon].astype(jnp.float32))
+        return out[:, : self.config.horizon].astype(jnp.float32)
+
+    def _of_joints(self, streams: Streams) -> Float[Array, "b h a"] | None:
+        """What `readout: joints` reads from each joint's own tokens."""
+        plugin, horizon = self.config.morphology, self.config.horizon
         if plugin is None or plugin.readout == "actions":
-            return velocity
-        joints = out[:, horizon:] if len(streams) == 2 else streams[2]
-        assert joints is not None
+            return None
+        out = streams[-1]
+        assert out is not None
+        joints = out if len(streams) > 2 else out[:, horizon:]
         of_joints = self.morphology.velocity(joints, horizon)
         padding = self.config.action_dim - of_joints.shape[-1]
-        return velocity + jnp.pad(of_joints, ((0, 0), (0, 0), (0, padding)))
+        return jnp.pad(of_joints, ((0, 0), (0, 0), (0, padding)))
 
 
 def example(
@@ -271,7 +329,11 @@ def init_params(config: Pi05Config, key: Array) -> Params:
 
 
 def _init(config: Pi05Config, key: Array) -> Params:
-    return nn.meta.unbox(Pi05(config).init(key, *example(config), method=Pi05.velocity_joint)["params"])
+    inputs, head = example(config), config.head
+    if head is None:
+        return nn.meta.unbox(Pi05(config).init(key, *inputs, method=Pi05.velocity_joint)["params"])
+    learnt = nn.meta.unbox(Pi05(config).init(key, inputs[0], method=Pi05.kinds_joint)["params"])
+    return {**learnt, "bins": unfitted(head.bins, config.horizon, config.action_dim)}
 
 
 @cache
@@ -301,10 +363,28 @@ def loss(
     `frozen_prefix`: nothing before the action expert learns; the prefix runs forward only.
     The first `given` rows of a draw are shown as they are, at time 0, and have no error.
     """
-    cache, mask = _apply(config, params, Pi05.prefix, observation, frozen_prefix)
-    if frozen_prefix:
-        cache = jax.lax.stop_gradient(cache)
+    cache, mask = _prefix(config, params, observation, frozen_prefix)
     return suffix_loss(config, params, cache, mask, observation.body, actions, noise, time, given)
+
+
+def kinds(
+    config: Pi05Config,
+    params: Params,
+    observation: Observation,
+    frozen_prefix: bool = False,
+    modulations: Modulations | None = None,
+) -> Kinds:
+    """What a model with a head says of kinds of chunk; the arguments as in `loss` and `Pi05.kinds`."""
+    cache, mask = _prefix(config, params, observation, frozen_prefix)
+    return apply(config, params, Pi05.kinds, cache, mask, observation.body, modulations)
+
+
+def _prefix(
+    config: Pi05Config, params: Params, observation: Observation, frozen: bool
+) -> tuple[Cache, Bool[Array, "b p"]]:
+    """`Pi05.prefix`; through a frozen one no gradient flows."""
+    cache, mask = apply(config, params, Pi05.prefix, observation, frozen)
+    return (jax.lax.stop_gradient(cache) if frozen else cache), mask
 
 
 def suffix_loss(
@@ -329,103 +409,13 @@ def suffix_loss(
         body = jax.tree.map(lambda x: _tile(jnp.asarray(x), draws), body)
     seen, rows = _tile(mask, draws), x_t.reshape(draws * batch, *x_t.shape[2:])
     of_rows = (time.reshape(-1), body, None, None if given is None else given.reshape(-1))
-    velocity = _apply(config, params, Pi05.velocity, (keys, values), seen, rows, *of_rows)
+    velocity = apply(config, params, Pi05.velocity, (keys, values), seen, rows, *of_rows)
     squares = jnp.square(velocity.reshape(target.shape) - target)
     return squares if known is None else jnp.where(known, np.float32(0), squares)
 
 
-def modulations(config: Pi05Config, params: Params, steps: int = 10) -> Modulations:
-    """What adaRMS makes of the times of a schedule: all layers' scales, shifts and gates, [n l f] and [n f].
-
-    The sampler's times never change, so one table serves every call with these parameters. Where rows may be
-    given (`delay_max`), n is one more than `steps`: the last is of their time, 0.
-    """
-    times = np.append(schedule(steps), np.float32(0)) if config.delay_max else schedule(steps)
-    condition = _apply(config, params, Pi05.condition, jnp.asarray(times)).astype(config.dtype)
-    language = params["PaliGemma"]["llm"]
-
-    def made(norm: Params) -> Array:
-        dense = {name: jnp.asarray(leaf, config.dtype) for name, leaf in norm["Dense_0"].items()}
-        return condition @ dense["kernel"] + dense["bias"][..., None, :]
-
-    def of_layers(norm: str) -> Array:
-        if "layers" in language:
-            return made(language["layers"][norm]).swapaxes(0, 1)
-        return jnp.stack([made(language[f"layers_{i}"][norm]) for i in range(config.depth)], axis=1)
-
-    before, after = of_layers("pre_attention_norm_1"), of_layers("pre_ffw_norm_1")
-    return Modulations(before, after, made(language["final_norm_1"]))
-
-
-def sample_actions(
-    config: Pi05Config,
-    params: Params,
-    observation: Observation,
-    noise: Float[Array, "b h a"],
-    steps: int = 10,
-    modulations: Modulations | None = None,
-    real: Bool[Array | np.ndarray, "b a"] | None = None,
-    previous: Previous | None = None,
-) -> Float[Array, "b h a"]:
-    """Integrate the velocity from noise at t = 1 to actions at t = 0 with `steps` Euler steps.
-
-    `modulations` are `modulations(config, params, steps)`, where they were computed before: the same actions
-    to rounding, without the adaRMS projections of every call.
-
-    `real` says which action values a row's robot has; a model with kinematic tokens takes the body's joints
-    where it is left out. The others are padding: 0 in training, so their x_t is t * noise there. They are
-    held on that path, whatever the model says of them (`loss_over: real` never taught it), and end at 0.
-    Without `real` and without a body all values are integrated, as openpi does.
-
-    With `previous` the chunk goes on from the one that is being executed (`realtime`): led there, or, by a
-    model that was trained to (`delay_max`), given its first actions, which come back as they are. A row of
-    which no actions are given is what it is without, bit for bit.
-    """
-    if real is None and config.morphology is not None and observation.body is not None:
-        real = joint_values(observation.body, config.action_dim)
-    cache, mask = _apply(config, params, Pi05.prefix, observation, True)
-    dt, times, pull, weights, given = -1.0 / steps, schedule(steps), None, None, None
-    if previous is not None and config.delay_max:
-        given = realtime.given(previous, config.delay_max)
-    elif previous is not None:
-        pull, weights = realtime.pull(previous, real), jnp.asarray(realtime.guidance_weights(times))
-    if modulations is not None and config.delay_max:
-        modulations = _paired(modulations, given is not None)
-
-    def held(x: Array, time: Array | float) -> Array:
-        x = x if real is None else jnp.where(jnp.asarray(real)[:, None], x, time * noise)
-        return x if previous is None or given is None else realtime.kept(x, previous, given, real)
-
-    def velocity(x: Array, time: Array, table: Modulations | None) -> Array:
-        of_rows = (jnp.broadcast_to(time, x.shape[:1]), observation.body, table, given)
-        return _apply(config, params, Pi05.velocity, cache, mask, x, *of_rows)
-
-    def step(x: Array, now: tuple[Array, Modulations | None, Array | None]) -> tuple[Array, None]:
-        time, table, weight = now
-        x, at = held(x, time), partial(velocity, time=time, table=table)
-        v = at(x) if pull is None or weight is None else realtime.guided(at, x, time, weight, pull)
-        return x + dt * v, None
-
-    x, _ = jax.lax.scan(step, noise, (jnp.asarray(times), modulations, weights), length=steps)
-    return held(x, 0.0)
-
-
-def _paired(table: Modulations, given: bool) -> Modulations:
-    """Of a table whose last row is that of time 0: the others, and with `given` each beside the last."""
-    times = jax.tree.map(lambda leaf: leaf[:-1], table)
-    if not given:
-        return times
-    clean = jax.tree.map(lambda leaf, last: jnp.broadcast_to(last[-1:], leaf.shape), times, table)
-    return jax.tree.map(lambda leaf, last: jnp.stack([leaf, last], axis=-2), times, clean)
-
-
-def joint_values(body: Body, action_dim: int) -> Bool[Array, "b a"]:
-    """Which of `action_dim` action values belong to a real joint: value j is joint j's."""
-    mask = jnp.asarray(body.joint_mask)
-    return jnp.pad(mask, ((0, 0), (0, action_dim - mask.shape[1])))
-
-
-def _apply(config: Pi05Config, params: Params, method: Any, *inputs: Any) -> Any:
+def apply(config: Pi05Config, params: Params, method: Any, *inputs: Any) -> Any:
+    """A method of `Pi05`, of these parameters."""
     return Pi05(config).apply({"params": params}, *inputs, method=method)
 
 

@@ -1,4 +1,4 @@
-"""The five parts of the model, by one set of names: in tables, logs, recipes and checkpoints' reports.
+"""The parts of the model, by one set of names: in tables, logs, recipes and checkpoints' reports.
 
 part             recipe's sizes     parameters (openpi's names)
 vision encoder   model.vit          PaliGemma/img/...: SigLIP and its head; image_tokens/...
@@ -6,16 +6,24 @@ language model   model.prefix       PaliGemma/llm/...: Gemma, what has no suffix
 action expert    model.expert       PaliGemma/llm/...: what has the suffix _1
 projections                         action_in_proj, action_out_proj, time_mlp_in, time_mlp_out
 morphology       model.morphology   morphology/...: the plugin
+
+Where nothing is denoised (model.head), two more:
+
+head             model.head         head/...: queries, and what reads kinds of action chunk
+bins             model.head.bins    bins/...: the kinds, found before the first step
 """
 
 import re
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 
-Part = Literal["vision encoder", "language model", "action expert", "projections", "morphology"]
-PARTS: tuple[Part, ...] = get_args(Part)
+HeadPart = Literal["head", "bins"]
+Part = Literal["vision encoder", "language model", "action expert", "projections", "morphology"] | HeadPart
+OF_HEAD: tuple[HeadPart, ...] = get_args(HeadPart)
+PARTS: tuple[Part, ...] = ("vision encoder", "language model", "action expert", "projections", "morphology")
+ALL: tuple[Part, ...] = (*PARTS, *OF_HEAD)
 
 
 def part_of(leaf: str) -> Part:
@@ -27,8 +35,10 @@ def part_of(leaf: str) -> Part:
     top, _, rest = leaf.partition("/")
     if top == "image_tokens":
         return "vision encoder"
+    if top in ("morphology", *OF_HEAD):
+        return cast(Part, top)
     if top != "PaliGemma":
-        return "morphology" if top == "morphology" else "projections"
+        return "projections"
     if rest.startswith("img/"):  # where the suffix _1 only counts (`LayerNorm_1`)
         return "vision encoder"
     return "action expert" if re.search(r"_1(/|$)", rest) else "language model"

@@ -27,6 +27,11 @@ d = 2 of a horizon of 5, in one step of the sampler at t:
     row       0    1    2    3    4
     x         y_0  y_1  x_2  x_3  x_4
     time      0    0    t    t    t
+
+Ours, with either: neither makes the new chunk begin just where the previous one is. Its rows are therefore
+mixed with the previous one's in the end (`faded`): those that are executed meanwhile, two at least, are what
+they were, and over the next four the new chunk takes over. A gripper is left out: held to the last chunk
+it closes at the wrong time. docs/serving.md has what that is worth.
 """
 
 from collections.abc import Callable
@@ -37,6 +42,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+OF_SPEED = 2
+"""So many rows are held at least, however short the delay: one target has no speed."""
+FADING = 4
+"""So many rows after those that are executed meanwhile go over from the previous chunk to the new one."""
 SPREAD = 0.2
 """s, of actions as the model has them (1: between their quantiles and beyond)."""
 
@@ -50,6 +59,13 @@ class Previous(NamedTuple):
     """So many of them will be executed before the new chunk is there"""
     count: Int[Array | np.ndarray, "b"]
     """So many of them are given; the others are padding. 0: there is nothing to go on from"""
+    smooth: Bool[Array | np.ndarray, "b a"] | None = None
+    """The values that are led and fade, all if None: not a gripper's, which closes when it has to"""
+
+
+def held(previous: Previous) -> Previous:
+    """The same, with a delay of OF_SPEED at least."""
+    return previous._replace(delay=jnp.maximum(jnp.asarray(previous.delay), OF_SPEED))
 
 
 def soft_mask(
@@ -85,7 +101,7 @@ def rows_of(given: Int[Array | np.ndarray, "*b"], horizon: int) -> Bool[Array, "
 
 
 def given(previous: Previous, most: int) -> Int[Array, "b"]:
-    """How many rows a model with `delay_max` is given: those that will be executed, `most` at most."""
+    """How many rows a model with `delay_max` is given: those that are held, `most` at most."""
     return jnp.minimum(jnp.minimum(jnp.asarray(previous.delay), jnp.asarray(previous.count)), most)
 
 
@@ -110,12 +126,30 @@ class Pull(NamedTuple):
 
 
 def pull(previous: Previous, real: Bool[Array | np.ndarray, "b a"] | None = None) -> Pull:
-    """Lead a chunk to the actions that are still to come; values that are not `real` are left alone."""
+    """Lead a chunk to the actions that are still to come; values not `real` or not smooth are left alone."""
     target = jnp.asarray(previous.actions)
     mask = soft_mask(previous.delay, previous.count, target.shape[1])[..., None]
-    if real is not None:
-        mask = jnp.where(jnp.asarray(real)[:, None], mask, np.float32(0))
+    for values in (real, previous.smooth):
+        if values is not None:
+            mask = jnp.where(jnp.asarray(values)[:, None], mask, np.float32(0))
     return Pull(target, jnp.broadcast_to(mask, target.shape))
+
+
+def faded(
+    x: Float[Array, "b h a"],
+    previous: Previous,
+    real: Bool[Array | np.ndarray, "b a"] | None = None,
+) -> Float[Array, "b h a"]:
+    """A chunk that begins as the previous one: m y + (1 - m) x, m the soft mask over FADING rows at most.
+
+    Where nothing is given it is x, bit for bit. delay 2, count 9:
+
+        row       0    1    2     3     4     5     6
+        m         1    1    0.57  0.29  0.11  0.03  0
+    """
+    end = jnp.minimum(jnp.asarray(previous.count), jnp.asarray(previous.delay) + FADING)
+    share, target = pull(previous._replace(count=end), real)[::-1]
+    return share * target + (1 - share) * x
 
 
 def guided(

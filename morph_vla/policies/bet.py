@@ -15,11 +15,10 @@ gamma is 2; no dropout; the last layer begins at zero, so that both losses are e
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from morph_vla.pi05.head import unfitted
 from morph_vla.pi05.observation import Observation
 from morph_vla.policies import bins
 from morph_vla.policies.body import Layer
@@ -28,9 +27,7 @@ from morph_vla.policies.family import Asked, Chunks, Drawn, Params, as_trained
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
-REAL_TIME = False
 ready = as_trained
-SAMPLE = 32_768  # chunks that the centres are found from: all rows of a few hundred episodes
 
 
 class Trunk(nn.Module):
@@ -93,12 +90,13 @@ def inputs(observation: Observation) -> tuple[Float[Array, "b w f"], Bool[Array,
 
 def predicted(
     config: BetConfig, params: Params, observation: Observation
-) -> tuple[Float[Array, "b k"], Float[Array, "b k d"]]:
+) -> tuple[Float[Array, "b k"], Float[Array, "b k h a"]]:
     """Logits and offsets at the present observation, the window's last."""
     learnt = {name: leaves for name, leaves in params.items() if name != "bins"}
     outputs: Any = BetPolicy(config).apply({"params": learnt}, *inputs(observation))
     logits, offsets = outputs
-    return logits[:, -1], offsets[:, -1]
+    sizes = config.bins, config.horizon, config.action_dim
+    return logits[:, -1], offsets[:, -1].reshape(-1, *sizes)
 
 
 def init(config: BetConfig, key: Array) -> Params:
@@ -106,8 +104,7 @@ def init(config: BetConfig, key: Array) -> Params:
     config.check()
     values = jnp.zeros((1, config.window, config.action_dim + config.environment + TEXT))
     learnt = BetPolicy(config).init(key, values, jnp.ones((1, config.window), bool))["params"]
-    centres = jnp.zeros((config.bins, config.horizon, config.action_dim))
-    return {**learnt, "bins": {"centres": centres, "weight": jnp.ones(())}}
+    return {**learnt, "bins": unfitted(config.bins, config.horizon, config.action_dim)}
 
 
 def fit(config: BetConfig, params: Params, chunks: Chunks, seed: int) -> Params:
@@ -115,28 +112,15 @@ def fit(config: BetConfig, params: Params, chunks: Chunks, seed: int) -> Params:
 
     Raises MorphVlaError where the data has fewer different chunks than bins.
     """
-    actions, mask = chunks(SAMPLE)
-    points = actions.reshape(len(actions), -1)
-    centres = bins.kmeans(points, config.bins, seed)
-    squares = np.square(points - centres[bins.nearest_bin(points, centres)]).sum(axis=1)
-    spread = float((squares / (config.horizon * mask.sum(axis=1))).mean())
-    weight = bins.balance(spread, config.bins, config.gamma)
-    known = {"centres": centres.reshape(-1, *actions.shape[1:]), "weight": np.float32(weight)}
-    return {**params, "bins": jax.tree.map(jnp.asarray, known)}
+    actions, mask = chunks(bins.SAMPLE)
+    return {**params, "bins": bins.fitted(actions, mask, config.bins, config.gamma, seed)}
 
 
 def loss(config: BetConfig, params: Params, drawn: Drawn, frozen_prefix: bool = False) -> Float[Array, "b a"]:
-    """The focal loss of each row, the same for all its values, plus each value's offset error.
-
-    Noise and times mean nothing here.
-    """
+    """That of the kinds, of each row and value. Noise and times mean nothing here."""
     del frozen_prefix
     logits, offsets = predicted(config, params, drawn.observation)
-    shape, known = drawn.actions.shape, params["bins"]
-    centres = known["centres"].reshape(config.bins, -1)
-    chosen, offset = bins.encode(drawn.actions.reshape(len(logits), -1), centres)
-    squares = bins.offset_squares(offsets, chosen, offset).reshape(shape).mean(axis=1)
-    return bins.focal(logits, chosen, config.gamma)[:, None] + known["weight"] * squares
+    return bins.errors(logits, offsets, drawn.actions, params["bins"], config.gamma)
 
 
 def ahead(config: BetConfig, params: Params, steps: int) -> None:
@@ -146,13 +130,16 @@ def ahead(config: BetConfig, params: Params, steps: int) -> None:
 def act(config: BetConfig, params: Params, ahead: None, asked: Asked, steps: int) -> Float[Array, "b h a"]:
     """A chunk of a bin that is drawn by its probability, from the first number of the noise."""
     logits, offsets = predicted(config, params, asked.observation)
-    chosen = bins.draw(logits, asked.noise[:, 0, 0])
-    offset = bins.of_bin(offsets, chosen).reshape(asked.noise.shape)
-    return params["bins"]["centres"][chosen] + offset
+    return bins.drawn(logits, offsets, asked.noise[:, 0, 0], params["bins"])
 
 
 def body(config: BetConfig, robot: Robot) -> None:
     """The model knows nothing of the robot but its joint values."""
+
+
+def real_time(config: BetConfig) -> bool:
+    """Chunks do not go on from each other."""
+    return False
 
 
 def served_type(config: BetConfig, leaf: str) -> None:

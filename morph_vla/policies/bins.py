@@ -7,26 +7,79 @@ Appendix B.2 and Algorithm 1.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError
 
+SAMPLE = 32_768  # chunks that the centres are found from: all rows of a few hundred episodes
 ROUNDS = 100  # of Lloyd's algorithm at most
 
 
-def kmeans(points: Float[np.ndarray, "n d"], count: int, seed: int) -> Float[np.ndarray, "k d"]:
+def fitted(
+    actions: Float[np.ndarray, "n h a"],
+    mask: Bool[np.ndarray, "n a"],
+    count: int,
+    gamma: float | int,
+    seed: int,
+    where: str = "model",
+) -> dict[str, Array]:
+    """The centres [k h a] of chunks by k-means, and the weight of the offsets' loss (`balance`).
+
+    `mask`: which values each row's robot has. Raises MorphVlaError as `kmeans`.
+    """
+    points = actions.reshape(len(actions), -1)
+    centres = kmeans(points, count, seed, where)
+    squares = np.square(points - centres[nearest_bin(points, centres)]).sum(axis=1)
+    spread = float((squares / (actions.shape[1] * mask.sum(axis=1))).mean())
+    weight = np.float32(balance(spread, count, gamma))
+    return {"centres": jnp.asarray(centres.reshape(-1, *actions.shape[1:])), "weight": jnp.asarray(weight)}
+
+
+def errors(
+    logits: Float[Array, "n k"],
+    offsets: Float[Array, "n k h a"],
+    actions: Float[Array, "n h a"],
+    known: Mapping[str, Array],
+    gamma: float | int,
+) -> Float[Array, "n a"]:
+    """The focal loss of each row, the same for all its values, plus each value's offset error.
+
+    `known` is what `fitted` gave.
+    """
+    centres = known["centres"].reshape(logits.shape[1], -1)
+    chosen, offset = encode(actions.reshape(len(actions), -1), centres)
+    squares = offset_squares(offsets.reshape(*logits.shape, -1), chosen, offset).reshape(actions.shape)
+    return focal(logits, chosen, gamma)[:, None] + known["weight"] * squares.mean(axis=1)
+
+
+def drawn(
+    logits: Float[Array, "n k"],
+    offsets: Float[Array, "n k h a"],
+    noise: Float[Array, "n"],
+    known: Mapping[str, Array],
+) -> Float[Array, "n h a"]:
+    """A chunk of a kind that `draw` takes by the noise; `known` is what `fitted` gave."""
+    chosen = draw(logits, noise)
+    offset = of_bin(offsets.reshape(*logits.shape, -1), chosen)
+    return known["centres"][chosen] + offset.reshape(len(chosen), *offsets.shape[2:])
+
+
+def kmeans(
+    points: Float[np.ndarray, "n d"], count: int, seed: int, where: str = "model"
+) -> Float[np.ndarray, "k d"]:
     """`count` centres of the points, by Lloyd's algorithm from a start of k-means++; a function of the seed.
 
     A centre without points goes to the point that is furthest from its own. Raises MorphVlaError where there
-    are fewer different points than centres.
+    are fewer different points than centres, naming the key `bins` of `where`.
     """
     points = points.astype(np.float64)
-    centres = _spread(points, count, np.random.default_rng(seed))
+    centres = _spread(points, count, np.random.default_rng(seed), where)
     for _ in range(ROUNDS):
         moved = _means(points, centres)
         if np.array_equal(moved, centres):
@@ -35,7 +88,7 @@ def kmeans(points: Float[np.ndarray, "n d"], count: int, seed: int) -> Float[np.
     return centres.astype(np.float32)
 
 
-def _spread(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def _spread(points: np.ndarray, count: int, rng: np.random.Generator, where: str) -> np.ndarray:
     """Points to begin from: each is drawn by its squared distance from the nearest one before it."""
     chosen = [int(rng.integers(len(points)))]
     nearest = np.full(len(points), np.inf)
@@ -43,8 +96,8 @@ def _spread(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndar
         nearest = np.minimum(nearest, np.square(points - points[chosen[-1]]).sum(axis=1))
         if not nearest.any():
             raise MorphVlaError(
-                f"model.bins: {count} bins were asked for, but the data has only {number} different action "
-                f"chunks; set model.bins to {number} at most"
+                f"{where}.bins: {count} bins were asked for, but the data has only {number} different action "
+                f"chunks; set {where}.bins to {number} at most"
             )
         chosen.append(int(rng.choice(len(points), p=nearest / nearest.sum())))
     return points[chosen]

@@ -1,13 +1,12 @@
 """The sizes of a model, of any family: what `model` in a recipe holds."""
 
 import dataclasses
-import math
 from typing import Annotated, ClassVar, Literal
 
 from morph_vla.errors import ConfigError
 from morph_vla.files.typed_yaml import OneOf
 from morph_vla.morphology.config import BiasKind, MorphologyConfig
-from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.config import Pi05Config, check_bins
 
 Attention = Literal["none", "hard", "mix", "soft"]
 BIASES: dict[Attention, BiasKind] = {"none": "none", "hard": "full", "mix": "mix", "soft": "spd-soft"}
@@ -203,13 +202,7 @@ class BetConfig(WindowConfig):
         """Raise ConfigError, naming the key, for sizes that make no model."""
         super().check()
         _check_layer(self)
-        if self.bins < 1:
-            raise ConfigError(f"model.bins: must be at least 1, not {self.bins}")
-        if self.gamma and not 1 <= self.gamma < math.inf:
-            raise ConfigError(
-                f"model.gamma: must be 0 (cross entropy) or at least 1, not {self.gamma:g}: between them the "
-                "focal loss has no finite gradient"
-            )
+        check_bins("model", self.bins, self.gamma)
 
     @property
     def tokens(self) -> dict[str, int]:

@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     real: Bool[Array | np.ndarray, "b a"]
     """which action values the row's robot has"""
     previous: Previous | None
-    """what the robot executes meanwhile, where answers go on from each other (`REAL_TIME`)"""
+    """what the robot executes meanwhile, where answers go on from each other (`real_time`)"""
 
 
 @runtime_checkable
@@ -61,8 +61,9 @@ class Family(Protocol):
     Parameters are nested dictionaries whose top names no other family has (`parts.part_of`).
     """
 
-    REAL_TIME: bool
-    """Whether `act` goes on from `Asked.previous`"""
+    def real_time(self, config: Any) -> bool:
+        """Whether `act` goes on from `Asked.previous`."""
+        ...
 
     def init(self, config: Any, key: Array) -> Params:
         """Fresh parameters, float32."""

@@ -24,7 +24,6 @@ from morph_vla.policies.family import Asked, Chunks, Drawn, Params, as_trained
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
-REAL_TIME = False
 ready = as_trained
 Memories = tuple[spectral.Memory, ...]
 """Of every layer"""
@@ -172,6 +171,11 @@ def act(
 
 def body(config: FourierConfig, robot: Robot) -> None:
     """It knows nothing of the robot's body."""
+
+
+def real_time(config: FourierConfig) -> bool:
+    """Chunks do not go on from each other."""
+    return False
 
 
 def served_type(config: FourierConfig, leaf: str) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a model of any family: pi0.5's five (`pi05.parts`), and those of the families on state.
+"""The parts of a model of any family: pi0.5's (`pi05.parts`), and those of the families on state.
 
 part           parameters
 tokenizer      tokenizer/...: from a node's values to its embedding
@@ -11,11 +11,11 @@ from typing import Literal, cast, get_args
 
 from morph_vla.pi05 import parts as pi05
 
-StatePart = Literal["tokenizer", "encoder", "detokenizer", "bins"]
+StatePart = Literal["tokenizer", "encoder", "detokenizer"]
 Part = pi05.Part | StatePart
 STATE_PARTS: tuple[StatePart, ...] = get_args(StatePart)
 FITTED: tuple[Part, ...] = ("bins",)  # found before the first step, and never changed by one
-PARTS: tuple[Part, ...] = (*pi05.PARTS, *STATE_PARTS)
+PARTS: tuple[Part, ...] = (*pi05.ALL, *STATE_PARTS)
 
 
 def part_of(leaf: str) -> Part:

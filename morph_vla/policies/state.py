@@ -25,7 +25,6 @@ from morph_vla.policies.graph import rooted
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
-REAL_TIME = False
 ready = as_trained
 
 
@@ -142,6 +141,11 @@ def act(
 def body(config: NodeConfig, robot: Robot) -> Body:
     """The joint graph with its root."""
     return rooted(robot, config.action_dim)
+
+
+def real_time(config: NodeConfig) -> bool:
+    """Chunks do not go on from each other."""
+    return False
 
 
 def served_type(config: NodeConfig, leaf: str) -> None:

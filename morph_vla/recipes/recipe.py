@@ -14,7 +14,7 @@ from morph_vla.data.phases import AS_RECORDED, Shares
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.files.plain import to_plain
-from morph_vla.pi05.config import Lora
+from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
 from morph_vla.policies.config import ModelConfig, StateConfig
 from morph_vla.recipes import ablations
@@ -268,6 +268,7 @@ def check(recipe: Recipe, where: str) -> None:
             check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
         _check_augmentation(recipe.training)
         _check_numbers(recipe)
+        _check_head(recipe)
         for index, source in enumerate(recipe.data.sources):
             place = f"data.datasets.{index}" if recipe.data.datasets else "data"
             _check_dataset(source, recipe.model.cameras, place)
@@ -293,6 +294,19 @@ def _check_of_state(recipe: Recipe) -> None:
         if source.cameras:
             cameras = ", ".join(source.cameras)
             raise ConfigError(f"data.cameras: {family} looks through none; leave out {cameras}")
+
+
+def _check_head(recipe: Recipe) -> None:
+    """Raise ConfigError for draws of noise where nothing is denoised."""
+    if not isinstance(recipe.model, Pi05Config) or recipe.model.head is None:
+        return
+    for key, none in (("flow_samples", 1), ("noise_share", 0)):
+        value = getattr(recipe.training, key)
+        if value != none:
+            raise ConfigError(
+                f"training.{key}: {value:g} has no effect with model.head, which draws no noise; set it to "
+                f"{none}, or leave model.head out"
+            )
 
 
 def _check_augmentation(training: Training) -> None:

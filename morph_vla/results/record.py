@@ -17,6 +17,7 @@ from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.results import trial
+from morph_vla.results.modes import Sorting, sorting
 from morph_vla.results.statistics import Summary, summarise
 from morph_vla.results.trial import Jumps, Trial, inside, name_in, pooled
 from morph_vla.results.values import Real, integer, listing, mapping, number, read_as, text
@@ -216,9 +217,16 @@ class Record:
             return f"{label}: {self.stopped}\n{so_far}; after an early stop the decision counts, not the rate"
         tasks = whole.tasks if len(whole.tasks) > 1 else {}
         lines = [whole.sentence(label), *(f"  {rates.sentence(task)}" for task, rates in tasks.items())]
+        lines += map(str, self.sorting.values())
         if self.latency is not None and (jumps := self.jumps):
             lines.append(str(jumps))
         return "\n".join(lines)
+
+    @property
+    def sorting(self) -> dict[str, Sorting]:
+        """Task -> how far several objects came, and by which ways, of the tasks that have several."""
+        found = {task: sorting(trials) for task, trials in trial.by_task(self.trials).items()}
+        return {task: known for task, known in found.items() if known}
 
     @property
     def jumps(self) -> Jumps | None:

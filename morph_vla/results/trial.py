@@ -7,14 +7,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal, get_args
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.results.values import Real, integer, mapping, numbers, read_as, real, text
+from morph_vla.results.values import Real, integer, listing, mapping, numbers, read_as, real, text
 
 ERROR = "error"  # how a trial ended in which something broke
 Outcome = Literal["success", "failure", "error"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 Key = tuple[str, int]  # task, episode
 # What earlier trials lack, and what only some simulators' trials have.
-LATER = ("grasped", "knocked", "dragged", "final_target", "reward", "least", "first_seen", "jumps")
+LATER = ("grasped", "knocked", "dragged", "final_target", "reward", "least", "first_seen", "jumps", "placed")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Trial:
     """Where the object ended [m]."""
     final_target: list[Real] | None = None
     """Where the target ended: position [m], quaternion (w, x, y, z)."""
+    placed: tuple[tuple[str, str], ...] = ()
+    """Of several objects, which lay in which target at the end, in the order in which they came there."""
     video: Path | None = None
 
     @property
@@ -113,7 +115,7 @@ class Trial:
         """Plain values, the video by a path relative to `folder`."""
         plain: dict[str, object] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in LATER:
-            if plain[name] in (None, {}):
+            if plain[name] in (None, {}, ()):
                 del plain[name]
         if self.jumps is not None:
             plain["jumps"] = asdict(self.jumps)
@@ -147,6 +149,11 @@ def from_json(plain: Mapping[str, object], folder: Path, called: str = "a trial"
         clauses=None if clauses is None else {k: real(v) for k, v in mapping(clauses).items()},
         initial=None if initial is None else {k: pose for k, pose in poses.items() if pose is not None},
         jumps=_jumps(mapping(plain.get("jumps"))),
+        placed=tuple(
+            (str(pair[0]), str(pair[1]))
+            for pair in map(listing, listing(plain.get("placed")))
+            if len(pair) == 2
+        ),
         video=None if video is None else inside(folder, video),
     )
 

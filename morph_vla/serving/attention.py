@@ -63,21 +63,26 @@ def _maps(policy: CheckpointPolicy, observations: Sequence[dict[str, Any]]) -> F
 
 
 def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:
-    """(parameters, observation batch) -> attention weights [l b k g t s], halfway through denoising."""
+    """(parameters, observation batch) -> attention weights [l b k g t s], halfway through denoising.
+
+    With `model.head` those of its one pass.
+    """
     config = policy.config
     assert isinstance(config, Pi05Config)  # it has kinematic tokens
     noise = jax.random.normal(jax.random.key(0), (policy.batch, config.horizon, config.action_dim))
 
     @jax.jit
     def weights(params: dict[str, Any], ready: Any) -> Any:
-        actions = sample_actions(config, params, ready, noise)
-        time = jnp.full(policy.batch, 0.5)
-        x_t, _ = interpolate(actions, noise, time)
         model, variables = Pi05(config), {"params": params}
         cache, mask = model.apply(variables, ready, method=Pi05.prefix)
-        _, seen = model.apply(
-            variables, cache, mask, x_t, time, ready.body, method=Pi05.velocity, mutable=["intermediates"]
-        )
+        method: Any = Pi05.kinds
+        inputs: tuple[Any, ...] = (cache, mask, ready.body)
+        if config.head is None:
+            actions = sample_actions(config, params, ready, noise)
+            time, method = jnp.full(policy.batch, 0.5), Pi05.velocity
+            x_t, _ = interpolate(actions, noise, time)
+            inputs = (cache, mask, x_t, time, ready.body)
+        _, seen = model.apply(variables, *inputs, method=method, mutable=["intermediates"])
         layers: Any = seen["intermediates"]["PaliGemma"]["llm"]
         return jnp.stack([layers[f"layers_{i}"]["attn"]["weights"][0] for i in range(config.depth)])
 

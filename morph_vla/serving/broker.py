@@ -24,9 +24,6 @@ from morph_vla.serving.client import LateAnswerError
 
 MEASURED = 10
 """The delay that is expected is the longest of so many answers."""
-OF_SPEED = 2
-"""A policy that goes on from given targets (`delay_max`) is given so many at least: one says no speed. They
-come back as they are, so that an answer that is there sooner may be executed at once."""
 
 
 @runtime_checkable
@@ -61,7 +58,6 @@ class ActionBroker:
         self._policy, self._open_loop, self._session = policy, open_loop, session
         metadata = policy.get_server_metadata()
         self._real_time = "inference_delay" in metadata.get("accepts", ())
-        self._least = OF_SPEED if metadata.get("delay_max") else 0
         self._first_delay = delay
         self._thread = ThreadPoolExecutor(1, "next chunk")
         self.stalls = 0
@@ -100,7 +96,7 @@ class ActionBroker:
         """An observation as a request: of which session, and where it is with its chunk."""
         request = {**obs, "env_id": self._session} if self._session else dict(obs)
         if self._real_time:
-            request["inference_delay"] = max(self._least, *self._delays)
+            request["inference_delay"] = max(self._delays)
             request |= {} if executed is None else {"executed_steps": executed}
         return request
 

@@ -63,12 +63,18 @@ class Card:
     delay_max: int = 0
     """So many of the last answer's targets, at most, an answer begins with as they are, where it was trained
     to; 0: it is led to them"""
+    delay_min: int = 0
+    """So many of its targets are held to the last answer's at least, however short the delay"""
+    fading: int = 0
+    """Over so many targets after those an answer goes over from the last one to itself"""
     looks_back: bool = False
     """Whether every request has to say `episode` and `step`"""
     image_size: int | None = None
     """Pixels of the square that the model looks at; any size may be sent"""
     batch: int | None = None
-    """Observations that are computed at once"""
+    """Observations that are computed at once, at most"""
+    sizes: tuple[int, ...] = ()
+    """The sizes of batches that are compiled, ascending; with one alone, no answer depends on its company"""
     sampler: Mapping[str, object] = dataclasses.field(default_factory=dict)
     accepts: tuple[str, ...] = ACCEPTS
     """Keys of a request beyond the observation's"""
@@ -115,9 +121,17 @@ def of(
     """The card of a checkpoint's policy, and the bounds of what it may command.
 
     `unit` is the clients', where it is not the one that the policy was trained in (`units.of` converts).
-    Raises MorphVlaError where the robot has changed since training, and as `keys.of`.
+    Raises MorphVlaError where the robot has changed since training, for `real_time` of a policy that does not
+    go on from other answers, and as `keys.of`.
     """
+    from morph_vla.pi05.realtime import FADING, OF_SPEED  # JAX: only where there is a checkpoint's policy
+
     trained, robot = policy.trained, policy.robot
+    if real_time and not policy.real_time:
+        raise MorphVlaError(
+            f"{policy.folder}: this policy does not go on from what is being executed (real-time chunking); "
+            "serve it without --real-time"
+        )
     if list(trained["joints"]) != list(robot.names):
         raise MorphVlaError(
             f"{policy.folder}: trained on joints {', '.join(trained['joints'])}; "
@@ -133,6 +147,7 @@ def of(
     known = {name: description[name] for name in ("name", "step", "sha256", "sampler", "batch")}
     card = Card(
         **known,
+        sizes=policy.sizes,
         robot=policy.robot_name,
         joints=robot.names,
         units=tuple(trained.get("units") or (joint.unit for joint in robot.joints)),
@@ -142,6 +157,8 @@ def of(
         control_rate=trained["control_rate"],
         horizon=policy.config.horizon,
         delay_max=policy.config.delay_max,
+        delay_min=OF_SPEED if real_time else 0,
+        fading=FADING if real_time else 0,
         looks_back=policy.looks_back,
         preset=preset,
         keys=to_plain(keys.of(policy.cameras, preset, bool(trained.get("environment")))),

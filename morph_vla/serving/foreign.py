@@ -158,6 +158,11 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
                 f"{opened.path}: the checkpoint is a pi0.5, and the recipe has model.family "
                 f"'{recipe.model.family}'; give --recipe one of pi0.5"
             )
+        if recipe.model.head is not None:
+            raise MorphVlaError(
+                f"{opened.path}: the checkpoint denoises its actions, and the recipe has model.head; give "
+                "--recipe one without"
+            )
         body = recipe.model.morphology if has_plugin else None
         fewer = recipe.model.image_tokens
         has_ranking = any(name.startswith("image_tokens/") for name in opened.entries)

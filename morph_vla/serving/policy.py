@@ -1,10 +1,10 @@
 """A checkpoint that answers observations with actions (`engines.engine` has keys, shapes and units).
 
-Random numbers come from (seed, episode, step) of the observation, and a policy always computes `batch`
-observations at once, filled up by repetition where there are fewer. So an answer does not depend on which
-others it was computed with, bit for bit. Two policies of another `batch` differ in the last bits, because XLA
-orders the sums of a matrix product by its shape: with the demo's model on a CPU batches of 8, 10 and 16 give
-the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
+Random numbers come from (seed, episode, step) of the observation, and a policy computes `batch` observations
+at once, filled up by repetition where there are fewer. So an answer does not depend on which others it was
+computed with, bit for bit (but with `any_size`). Two policies of another `batch` differ in the last bits,
+because XLA orders the sums of a matrix product by its shape: with the demo's model on a CPU batches of 8, 10
+and 16 give the same bits, and 1, 2 and 4 three others, up to 3e-7 apart.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from morph_vla import policies, weights
 from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.environment import in_body_frame
 from morph_vla.data.stats import Stats
+from morph_vla.engines.hands import grippers
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import hub, remote, typed_yaml
@@ -52,6 +53,7 @@ class CheckpointPolicy:
         *,
         robot: str = "",
         batch: int = 1,
+        any_size: bool = False,
         steps: int = Sampler.steps,
         noise: float = Sampler.noise,
         seed: int = 0,
@@ -59,17 +61,22 @@ class CheckpointPolicy:
         given: Given = Given(),  # noqa: B008 (frozen)
         loaded: Loaded | None = None,
         source: str = "",
+        told: Robot | None = None,
     ):
         """Load the checkpoint at `folder`.
 
         `batch` observations are computed at once, whatever is asked (one compilation): 1 answers one robot
-        soonest, EVALUATION_BATCH is what `morph-vla eval` has.
+        soonest, EVALUATION_BATCH is what `morph-vla eval` has. With `any_size` fewer are computed where fewer
+        are asked, 1, 2, 4, ... (a compilation each): sooner, and an answer then depends on its company by
+        rounding, which it never does without.
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
         `given` is what a checkpoint of openpi or LeRobot does not say itself.
         `loaded` is that of another policy of this checkpoint, for a second robot: it is read once.
         `source` is the name of `folder`, or the address on the Hub that it was fetched from.
+        `told` is another robot of as many joints, of which the model is told in place of its own: does it
+        listen (`scripts/told.py`)?
         Raises MorphVlaError when it is not the tokenizer that the checkpoint was trained with, for a robot
         that it was not trained on unless `meaning.unseen` knows it, or whose poses of objects it does not
         know, and as `Sampler` and `foreign.read`.
@@ -79,6 +86,7 @@ class CheckpointPolicy:
             loaded = foreign.read(folder, robot, given, tokenizer_name)
         self.loaded = loaded = loaded or _own(folder)
         self.folder, self.source, self.about, self.batch = folder, source, loaded.about, batch
+        self.sizes = sizes_up_to(batch) if any_size else (batch,)
         self.config, self.params = loaded.config, loaded.params
         self.robot_name = _choose(self.about, robot, folder)
         self.robot, self.trained = _driven(self.about, self.robot_name, folder)
@@ -95,9 +103,10 @@ class CheckpointPolicy:
         self._joints = len(self.trained["joints"])
         self._history = History(self._lags)
         family = policies.of(self.config)
-        self.real_time = family.REAL_TIME
-        body = family.body(self.config, self.robot)
-        self._body = None if body is None else stack([body] * batch)
+        self.real_time = family.real_time(self.config)
+        self._told = self.robot if told is None else _alike(told, self.robot)
+        body = family.body(self.config, self._told)
+        self._bodies = {size: None if body is None else stack([body] * size) for size in self.sizes}
         self._sample = jax.jit(_sampler(self.config, self._joints, steps, noise, seed))
         self._ahead = jax.jit(lambda params: family.ahead(self.config, params, steps))(self.params)
 
@@ -117,8 +126,9 @@ class CheckpointPolicy:
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy; by its digest, one trained anew in its place is another."""
+        name = self.source.removeprefix("hf://").partition("@")[0] or self.folder.name
         return {
-            "name": self.source.removeprefix("hf://").partition("@")[0] or self.folder.name,
+            "name": name if self._told.name == self.robot.name else f"{name}, told {self._told.name}",
             "checkpoint": self.source or as_typed(self.folder),
             "step": self.about["step"],
             "sha256": self.digest(),
@@ -134,7 +144,7 @@ class CheckpointPolicy:
         """Actions for several observations, in order.
 
         Those that go on from `previous_actions` are computed by a program of their own, apart from the
-        others, so that no answer depends on its company.
+        others, so that none is computed by another program because of its company.
         """
         answers: list[dict[str, Any]] = [{}] * len(observations)
         for goes_on in (False, True):
@@ -151,7 +161,8 @@ class CheckpointPolicy:
     def _infer(self, observations: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers; `policy_timing` has what their batch took: pictures and text, sampling, units."""
         real, times = len(observations), [time.perf_counter()]
-        rows = observations + [observations[-1]] * (self.batch - real)
+        size = next(size for size in self.sizes if size >= real)
+        rows = observations + [observations[-1]] * (size - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
         prepared = self.prepare(rows)
         times.append(time.perf_counter())
@@ -168,7 +179,7 @@ class CheckpointPolicy:
         return [{"actions": chunk, "policy_timing": timing} for chunk in absolute]
 
     def prepare(self, rows: Sequence[dict[str, Any]]) -> Observation:
-        """`batch` observations as the model takes them. Raises MorphVlaError for one that does not fit."""
+        """As many observations as one of `sizes`, as models take them. Raises MorphVlaError for others."""
         for row in rows:
             self._check(row)
         if isinstance(self.config, StateConfig):
@@ -186,7 +197,7 @@ class CheckpointPolicy:
         numbers = self._numbers(rows, states) if reads_numbers(self.config) else ()
         return Observation(
             images,
-            {name: np.ones(self.batch, bool) for name in images},
+            {name: np.ones(len(rows), bool) for name in images},
             np.stack([tokens for tokens, _ in prompts]),
             np.stack([mask for _, mask in prompts]),
             self._standing(rows),
@@ -202,13 +213,13 @@ class CheckpointPolicy:
 
     def _standing(self, rows: Sequence[dict[str, Any]]) -> Body | None:
         """The robot, and where its joints are and were if the model reads that."""
-        body = self._body
+        body = self._bodies[len(rows)]
         if body is None:
             return None
         places = body.joint_mask.shape[-1]
         if reads_poses(self.config):
             states = np.stack([row["state"] for row in rows])
-            body = dataclasses.replace(body, positions=positions_of(self.robot, states, places))
+            body = dataclasses.replace(body, positions=positions_of(self._told, states, places))
         if joint_lags(self.config):
             past = self._stats["state_stats"].normalise(self._history.states(rows))
             padding = ((0, 0), (0, 0), (0, places - past.shape[2]))
@@ -235,7 +246,7 @@ class CheckpointPolicy:
             {},
             np.zeros((len(rows), 0), np.int32),
             np.zeros((len(rows), 0), bool),
-            self._body,
+            self._bodies[len(rows)],
             np.pad(state, places),
             values.reshape(*poses.shape[:-1], -1),
             mask,
@@ -254,7 +265,10 @@ class CheckpointPolicy:
                 learnt = to_learn(kind, left, np.asarray(row["state"], np.float32), relative, rate)
                 normal = self._stats["action_stats"].normalise(learnt)
                 actions[index, : len(left), : self._joints] = normal
-        return Previous(actions, np.asarray([row["inference_delay"] for row in rows], np.int32), counts)
+        delays = np.asarray([row["inference_delay"] for row in rows], np.int32)
+        smooth = np.zeros((len(rows), self.config.action_dim), bool)
+        smooth[:, : self._joints] = ~grippers(self.robot)
+        return Previous(actions, delays, counts, smooth)
 
     def _check(self, observation: dict[str, Any]) -> None:
         wanted = [f"images/{name}" for name in self.cameras.values()]
@@ -284,6 +298,12 @@ class CheckpointPolicy:
             )
         if "previous_actions" in observation and observation.get("inference_delay", -1) < 0:
             raise MorphVlaError("previous_actions come with inference_delay, control steps from 0 on")
+
+
+def sizes_up_to(batch: int) -> tuple[int, ...]:
+    """1, 2, 4, ... below `batch`, and `batch`."""
+    powers = (2**exponent for exponent in range(batch.bit_length()))
+    return (*(power for power in powers if power < batch), batch)
 
 
 def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
@@ -322,6 +342,16 @@ def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict
     if name not in about["robots"]:
         return meaning.unseen(about["robots"], name, folder)
     return checkpoint.robot(folder, name), about["robots"][name]
+
+
+def _alike(told: Robot, robot: Robot) -> Robot:
+    """`told`. Raises MorphVlaError where it is no body that could stand in place of the robot's."""
+    if len(told.joints) != len(robot.joints):
+        raise MorphVlaError(
+            f"robot '{told.name}' has {len(told.joints)} joints and '{robot.name}' {len(robot.joints)}: "
+            "a policy that drives the one cannot be told the other"
+        )
+    return told
 
 
 def check_poses(config: ModelConfig, trained: dict[str, Any], where: str) -> None:

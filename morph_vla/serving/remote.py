@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from morph_vla import robots
-from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of
+from morph_vla.engines.engine import Observation, actions_of, environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.findings import errors
@@ -95,7 +95,8 @@ class ServedPolicy(RemotePolicy):
 
     def describe(self) -> dict[str, Any]:
         card = self.card
-        known = {"step": card.step, "sha256": card.sha256, "sampler": dict(card.sampler), "batch": card.batch}
+        batch = card.batch if len(card.sizes) <= 1 else None  # of several sizes: answers differ by rounding
+        known = {"step": card.step, "sha256": card.sha256, "sampler": dict(card.sampler), "batch": batch}
         return {**super().describe(), **known}
 
 
@@ -156,7 +157,7 @@ def probe(policy: RemotePolicy, suite: Suite) -> None:
     state = robot.to_dataset(robot.rest).astype(np.float32)
     about: Observation = {"prompt": suite.task, "robot": robot.name, "episode": 0, "step": 0}
     if isinstance(policy, ServedPolicy) and policy.card.request_keys().environment:
-        about[keys.ENVIRONMENT] = np.zeros(len(ENVIRONMENT), np.float32)
+        about[keys.ENVIRONMENT] = np.zeros(len(environment_names(suite.success)), np.float32)
     try:
         actions_of(policy.infer({**pictures, "state": state, **about}), len(robot.joints))
     except ServerError:

@@ -12,6 +12,7 @@ import numpy as np
 from morph_vla.engines.engine import Observation, actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import visible
+from morph_vla.results.values import listing
 from morph_vla.serving import keys, wire
 from morph_vla.serving.bounds import Bounds
 from morph_vla.serving.card import REAL_TIME, SERVED_BY, Card
@@ -148,7 +149,11 @@ def example(card: Card) -> Observation:
     size = card.image_size or 1
     pictures = {f"images/{name}": np.zeros((size, size, 3), np.uint8) for name in card.cameras.values()}
     state = np.zeros(len(card.joints), np.float32)
-    return {**pictures, "state": state, "prompt": "warm up", "robot": card.robot, "episode": 0, "step": 0}
+    names = list(map(str, listing(card.trained.get("environment"))))
+    upright = np.array([name.endswith("qw") for name in names], np.float32)
+    poses = {keys.ENVIRONMENT: upright} if names else {}
+    about = {"prompt": "warm up", "robot": card.robot, "episode": 0, "step": 0}
+    return {**pictures, **poses, "state": state, **about}
 
 
 def examples(card: Card) -> list[Observation]:
@@ -286,20 +291,20 @@ def _answer(
     if isinstance(timing := computed.answer.get("policy_timing"), Mapping):
         answer["policy_timing"] = dict(timing)
     if "inference_delay" in observation:
-        answer["real_time"] = _went_on(observation, card.delay_max)
+        answer["real_time"] = _went_on(observation, card)
     if limited is not None:
         answer["limited"] = dataclasses.asdict(limited)
     return answer
 
 
-def _went_on(observation: Observation, delay_max: int) -> dict[str, int]:
+def _went_on(observation: Observation, card: Card) -> dict[str, int]:
     """What an answer says of real-time chunking.
 
-    Of its rows, the first `frozen` are those that are executed meanwhile, and the first `guided` were led by
-    the last answer; a policy that was trained to go on from rows (`delay_max`) is given these alone.
+    Of its rows, the first `frozen` are the last answer's, and the first `guided` depend on it: all that were
+    left, or by a policy that was trained to go on from rows (`delay_max`) those that are given or fade.
     """
     left, delay = observation.get("previous_actions"), observation["inference_delay"]
     guided = len(left) if isinstance(left, np.ndarray) else 0
     assert isinstance(delay, int)
-    frozen = min(delay, guided)
-    return {"frozen": frozen, "guided": min(frozen, delay_max) if delay_max else guided}
+    frozen = min(max(delay, card.delay_min), guided)
+    return {"frozen": frozen, "guided": min(frozen + card.fading, guided) if card.delay_max else guided}

@@ -63,19 +63,21 @@ class PolicyServer:
         listening: Callable[[], None] = lambda: None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve until cancelled. `warm` is computed first, which compiles.
+        """Serve until cancelled. `warm` is computed first, in every size of a batch, which compiles.
 
         `listening` is called before that, and `ready` after it.
         Raises MorphVlaError where the port is taken, and where `warm` cannot be computed.
         """
-        settings = self.settings
-        worker = Worker(self._policy, self.card.batch or 1, settings.wait_s, lambda: len(self._connections))
+        settings, askers = self.settings, lambda: len(self._connections)
+        whole = [[row] * size for size in self.card.sizes or (1,) for row in warm]
+        worker = Worker(self._policy, self.card.batch or 1, settings.wait_s, askers, whole)
         self._worker = worker
         try:
             async with await self._listen() as server:
                 self.port = server.sockets[0].getsockname()[1]
                 listening()
-                await asyncio.gather(*map(asyncio.wrap_future, worker.submit(warm, "warm")))
+                worker.start()
+                await asyncio.wrap_future(worker.compiled)
                 self.is_ready.set()
                 ready()
                 await server.serve_forever()

@@ -4,8 +4,7 @@
                   . b . . . . b . .          or when the first in it has waited `wait_s`
     worker        wait |a b     | wait ...
 
-A policy computes whole batches of one size whatever it is given (`serving.policy`), so that an answer does
-not depend on its company, bit for bit.
+What the policy compiles is compiled first, in the same thread: `compiled` says when it is.
 """
 
 import dataclasses
@@ -46,11 +45,27 @@ class _Job:
 class Worker:
     """Computes what is submitted, `batch` observations at most at once. A context manager."""
 
-    def __init__(self, policy: BatchPolicy, batch: int, wait_s: float, askers: Callable[[], int]):
-        """`askers` is how many connections there are, each of which asks again only once it is answered."""
+    def __init__(
+        self,
+        policy: BatchPolicy,
+        batch: int,
+        wait_s: float,
+        askers: Callable[[], int],
+        warm: Sequence[Sequence[Observation]] = (),
+    ):
+        """`askers` is how many connections there are, each of which asks again only once it is answered.
+
+        `warm` are batches that are computed first.
+        """
         self._policy, self._batch, self._wait_s, self._askers = policy, batch, wait_s, askers
+        self._warm, self._closing = warm, threading.Event()
+        self.compiled: Future[None] = Future()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="policy", daemon=True)
+
+    def start(self) -> None:
+        """Begin to compute."""
+        self.compiled.set_running_or_notify_cancel()  # who waits for it may leave, but not cancel it
         self._thread.start()
 
     def submit(self, observations: Sequence[Observation], asker: Hashable) -> "list[Future[Computed]]":
@@ -62,10 +77,21 @@ class Worker:
 
     def close(self, wait_s: float = 10.0) -> None:
         """End the thread once its batch is computed; what still waits is not."""
+        self._closing.set()
         self._jobs.put(None)
-        self._thread.join(wait_s)
+        if self._thread.ident is not None:
+            self._thread.join(wait_s)
 
     def _run(self) -> None:
+        try:
+            for batch in self._warm:
+                if self._closing.is_set():
+                    break
+                self._policy.infer_batch(batch)
+        except Exception as error:
+            self.compiled.set_exception(_failed(error))
+        else:
+            self.compiled.set_result(None)
         while jobs := self._gather():
             live = [job for job in jobs if job.answer.set_running_or_notify_cancel()]
             if live:
@@ -101,10 +127,14 @@ class Worker:
                 for job in jobs:
                     self._compute([job])
                 return
-            LOG.debug("the policy failed", exc_info=error)
-            kind = "" if isinstance(error, MorphVlaError) else f"{type(error).__name__}: "
-            jobs[0].answer.set_exception(MorphVlaError(f"the policy failed: {kind}{reason(error)}"))
+            jobs[0].answer.set_exception(_failed(error))
             return
         took = time.monotonic() - begun
         for job, answer in zip(jobs, answers, strict=True):
             job.answer.set_result(Computed(answer, begun - job.since, took, len(jobs)))
+
+
+def _failed(error: Exception) -> MorphVlaError:
+    LOG.debug("the policy failed", exc_info=error)
+    kind = "" if isinstance(error, MorphVlaError) else f"{type(error).__name__}: "
+    return MorphVlaError(f"the policy failed: {kind}{reason(error)}")

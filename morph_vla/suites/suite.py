@@ -20,10 +20,10 @@ from morph_vla.errors import ConfigError, nearest
 from morph_vla.files.plain import to_plain
 from morph_vla.suites import tasks
 from morph_vla.suites.begin import BeginShares
+from morph_vla.suites.criterion import Success, Vector3
 from morph_vla.suites.tasks import Named
 from morph_vla.suites.variation import CameraShift, Light, Variation, draw_cameras, draw_light
 
-Vector3 = tuple[float, float, float]
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
 
@@ -64,29 +64,6 @@ class Placement:
     x: Range
     y: Range
     yaw: Range = (0.0, 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Success:
-    """The box-dwell-rest criterion (paper, Appendix C.3), released by every link; see `engines.success`."""
-
-    object: str
-    target: str
-    low: Vector3  # [m] in the target's frame
-    high: Vector3
-    dwell_seconds: float
-    max_speed: float  # [m/s]
-    max_spin: float  # [rad/s]
-    min_opening: float = 0.6  # share of the gripper's range; 0: it may stay closed
-    min_upright: float | None = None
-    """The least cosine between the target's up axis and the vertical; None: it may lie as it likes."""
-    max_moved: float | None = None
-    """[m] The most that the target may be from where it first stood; None: it may be anywhere."""
-
-    @property
-    def by_pushing(self) -> bool:
-        """Whether a gripper that never opens can succeed: then nothing asks for a grasp."""
-        return self.min_opening <= 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,10 +265,8 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
     if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
         yield f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
-    for key, name in (("object", suite.success.object), ("target", suite.success.target)):
-        if name not in suite.objects:
-            yield f"success.{key}: no object is called '{name}'{nearest(name, suite.objects)}"
-    known, success = {**suite.objects, **suite.distractors}, suite.success
+    yield from suite.success.unknown(suite.objects)
+    known = {**suite.objects, **suite.distractors}
     for name in suite.placement:
         if name not in known:
             yield f"placement.{name}: no object is called '{name}'{nearest(name, known)}"
@@ -304,18 +279,15 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
             low, high = getattr(place, axis)
             if low > high:
                 yield f"placement.{name}.{axis}: lower end {low} is above upper end {high}"
-    if any(low >= high for low, high in zip(success.low, success.high, strict=True)):
-        yield f"success: low {success.low} must be below high {success.high} on every axis"
-    if success.min_upright is not None and not -1 <= success.min_upright <= 1:
-        yield f"success.min_upright: must be a cosine, -1 to 1, not {success.min_upright:g}"
-    if success.max_moved is not None and not success.max_moved > 0:
-        yield f"success.max_moved: must be above 0, not {success.max_moved:g}"
+    yield from suite.success.problems()
     for key in ("episodes", "episode_seconds", "control_rate"):
         if getattr(suite, key) <= 0:
             yield f"{key}: must be above 0, not {getattr(suite, key)}"
-    if success.dwell_seconds >= suite.episode_seconds:
+    if suite.success.dwell_seconds >= suite.episode_seconds:
         yield "success.dwell_seconds: must be shorter than episode_seconds"
     yield from suite.expert.problems()
+    if suite.success.also and (kind := suite.expert.kind) != "push":
+        yield f"expert.kind: '{kind}' moves one object alone; with success.also it must be 'push'"
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
             yield f"objects.{name}: mass and sizes must be above 0"
@@ -424,6 +396,8 @@ def resolved(suite: Suite) -> dict[str, object]:
         plain.pop(key)
     if not suite.start:
         plain.pop("start")  # records of suites without it keep their digest
+    if not suite.success.also:
+        plain["success"].pop("also")  # likewise
     placed = {name: place for name, place in plain["placement"].items() if name in suite.objects}
     beside = [name for name in suite.distractors if name in suite.objects]
     tool = {"tool": suite.expert.tool}

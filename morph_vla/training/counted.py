@@ -81,7 +81,7 @@ def count(recipe: Recipe) -> Counted:
     about = {name: getattr(training, name) for name in ("kind", "batch", "flow_samples")}
     return Counted(
         parts=tuple(
-            {"part": part, "parameters": size, "trainable": learnt[part]}
+            {"part": part, "parameters": size, "trainable": learnt.get(part, 0)}
             for part, size in counts.parameters(tree).items()
         ),
         kinds={
@@ -89,7 +89,7 @@ def count(recipe: Recipe) -> Counted:
             for kind, (trained, frozen) in trees.items()
         },
         tokens=counts.tokens(model),
-        counted_for={**about, "steps": EULER_STEPS},
+        counted_for={**about, "steps": EULER_STEPS if model.head is None else 0},
         variants=tuple(variant(name, each) for name, each in variants.items()),
         pairs=tuple(part for part in parts_of(tree, training) if "pairs of rank" in part),
         memory=_memory(recipe),
@@ -162,11 +162,12 @@ def _lines(counted: Counted) -> Iterator[str]:
         )
         for row in counted.variants
     ]  # fmt: skip
+    steps = f"{about['steps']} Euler steps" if about["steps"] else "one pass"
     header = ("variant at this size", "new parameters", "tokens", "TFLOP/step", "", "TFLOP/call", "")
     yield from table(header, lines, before="#   ", right=range(1, 7))
     yield (
         f"#   step: kind {about['kind']}, batch {about['batch']}, {about['flow_samples']} noise draws; "
-        f"call: {about['steps']} Euler steps, batch 1; matrix products only"
+        f"call: {steps}, batch 1; matrix products only"
     )
 
 

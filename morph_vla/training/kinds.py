@@ -24,7 +24,7 @@ def learns(leaf: str, training: Training) -> bool:
     """Whether a leaf is trained.
 
     What was found before training (`parts.FITTED`) never is. `full`: all else. `expert`: all but the
-    vision-language model. `lora`: the low-rank pairs, the parts named whole, projections and morphology
+    vision-language model. `lora`: the low-rank pairs, the parts named whole, projections, head, morphology
     (openpi's freeze filter, `Pi0Config.get_freeze_filter`, freezes the same leaves for the same choice).
     """
     if part_of(leaf) in FITTED:
@@ -33,7 +33,7 @@ def learns(leaf: str, training: Training) -> bool:
         return True
     if training.kind == "expert":
         return not is_vlm(leaf)
-    learnt = ("projections", "morphology", *(training.lora or Lora()).whole)
+    learnt = ("projections", "head", "morphology", *(training.lora or Lora()).whole)
     return part_of(leaf) in learnt or leaf.endswith(("lora_a", "lora_b"))
 
 

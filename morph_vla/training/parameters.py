@@ -15,6 +15,7 @@ from morph_vla import policies, weights
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.pi05 import Pi05Config, tokenizer
 from morph_vla.pi05.parts import by_name, map_named
+from morph_vla.policies.parts import FITTED, part_of
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
 from morph_vla.training.kinds import learns
@@ -78,8 +79,8 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
 
 
 def _is_ours(leaf: str) -> bool:
-    """Whether a leaf is of the plugin or makes fewer image tokens: new to a checkpoint from before."""
-    return leaf.startswith(("morphology/", "image_tokens/"))
+    """Whether a leaf is of the plugin or a head, or makes fewer image tokens: new to one from before."""
+    return leaf.startswith(("morphology/", "image_tokens/", "head/", "bins/"))
 
 
 def _check_learnt(recipe: Recipe, new: Iterable[str]) -> None:
@@ -96,8 +97,9 @@ def _check_learnt(recipe: Recipe, new: Iterable[str]) -> None:
 
 
 def held(recipe: Recipe, leaf: str) -> str:
-    """The type of a leaf while `recipe` trains: what learns is float32, what is frozen the model's."""
-    return "float32" if learns(leaf, recipe.training) else recipe.model.dtype
+    """The type of a leaf while `recipe` trains: float32 if it learns or was fitted, else the model's."""
+    exact = learns(leaf, recipe.training) or part_of(leaf) in FITTED
+    return "float32" if exact else recipe.model.dtype
 
 
 def fresh_params(recipe: Recipe) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def draw(
     mean action given the observation. Elsewhere x_t tells where the chunk goes, and a model that cannot see
     yet learns to read it there; these draws are where the eyes learn (docs/method.md).
 
-    Of every draw the first 0 to `delay_max` actions are given, each number as often.
+    Of a draw before t = 1 the first 0 to `delay_max` actions are given, each number as often. At t = 1 none
+    are: who is told where the chunk begins need not look.
     """
     shift_key, noise_key, time_key = jax.random.split(key, 3)
     rows, draws = actions.shape[0], training.flow_samples
@@ -78,6 +79,7 @@ def draw(
         if config.delay_max:
             delay_key = jax.random.fold_in(time_key, 2)
             given = jax.random.randint(delay_key, (rows, draws), 0, config.delay_max + 1)
+            given = jnp.where(time.T == 1, 0, given)
     observation = dataclasses.replace(observation, images=images)
     known = jnp.asarray(actions), jnp.asarray(mask)
     return Drawn(observation, *known, noise.swapaxes(0, 1), time.T, given)

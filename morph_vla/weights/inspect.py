@@ -83,7 +83,7 @@ def inspect(
     part_of: dict[str, str] = {}
     try:
         _, fresh, plan = plan_of(opened, config, None)
-        findings = problems(opened, plan)
+        findings = problems(opened, plan, names.left_out(config))
         part_of = {piece.entry: names.part_of(leaf) for leaf, pieces in plan.items() for piece in pieces}
         if config is not None and stored is not None:
             findings = [*differences(stored, config), *findings]
@@ -107,7 +107,7 @@ def _sizes(config: Pi05Config) -> str:
 def _parts(opened: Checkpoint, part_of: dict[str, str]) -> tuple[Part, ...]:
     """What is stored of each part; `part_of` has the part of every entry that a leaf is made of."""
     parts = []
-    for part in (*names.PARTS, "other"):
+    for part in (*names.ALL, "other"):
         entries = [entry for name, entry in opened.entries.items() if part_of.get(name, "other") == part]
         if entries:
             types = tuple(sorted({entry.dtype.name for entry in entries}))

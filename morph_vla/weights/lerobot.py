@@ -102,7 +102,7 @@ def save_lerobot(
 
     Raises MorphVlaError when the folder exists, and when `params` has the plugin's leaves, which LeRobot's
     class cannot use: with `keep_plugin` they go into a file of their own that only we read. So too for a
-    model of fewer image tokens.
+    model of fewer image tokens, or with a head.
     """
     leaves = {name: np.asarray(leaf) for name, leaf in flat(params).items()}
     plugin = {name: leaf for name, leaf in leaves.items() if names.part_of(name) == names.PLUGIN}
@@ -113,6 +113,8 @@ def save_lerobot(
         )
     if config.image_tokens is not None:
         raise MorphVlaError("LeRobot's pi0.5 has no model.image_tokens: it reads all tokens of an image")
+    if config.head is not None or names.HEAD_LEAF in leaves:
+        raise MorphVlaError("LeRobot's pi0.5 has no model.head: it denoises its actions")
     pairs = [name for name in leaves if names.is_lora(name)]
     if pairs:
         raise MorphVlaError(

@@ -20,7 +20,7 @@ from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
 from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, nested
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
-from morph_vla.weights.names import PARTS, Piece, Shape
+from morph_vla.weights.names import ALL, Piece, Shape
 from morph_vla.weights.plugin import check_reads
 from morph_vla.weights.report import Report, Row, is_under, problem, problems, refuse
 
@@ -57,8 +57,8 @@ def load(
             `pi05.parts`; parts not named are float32), or a function of a leaf's name.
         kind: Which parameters of our own checkpoints: "averaged" (to act) or "params" (as they were trained).
         new: Leaves, or what they begin with, that the checkpoint need not have; they start as `init_params`
-            makes them with `seed`. None allows the plugin's, and those that make fewer image tokens, when the
-            checkpoint has none of them.
+            makes them with `seed`. None allows the plugin's, a head's, and those that make fewer image
+            tokens, when the checkpoint has none of them.
         ignore: The checkpoint's entries that may be left out.
         finite: Refuse parameters that are not finite.
         seed: Of the new leaves.
@@ -81,7 +81,7 @@ def load(
         )
         return _merged(merge_lora(params, stored), report, config, seed, place)
     shapes, fresh, plan = plan_of(opened, config, new)
-    refuse(opened, problems(opened, plan, ignore), _hint(opened, config))
+    refuse(opened, problems(opened, plan, (*ignore, *names.left_out(config))), _hint(opened, config))
     types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
     put = place or (lambda _, value: value)
     values, bad = {}, []
@@ -162,6 +162,8 @@ def plan_of(
     if config is None:
         as_they_are = (n for n in opened.entries if is_under(n, names.OURS) or names.is_lora(n))
         shapes |= {name: opened.entries[name].shape for name in as_they_are}
+        if names.HEAD_LEAF in shapes:
+            shapes = {name: shape for name, shape in shapes.items() if name in opened.entries}
     fresh = _new_leaves(opened, shapes, new)
     return shapes, fresh, {leaf: opened.pieces(leaf, s) for leaf, s in shapes.items() if leaf not in fresh}
 
@@ -219,8 +221,8 @@ def _type(opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: 
         chosen = dtype(leaf)
     else:
         for part in dtype:
-            if part not in PARTS:
-                raise MorphVlaError(f"dtype: no part '{part}'{nearest(part, PARTS)} ({', '.join(PARTS)})")
+            if part not in ALL:
+                raise MorphVlaError(f"dtype: no part '{part}'{nearest(part, ALL)} ({', '.join(ALL)})")
         chosen = dtype.get(names.part_of(leaf), "float32")
     if chosen == "stored":
         return opened.entries[pieces[0].entry].dtype if pieces else TYPES["float32"]

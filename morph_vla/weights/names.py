@@ -13,14 +13,24 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
-from morph_vla.pi05.parts import PARTS as PARTS
+from morph_vla.pi05.parts import ALL as ALL
+from morph_vla.pi05.parts import OF_HEAD
 from morph_vla.pi05.parts import part_of as part_of
 
 Shape = tuple[int, ...]
 
 PLUGIN = "morphology"  # the plugin's leaves are those under it
 IMAGE_TOKENS = "image_tokens"  # those of `pi05.image_tokens` are under it
-OURS = (PLUGIN, IMAGE_TOKENS)  # what no other program's pi0.5 has
+HEAD_LEAF = "head/queries"  # which a model that does not denoise has
+OURS = (PLUGIN, IMAGE_TOKENS, *OF_HEAD)  # what no other program's pi0.5 has
+
+
+def left_out(config: Pi05Config | None) -> tuple[str, ...]:
+    """Entries of another pi0.5 that a model has no use for: with `model.head`, what reads the velocity."""
+    if config is None or config.head is None:
+        return ()
+    return ("action_out_proj", "action_out_proj.weight", "action_out_proj.bias")
+
 
 _TOWER = "paligemma_with_expert.paligemma.model.vision_tower.vision_model"
 _PROJECTOR = "paligemma_with_expert.paligemma.model.multi_modal_projector.linear"

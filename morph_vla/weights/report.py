@@ -9,7 +9,7 @@ import numpy as np
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import Finding, Source
 from morph_vla.weights.checkpoint import Checkpoint
-from morph_vla.weights.names import PARTS, Piece, Shape, part_of
+from morph_vla.weights.names import ALL, Piece, Shape, part_of
 
 MAX_NAMED = 20  # problems spelled out; the rest are counted
 
@@ -65,7 +65,7 @@ class Report:
     def parts(self) -> list[tuple[str, int, int, int, float, str]]:
         """By part: name, leaves loaded, leaves new, parameters, MB in memory, types (stored > loaded)."""
         table = []
-        for part in PARTS:
+        for part in ALL:
             rows = [row for row in self.rows if part_of(row.leaf) == part]
             types = {
                 row.dtype if row.stored in ("", row.dtype) else f"{row.stored} > {row.dtype}" for row in rows

@@ -443,5 +443,10 @@ def test_what_goes_into_no_single_dataset_is_said(suite, tmp_path):
     words = "droid_panda:cube_in_bowl and droid_panda:other differ in 'control_rate': record them into two"
     with pytest.raises(MorphVlaError, match=words):
         recording.record([suite, other], tmp_path / "both", 3)
+    blind = dataclasses.replace(suite, cameras={})
+    more = dataclasses.replace(blind.success, also={"ball": "bin"})
+    two = dataclasses.replace(blind, task_name="two", success=more)
+    with pytest.raises(MorphVlaError, match="and droid_panda:two differ in the poses that are shown: record"):
+        recording.record([blind, two], tmp_path / "both", 3)
     with pytest.raises(MorphVlaError, match="1 attempts cannot be shared by 2 tasks"):
         recording.record([suite, suite], tmp_path / "both", 1)

@@ -302,14 +302,14 @@ def test_the_grid_of_the_plan_has_its_controls_and_hypotheses(root):
     folder = root / "configs" / "evidence"
     plan, parts = grids.load(folder / "relatives.yaml"), grids.load(folder / "parts.yaml")
     assert list(plan.conditions) == ["token-matched", "h1-mix-film", "h2-all"]
-    assert (plan.recipe, len(plan.seeds), plan.episodes) == ("pi05_poses", 5, 300)
+    assert (plan.recipe, len(plan.seeds), plan.episodes) == ("pi05_poses", 5, 100)
     assert [body.count for body in plan.bodies.values()] == [26, 4, 5, 4]
     # The control of the parts is that of the hypotheses: its cells are found, not trained again.
     differ = {"title", "question", "conditions", "hypotheses"}
     assert {key for key, value in vars(plan).items() if value != getattr(parts, key)} == differ
     assert plan.conditions["token-matched"] == parts.conditions["token-matched"]
     recipes = {name: grids.condition_of(grid, name) for grid in (parts, plan) for name in grid.conditions}
-    assert {(recipe.training.steps, recipe.data.by) for recipe in recipes.values()} == {(6000, "row")}
+    assert {(recipe.training.steps, recipe.data.by) for recipe in recipes.values()} == {(3000, "row")}
     made = {name: recipe.model.morphology for name, recipe in recipes.items()}
     assert made["bare"] is None
     matched, which, paper, ours = (

@@ -78,7 +78,7 @@ def test_a_model_that_is_given_nothing_is_the_plain_one(model, sample, squares, 
     wanted = quick(partial(loss, plain))(params, seen, actions, noise, time)
     result = squares(params, seen, actions, noise, time, given=zeros)
     np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-6)
-    nothing = Previous(actions, counts(2, 0), counts(0, 5))
+    nothing = Previous(actions, counts(2, 0), counts(0, 0))
     plainly = quick(partial(sample_actions, plain, steps=STEPS))
     answers = [
         answer(params, seen, noise[0], previous=previous)
@@ -94,16 +94,17 @@ def test_given_actions_come_back_as_they_are_and_decide_the_others(model, sample
     real = np.arange(7) < counts(5, 5)[:, None]
 
     def answered(rows: Any) -> np.ndarray:
-        previous = Previous(rows, counts(3, 1), counts(5, 6))
+        previous = Previous(rows, counts(3, 2), counts(3, 2))
         return np.asarray(sample(params, seen, noise[0], real=real, previous=previous))
 
     answer = answered(actions)
     np.testing.assert_array_equal(answer[0, :3, :5], actions[0, :3, :5])
-    np.testing.assert_array_equal(answer[1, :1, :5], actions[1, :1, :5])
+    np.testing.assert_array_equal(answer[1, :2, :5], actions[1, :2, :5])
     np.testing.assert_array_equal(answer[..., 5:], 0)
     # Later ones are not given: they change nothing. Those that are given do.
     later, sooner = actions.copy(), actions.copy()
     later[0, 3:] += 1
+    later[1, 2:] += 1
     later[..., 5:] += 11
     sooner[:, 0] += 1
     same, other = answered(later), answered(sooner)

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from morph_vla.pi05 import Pi05, sample_actions
-from morph_vla.pi05 import model as pi05
+from morph_vla.pi05 import Pi05, flow, sample_actions, sampling
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -63,19 +62,19 @@ def test_what_is_predicted_of_padding_changes_nothing(padded, chunk):
 def test_every_step_is_fed_what_training_fed(padded, chunk, monkeypatch):
     """x_t of padded values is what `interpolate` makes of actions that are 0 there."""
     noise, fed = chunk[1][0], []
-    apply = pi05._apply
+    apply = sampling.apply
 
     def noted(config: Any, params: Any, method: Any, *inputs: Any) -> Any:
         if method is Pi05.velocity:
             jax.debug.callback(lambda *values: fed.append(values), inputs[2], inputs[3], ordered=True)
         return apply(config, params, method, *inputs)
 
-    monkeypatch.setattr(pi05, "_apply", noted)
+    monkeypatch.setattr(sampling, "apply", noted)
     sampled(padded, noise)
     jax.effects_barrier()
     assert [float(time[0]) for _, time in fed] == pytest.approx([1, 2 / 3, 1 / 3])
     for x_t, time in fed:
-        trained, _ = pi05.interpolate(jnp.zeros_like(noise), jnp.asarray(noise), time)
+        trained, _ = flow.interpolate(jnp.zeros_like(noise), jnp.asarray(noise), time)
         np.testing.assert_array_equal(x_t[:, :, REAL:], trained[:, :, REAL:])
 
 
@@ -108,7 +107,7 @@ def test_rows_have_their_own_padding(plugin, params, seen, body, chunk):
     """Two robots in one batch: of the second, joints three and four are padding too."""
     five, three = body(REAL), body(3, REAL)
     mixed = jax.tree.map(lambda one, other: np.stack([one[0], other[1]]), five, three)
-    values = np.asarray(pi05.joint_values(mixed, 7))
+    values = np.asarray(sampling.joint_values(mixed, 7))
     np.testing.assert_array_equal(values, np.arange(7) < np.array([[5], [3]]))
     result = sampled((plugin, params, dataclasses.replace(seen, body=mixed), None), chunk[1][0])
     np.testing.assert_array_equal(np.abs(result).min(axis=1) > 0, values)

@@ -10,7 +10,19 @@ import numpy as np
 import pytest
 
 from morph_vla.morphology import Body, MorphologyConfig, bias, stack
-from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig, counts, init_params, loss
+from morph_vla.pi05 import (
+    GemmaConfig,
+    Observation,
+    Pi05,
+    Pi05Config,
+    VitConfig,
+    counts,
+    flow,
+    init_params,
+    loss,
+    modulations,
+    sample_actions,
+)
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.gemma import Gemma
 from morph_vla.pi05.parts import map_named, part_of
@@ -277,31 +289,31 @@ def test_the_prefix_once_equals_the_joint_pass(name):
 
 
 def test_a_schedule_is_openpis_sum():
-    times = pi05.schedule(10)
+    times = flow.schedule(10)
     t = np.float32(1)
     for result in times:
         assert result == t
         t = t + np.float32(-0.1)
     assert times.dtype == np.float32
     np.testing.assert_allclose(times, np.linspace(1, 0.1, 10), atol=1e-6)
-    np.testing.assert_array_equal(pi05.schedule(1), [1.0])
+    np.testing.assert_array_equal(flow.schedule(1), [1.0])
 
 
 @pytest.mark.parametrize("steps", [1, 5])
 def test_sampling_with_modulations_computed_before_is_sampling(steps):
     config = plugged(start="exact")
     params = draw(config, 0.3)
-    table = pi05.modulations(config, params, steps)
+    table = modulations(config, params, steps)
     width = config.expert.width
     assert table.attention.shape == table.feed_forward.shape == (steps, config.depth, 3 * width)
     assert table.final.shape == (steps, 3 * width)
-    sample = quick(partial(pi05.sample_actions, config, steps=steps))
+    sample = quick(partial(sample_actions, config, steps=steps))
     result = sample(params, SEEN, NOISE, modulations=table)
     np.testing.assert_allclose(result, sample(params, SEEN, NOISE), atol=6e-6)
     # The table is what is used, and the time's parameters no longer are.
     blank = jax.tree.map(np.zeros_like, {key: params[key] for key in ("time_mlp_in", "time_mlp_out")})
     np.testing.assert_array_equal(sample({**params, **blank}, SEEN, NOISE, modulations=table), result)
-    other = pi05.modulations(config, {**params, **blank}, steps)
+    other = modulations(config, {**params, **blank}, steps)
     assert np.abs(sample(params, SEEN, NOISE, modulations=other) - result).max() > 1e-3
 
 

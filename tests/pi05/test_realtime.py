@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from morph_vla.pi05 import sample_actions
-from morph_vla.pi05.model import schedule
-from morph_vla.pi05.realtime import Previous, guidance_weights, guided, pull, soft_mask
+from morph_vla.pi05.flow import schedule
+from morph_vla.pi05.realtime import OF_SPEED, Previous, faded, guidance_weights, guided, held, pull, soft_mask
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -34,6 +34,33 @@ def test_the_mask_is_the_one_that_is_drawn():
     np.testing.assert_allclose(mask, drawn, atol=0.005)
     falling = [c * (np.e**c - 1) / (np.e - 1) for c in (3 / 4, 2 / 4, 1 / 4)]
     np.testing.assert_allclose(mask[2:5], falling, rtol=1e-6)
+
+
+def test_a_chunk_fades_in_as_it_is_drawn():
+    """Each value between the two chunks; padding and rows that nothing is given of are the new one's."""
+    rng = np.random.default_rng(11)
+    before, x = rng.normal(size=(2, 3, 11, 7)).astype(np.float32)
+    delays, counts = np.array([2, 5, 2], np.int32), np.array([9, 7, 0], np.int32)
+    real = np.broadcast_to(np.arange(7) < REAL, (3, 7))
+    answer = np.asarray(faded(jnp.asarray(x), Previous(before, delays, counts), real))
+    share = ((answer - x) / (before - x))[..., :REAL]
+    drawn = [1, 1, 0.57, 0.29, 0.11, 0.03, 0, 0, 0, 0, 0]
+    np.testing.assert_allclose(share[0], np.tile(np.array(drawn)[:, None], REAL), atol=0.006)
+    np.testing.assert_allclose(share[1, :5], 1, rtol=1e-5)
+    assert (share[1, 5:7] > 0).all()
+    np.testing.assert_array_equal(answer[1, 7:], x[1, 7:])
+    np.testing.assert_array_equal(answer[2], x[2])
+    np.testing.assert_array_equal(answer[..., REAL:], x[..., REAL:])
+
+
+def test_two_rows_are_held_however_short_the_delay(sample, chunk):
+    actions, noise, _ = chunk
+    nothing, one, two = (sample(noise[0], previous(actions, delay, 5)) for delay in (0, 1, OF_SPEED))
+    np.testing.assert_array_equal(nothing, two)
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(two[:, :OF_SPEED, :REAL], actions[:, :OF_SPEED, :REAL], rtol=1e-6)
+    delays = np.array([0, 2, 5], np.int32)
+    np.testing.assert_array_equal(held(Previous(actions, delays, delays)).delay, [2, 2, 5])
 
 
 def test_masks_at_their_ends():
@@ -117,12 +144,12 @@ def test_with_nothing_to_go_on_from_a_chunk_is_the_plain_one_bit_for_bit(sample,
 
 
 def test_rows_that_are_executed_meanwhile_are_kept(sample, chunk):
-    """The closer to the end of the mask, the freer a row is; those before `delay` agree."""
+    """The closer to the end of the mask, the freer a row is; those before `delay` are the previous one's."""
     _, noise, _ = chunk
     before, plain = sample(noise[1]), sample(noise[0])
     guided = sample(noise[0], previous(before, 3, 5))
     apart, free = (np.abs(answer - before)[..., :REAL].max(axis=(0, 2)) for answer in (guided, plain))
-    assert apart[:3].max() < 0.05 * free[:3].min()
+    assert apart[:3].max() < 1e-6 < free[:3].min()
     assert (apart[3:5] > apart[:3].max()).all()
     assert guided.dtype == np.float32
 
@@ -135,6 +162,19 @@ def test_padding_is_neither_led_nor_leads(sample, chunk):
     answer = sample(noise[0], previous(actions, 2, 4))
     np.testing.assert_array_equal(sample(noise[0], previous(other, 2, 4)), answer)
     np.testing.assert_array_equal(answer[..., REAL:], 0)
+
+
+def test_what_does_not_go_on_smoothly_neither_is_led_nor_leads(sample, chunk):
+    """A gripper, say: what it did in the last chunk changes nothing, and it does not begin there."""
+    actions, noise, _ = chunk
+    smooth = np.broadcast_to(np.arange(7) != 3, (2, 7))
+    other = actions.copy()
+    other[..., 3] += 11
+    answer = sample(noise[0], previous(actions, 2, 4)._replace(smooth=smooth))
+    np.testing.assert_array_equal(sample(noise[0], previous(other, 2, 4)._replace(smooth=smooth)), answer)
+    apart = np.abs(answer - actions)[:, :2].max(axis=(0, 1))
+    assert apart[3] > 1e-2
+    assert np.delete(apart[:REAL], 3).max() < 1e-6
 
 
 def test_rows_of_a_batch_are_led_apart(sample, chunk):

@@ -11,7 +11,7 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.data.environment import POSE, in_body_frame, is_poses
-from morph_vla.engines.engine import ENVIRONMENT
+from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.poses import present, tree_of
 from morph_vla.pi05 import Observation, Pi05, init_params
@@ -19,8 +19,10 @@ from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
 from morph_vla.recipes import recipe as recipes
 from morph_vla.robots.screws import screws
 from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.suites.suite import load
 from morph_vla.training import loop
 
+ENVIRONMENT = environment_names(load("droid_panda:cube_in_bowl").success)
 SMALL = [
     "model={vocab: 1288, cameras: [], environment: 14, image_size: 16, vit: {width: 8, depth: 1, mlp_dim: 8,"
     " heads: 1, patch: 16}, prefix: {width: 8, mlp_dim: 12}, expert: {width: 8, mlp_dim: 12}, depth: 2,"

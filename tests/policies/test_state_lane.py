@@ -10,7 +10,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.data import lerobot
 from morph_vla.engines import by_name
-from morph_vla.engines.engine import ENVIRONMENT, environment_state
+from morph_vla.engines.engine import environment_names, environment_state
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import fit
@@ -18,12 +18,13 @@ from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.findings import errors
 from morph_vla.policies.config import MlpConfig, WindowConfig
 from morph_vla.recipes import recipe as recipes
-from morph_vla.serving import card, keys
+from morph_vla.serving import card, keys, requests
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.suites.suite import initial_state
+from morph_vla.suites.suite import initial_state, load
 from morph_vla.training import loop, parameters
 from morph_vla.training.source import Source
 
+ENVIRONMENT = environment_names(load("droid_panda:cube_in_bowl").success)
 SMALL = {
     "body": "model={family: body, width: 8, depth: 2, heads: 2, mlp_dim: 12, horizon: 4}",
     "mlp": "model={family: mlp, width: 4, depth: 1, hidden: 16, horizon: 4}",
@@ -155,6 +156,8 @@ def test_other_poses_than_those_trained_on_do_not_fit(policy, tiny_suite, monkey
 def test_a_server_reads_the_poses_and_says_that_it_wants_them(policy, seen):
     about, _ = card.of(policy)
     card.check(about)
+    (warm,) = requests.examples(about)  # what it is compiled with
+    assert np.isfinite(policy.infer(warm)["actions"]).all()
     known = dataclasses.replace(about).request_keys()
     assert known.environment
     request = keys.request(seen, known)

@@ -13,7 +13,7 @@ from morph_vla.evaluation import fit
 from morph_vla.pi05 import tokenizer
 from morph_vla.policies import shapes
 from morph_vla.serving.attention import between_joints, of_episode
-from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy
+from morph_vla.serving.policy import EVALUATION_BATCH, CheckpointPolicy, sizes_up_to
 from morph_vla.serving.watched import watch
 from morph_vla.training import checkpoint, restoring
 from morph_vla.training.restoring import load_params
@@ -76,6 +76,27 @@ def test_batches_of_another_size_answer_alike_but_for_rounding(tiny_run):
     seen = [observation(i) for i in range(2)]
     for answer, other in zip(one.infer_batch(seen), ten.infer_batch(seen), strict=True):
         np.testing.assert_allclose(answer["actions"], other["actions"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "sizes"), [(1, (1,)), (2, (1, 2)), (5, (1, 2, 4, 5)), (8, (1, 2, 4, 8)), (10, (1, 2, 4, 8, 10))]
+)
+def test_sizes_are_the_powers_of_two_up_to_the_batch(batch, sizes):
+    assert sizes_up_to(batch) == sizes
+
+
+def test_a_policy_of_any_size_computes_no_more_than_holds_what_is_asked(tiny_run, monkeypatch):
+    """Sooner where few ask; the answers are those of a fixed batch but for rounding."""
+    any_size = CheckpointPolicy(tiny_run.checkpoint, batch=5, any_size=True)
+    fixed = CheckpointPolicy(tiny_run.checkpoint, batch=5)
+    assert (any_size.sizes, fixed.sizes) == ((1, 2, 4, 5), (5,))
+    rows, prepare = [], any_size.prepare
+    monkeypatch.setattr(any_size, "prepare", lambda few: (rows.append(len(few)), prepare(few))[1])
+    seen = [observation(i) for i in range(8)]
+    for asked in (seen[:1], seen[1:3], seen[3:6], seen):
+        for answer, other in zip(any_size.infer_batch(asked), fixed.infer_batch(asked), strict=True):
+            np.testing.assert_allclose(answer["actions"], other["actions"], rtol=1e-3, atol=1e-4)
+    assert rows == [1, 2, 4, 5, 4]
 
 
 def test_noise_comes_from_episode_and_step(policy):
@@ -232,3 +253,23 @@ def test_attention_sums_over_key_chunks_and_averages_over_query_chunks():
         [[(0 + 2 + 8 + 10) / 2, (1 + 3 + 9 + 11) / 2], [(4 + 6 + 12 + 14) / 2, (5 + 7 + 13 + 15) / 2]]
     )
     np.testing.assert_allclose(between_joints(weights, 2, 2)[0], expected)
+
+
+def test_a_policy_that_is_told_another_body_answers_otherwise_and_says_so(tiny_run, policy):
+    """As far as it has learnt to read one, which is little after a few steps; told its own, it is itself."""
+    panda = policy.robot
+    other = dataclasses.replace(panda, name="mirror", descriptors=1e4 * panda.descriptors[::-1])
+    same, mirrored = (
+        CheckpointPolicy(tiny_run.checkpoint, batch=3, loaded=policy.loaded, told=robot)
+        for robot in (panda, other)
+    )
+    actions = policy.infer(observation())["actions"]
+    np.testing.assert_array_equal(same.infer(observation())["actions"], actions)
+    assert not np.array_equal(mirrored.infer(observation())["actions"], actions)
+    assert same.describe() == policy.describe()
+    assert mirrored.describe()["name"] == f"{policy.describe()['name']}, told mirror"
+    few = dataclasses.replace(panda, name="few", joints=panda.joints[:5])
+    with pytest.raises(
+        MorphVlaError, match="robot 'few' has 5 joints and 'panda' 8: a policy that drives the"
+    ):
+        CheckpointPolicy(tiny_run.checkpoint, loaded=policy.loaded, told=few)

@@ -128,13 +128,12 @@ class Robot:
 
     late: tuple[int, ...] = ()
 
-    def __init__(self, rows: int = 7, accepts: tuple[str, ...] = cards.REAL_TIME, delay_max: int = 0):
+    def __init__(self, rows: int = 7, accepts: tuple[str, ...] = cards.REAL_TIME):
         self.rows, self.accepts, self.asked, self.resets = rows, accepts, [], 0
-        self.delay_max = delay_max
         self.go = threading.Semaphore(1)
 
     def get_server_metadata(self):
-        return {"accepts": list(self.accepts), "delay_max": self.delay_max}
+        return {"accepts": list(self.accepts)}
 
     def infer(self, obs):
         self.asked.append(dict(obs))
@@ -204,16 +203,6 @@ def test_another_episode_begins_with_an_answer_of_its_own():
     assert "executed_steps" not in robot.asked[-1]
 
 
-def test_a_policy_that_goes_on_from_given_targets_is_given_two_at_least():
-    robot = Robot(delay_max=4)
-    with ActionBroker(robot, open_loop=3) as broker:
-        walk(robot, broker, range(8), {6: 1})
-        robot.go.release()
-        assert broker._pending is not None
-        broker._pending.result(timeout=LIMIT_S)  # asked, however busy the machine is
-    assert [asked["inference_delay"] for asked in robot.asked] == [2, 2, 3]
-
-
 def test_a_server_that_knows_nothing_of_it_is_asked_in_its_own_words():
     robot = Robot(accepts=())
     with ActionBroker(robot, open_loop=3) as broker:
@@ -266,23 +255,30 @@ def test_answers_are_the_same_alone_and_beside_those_that_go_on(which, request):
 
 
 def test_a_checkpoint_that_was_trained_to_begins_with_what_is_executed(policy, given):
-    """With as much of it as it was trained to; without it, it answers as ever."""
+    """With as much of it as it was trained to, two targets at least; without it, it answers as ever."""
     last = policy.infer(seen(1))["actions"]
     asked = seen(2, previous_actions=last[3:], inference_delay=2)
-    answer, beyond = (given.infer({**asked, "inference_delay": delay})["actions"] for delay in (2, 5))
+    answer, *others, beyond = (
+        given.infer({**asked, "inference_delay": delay})["actions"] for delay in (2, 0, 1, 5)
+    )
     np.testing.assert_allclose(answer[:2], last[3:5], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(beyond, answer)
-    assert np.abs(policy.infer(asked)["actions"][:2] - last[3:5]).max() > 1e-4
+    for other in others:
+        np.testing.assert_array_equal(other, answer)
+    arm = slice(0, 7)
+    np.testing.assert_allclose(beyond[:5, arm], last[3:8, arm], rtol=1e-5, atol=1e-6)  # executed anyway
+    np.testing.assert_allclose(beyond[9:], answer[9:], rtol=1e-5, atol=1e-6)  # the same two rows were given
+    assert np.abs(beyond[2:5, 7] - last[5:8, 7]).min() > 1e-5  # the gripper closes when it has to
+    assert np.abs(policy.infer(asked)["actions"] - answer).max() > 1e-4  # led, not given
     np.testing.assert_array_equal(given.infer(seen(2))["actions"], policy.infer(seen(2))["actions"])
 
 
 def test_a_server_says_how_much_an_answer_begins_with(given):
     known, bounds = cards.of(given, real_time=True)
-    assert known.delay_max == 2
+    assert (known.delay_min, known.delay_max, known.fading) == (2, 2, 4)
     server = PolicyServer(given, known, bounds, Settings(port=0))
     row = {key: value for key, value in seen(1).items() if key not in ("episode", "step")}
     with server.background(examples(known), ready_s=LIMIT_S), raw(server) as connection:
-        for delay, executed, wanted in ((3, None, (0, 0)), (1, 2, (1, 1)), (3, 2, (3, 2))):
+        for delay, executed, wanted in ((3, None, (0, 0)), (0, 2, (2, 6)), (1, 2, (2, 6)), (3, 2, (3, 7))):
             asked = {**row, "inference_delay": delay}
             asked |= {} if executed is None else {"executed_steps": executed}
             assert ask(connection, asked)["real_time"] == went_on(*wanted)

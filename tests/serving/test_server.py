@@ -1,6 +1,7 @@
 """The server, over real sockets on loopback: whoever asks, what they ask, and what they do instead."""
 
 import asyncio
+import dataclasses
 import http.client
 import os
 import signal
@@ -39,6 +40,7 @@ from morph_vla.serving.client import ServerError, WebsocketClientPolicy
 from morph_vla.serving.requests import MAX_ROWS, Sessions, example
 from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
+from morph_vla.serving.worker import Worker
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +207,41 @@ def wait_until(is_so) -> None:
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def test_every_size_of_a_batch_is_computed_before_the_server_is_ready():
+    policy, sizes = Wave(), (1, 2, 4, 5)
+    known = dataclasses.replace(card(), batch=5, sizes=sizes)
+    with PolicyServer(policy, known, limits(), Settings(port=0)).background([example(known)], LIMIT_S):
+        assert policy.batches == list(sizes)
+
+
+def test_a_worker_that_is_closed_while_it_compiles_computes_no_further_size():
+    policy = Wave()
+    policy.go.clear()
+    worker = Worker(policy, 5, 0.0, lambda: 0, [[observation(1, episode=0, step=0)] * n for n in (1, 2, 4)])
+    worker.start()
+    wait_until(lambda: policy.batches == [1])
+    assert not worker.compiled.cancel()  # who waits for it is a task that Ctrl-C cancels
+    with ThreadPoolExecutor(1) as pool:
+        closed = pool.submit(worker.close)
+        wait_until(worker._closing.is_set)
+        policy.go.set()
+        closed.result(LIMIT_S)
+    assert policy.batches == [1]
+
+
+def test_nothing_is_compiled_for_a_port_that_is_taken():
+    policy = Wave()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        server = PolicyServer(policy, card(), limits(), Settings(port=port))
+        listening = server.background([example(card())], LIMIT_S)
+        with pytest.raises(MorphVlaError, match=f"cannot listen on 127.0.0.1:{port}"), listening:
+            pass
+    assert policy.batches == []
 
 
 def test_pings_and_health_are_answered_while_the_policy_compiles():

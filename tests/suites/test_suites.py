@@ -320,7 +320,7 @@ def test_a_recording_is_read_by_the_robots_own_keys(engine, tmp_path):
 
     folder: Path = tmp_path / "0000"
     attempted = record.record_part(engine.suite, folder, range(2))
-    assert [clause for _, clause, _ in attempted] == [None, None]
+    assert [clause for _, clause, *_ in attempted] == [None, None]
     robot, features = engine.robot, engine.robot.side.features
     read = lerobot.read(folder, features.state, features.action)
     described = json.loads((folder / "meta" / "info.json").read_text())["features"]
@@ -328,7 +328,9 @@ def test_a_recording_is_read_by_the_robots_own_keys(engine, tmp_path):
         assert described[name]["names"] == list(robot.side.names or robot.names)
     assert read.fps == robot.control_rate
     assert (
-        read.state.shape == read.action.shape == (sum(frames for *_, frames in attempted), len(robot.joints))
+        read.state.shape
+        == read.action.shape
+        == (sum(frames for _, _, frames, _ in attempted), len(robot.joints))
     )
     for values in (read.state, read.action):
         native = robot.to_native(np.asarray(values))

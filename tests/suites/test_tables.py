@@ -11,6 +11,7 @@ GOLDEN = {
     "droid_panda:cube_in_bowl": "696b094a6d8999a66f18243fea079017989cb66f94b353e52442551137485cd4",
     "droid_panda:can_in_mug": "b9d988ba810bb8c554066c79673da90d0527e3407904388320e244ebd64ce08f",
     "droid_panda:banana_in_bin": "ef6fae94b3268df13909125e25b82b588db0ba91cf87d7ea9578f1e14e6c647d",
+    "block_push": "99cf715b5254e7e2b4767f8480f03703a30b85dbe25780e12537c95459531c1c",
     "so101_pick_orange": "e042aa699d96c5341390447150ae90a5dc7b977e346ae4dce81f9214e2ce31c1",
     "g1_dex1_red_block": "f851a4d85edafa0584266fed1311576beb916c140bbf424628e3ef572077c3e6",
 }

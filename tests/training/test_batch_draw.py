@@ -34,16 +34,19 @@ def test_a_share_of_a_rows_draws_is_at_time_one_in_training_and_nowhere_else(dra
     np.testing.assert_array_equal(times(True)[~of_noise], plain[~of_noise])
 
 
-def test_actions_are_given_in_every_number_in_training_and_none_of_held_out_rows():
+def test_actions_are_given_in_every_number_in_training_and_none_of_noise_alone_or_of_held_out_rows():
     observation, actions, _ = example(GIVEN, 211)
     mask = jnp.ones((211, actions.shape[2]), bool)
+    settings = dataclasses.replace(SETTINGS, flow_samples=3, noise_share=1 / 3)
 
     def drawn(config, augment=True):
-        return training.draw(config, SETTINGS, observation, actions, mask, jax.random.key(3), augment)
+        return training.draw(config, settings, observation, actions, mask, jax.random.key(3), augment)
 
-    given = np.asarray(drawn(GIVEN).given)
-    assert given.shape == (211, SETTINGS.flow_samples)
-    np.testing.assert_allclose(np.bincount(given.ravel()) / given.size, 1 / 3, atol=0.06)
+    given, time = np.asarray(drawn(GIVEN).given), np.asarray(drawn(GIVEN).time)
+    assert given.shape == (211, 3)
+    assert (given[time == 1] == 0).all()
+    others = given[time < 1]
+    np.testing.assert_allclose(np.bincount(others) / others.size, 1 / 3, atol=0.06)
     assert drawn(GIVEN, augment=False).given is None
     plain = drawn(CONFIG)
     assert plain.given is None

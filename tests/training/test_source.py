@@ -234,7 +234,7 @@ def served_is_trained(run, source, name: str) -> bool:
     """Whether a served policy has the body that its robot was trained with, in every row."""
     policy = CheckpointPolicy(run.checkpoint, robot=name, batch=2)
     (trained,) = [part.body for part in source.parts if part.asked.robot == name]
-    rows = [jax.tree.map(lambda x, row=row: x[row], policy._body) for row in range(2)]
+    rows = [jax.tree.map(lambda x, row=row: x[row], policy._bodies[2]) for row in range(2)]
     return all(same_body(row, trained) for row in rows)
 
 
@@ -261,7 +261,7 @@ def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch)
     assert np.abs(result[..., :6]).min() > 0
     reports = []
     monkeypatch.setattr(
-        family.model, "sample_actions", lambda *given: (reports.append(given[6]), given[3])[1]
+        family.sampling, "sample_actions", lambda *given: (reports.append(given[6]), given[3])[1]
     )
     bare = dataclasses.replace(arm.config, morphology=None)
     policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._ahead, rows, np.zeros((2, 2), np.uint32))

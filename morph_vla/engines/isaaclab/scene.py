@@ -196,6 +196,10 @@ def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Confi
             f"{suite.path}: engine isaaclab does not vary variation.{' and variation.'.join(varied)}; "
             "set it to 0, or use engine mujoco"
         )
+    if suite.success.also:
+        raise MorphVlaError(
+            f"{suite.path}: engine isaaclab reads one object; success.also needs engine mujoco"
+        )
     scene = require("isaaclab.scene", EXTRA)
     links = assets.link_paths(assets.robot_usd(robot))
     # Newton's worlds are separate: without spacing, state and pixels do not depend on how many there are.

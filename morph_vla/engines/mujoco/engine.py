@@ -4,6 +4,7 @@ Frames come through EGL without shadows. One `MjModel` and one renderer serve al
 world has its own `MjData`. How a scene is built: `scene`.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -41,8 +42,7 @@ class MujocoEngine:
             if multiplier == 1.0 and offset == 0.0:
                 leaders.setdefault(action, address)
         self.state_addresses = [leaders[j] for j in range(len(robot.joints))]
-        self._object = self.model.body(suite.success.object).id
-        self._target = self.model.body(suite.success.target).id
+        self._pairs = [[self.model.body(name).id for name in pair] for pair in suite.success.pairs]
         self.limb = hands.limb(robot, suite.expert.tool)
         bodies = {self.model.body(i).name for i in range(self.model.nbody)}
         self._tool = suite.expert.tool if suite.expert.tool in bodies else None
@@ -106,39 +106,51 @@ class MujocoEngine:
         return self._data[index]
 
     def reading(self, index: int) -> Reading:
+        first, *others = (self._reading(index, *pair) for pair in self._pairs)
+        return dataclasses.replace(first, also=tuple(others))
+
+    def _reading(self, index: int, thing: int, target: int) -> Reading:
+        """Of one object and one target, by the numbers of their bodies."""
         data = self._data[index]
-        touched = self._touching(data)
-        twist = data.cvel[self._object]  # rotational part first; linear part about the subtree's centre
-        w, x, y, z = (float(value) for value in data.xquat[self._target])
-        address = self.model.joint(f"{self.suite.success.object}/free").dofadr[0]
+        touched = self._touching(data, thing)
+        twist = data.cvel[thing]  # rotational part first; linear part about the subtree's centre
+        w, x, y, z = (float(value) for value in data.xquat[target])
+        address = self.model.body_dofadr[thing]  # of its free joint: the position comes first
         return Reading(
-            object_position=data.xipos[self._object].copy(),
-            target_position=data.xpos[self._target].copy(),
+            object_position=data.xipos[thing].copy(),
+            target_position=data.xpos[target].copy(),
             target_quaternion=(w, x, y, z),
             speed=float(np.linalg.norm(data.qvel[address : address + 3])),
             spin=float(np.linalg.norm(twist[:3])),
-            opening=hands.opening(self.robot, self.native(index), self.limb & hands.grippers(self.robot)),
+            opening=self._opening(index),
             touching=bool(touched & self._links),
             grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
-            approach=self._approach(data),
+            approach=self._approach(data, thing),
         )
 
-    def _approach(self, data: MjData) -> float | None:
+    def _opening(self, index: int) -> float:
+        return hands.opening(self.robot, self.native(index), self.limb & hands.grippers(self.robot))
+
+    def _approach(self, data: MjData, thing: int) -> float | None:
         """How far the tool is from the object [m]; None for a suite whose tool is no link."""
         if self._tool is None:
             return None
         frame = data.body(self._tool) if self.suite.expert.drives_the_link else data.site(TOOL_SITE)
-        return float(np.linalg.norm(frame.xpos - data.xipos[self._object]))
+        return float(np.linalg.norm(frame.xpos - data.xipos[thing]))
 
     def sight(self, index: int) -> Sight:
-        held, target = (self._data[index].body(i) for i in (self._object, self._target))
-        opening = self.reading(index).opening
-        return Sight(self.native(index), opening, held.xpos.copy(), held.xquat.copy(), target.xpos.copy())
+        first, *others = (self._sight(index, *pair) for pair in self._pairs)
+        return dataclasses.replace(first, also=tuple(others))
 
-    def _touching(self, data: MjData) -> set[int]:
-        """The bodies that touch the object."""
+    def _sight(self, index: int, thing: int, goal: int) -> Sight:
+        held, target = (self._data[index].body(i) for i in (thing, goal))
+        place, turn = held.xpos.copy(), held.xquat.copy()
+        return Sight(self.native(index), self._opening(index), place, turn, target.xpos.copy())
+
+    def _touching(self, data: MjData, thing: int) -> set[int]:
+        """The bodies that touch an object."""
         bodies = self.model.geom_bodyid[data.contact.geom[: data.ncon]]
-        return {int(v) for v in bodies[(bodies == self._object).any(axis=1)].flatten()} - {self._object}
+        return {int(v) for v in bodies[(bodies == thing).any(axis=1)].flatten()} - {thing}
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
         body = self._data[index].body(name)

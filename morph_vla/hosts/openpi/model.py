@@ -24,7 +24,7 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.hosts.openpi import packing
 from morph_vla.morphology import MorphologyConfig
 from morph_vla.morphology.arrays import features_of
-from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig
+from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig, sample_actions
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.gemma import Block
 
@@ -159,7 +159,7 @@ class MorphPi0(_model.BaseModel):
         with sharded_blocks():
             if isinstance(num_steps, int):
                 every = jnp.ones((noise.shape[0], self.action_dim), bool)
-                return pi05.sample_actions(self.host, self.params(), seen, noise, num_steps, real=every)
+                return sample_actions(self.host, self.params(), seen, noise, num_steps, real=every)
             return self._sample(seen, noise, num_steps)
 
     def _sample(self, seen: Observation, noise: Any, num_steps: Any) -> Any:
