@@ -70,7 +70,8 @@ class Grid:
     question: str
     recipe: str
     conditions: dict[str, tuple[str, ...]]
-    """Name -> overrides of the recipe, in order; `@table1.tokens` stands for those of a variant"""
+    """Name -> overrides of the recipe, in order; `@table1.tokens` stands for those of a variant. With
+    `recipe=body_state` as its first one a condition has a recipe of its own"""
     bodies: dict[str, Body]
     splits: dict[str, Split]
     seeds: tuple[int, ...]
@@ -174,6 +175,8 @@ class Plan:
 DESCRIBED = ("meta/info.json", "recording.json")
 MANY = "*"
 """In a body's suite: any letters of a name"""
+OTHER = "recipe="
+"""Begins a condition whose recipe is not the grid's"""
 
 
 def plan(grid: Grid, folders: Sequence[Path | str] = ()) -> Plan:
@@ -244,9 +247,12 @@ def condition_of(grid: Grid, name: str, folders: Sequence[Path | str] = ()) -> R
 
     Raises ConfigError with its problems, the nearest valid key or variant named.
     """
-    steps = recipes.load(grid.recipe, grid.overrides, folders).training.steps
-    changes = [word for item in grid.conditions[name] for word in _spelled(grid.recipe, item, steps)]
-    return recipes.load(grid.recipe, [*grid.overrides, *changes], folders)
+    recipe, items = grid.recipe, grid.conditions[name]
+    if items and items[0].startswith(OTHER):
+        recipe, items = items[0].removeprefix(OTHER), items[1:]
+    steps = recipes.load(recipe, grid.overrides, folders).training.steps
+    changes = [word for item in items for word in _spelled(recipe, item, steps)]
+    return recipes.load(recipe, [*grid.overrides, *changes], folders)
 
 
 def _spelled(recipe: str, item: str, steps: int) -> Sequence[str]:

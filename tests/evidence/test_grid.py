@@ -77,6 +77,18 @@ def test_a_variant_stands_for_its_overrides(grid):
     assert (plugin.control, plugin.bias, plugin.film) == ("tokens", "none", False)
 
 
+def test_a_condition_may_have_a_recipe_of_its_own(grid):
+    conditions = {"own": ("recipe=fourier_state", "model.stride=16"), "late": ("seed=1", "recipe=x")}
+    several = dataclasses.replace(grid, conditions=conditions, overrides=("training.steps=7",))
+    own = grids.condition_of(several, "own")
+    assert (own.model.family, own.model.stride, own.training.steps) == ("fourier", 16, 7)
+    with pytest.raises(ConfigError, match="recipe"):
+        grids.condition_of(several, "late")
+    unknown = dataclasses.replace(several, conditions={"own": ("recipe=fourier_stat",)})
+    with pytest.raises(MorphVlaError, match=r"fourier_stat.*did you mean 'fourier_state'"):
+        grids.condition_of(unknown, "own")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
