@@ -58,10 +58,19 @@ class Episodes:
         self.begin(states)
 
     def begin(self, indices: Iterable[int]) -> None:
-        """Begin an episode in each of these worlds, which stand as they were reset or brought."""
+        """Begin an episode in each of these worlds, which stand as they were reset or brought.
+
+        Raises MorphVlaError where the engine reads fewer objects than the suite asks for.
+        """
+        suite = self.worlds.suite
         for index in indices:
             reading = self.worlds.reading(index)
-            self.status[index] = Status(reading, criterion.begin(reading, self.worlds.suite.table.height))
+            read, asked = len(reading.every), len(suite.success.pairs)
+            if read != asked:
+                raise MorphVlaError(
+                    f"{suite.path}: the engine reads {read} of {asked} objects (success.also); use mujoco"
+                )
+            self.status[index] = Status(reading, criterion.begin(reading, suite.table.height))
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Status]:
         """One control step of the episodes that still go on, each towards its action; how these now stand."""

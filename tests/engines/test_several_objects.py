@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from morph_vla import robots
 from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import environment_names, environment_state
+from morph_vla.engines.episode import Episodes
 from morph_vla.engines.isaaclab.options import Options
 from morph_vla.engines.isaaclab.scene import scene_cfg
 from morph_vla.engines.mujoco.engine import MujocoEngine
@@ -155,3 +156,12 @@ def test_isaac_lab_refuses_several_objects(engine):
     words = r"block_push\.yaml: engine isaaclab reads one object; success\.also needs engine mujoco$"
     with pytest.raises(MorphVlaError, match=words):
         scene_cfg(engine.robot, engine.suite, 1, Options())
+
+
+def test_an_engine_that_reads_one_object_judges_no_suite_of_two(engine, monkeypatch):
+    Episodes(engine).begin([0])
+    first = dataclasses.replace(engine.reading(0), also=())
+    monkeypatch.setattr(engine, "reading", lambda index: first)
+    words = r"block_push\.yaml: the engine reads 1 of 2 objects \(success.also\); use mujoco"
+    with pytest.raises(MorphVlaError, match=words):
+        Episodes(engine).begin([0])
