@@ -10,7 +10,6 @@ from morph_vla.engines import by_name as engines
 from morph_vla.engines.engine import Policy
 from morph_vla.engines.pool import Pool, Verdict
 from morph_vla.evaluation.environment import Environment
-from morph_vla.evaluation.fit import Trained
 from morph_vla.evaluation.simulated import Simulated
 from morph_vla.findings import Finding
 from morph_vla.results.record import EngineFacts, SuiteFacts
@@ -79,13 +78,20 @@ class Benchmark(Protocol):
 Task = Suite | EnvironmentSuite | Benchmark
 
 
+@runtime_checkable
+class Looking(Protocol):
+    """A policy that says through which cameras it looks; through none: it is shown poses."""
+
+    cameras: dict[str, str]
+
+
 def of(task: Task, engine: str = engines.DEFAULT, policy: Policy | None = None) -> Benchmark:
     """A task as a benchmark: one of our suites in the engine of that name, or another simulator's.
 
     For a `policy` that looks through no camera, our engines render none and show it the objects' poses.
     """
     if isinstance(task, Suite):
-        return Simulated(task, engine, is_blind=isinstance(policy, Trained) and not policy.cameras)
+        return Simulated(task, engine, is_blind=isinstance(policy, Looking) and not policy.cameras)
     if isinstance(task, EnvironmentSuite):
         return Environment(task, engine)
     return task

@@ -16,6 +16,7 @@ from tiny_environment import LIMIT
 from morph_vla.errors import MorphVlaError
 from morph_vla.hosts.lerobot.theirs import LerobotPolicy
 from morph_vla.suites.environment import load_tasks
+from morph_vla.suites.suite import load
 
 IMAGE = "observation.images.front"
 
@@ -28,15 +29,21 @@ def act(tmp_path_factory):
         "observation.state": PolicyFeature(FeatureType.STATE, (2,)),
         IMAGE: PolicyFeature(FeatureType.VISUAL, (3, 6, 8)),
     }
+    return save(folder, 3, inputs, {"action": PolicyFeature(FeatureType.ACTION, (1,))})
+
+
+def save(folder, chunk: int, inputs, outputs):
+    """An ACT of random parameters in `folder`."""
     config = make_policy_config(
-        "act", device="cpu", input_features=inputs, chunk_size=3, n_action_steps=2, dim_model=12, n_heads=2,
-        output_features={"action": PolicyFeature(FeatureType.ACTION, (1,))}, dim_feedforward=20,
-        n_encoder_layers=1, use_vae=False, pretrained_backbone_weights=None, push_to_hub=False,
+        "act", device="cpu", input_features=inputs, chunk_size=chunk, n_action_steps=2, dim_model=12,
+        n_heads=2, output_features=outputs, dim_feedforward=20, n_encoder_layers=1, use_vae=False,
+        pretrained_backbone_weights=None, push_to_hub=False,
     )  # fmt: skip
     torch.manual_seed(0)
     stats = {
         key: {"mean": torch.full(shape, 0.5), "std": torch.full(shape, 2.0)}
-        for key, shape in {"observation.state": (2,), "action": (1,), IMAGE: (3, 1, 1)}.items()
+        for key, feature in (inputs | outputs).items()
+        for shape in [(3, 1, 1) if feature.type == FeatureType.VISUAL else feature.shape]
     }
     get_policy_class("act")(config).save_pretrained(folder)
     for pipeline in make_pre_post_processors(config, dataset_stats=stats):
@@ -85,6 +92,28 @@ def test_it_answers_what_lerobots_own_pipelines_give(act):
     with torch.inference_mode():
         expected = after(loaded.predict_action_chunk(before({**batch, "task": ["go"]})))
     assert np.allclose(answer["actions"], expected[0].numpy(), atol=1e-6)
+
+
+def test_a_policy_without_cameras_is_shown_where_things_are(tmp_path):
+    """An ACT on joint values and poses, as lerobot-train makes of a recording with `cameras={}`."""
+    inputs = {
+        "observation.state": PolicyFeature(FeatureType.STATE, (8,)),
+        "observation.environment_state": PolicyFeature(FeatureType.ENV, (14,)),
+    }
+    outputs = {"action": PolicyFeature(FeatureType.ACTION, (8,))}
+    folder = save(tmp_path, 5, inputs, outputs)
+    policy, asked = LerobotPolicy(folder), []
+    assert policy.cameras == {}
+    infer = policy.infer
+    policy.infer = lambda seen: asked.append(seen) or infer(seen)
+    record = evaluate(
+        policy, load("droid_panda:cube_in_bowl", ["episode_seconds=1"]), episodes=1, open_loop=5
+    )
+    assert record.summary.errors == 0
+    assert len(asked) == 3
+    for seen in asked:
+        assert seen["environment_state"].shape == (14,)
+        assert not any(key.startswith("images/") for key in seen)
 
 
 def test_what_cannot_be_asked_is_said(act, tmp_path):

@@ -18,6 +18,8 @@ from morph_vla.files.plain import as_typed
 
 PREFIX = "lerobot:"  # of a policy on the command line
 STATE = "observation.state"
+KEYS = {STATE: "state", "observation.environment_state": "environment_state"}
+"""LeRobot's names -> those of an observation; any other is a camera's"""
 
 
 class LerobotPolicy:
@@ -48,6 +50,7 @@ class LerobotPolicy:
                 "one observation can be asked"
             )
         self.kind, self._features = config.type, dict(config.input_features)
+        self.cameras = {name: _camera(name) for name in self._features if name not in KEYS}
         self._policy.eval()
 
     def describe(self) -> dict[str, Any]:
@@ -73,15 +76,16 @@ class LerobotPolicy:
     def _given(self, observation: Observation) -> Iterator[tuple[str, np.ndarray]]:
         """LeRobot's features of an observation; images as floats [3 h w] in 0 .. 1."""
         for name in self._features:
-            key = (
-                "state"
-                if name == STATE
-                else f"images/{name.removeprefix('observation.').removeprefix('images.')}"
-            )
+            key = KEYS.get(name, f"images/{_camera(name)}")
             if key not in observation:
                 raise MorphVlaError(
                     f"the observation lacks {key}, which the policy calls {name}{nearest(key, observation)}; "
                     f"it has {', '.join(sorted(observation))}"
                 )
             value = np.asarray(observation[key], np.float32)
-            yield name, value if name == STATE else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)
+            yield name, value if name in KEYS else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)
+
+
+def _camera(feature: str) -> str:
+    """A camera by the name that a suite has for it."""
+    return feature.removeprefix("observation.").removeprefix("images.")
