@@ -94,7 +94,7 @@ def test_it_answers_what_lerobots_own_pipelines_give(act):
     assert np.allclose(answer["actions"], expected[0].numpy(), atol=1e-6)
 
 
-def test_a_policy_without_cameras_is_shown_where_things_are(tmp_path):
+def test_a_policy_without_cameras_is_shown_where_things_are(tmp_path, monkeypatch):
     """An ACT on joint values and poses, as lerobot-train makes of a recording with `cameras={}`."""
     inputs = {
         "observation.state": PolicyFeature(FeatureType.STATE, (8,)),
@@ -105,7 +105,7 @@ def test_a_policy_without_cameras_is_shown_where_things_are(tmp_path):
     policy, asked = LerobotPolicy(folder), []
     assert policy.cameras == {}
     infer = policy.infer
-    policy.infer = lambda seen: asked.append(seen) or infer(seen)
+    monkeypatch.setattr(policy, "infer", lambda seen: asked.append(seen) or infer(seen))
     record = evaluate(
         policy, load("droid_panda:cube_in_bowl", ["episode_seconds=1"]), episodes=1, open_loop=5
     )
