@@ -18,6 +18,7 @@ VERBS = {
     "sim": "control steps per second by environments and workers, and where the time goes",
     "train": "the parts of a training step, against the joint pass and openpi's step",
     "fourier": "latency of a Fourier controller and of a transformer with a key-value cache, on one core",
+    "families": "one answer of each condition of a grid: what a policy family costs when it acts",
     "bet": "the ways of doing the same that a Behavior Transformer keeps, and the milliseconds of an action",
     "ready": "what parameters that are ready to serve save, in a step of the sampler and in memory",
     "pixels": "a training step and a call with fewer image tokens, and ranking against brute force",
@@ -35,6 +36,7 @@ EXAMPLES = """
   morph-vla bench serve
   morph-vla bench fourier
   morph-vla bench bet
+  morph-vla bench families
   morph-vla bench sim
   morph-vla bench --repeats 31 --json
 """
