@@ -30,6 +30,9 @@ class Memory(NamedTuple):
 
     inputs: Float[Array, "n d"]
     """The last n, in the order of their steps modulo n"""
+    leaves: Float[Array, "d"]
+    """The one of them whose place the next one takes. It is read after the last one was written: if it were
+    read before the next is written, XLA would copy all inputs to be safe"""
     modes: Complex[Array, "m d"]
     """X_k of the window that ends with the last input"""
     fresh: Complex[Array, "m d"]
@@ -82,7 +85,8 @@ def parallel(taps: Float[Array, "n d"], x: Float[Array, "*b t d"]) -> Float[Arra
 def begin(context: int, modes: int, width: int) -> Memory:
     """Before the first input."""
     nothing = jnp.zeros((modes, width), jnp.complex64)
-    return Memory(jnp.zeros((context, width)), nothing, nothing, jnp.zeros((), jnp.int32))
+    inputs, leaves = jnp.zeros((context, width)), jnp.zeros(width)
+    return Memory(inputs, leaves, nothing, nothing, jnp.zeros((), jnp.int32))
 
 
 def slide(
@@ -97,14 +101,15 @@ def advance(
     memory: Memory, vector: Complex[Array, "m d"], x: Float[Array, "d"]
 ) -> tuple[Memory, Float[Array, "d"]]:
     """One more input and its output, in O(m) for each channel."""
-    inputs, modes, fresh, step = memory
+    inputs, leaves, modes, fresh, step = memory
     context = len(inputs)
     place = step % context
-    modes = slide(modes, x, inputs[place], context)
+    modes = slide(modes, x, leaves, context)
     fresh = slide(fresh, x, jnp.zeros_like(x), context)
     # With the window's last input, all that `fresh` holds is the window, and the next one begins.
     full = place == context - 1
     modes = jnp.where(full, fresh, modes)
     fresh = jnp.where(full, jnp.zeros_like(fresh), fresh)
     output = jnp.sum(jnp.real(vector) * jnp.real(modes) - jnp.imag(vector) * jnp.imag(modes), axis=0)
-    return Memory(inputs.at[place].set(x), modes, fresh, step + 1), output
+    inputs = inputs.at[place].set(x)
+    return Memory(inputs, inputs[(step + 1) % context], modes, fresh, step + 1), output
