@@ -90,7 +90,10 @@ def test_loss_and_actions_are_those_of_the_model_alone(hosted, seen, batch, keys
     noise = jax.random.normal(noise_key, batch.actions.shape)
     time = jax.random.beta(time_key, 1.5, 1, (BATCH,)) * 0.999 + 0.001
     wanted = loss(config.host(), params, ours, batch.actions, noise[None], time[None])[0].mean(-1)
-    np.testing.assert_allclose(model.compute_loss(key, seen, jnp.asarray(batch.actions)), wanted, atol=1e-6)
+    actions = jnp.asarray(batch.actions)
+    np.testing.assert_allclose(model.compute_loss(key, seen, actions), wanted, atol=1e-6)
+    forward = dataclasses.replace(config, frozen_prefix=True).load(params)
+    np.testing.assert_allclose(forward.compute_loss(key, seen, actions), wanted, atol=1e-6)
 
     every = np.ones((BATCH, config.host().action_dim), bool)  # openpi holds no padded value
     wanted = sample_actions(config.host(), params, ours, batch.noise, real=every)
@@ -98,6 +101,25 @@ def test_loss_and_actions_are_those_of_the_model_alone(hosted, seen, batch, keys
     np.testing.assert_allclose(model.sample_actions(key, seen, **given), wanted, atol=1e-5)
     traced = jax.jit(lambda steps: model.sample_actions(key, seen, num_steps=steps, **given))
     np.testing.assert_allclose(traced(10), wanted, atol=1e-5)
+
+
+def test_adarms_is_computed_of_all_times_at_once(hosted, seen, batch, monkeypatch):
+    """Once a call, and not in every step: its weights are a quarter of what a step reads."""
+    from morph_vla.pi05 import Pi05
+
+    model, condition, sizes = hosted().create(jax.random.key(0)), Pi05.condition, []
+
+    def counted(self, time):
+        sizes.append(time.shape)
+        return condition(self, time)
+
+    monkeypatch.setattr(Pi05, "condition", counted)
+    noise = jnp.asarray(batch.noise)
+    jax.eval_shape(lambda: model.sample_actions(jax.random.key(0), seen, num_steps=7, noise=noise))
+    assert sizes == [(7,)]
+    sizes.clear()  # a number that only the running program knows: in every step, for every row
+    jax.eval_shape(lambda n: model.sample_actions(jax.random.key(0), seen, num_steps=n, noise=noise), 7)
+    assert set(sizes) == {(BATCH,)}
 
 
 def test_the_plugins_gradient_reaches_every_new_leaf(hosted, seen, batch):

@@ -94,6 +94,18 @@ def test_what_is_frozen_stays_and_the_rest_moves(openpi, trained, config):
     assert {"morphology/encoder/out/kernel", "action_out_proj/kernel"} <= moved
 
 
+def test_the_filter_says_whether_the_prefix_is_frozen(openpi, config):
+    """One leaf before the action expert that learns, and the prefix is run as one that does."""
+    from flax import nnx
+    from openpi.shared.nnx_utils import PathRegex
+
+    assert config.model.frozen_prefix
+    for learning in ("PaliGemma/img/pos_embedding", "PaliGemma/llm/layers/mlp/linear"):
+        some = nnx.All(config.freeze_filter, nnx.Not(PathRegex(learning)))
+        assert not dataclasses.replace(config, freeze_filter=some).model.frozen_prefix
+    assert not dataclasses.replace(config, freeze_filter=nnx.Nothing).model.frozen_prefix
+
+
 def test_averages_of_frozen_leaves_are_refused(config):
     """openpi averages all leaves, in bfloat16 those that are frozen, where rounding moves them every step."""
     with pytest.raises(ConfigError, match=r"^ema_decay: 0.9 would average frozen parameters in bfloat16"):

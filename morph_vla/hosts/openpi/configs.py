@@ -1,6 +1,7 @@
 """openpi's TrainConfigs of the recipes, and how they get into openpi's list of configurations."""
 
 import dataclasses
+import functools
 import logging
 import pathlib
 from typing import Any
@@ -21,12 +22,22 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.hosts.openpi import pipeline as ours
 from morph_vla.hosts.openpi import recipes
 from morph_vla.hosts.openpi.model import MorphPi0Config
-from morph_vla.pi05 import VitConfig
+from morph_vla.pi05 import Pi05Config, VitConfig
+from morph_vla.pi05.parts import part_of
+from morph_vla.weights.load import leaf_shapes
 
 # What action-expert fine-tuning freezes: the image encoder, and of the transformer all but the expert's own.
 AP_FT = nnx.All(
     _nnx_utils.PathRegex("PaliGemma/.*"), nnx.Not(_nnx_utils.PathRegex("PaliGemma/llm/.*_1(/.*)?"))
 )
+
+
+@functools.cache
+def _of_prefix() -> tuple[tuple[str, ...], ...]:
+    """The paths of all leaves before the action expert, which are the same at every size."""
+    names = leaf_shapes(Pi05Config())
+    before = ("vision encoder", "language model")
+    return tuple(tuple(name.split("/")) for name in names if part_of(name) in before)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +164,7 @@ class FakeRobotDataConfig(_config.DataConfigFactory):
 
 @dataclasses.dataclass(frozen=True)
 class MorphTrainConfig(_config.TrainConfig):
-    """openpi's TrainConfig without a moving average of what is frozen.
+    """openpi's TrainConfig without a moving average of what is frozen; the filter tells a model of ours.
 
     openpi casts frozen parameters to bfloat16 and averages them all the same; there 0.99 x + 0.01 x is not x,
     so the averages, which are what it saves and serves, wander off with every step. Its own configurations
@@ -171,6 +182,10 @@ class MorphTrainConfig(_config.TrainConfig):
                 f"ema_decay: {self.ema_decay:g} would average frozen parameters in bfloat16, where rounding "
                 "moves them every step; leave ema_decay None, or train everything (freeze_filter=nnx.Nothing)"
             )
+        if isinstance(self.model, MorphPi0Config):
+            frozen = nnx.filterlib.to_predicate(self.freeze_filter)
+            whole = all(frozen(leaf, nnx.Param(0)) for leaf in _of_prefix())
+            object.__setattr__(self, "model", dataclasses.replace(self.model, frozen_prefix=whole))
 
 
 def train_config(name: str, recipe: recipes.Recipe) -> Any:

@@ -24,17 +24,22 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.hosts.openpi import packing
 from morph_vla.morphology import MorphologyConfig
 from morph_vla.morphology.arrays import features_of
-from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig, sample_actions
+from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig, modulations, sample_actions
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.gemma import Block
 
 
 @dataclasses.dataclass(frozen=True)
 class MorphPi0Config(_pi0_config.Pi0Config):
-    """The Pi0Config of openpi, with a body: the plugin's keys, and the image encoder's sizes."""
+    """The Pi0Config of openpi, with a body: the plugin's keys, and the image encoder's sizes.
+
+    `frozen_prefix`: nothing before the action expert learns (`MorphTrainConfig` reads it off its filter). The
+    prefix then runs forward only, without what its last layer makes and nobody reads.
+    """
 
     pi05: bool = True
     action_horizon: int = 16
+    frozen_prefix: bool = False
     morphology: MorphologyConfig = dataclasses.field(default_factory=MorphologyConfig)
     vit: VitConfig = dataclasses.field(default_factory=VitConfig)
 
@@ -109,7 +114,7 @@ class MorphPi0(_model.BaseModel):
 
     def __init__(self, config: MorphPi0Config, rng: Any):
         super().__init__(config.action_dim, config.action_horizon, config.max_token_len)
-        self.host = config.host()
+        self.host, self.frozen_prefix = config.host(), config.frozen_prefix
         for name, tree in pi05.init_params(self.host, rng).items():
             setattr(self, name, _as_nnx(tree))
         self.deterministic = True  # set by model.train() and model.eval(); there is no dropout
@@ -139,9 +144,8 @@ class MorphPi0(_model.BaseModel):
         noise = jax.random.normal(noise_key, actions.shape)
         time = jax.random.beta(time_key, 1.5, 1, actions.shape[:-2]) * 0.999 + 0.001
         with sharded_blocks():
-            error = pi05.loss(
-                self.host, self.params(), self.observe(observation), actions, noise[None], time[None]
-            )
+            drawn = (actions, noise[None], time[None], self.frozen_prefix)
+            error = pi05.loss(self.host, self.params(), self.observe(observation), *drawn)
         return jnp.mean(error[0], axis=-1)
 
     def sample_actions(
@@ -158,8 +162,10 @@ class MorphPi0(_model.BaseModel):
         seen = self.observe(observation)
         with sharded_blocks():
             if isinstance(num_steps, int):
-                every = jnp.ones((noise.shape[0], self.action_dim), bool)
-                return sample_actions(self.host, self.params(), seen, noise, num_steps, real=every)
+                every, params = jnp.ones((noise.shape[0], self.action_dim), bool), self.params()
+                # Of all times in one product: adaRMS's weights are read once a call, not once a step.
+                table = modulations(self.host, params, num_steps)
+                return sample_actions(self.host, params, seen, noise, num_steps, table, every)
             return self._sample(seen, noise, num_steps)
 
     def _sample(self, seen: Observation, noise: Any, num_steps: Any) -> Any:
