@@ -5,12 +5,11 @@
     observation, info = env.reset(options={"row": 17})                 what `morph-vla eval` plays as 17
 
 An observation has `images/CAMERA`, uint8 [h, w, 3], and `state`, float32 [joints]: measured joint values, the
-dataset's units. An action is float32 [joints]: absolute joint positions in the same order and units, a step's
-target, within the robot's limits; with `normalized=True` from -1 to 1 across them. `info` has the rest
-that a policy is shown (`policy.infer({**observation, **info})`), `is_success`, and when the episode has ended
-its `trial`, the verdict as a record has it. The reward is 1 for success, else 0. Success and a lost object
-terminate an episode, as does physics that diverges (`trial.error`); its time truncates it. A reset without a
-row draws a state that no evaluation has, from the environment's seed.
+dataset's units; of a suite without cameras `environment_state`, poses of its objects. An action is float32
+[joints]: absolute joint positions in the same order and units, a step's target, within the robot's limits;
+with `normalized=True` from -1 to 1 across them. `info` has the rest that a policy is shown
+(`policy.infer({**observation, **info})`), `is_success`, and at the end `trial`, a record's verdict. Reward is
+1 for success, else 0. Success, a lost object and physics that diverges end an episode; its time truncates it.
 """
 
 import logging
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from morph_vla.engines import by_name as engines
-from morph_vla.engines.engine import Observation
+from morph_vla.engines.engine import Observation, environment_names
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.evaluation.stepper import Stepper
 from morph_vla.files import dropin
@@ -68,15 +67,18 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             f"images/{name}": gymnasium.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8)
             for name, camera in self.suite.cameras.items()
         }
-        # A joint may be pushed a little beyond its limits; spaces without bounds are no use to learners.
-        self._spaces = {**frames, "state": _box(low - self._range, high + self._range)}
+        numbers = {"state": _box(low - self._range, high + self._range)}  # joints may be pushed beyond
+        if not frames:
+            poses = np.full(len(environment_names(self.suite.success)), 10.0)  # [m], and of a quaternion 1
+            numbers["environment_state"] = _box(-poses, poses)
+        self._spaces = {**frames, **numbers}
         self.observation_space = gymnasium.spaces.Dict(self._spaces)
         self.action_space = _box(0 * low - 1, 0 * high + 1) if normalized else _box(low, high)
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Begin an episode: `options={"row": 17}` of the suite's table, or a state drawn from the seed.
+        """Begin an episode: `options={"row": 17}` of the suite's table, or one that it has not, by the seed.
 
         Raises MorphVlaError for other options and for a row that is no integer from 0.
         """
@@ -110,11 +112,9 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
     def _info(self) -> dict[str, Any]:
         """What a policy is shown beside the observation, and the verdict once there is one."""
         info = {name: value for name, value in self._seen.items() if name not in self._spaces}
-        info["step"] = self._stepper.status(self._index).steps
+        info |= {"step": self._stepper.status(self._index).steps, "is_success": False}
         trial = self._stepper.trial(self._index)
-        return (
-            {**info, "is_success": trial.success, "trial": trial} if trial else {**info, "is_success": False}
-        )
+        return {**info, "is_success": trial.success, "trial": trial} if trial else info
 
     def render(self) -> np.ndarray | None:
         """The scene as a person would look at it, uint8 [h, w, 3]; no policy sees this."""

@@ -138,6 +138,19 @@ def test_what_is_observed_and_said_is_what_a_policy_is_shown(make):
     assert info == {**about, "is_success": False}
 
 
+def test_without_cameras_the_poses_of_objects_are_observed(make):
+    env = make(overrides=["cameras={}", *SHORT[len(SMALL) :]], normalized=True)
+    assert checked(env) == []
+    observation, _ = env.reset(options={"row": ROW})
+    assert {name: value.shape for name, value in observation.items()} == {
+        "state": (8,), "environment_state": (14,),
+    }  # fmt: skip
+    (task,) = load_tasks("droid_panda:can_in_mug")
+    assert isinstance(task, Suite)
+    begun = initial_state(task, ROW, 8).poses["can"]
+    np.testing.assert_allclose(observation["environment_state"][:2], begun[:2], atol=0.01)
+
+
 def test_a_suites_tasks_take_turns_in_a_vector_environment(make):
     vector = make("morph_vla/droid_panda", SHORT, num_envs=4, autoreset_mode="NextStep")
     assert vector.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.NEXT_STEP

@@ -120,6 +120,19 @@ def test_what_lerobot_is_told_to_expect_is_what_it_is_shown(vector):
         vector.call("speed")
 
 
+def test_without_cameras_lerobot_is_shown_the_poses_of_objects():
+    blind = ["cameras={}", *LOOSE[len(SMALL) :]]
+    config, env = MorphVlaEnv(NAME, overrides=blind), SuiteEnv(suites.load(NAME, blind), 2)
+    seen, _ = env.reset(seed=[3, 5])
+    shown, expected = preprocess_observation(seen), env_to_policy_features(config)
+    assert expected.keys() == {"action", "observation.state", "observation.environment_state"}
+    for key in expected.keys() - {"action"}:
+        assert tuple(shown[key].shape) == (2, *expected[key].shape)
+    assert not np.array_equal(*seen["environment_state"])
+    assert {frame.shape for frame in env.render()} == {(64, 64, 3)}
+    env.close()
+
+
 @pytest.mark.gl
 def test_a_seed_is_a_row_and_without_seeds_rows_follow_each_other(vector):
     def first(**options) -> np.ndarray:
@@ -228,6 +241,7 @@ def test_an_observation_is_ours_again_to_the_last_bit(wave):
     moments = {
         "observation.episode": torch.tensor([[40.0], [41.0]]),
         "observation.step": torch.tensor([[8.0], [9.0]]),
+        "observation.environment_state": torch.arange(28.0).reshape(2, 14) / 3,
     }
     batch = {**batch_of(), **moments}
     chunk = policy.predict_action_chunk(batch)
@@ -238,10 +252,13 @@ def test_an_observation_is_ours_again_to_the_last_bit(wave):
         again = np.moveaxis(seen["images/wrist"], -1, 0).astype(np.float32) / 255
         assert np.array_equal(again, batch["observation.images.wrist"][index].numpy())
         assert np.array_equal(seen["state"], batch["observation.state"][index].numpy())
+        assert np.array_equal(
+            seen["environment_state"], batch["observation.environment_state"][index].numpy()
+        )
         assert seen["prompt"] == "put the cube in the bowl"
         assert np.array_equal(chunk[index].numpy(), actions_of(Wave().infer(seen), 8))
     del batch["observation.state"]
-    with pytest.raises(MorphVlaError, match=r"^the batch lacks observation.state; it has observation.epis"):
+    with pytest.raises(MorphVlaError, match=r"^the batch lacks observation.state; it has observation.envi"):
         policy.predict_action_chunk(batch)
 
 
@@ -263,7 +280,7 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     trained = {
         "joints": [f"joint{i}" for i in range(5)], "control_rate": 30.0, "cameras": {"base_0_rgb": "front"},
         "sizes": {"front": [7, 11]}, "actions": "absolute", "relative": [], "state_stats": {},
-        "action_stats": {},
+        "action_stats": {}, "environment": ["x", "y", "z"],
     }  # fmt: skip
     checkpoint = tmp_path / "1500"
     (checkpoint / "about").mkdir(parents=True)
@@ -276,7 +293,8 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     assert isinstance(config, MorphVlaConfig)
     assert (config.checkpoint, config.robot, config.n_action_steps) == (str(checkpoint), "so101", 16)
     shapes = {key: tuple(feature.shape) for key, feature in (config.input_features or {}).items()}
-    assert shapes == {"observation.state": (5,), "observation.images.front": (3, 7, 11)}
+    front = {"observation.images.front": (3, 7, 11)}
+    assert shapes == {"observation.state": (5,), "observation.environment_state": (3,), **front}
     assert config.action_feature is not None
     assert tuple(config.action_feature.shape) == (5,)
     export.write(str(checkpoint), checkpoint)

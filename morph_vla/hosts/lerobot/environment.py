@@ -2,7 +2,8 @@
 
 A seed is a row of the suite's table, so that `--seed=0` plays the episodes of `morph-vla eval` from its first
 on. Beside LeRobot's keys an observation says its `episode` and `step`, by which our policies answer the same
-wherever they are asked.
+wherever they are asked. A suite without cameras (`--env.overrides='["cameras={}"]'`) shows poses of objects,
+LeRobot's `observation.environment_state`.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from lerobot.envs import EnvConfig
 from morph_vla import robots
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import films
-from morph_vla.engines.engine import Frame, Observation, actions_of
+from morph_vla.engines.engine import Frame, Observation, actions_of, environment_names
 from morph_vla.engines.pool import Answer, Begin, Execute, Message, Pool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import default_workers
@@ -26,7 +27,7 @@ from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)
-CAMERA = "observation.images."
+CAMERA, POSES = "observation.images.", "environment_state"
 Seen = dict[str, Any]  # a batch of observations, as LeRobot's `preprocess_observation` reads it
 
 
@@ -52,7 +53,11 @@ class MorphVlaEnv(EnvConfig):
         for name, camera in first.cameras.items():
             frame = (camera.height, camera.width, 3)
             self.features[f"{CAMERA}{name}"] = PolicyFeature(FeatureType.VISUAL, frame)
-        self.features_map = {key: key for key in self.features} | {"agent_pos": "observation.state"}
+        if not first.cameras:
+            poses = (len(environment_names(first.success)),)
+            self.features[POSES] = PolicyFeature(FeatureType.ENV, poses)
+        theirs = {"agent_pos": "observation.state", POSES: f"observation.{POSES}"}
+        self.features_map = {key: theirs.get(key, key) for key in self.features}
 
     @property
     def tasks(self) -> tuple[Suite, ...]:
@@ -147,10 +152,14 @@ class SuiteEnv:
         seen = [self._seen[slot] for slot in range(self.num_envs)]
         moments = {key: np.array([[row[key]] for row in seen], np.float32) for key in ("episode", "step")}
         images = {name: np.stack([row[f"images/{name}"] for row in seen]) for name in self.suite.cameras}
-        return {"pixels": images, "agent_pos": np.stack([row["state"] for row in seen]), **moments}
+        keys = {"agent_pos": "state"} if images else {"agent_pos": "state", POSES: POSES}
+        values = {theirs: np.stack([row[ours] for row in seen]) for theirs, ours in keys.items()}
+        return {"pixels": images, **values, **moments}
 
     def render(self) -> list[Frame]:
-        """What a policy sees of each episode, its cameras side by side."""
+        """What a policy sees of each episode, its cameras side by side; without cameras a dark picture."""
+        if not self.suite.cameras:
+            return [np.zeros((64, 64, 3), np.uint8)] * self.num_envs
         names = [f"images/{name}" for name in self.suite.cameras]
         seen = [self._seen[slot] for slot in range(self.num_envs)]
         return [films.in_a_row([np.asarray(row[name]) for name in names]) for row in seen]

@@ -54,7 +54,7 @@ def _about(folder: Path, target: Path) -> dict[str, Any]:
 
 
 def _features(trained: Mapping[str, Any]) -> dict[str, Any]:
-    """What LeRobot compares with an environment or a dataset: cameras by name, and how many joints."""
+    """What LeRobot compares with an environment or a dataset: cameras by name, sizes of joints and poses."""
     configs = require("lerobot.configs", "lerobot")
     kinds, feature = configs.FeatureType, configs.PolicyFeature
     joints, sizes = (len(trained["joints"]),), trained.get("sizes", {})
@@ -63,6 +63,8 @@ def _features(trained: Mapping[str, Any]) -> dict[str, Any]:
         for name in trained["cameras"].values()
     }
     state = {"observation.state": feature(kinds.STATE, joints)}
+    if poses := trained.get("environment"):
+        state["observation.environment_state"] = feature(kinds.ENV, (len(poses),))
     return {
         "input_features": {**state, **images},
         "output_features": {"action": feature(kinds.ACTION, joints)},

@@ -20,6 +20,7 @@ from morph_vla.engines.gymnasium.reading import STATE, pixels
 from morph_vla.errors import MorphVlaError
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.export import ADDRESS
+from morph_vla.hosts.lerobot.theirs import KEYS
 from morph_vla.serving import remote
 
 IMAGES = "observation.images."
@@ -81,8 +82,10 @@ class MorphVlaPolicy(PreTrainedPolicy):
             for key, value in batch.items()
             if key.startswith(IMAGES)
         }
-        states = batch[STATE].cpu().numpy().astype(np.float32)
-        for index, state in enumerate(states):
+        numbers = {name: batch[key] for key, name in KEYS.items() if key in batch}
+        values = {name: value.cpu().numpy().astype(np.float32) for name, value in numbers.items()}
+        states = values["state"]
+        for index in range(len(states)):
             episode, step = self._rollouts * len(states) + index, self._steps
             if EPISODE in batch and STEP in batch:
                 episode, step = int(batch[EPISODE][index]), int(batch[STEP][index])
@@ -92,7 +95,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
                 "episode": episode,
                 "step": step,
             }
-            yield {**{name: frames[index] for name, frames in images.items()}, "state": state, **about}
+            yield {**{name: rows[index] for name, rows in {**images, **values}.items()}, **about}
 
     def get_optim_params(self) -> dict:
         """LeRobot's: there is nothing to optimize."""
