@@ -71,6 +71,11 @@ def test_the_files_that_help_names_are_there(command, key, kind):
             "robots lst",
             "no 'lst' here; did you mean 'list'? (list, show, draw, check, add, vary) (see",
         ),
+        ("serve x --unit foo", "no 'foo' for --unit (robot, radians, degrees, percent) (see morph-vla serve"),
+        (
+            "serve x --preset droid_velocity",
+            "no 'droid_velocity' for --preset (droid, ",
+        ),
         ("robots", "the following arguments are required: VERB (see morph-vla robots --help)"),
         ("robots show", "the following arguments are required: ROBOT (see morph-vla robots show --help)"),
         ("robots list --jsn", "no option --jsn; did you mean '--json'? (see morph-vla robots list --help)"),

@@ -48,7 +48,13 @@ def test_add_never_replaces(run, folder, arm):
     status, _, err = run(f"robots add {arm}")
     assert status == 2
     assert "my_arm.urdf exists and is another file; give the robot another name" in err
-    assert run(f"robots add {arm} --name other")[0] == 0
+    status, out, _ = run(f"robots add {arm} --name other")
+    assert status == 0
+    assert "hides" not in out
+    out = run(f"robots add {arm} --name panda")[1]  # the package has one
+    assert "warning: from here 'panda' is now this robot and hides " in out
+    assert "urdf_descriptors/panda.urdf; see --name\n" in out
+    assert "which is not written (--write-side writes it):" in out
     assert robots.load("other").upper[0] == 2
     status, _, err = run(f"robots add {arm} --name ../elsewhere")
     assert (status, err) == (2, "error: the robot's name is '../elsewhere'; expected a name, not a path\n")

@@ -96,6 +96,10 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
     except MorphVlaError as error:
         problems.append(problem("dataset", f"{key}.dataset", str(error)))
         return unread
+    usual = presets.find(asked.preset).robot if asked.preset else asked.robot
+    if asked.robot != usual:
+        found = f"robot: {asked.robot}, where the preset '{asked.preset}' is of {usual}"
+        problems.append(problem("preset-robot", key, found))
     state, action = _keys(asked, robot)
     try:
         episodes = lerobot.chosen(dataset, asked.episodes, asked.share)

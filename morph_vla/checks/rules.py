@@ -57,7 +57,12 @@ RULES: dict[str, tuple[Severity, str]] = {
     "nothing-held-out": ("warning", "this dataset will have no held-out loss: raise it to have one"),
     "statistics": ("error", "`morph-vla stats --output` writes such a file"),
     # its values
-    "action-width": ("error", "choose the robot that was recorded, or name its joints in a side file"),
+    "action-width": (
+        "error",
+        "training needs a value of each, and no others: choose the robot recorded, or as many joints "
+        "in a side file",
+    ),
+    "preset-robot": ("warning", "leave the entry's robot and cameras out to have the preset's"),
     "model-width": ("error", "raise it"),
     "max-joints": ("error", "raise it"),
     "state-width": ("error", "learn absolute ones, or name other keys with `state`"),

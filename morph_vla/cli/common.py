@@ -26,14 +26,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints as `error: ...`, with the nearest option or choice."""
-        choice = re.search(r"invalid choice: '([^']*)'", message)
-        option = re.search(r"unrecognized arguments: (-\S+)", message)
+        choice = re.search(r"(?:argument (\S+): )?invalid choice: '([^']*)'", message)
+        unknown = re.search(r"unrecognized arguments: (-\S+)", message)
         if choice:
-            choices = [name for action in self._actions for name in action.choices or ()]
-            near = nearest(choice.group(1), map(str, choices))
-            message = f"no '{choice.group(1)}' here{near} ({', '.join(map(str, choices))})"
-        elif option:
-            message = f"no option {option.group(1)}{nearest(option.group(1), self._option_string_actions)}"
+            option, given = (choice.group(1) or "").split("/"), choice.group(2)
+            of_it = [action for action in self._actions if {*option} & {*action.option_strings}]
+            choices = [str(name) for action in of_it or self._actions for name in action.choices or ()]
+            where = f"for {option[-1]}" if of_it else "here"
+            message = f"no '{given}' {where}{nearest(given, choices)} ({', '.join(choices)})"
+        elif unknown:
+            message = f"no option {unknown.group(1)}{nearest(unknown.group(1), self._option_string_actions)}"
         raise MorphVlaError(f"{message} (see {self.prog} --help)")
 
 

@@ -18,6 +18,7 @@ Load = Callable[[str, list[str], list[str]], Any]
 """(name, overrides, folders) -> the recipe or suite, checked"""
 Count = Callable[[Any], object]
 """What is counted of a recipe; its words are comments"""
+EXAMPLES = {"recipes": "training.seed=7", "suites": "seed=7"}
 Verbs = Mapping[str, tuple[str, Callable[[argparse.Namespace], Any]]]
 
 
@@ -52,7 +53,7 @@ def configure(
         add_common(verb)
         if name in more:
             add(verb, "name", f"a {noun}'s name, or the path to its file", noun.upper())
-            add_overrides(verb, f"{noun}, for example seed=7")
+            add_overrides(verb, f"{noun}, for example {EXAMPLES[kind]}")
     return verbs
 
 

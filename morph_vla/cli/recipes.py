@@ -14,7 +14,7 @@ EXAMPLES = """
   morph-vla recipes variants pi05_droid
   morph-vla recipes show panda_demo@table1.tokens-mix-film
   morph-vla recipes variants panda_demo --names   # one name a line; configs/README.md trains the whole grid
-  morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   (counts at full size)
+  morph-vla recipes show panda_demo training.kind=expert 'model={morphology: {}}'   # counts at full size
   morph-vla recipes check panda_demo data.dataset=runs/demos
   morph-vla recipes scale pi05_g1_dex1 training.mesh.fsdp=8
   morph-vla recipes presets

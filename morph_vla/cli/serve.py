@@ -28,7 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.serving.settings import Settings
 
     add(parser, "checkpoint", "a checkpoint's folder, hf://OWNER/NAME or pi05-nano", "CHECKPOINT")
-    add(parser, "--robot", "which of the robots it was trained on", "NAME", default="")
+    about = "the robot it drives; of several that it was trained on, which"
+    add(parser, "--robot", about, "NAME", default="")
     about = "the keys of requests (default: images/CAMERA, state, prompt)"
     add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")
     add_given(parser)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.files.dropin import KINDS, PATH_VARIABLE
+from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available
 from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, limb, mjcf, template
 from morph_vla.robots.descriptors import limits
@@ -34,6 +34,8 @@ class Added:
     """The files written; what was there already, the same, is not among them"""
     side_file: str
     """The text of the side file, written or to be filled in"""
+    hides: Path | None = None
+    """Another robot's file of the same name, which is found no more"""
 
     def __str__(self) -> str:
         """Warnings, what was written, and what to do next."""
@@ -69,10 +71,12 @@ def add(
     complete = examination.text is not None and robot.side.grippers
     text = side or (side_text(robot.side) if complete else template.side_file(robot))
     data = source.read_bytes() if examination.text is None else examination.text
+    there = available("robots").get(target.stem)
+    hides = there if there and there.resolve() != target.resolve() else None
     written = [_copy(data, target)]
     if side or write_side or chosen:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
-    return Added(robot, target, tuple(path for path in written if path), text)
+    return Added(robot, target, tuple(path for path in written if path), text, hides)
 
 
 def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
@@ -108,8 +112,10 @@ def _lines(added: Added) -> Iterator[str]:
         yield f"{target} is already there, the same"
     if more := choose.too_many(robot.urdf, robot.names):
         yield f"\n{more}"
+    if added.hides:
+        yield f"\nwarning: from here '{target.stem}' is now this robot and hides {added.hides}; see --name"
     if side not in added.written and not side.is_file():
-        yield f"\nWhat a URDF cannot say goes into {side}:\n"
+        yield f"\nWhat a URDF cannot say goes into {side}, which is not written (--write-side writes it):\n"
         yield added.side_file.rstrip("\n")
     yield f"\nnext: `morph-vla robots draw {target.stem}`, and look at the picture; then"
     yield f"      `morph-vla robots check {target.stem} --episode YOUR_DATASET`"

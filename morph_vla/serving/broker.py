@@ -51,13 +51,18 @@ class ActionBroker:
     def __init__(self, policy: Client, open_loop: int, *, session: str = "", delay: int = 0):
         """`session` tells robots on one connection apart; `delay` is expected before one was measured.
 
+        An `open_loop` of more actions than a chunk has asks at the chunk's end, where the robot waits.
         Raises MorphVlaError for less than one action a chunk.
         """
         if open_loop < 1:
             raise MorphVlaError(f"open_loop must be at least 1 action, not {open_loop}")
         self._policy, self._open_loop, self._session = policy, open_loop, session
         metadata = policy.get_server_metadata()
-        self._real_time = "inference_delay" in metadata.get("accepts", ())
+        accepts = metadata.get("accepts", ())
+        self._real_time = "inference_delay" in accepts
+        # A client's own `reset` is said by whoever asks next, of all the robots that share it.
+        self._says_reset = bool(session) and "reset" in accepts
+        self._is_reset = False
         self._first_delay = delay
         self._thread = ThreadPoolExecutor(1, "next chunk")
         self.stalls = 0
@@ -75,15 +80,17 @@ class ActionBroker:
         """The answer that is being executed, with the one action of this control step as its `actions`.
 
         The first call waits for an answer, and so does one that finds a chunk at its end. Raises as the
-        policy's `infer`; an answer that is late is thrown away and asked for again.
+        policy's `infer`. A late answer is thrown away and asked for again as long as there are actions left;
+        where there are none LateAnswerError says so, and the next call asks with what it observes.
         """
         if self._chunk is None:
             self._take(self._policy.infer(self._question(obs)), 0)
+            self._is_reset = False
         if self._pending is not None and self._pending.done():
             self._switch(obs)
-        if self._pending is None and self._step >= self._open_loop:
-            self._ask(obs)
         assert self._chunk is not None
+        if self._pending is None and self._step >= min(self._open_loop, len(self._chunk)):
+            self._ask(obs)
         if self._step >= len(self._chunk):
             self.stalls += 1
             while self._step >= len(self._chunk):
@@ -98,6 +105,8 @@ class ActionBroker:
         if self._real_time:
             request["inference_delay"] = max(self._delays)
             request |= {} if executed is None else {"executed_steps": executed}
+        if self._is_reset and executed is None:
+            request["reset"] = True
         return request
 
     def _ask(self, obs: Mapping[str, Any]) -> None:
@@ -111,6 +120,8 @@ class ActionBroker:
         try:
             answer = pending.result()
         except LateAnswerError:
+            if self._chunk is None or self._step >= len(self._chunk):
+                raise
             self._ask(obs)
             return
         delay = self._step - self._asked_at
@@ -125,7 +136,10 @@ class ActionBroker:
         if self._pending is not None:
             self._pending.exception()
         self._begin()
-        self._policy.reset()
+        if self._says_reset:
+            self._is_reset = True
+        else:
+            self._policy.reset()
 
     def close(self) -> None:
         """End the thread that waits for answers."""

@@ -68,7 +68,8 @@ class _Protocol:
             self._options["additional_headers"] = {"Authorization": f"Api-Key {api_key}"}
         self._metadata: dict[str, Any] = {}
         self._name, self._numbers = secrets.token_hex(4), itertools.count()
-        self._is_reset = False
+        self._resets = self._resets_asked = self._resets_said = 0
+        """How often an episode was begun: by `reset`, by the last question, by the last that was answered"""
 
     def get_server_metadata(self) -> dict[str, Any]:
         """What the server says of itself."""
@@ -90,7 +91,8 @@ class _Protocol:
         accepts = self._metadata.get("accepts", ())
         request_id = f"{self._name}-{next(self._numbers)}"
         more: dict[str, Any] = {"request_id": request_id, "deadline_s": self._deadline_s}
-        more["reset"] = True if self._is_reset else None
+        more["reset"] = True if self._resets > self._resets_said else None
+        self._resets_asked = self._resets
         known = {key: value for key, value in more.items() if key in accepts and value is not None}
         return wire.encode({**request, **known}), request_id
 
@@ -105,7 +107,7 @@ class _Protocol:
                 raise ServerError(f"{self.address} answered another request; its answer is not used")
             if about.get("late") and self._deadline_s is not None:
                 raise LateAnswerError(f"{self.address} says that its answer is late; it is not used")
-        self._is_reset = False
+        self._resets_said = self._resets_asked
         return answer
 
     def _spoken(self, answer: Any) -> Any:
@@ -158,13 +160,14 @@ class WebsocketClientPolicy(_Protocol):
         Raises ServerError with the server's sentence, LateAnswerError after the deadline. A lost connection
         is opened again, and the question asked once more.
         """
-        with self._lock, self._whole_or_closed():
-            until = time.monotonic() + self._limit_s
+        until = time.monotonic() + self._limit_s
+        with self._in_turn(until), self._whole_or_closed():
             for is_last in (False, True):
                 try:
                     connection = self._connected(min(until, time.monotonic() + self._connect_s))
                     frame, request_id = self._question(obs)
-                    connection.send(frame)
+                    with self._given_up(connection, until):
+                        connection.send(frame)
                     reply = connection.recv(timeout=max(0.0, until - time.monotonic()))
                     answer = self._answer(reply, request_id)
                     break
@@ -174,6 +177,8 @@ class WebsocketClientPolicy(_Protocol):
                     raise self._late() from None
                 except (exceptions.ConnectionClosed, OSError) as error:
                     self._close()
+                    if time.monotonic() >= until:
+                        raise self._late() from None
                     if is_last or _is_final(error):
                         raise self._refusal(error) from None
         return self._spoken(answer)
@@ -184,7 +189,7 @@ class WebsocketClientPolicy(_Protocol):
 
     def reset(self) -> None:
         """Begin another episode: the next request says so to a server that knows the word."""
-        self._is_reset = True
+        self._resets += 1
 
     def close(self) -> None:
         """Give the connection up; the next call opens another."""
@@ -210,6 +215,27 @@ class WebsocketClientPolicy(_Protocol):
                 is_said = self._waiting(is_said, until - time.monotonic())
                 time.sleep(PAUSE_S)
         return self._connection
+
+    @contextlib.contextmanager
+    def _in_turn(self, until: float) -> Iterator[None]:
+        """Alone with the connection; waiting for other threads counts. Raises LateAnswerError."""
+        if not self._lock.acquire(timeout=max(0.0, min(until - time.monotonic(), threading.TIMEOUT_MAX))):
+            raise self._late()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def _given_up(self, connection: Any, until: float) -> Iterator[None]:
+        """Sending has no limit of its own: to a server that reads no more it ends with the connection."""
+        timer = threading.Timer(max(0.0, until - time.monotonic()), connection.close_socket)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @contextlib.contextmanager
     def _whole_or_closed(self) -> Iterator[None]:
@@ -250,19 +276,17 @@ class AsyncWebsocketClientPolicy(_Protocol):
 
     async def infer(self, obs: Mapping[str, Any]) -> Any:
         """As `WebsocketClientPolicy.infer`."""
-        async with self._lock:
-            try:
-                async with asyncio.timeout(self._limit_s):
+        try:
+            async with asyncio.timeout(self._limit_s), self._lock:
+                try:
                     answer = await self._ask(obs)
-            except ServerError:
-                await self._close()
-                raise
-            except TimeoutError:
-                await self._close()
-                raise self._late() from None
-            except BaseException:
-                await self._close()
-                raise
+                except BaseException:
+                    await self._close()
+                    raise
+        except ServerError:
+            raise
+        except TimeoutError:
+            raise self._late() from None
         return self._spoken(answer)
 
     async def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -271,7 +295,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
 
     async def reset(self) -> None:
         """As `WebsocketClientPolicy.reset`."""
-        self._is_reset = True
+        self._resets += 1
 
     async def close(self) -> None:
         """Give the connection up; the next call opens another."""

@@ -12,6 +12,7 @@ What is nowhere is one sentence that says what to give.
 """
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from morph_vla.training.statistics import RobotStats
 from morph_vla.weights.checkpoint import Checkpoint, flat
 from morph_vla.weights.load import sizes_of
 
+LOG = logging.getLogger(__name__)
 TOKENIZER = "paligemma"
 """Of every pi0.5 that openpi or LeRobot trained."""
 HORIZONS = {"droid": 15, keys.ROBOARENA: 15, "libero": 10, "aloha": 50}
@@ -127,6 +129,12 @@ def _asked(folder: Path, robot: str, given: Given, recipe: Recipe | None, proces
         asked = Dataset(dataset=str(folder), robot=name, preset=preset if known else "")
     cameras = dict(given.cameras or asked.cameras) or _cameras(folder, preset, processor)
     actions = processor.actions or (asked.actions if sources or known else "")
+    if known and preset == "droid" and not (sources or processor.actions):
+        LOG.warning(
+            "%s: answers are taken for deltas of joint positions; those of a policy of joint velocities, as "
+            "openpi's pi05_droid, would drive the arm wrongly: give --recipe openpi_droid for one",
+            folder,
+        )
     if not actions:
         raise MorphVlaError(
             f"{folder}: the checkpoint does not say whether its actions are absolute, deltas or velocities; "

@@ -19,6 +19,8 @@ from morph_vla.findings import visible
 MAX_PIXELS = 2**23
 """Of one picture: enough for 4K."""
 MAX_ASPECT = 32
+MAX_KEY = 200
+"""Letters of a key, those of the maps around it included"""
 ENVIRONMENT = "environment_state"  # of a request: the poses of objects, `engines.engine`
 BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
 
@@ -112,14 +114,26 @@ def request(observation: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
 
 
 def flat(request: Mapping[Any, Any], before: str = "") -> dict[str, Any]:
-    """Nested maps as one, their keys joined by `/`; keys that are no text are left out."""
+    """Nested maps as one, their keys joined by `/`; keys that are no text are left out.
+
+    Raises MorphVlaError for a key of more than `MAX_KEY` letters.
+    """
     values: dict[str, Any] = {}
     for key, value in request.items():
         if isinstance(key, str):
+            if len(before) + len(key) > MAX_KEY:
+                shown = visible(before + key, 40)
+                raise MorphVlaError(f"a key has at most {MAX_KEY} letters, with those around it: {shown}")
             values.update(
                 flat(value, f"{before}{key}/") if isinstance(value, dict) else {before + key: value}
             )
     return values
+
+
+def converted(request: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+    """A flat request whose pictures are read already. Raises MorphVlaError for one that is wrong."""
+    names = {name for several in keys.images.values() for name in several}
+    return {key: _picture(value, key) if key in names else value for key, value in request.items()}
 
 
 def observation(request: Mapping[str, Any], keys: Keys, joints: Sequence[str]) -> Observation:

@@ -6,6 +6,7 @@ is. Of another server nothing is known but what it answers: one question is aske
 
 import logging
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ class RemotePolicy:
     def __init__(self, client: WebsocketClientPolicy, known: keys.Keys):
         self.client, self._keys = client, known
         self._roboarena = "needs_session_id" in client.get_server_metadata()
+        self._sessions: dict[object, str] = {}
+        """Of episodes, for servers of RoboArena's dialect, whose policies may remember"""
 
     def infer(self, observation: Observation) -> Mapping[str, Any]:
         """Actions for one observation; raises ServerError."""
@@ -54,8 +57,10 @@ class RemotePolicy:
             return request
         for name, *others in self._keys.images.values():
             request.update(dict.fromkeys(others, request[name]))
-        session = str(observation.get("episode", 0))
-        return {**request, "endpoint": "infer", "session_id": session}
+        episode = observation.get("episode", 0)
+        if observation.get("step", 0) == 0 or episode not in self._sessions:  # also one that is played again
+            self._sessions[episode] = uuid.uuid4().hex
+        return {**request, "endpoint": "infer", "session_id": self._sessions[episode]}
 
     @staticmethod
     def _answer(answer: Any) -> Mapping[str, Any]:

@@ -65,10 +65,12 @@ class Sessions:
         (another connection), an answer stands for itself.
         """
         delay, executed = (_steps(request, key) for key in REAL_TIME)
-        last = self._answers.pop(_session(request), None)
+        begins, last = _truth(request, "reset"), self._answers.get(_session(request))
+        if delay is None or begins:  # else it stays until it is replaced: this question may yet be refused
+            self._answers.pop(_session(request), None)
         if delay is None:
             return {}
-        if executed is None or last is None or _truth(request, "reset"):
+        if executed is None or last is None or begins:
             return {"inference_delay": min(delay, horizon)}
         return {"inference_delay": min(delay, horizon), "previous_actions": last[executed:]}
 
@@ -76,7 +78,8 @@ class Sessions:
         """Keep a session's answer, from which its next one goes on."""
         if "inference_delay" in observation:
             self._answers[name] = actions
-            if len(self._answers) > MAX_ROWS:
+            self._answers.move_to_end(name)
+            if len(self._answers) > MAX_SESSIONS:
                 self._answers.popitem(last=False)
 
     def moment(self, request: Mapping[str, Any]) -> tuple[int, int]:
@@ -105,7 +108,7 @@ class Sessions:
 
 def _moment(request: Mapping[str, Any]) -> tuple[int, int] | None:
     """The (episode, step) that a request says."""
-    episode, step = given = request.get("episode"), request.get("step")
+    episode, step = given = _alone(request.get("episode")), _alone(request.get("step"))
     if not all(type(value) is int and 0 <= value < 2**32 for value in given):
         return None
     return episode, step  # pyright: ignore[reportReturnType]
@@ -186,6 +189,7 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_ROWS:
         count = f"a list of {len(rows)}" if isinstance(rows, list) else f"a '{type(rows).__name__}'"
         raise MorphVlaError(f"batch: expected a list of 1 to {MAX_ROWS} observations, not {count}")
+    outer = keys.converted(outer, known)  # once, and not for every row
     observations, names = [], []
     for index, row in enumerate(rows):
         try:
@@ -211,7 +215,8 @@ def _row(request: Mapping[str, Any], card: Card, known: keys.Keys, sessions: Ses
     observation = keys.observation(request, known, card.joints)
     going_on = sessions.going_on(request, card.horizon or 0) if card.real_time else {}
     episode, step = sessions.moment(request)
-    moment = {"connection": sessions.connection, "episode": episode, "step": step}
+    # Robots of one connection may count alike, as connections may.
+    moment = {"connection": (sessions.connection, _session(request)), "episode": episode, "step": step}
     return {**observation, "robot": card.robot, **moment, **going_on}
 
 
@@ -220,14 +225,14 @@ def _shown(value: Any) -> str:
 
 
 def _request_id(request: Mapping[str, Any]) -> str | int | None:
-    value = request.get("request_id")
+    value = _alone(request.get("request_id"))
     if value is None or (isinstance(value, str) and len(value) <= MAX_NAME) or type(value) is int:
         return value
     raise MorphVlaError(f"request_id: expected a whole number, or a text of at most {MAX_NAME} letters")
 
 
 def _deadline(request: Mapping[str, Any]) -> float | None:
-    value = request.get("deadline_s")
+    value = _alone(request.get("deadline_s"))
     if value is None:
         return None
     if isinstance(value, int | float) and value > 0:

@@ -212,12 +212,23 @@ class PolicyServer:
             return f"the server could not answer this request ({type(error).__name__})"
 
     async def _computed(self, request: Request, connection: Any) -> Sequence[Computed]:
+        """The answers. Raises MorphVlaError where the client leaves before they are there."""
         futures = self._worker.submit(request.observations, connection)
-        try:
+
+        async def answered() -> list[Computed]:
             return [await asyncio.wrap_future(future) for future in futures]
+
+        answers, gone = asyncio.ensure_future(answered()), asyncio.ensure_future(connection.wait_closed())
+        try:
+            await asyncio.wait((answers, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not answers.done():
+                raise MorphVlaError("the client has left")
+            return answers.result()
         finally:
+            answers.cancel()
+            gone.cancel()
             for future in futures:
-                future.cancel()  # of a request whose first failure was its answer
+                future.cancel()  # nobody reads it: the client left, or the first failure was the answer
 
 
 def of(

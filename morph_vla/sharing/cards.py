@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.data.layout import Layout
+from morph_vla.files import dropin
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.results.record import Record
 from morph_vla.results.statistics import Rates, percent, summarise
@@ -192,11 +193,14 @@ def _use(trained: Trained) -> Iterator[str]:
     robot = f" --robot {next(iter(trained.robots))}" if several else ""
     suites = dict.fromkeys(record.suite.name for record in trained.records.values())
     suite = next(iter(suites), None) or "SUITE"
+    made = suite != "SUITE" and suite not in dropin.available("suites")
     yield "```sh"
     yield "pip install 'morph-vla[model,serve,sim]'"
     yield f"morph-vla serve {source}{robot}  # openpi's protocol, on ws://127.0.0.1:8000"
     samplers = {record.policy.sampler and record.policy.sampler.noise for record in trained.records.values()}
     mean = " --noise 0" if samplers == {0} else ""
+    if made and suite in {record.suite.robot for record in trained.records.values()}:
+        yield f"morph-vla suites new {suite}  # a table for the robot, from its kinematics"
     yield f"morph-vla eval {source} --suite {suite}{mean} -o runs/eval"
     yield f"morph-vla train RECIPE weights={source} -o runs/mine  # begin a fine-tuning with it"
     yield "```"

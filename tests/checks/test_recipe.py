@@ -116,8 +116,14 @@ def test_a_feature_that_is_not_there_and_one_of_another_width(write):
     )
     assert once(
         check_sentences(root, "data.robot=panda"),
-        rf"error: {root}: actions have 6 values, robot 'panda' has 8 joints \(panda_joint1, .*\); choose "
-        "the robot that was recorded, or name its joints in a side file",
+        rf"error: {root}: actions have 6 values, robot 'panda' has 8 joints \(panda_joint1, .*\); training "
+        "needs a value of each, and no others: choose the robot recorded, or as many joints in a side "
+        "file",
+    )
+    assert once(
+        check_sentences(root, "data.robot=panda", "data.preset=so101"),
+        r"warning: data: robot: panda, where the preset 'so101' is of so101; leave the entry's robot and "
+        "cameras out to have the preset's",
     )
 
 

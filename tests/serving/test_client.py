@@ -89,6 +89,69 @@ def test_reset_begins_another_episode():
     np.testing.assert_array_equal(again, first)
 
 
+def test_a_reset_while_an_answer_is_under_way_is_not_forgotten():
+    policy = Wave()
+    with serving(policy) as server, connect(server) as asker:
+        first = asker.infer(observation())["actions"]
+        policy.go.clear()
+        thread = threading.Thread(target=asker.infer, args=(observation(),))
+        thread.start()
+        while len(policy.batches) < 3:  # warming up, the first, this one
+            time.sleep(0.005)
+        asker.reset()
+        policy.go.set()
+        thread.join(LIMIT_S)
+        begun, next_one = (asker.infer(observation())["actions"] for _ in range(2))
+        asker.reset()
+        asker.reset()
+        assert not np.array_equal(asker.infer(observation())["actions"], next_one)
+    assert not np.array_equal(begun, first)
+
+
+def test_a_deadline_counts_from_the_call_whatever_it_is_spent_on():
+    """Waiting for another thread's answer, or sending to a server that has stopped reading."""
+    policy = Wave()
+    with serving(policy) as server, connect(server, deadline_s=0.3) as asker:
+        policy.go.clear()
+        begun, ended = time.monotonic(), []
+
+        def ask(number: int) -> None:
+            with pytest.raises(LateAnswerError):
+                asker.infer(observation(number, episode=0, step=0))
+            ended.append(time.monotonic() - begun)
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_S)
+        policy.go.set()
+    assert len(ended) == 3
+    assert max(ended) < 0.3 + 0.5  # one after the other they would take 0.9 s
+
+
+class Deaf:
+    """A connection to a server that reads no more: what is sent stays in buffers, until they are closed."""
+
+    def __init__(self):
+        self.closed = threading.Event()
+
+    def send(self, _frame):
+        assert self.closed.wait(LIMIT_S)
+        raise OSError("the socket is closed")
+
+    def close_socket(self):
+        self.closed.set()
+
+
+def test_sending_to_a_server_that_reads_no_more_ends_at_the_deadline():
+    with serving() as server, connect(server, deadline_s=0.2) as asker:
+        asker.close()
+        asker._connection = Deaf()
+        with pytest.raises(LateAnswerError, match=r"did not answer within 0\.2 s$"):
+            asker.infer({"first": 1})
+
+
 def test_a_late_answer_is_never_taken_for_the_next_one():
     policy = Wave()
     with serving(policy) as server, connect(server, deadline_s=0.2) as asker:

@@ -200,6 +200,21 @@ def test_recorded_steps_are_served_as_velocities(folders):
     np.testing.assert_allclose(trained["action_stats"]["q01"], factor * ENDS["actions"]["q01"])
 
 
+def test_a_preset_alone_says_that_answers_are_taken_for_deltas(folders, caplog):
+    """openpi's folder says nothing of its actions, and its released policy's are velocities."""
+    chosen = dataclasses.replace(given(folders, preset="droid"), recipe="")
+    loaded = foreign.read(folders / "openpi", "", chosen, "bytes")
+    assert loaded.about["robots"]["panda"]["actions"] == "delta"
+    (said,) = [line.message for line in caplog.records if "velocities" in line.message]
+    assert said.startswith(f"{folders / 'openpi'}: answers are taken for deltas of joint positions; those")
+    assert said.endswith("would drive the arm wrongly: give --recipe openpi_droid for one")
+    shipped = recipes.load("openpi_droid")
+    assert shipped.data.sources[0].recorded == "steps"
+    caplog.clear()
+    foreign.read(folders / "openpi", "", given(folders, preset="droid"))
+    assert "velocities" not in caplog.text
+
+
 def test_in_an_evaluation_its_cameras_are_the_suites(folders, tiny_suite):
     cameras = keys.roles(list(tiny_suite.cameras))
     policy = CheckpointPolicy(folders / "openpi", robot="panda", given=given(folders, cameras=cameras))

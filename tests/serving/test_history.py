@@ -151,8 +151,11 @@ def test_a_server_of_a_policy_that_looks_back_has_to_be_told_the_control_step():
         request = {**keys.request(observation(3), known), **moment}
         return read(wire.encode(request), about, known, sessions)
 
-    (row,) = asked(episode=4, step=5).observations
-    assert (row["episode"], row["step"]) == (4, 5)
+    for moment in ({"episode": 4, "step": 5}, {"episode": np.int64(4), "step": np.array([5])}):
+        (row,) = asked(**moment).observations
+        assert (row["episode"], row["step"]) == (4, 5)
+    left, right = (asked(episode=4, step=5, env_id=name).observations[0] for name in ("left", "right"))
+    assert left["connection"] != right["connection"]  # two robots of one connection are two episodes
     words = "^this policy looks back: every request has to say `episode` and `step`, whole numbers; `step` "
     for moment in ({}, {"env_id": 3}, {"episode": 4}, {"episode": 4, "step": 2.0}):
         with pytest.raises(MorphVlaError, match=words):

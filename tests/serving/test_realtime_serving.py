@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_ins import HORIZON, LIMIT_S, Wave, card, expected, limits, observation, serving
+from stand_ins import HORIZON, LIMIT_S, Wave, card, expected, limits, observation, rest, serving
 from test_server import ask, client, raw
 
 from morph_vla.data import actions as learning
@@ -120,6 +120,33 @@ def test_what_is_no_number_of_steps_gets_a_sentence():
             assert sentence == f"{key}: expected control steps, a whole number from 0 on"
 
 
+def test_a_question_that_is_refused_costs_no_session_its_last_answer():
+    going_on = {"inference_delay": 1, "executed_steps": 1, "episode": 0}
+    with real_time() as server, raw(server) as connection:
+        rows = [observation(n, env_id=str(n), step=0, **going_on) for n in range(2)]
+        ask(connection, {"batch": rows})
+        later = [{**row, "step": 1} for row in rows]
+        lacking = {key: value for key, value in later[1].items() if key != "state"}
+        assert "the observation lacks state" in ask(connection, {"batch": [later[0], lacking]})
+        failing = [later[0], {**later[1], "prompt": "fail"}]
+        assert isinstance(ask(connection, {"batch": failing}), str)
+        answers = ask(connection, {"batch": later})
+        assert [answer["real_time"] for answer in answers] == [went_on(1, HORIZON - 1)] * 2
+
+
+def test_as_many_sessions_go_on_as_a_connection_may_have():
+    going_on = {"inference_delay": 1, "executed_steps": 1, "episode": 0}
+    few = {"state": rest(), "images/exterior": np.zeros((2, 2, 3), np.uint8)}
+    few["images/wrist"] = few["images/exterior"]
+    with real_time() as server, raw(server) as connection:
+        for step in range(2):
+            answers = []
+            for group in range(2):
+                rows = [{"env_id": f"{group}/{n}", "prompt": "x"} for n in range(150)]
+                answers += ask(connection, {**few, **going_on, "step": step, "batch": rows})
+        assert {answer["real_time"]["guided"] for answer in answers} == {HORIZON - 1}
+
+
 # ------------------------------------------------------------------------------------------------ broker
 
 
@@ -190,6 +217,44 @@ def test_a_late_answer_is_asked_for_again():
         rows = walk(robot, broker, range(7), {4: 1, 5: 1})
     assert rows == [0, 0.01, 0.02, 0.03, 0.04, 2.01, 2.02]
     assert [asked["at"] for asked in robot.asked] == [0, 3, 4]
+
+
+def test_a_late_answer_is_said_where_there_is_nothing_left_to_do():
+    robot = Robot(rows=4)
+    robot.late = (3,)
+    with ActionBroker(robot, open_loop=3) as broker:
+        walk(robot, broker, range(4))
+        robot.go.release()
+        with pytest.raises(LateAnswerError, match=r"^too late$"):
+            broker.infer({"at": 4})
+        robot.go.release()
+        assert walk(robot, broker, range(5, 7)) == [2, 2.01]  # what was asked at 5, by the call of 5
+    assert [asked["at"] for asked in robot.asked] == [0, 3, 5]
+
+
+def test_a_longer_open_loop_than_a_chunk_asks_at_its_end():
+    robot = Robot(rows=3)
+    robot.go.release(2)
+    with ActionBroker(robot, open_loop=20) as broker:
+        assert walk(robot, broker, range(8)) == [0, 0.01, 0.02, 1, 1.01, 1.02, 2, 2.01]
+    assert broker.stalls == 2
+
+
+def test_a_reset_of_one_robot_is_no_other_ones():
+    robot = Robot(accepts=(*cards.REAL_TIME, "reset"))
+    robot.go.release(4)
+    with (
+        ActionBroker(robot, open_loop=3, session="left") as left,
+        ActionBroker(robot, open_loop=3, session="right") as right,
+    ):
+        walk(robot, left, range(1))
+        left.reset()
+        walk(robot, right, range(1))
+        walk(robot, left, range(2))
+    assert robot.resets == 0
+    assert [(asked["env_id"], asked.get("reset")) for asked in robot.asked] == [
+        ("left", None), ("right", None), ("left", True),
+    ]  # fmt: skip
 
 
 def test_another_episode_begins_with_an_answer_of_its_own():

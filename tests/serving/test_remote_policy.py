@@ -98,9 +98,15 @@ def test_a_server_of_roboarenas_is_asked_in_its_dialect():
     small = Small(bare=True)
     metadata = wire.encode({"needs_session_id": True, "action_space": "joint_position"})
     with other(small, metadata) as server:
-        answer = connect(server, "droid").infer({**suite_observation(), "episode": 4})
+        policy, sessions = connect(server, "droid"), []
+        for episode, step in ((4, 0), (5, 0), (4, 8), (4, 0), (4, 8)):
+            answer = policy.infer({**suite_observation(), "episode": episode, "step": step})
+            sessions.append(small.asked[-1]["session_id"])
     assert answer["actions"].shape == (2, 8)
-    assert (small.asked[-1]["endpoint"], small.asked[-1]["session_id"]) == ("infer", "4")
+    assert small.asked[-1]["endpoint"] == "infer"
+    probed, four, five, again, replayed, its = (small.asked[0]["session_id"], *sessions)
+    assert (again, its) == (four, replayed)
+    assert len({probed, four, five, replayed}) == 4  # what is played again is another episode to a server
     assert "observation/exterior_image_0_left" in small.asked[-1]
 
 

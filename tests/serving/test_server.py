@@ -35,8 +35,8 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.serving import wire
-from morph_vla.serving.client import ServerError, WebsocketClientPolicy
+from morph_vla.serving import requests, wire
+from morph_vla.serving.client import LateAnswerError, ServerError, WebsocketClientPolicy
 from morph_vla.serving.requests import MAX_ROWS, Sessions, example
 from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
@@ -209,6 +209,31 @@ def wait_until(is_so) -> None:
         time.sleep(0.005)
 
 
+def test_what_nobody_waits_for_any_longer_is_not_computed_and_holds_no_place():
+    policy = Wave()
+    with serving(policy, connections=3) as server:
+        warm = sum(policy.batches)
+        policy.go.clear()
+        for _ in range(5):  # the first is being computed when its client leaves
+            with pytest.raises(LateAnswerError), client(server, deadline_s=0.1) as hasty:
+                hasty.infer(observation(1, episode=0, step=0))
+        wait_until(lambda: not server._connections)
+        policy.go.set()
+        with client(server) as patient:
+            assert "actions" in patient.infer(observation(2, episode=0, step=0))
+        assert sum(policy.batches) == warm + 2
+
+
+def test_a_picture_that_rows_share_is_held_once(server):
+    shared = {key: value for key, value in observation(1).items() if key.startswith("images/")}
+    shared = {key: np.moveaxis(value, -1, 0) for key, value in shared.items()}
+    known, rows = card().request_keys(), [{"state": rest(), "prompt": f"task {i}"} for i in range(3)]
+    request = requests.read(wire.encode({**shared, "batch": rows}), card(), known, requests.Sessions())
+    for key in shared:
+        assert len({id(row[key]) for row in request.observations}) == 1
+        np.testing.assert_array_equal(request.observations[0][key], observation(1)[key])
+
+
 def test_every_size_of_a_batch_is_computed_before_the_server_is_ready():
     policy, sizes = Wave(), (1, 2, 4, 5)
     known = dataclasses.replace(card(), batch=5, sizes=sizes)
@@ -300,6 +325,7 @@ REQUESTS = {
     "no session": (observation(env_id=[1, 2]), "env_id: expected a whole number, or a text of at most "),
     "no truth": (observation(reset="now"), "reset: expected a truth value"),
     "no deadline": (observation(deadline_s=-1), "deadline_s: expected a number above 0, in seconds"),
+    "a long key": ({"a" * 150: {"b" * 50: 1}}, "a key has at most 200 letters, with those around it: aaaa"),
     "a key with escapes": ({"\x1b[31m\n": 1}, "the observation lacks images/exterior, "),
 }
 

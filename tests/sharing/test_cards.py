@@ -1,5 +1,6 @@
 """The card of a repository, word by word."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,13 @@ def test_a_card_without_an_evaluation_names_no_rate():
     assert "No evaluation of this checkpoint came with it." in card
     assert "%" not in card
     assert "--suite SUITE" in card
+
+
+def test_a_suite_that_was_made_is_made_again_first():
+    record = evaluation(1)
+    made = dataclasses.replace(record, suite=SuiteFacts(name="panda", version=1, robot="panda"))
+    card = cards.model_card(trained(panda=made))
+    assert card.index("morph-vla suites new panda") < card.index("--suite panda")
 
 
 def test_many_tasks_are_counted():
