@@ -1,30 +1,36 @@
 """From the records of a grid to its answer."""
 
-from collections.abc import Container, Iterator, Sequence
+import logging
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells
+from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells, condition_of
 from morph_vla.evidence.status import failures_of, read_all, require_study
+from morph_vla.files.plain import to_plain
+from morph_vla.recipes.recipe import OF_ALL
 from morph_vla.results.cells import CellRecord
 from morph_vla.results.evidence import Answer, Contrast, Place, conditions, contrast, judge, pooled
 from morph_vla.results.values import mapping
 
+LOG = logging.getLogger(__name__)
+
 
 def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
-    """What the cells in one folder, or in those of several machines, say; the first record of a cell counts.
+    """What the cells in one folder, or in those of several machines, say.
 
     Raises MorphVlaError for a folder without cells, for a file that is no record, for cells that were judged
-    on different rows, and for cells of one condition that differ in more than the seed.
+    on different rows, for cells of one condition that differ in more than the seed, for those that were
+    measured under other settings than the grid's, and for one cell with two results.
     """
-    known: dict[str, CellRecord] = {}
-    for folder in folders:
-        require_study(folder)
-        known = read_all(folder) | known
+    known = _joined(folders)
     asked = cells(grid)
     records = [known[cell.name] for cell in asked if cell.name in known]
+    _check_grid(grid, records)
     _check_alike(records)
+    if others := [record.name for record in known.values() if _is_left_out(grid, record)]:
+        LOG.warning("finished cells whose seed the grid does not name are left out: %s", ", ".join(others))
     places = primary(grid, records)
     tested = [
         replace(contrast(records, h.better, h.than, places, name), unfinished=_unfinished(grid, known, h))
@@ -47,6 +53,62 @@ def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
         machines=sorted({str(record.machine.get("processor")) for record in records}),
         versions=_versions(records),
     )
+
+
+def _joined(folders: Sequence[Path]) -> dict[str, CellRecord]:
+    """The cells of all folders. Raises MorphVlaError where one was measured twice and did otherwise."""
+    known: dict[str, tuple[CellRecord, Path]] = {}
+    for folder in folders:
+        require_study(folder)
+        for name, record in read_all(folder).items():
+            other, where = known.setdefault(name, (record, folder))
+            if [body.rows for body in record.judged] != [body.rows for body in other.judged]:
+                raise MorphVlaError(
+                    f"{name} has one result in {where} and another one in {folder}; report on one of them"
+                )
+    return {name: record for name, (record, _) in known.items()}
+
+
+def _is_left_out(grid: Grid, record: CellRecord) -> bool:
+    return (
+        record.seed not in grid.seeds and record.condition in grid.conditions and record.split in grid.splits
+    )
+
+
+def _check_grid(grid: Grid, records: Sequence[CellRecord]) -> None:
+    """Raise MorphVlaError where a record's settings are not those that the grid asks for now.
+
+    Datasets, whose names are a machine's, are left to `_contents`.
+    """
+    judged = {"episodes": grid.episodes, "sampler": {"noise": grid.noise, "steps": grid.sampler_steps}}
+    asked: dict[str, dict[str, object]] = {}
+    for record in records:
+        if record.condition not in asked:
+            recipe = mapping(to_plain(condition_of(grid, record.condition)))
+            data = {key: mapping(recipe["data"])[key] for key in OF_ALL}
+            training = {key: value for key, value in mapping(recipe["training"]).items() if key != "seed"}
+            about = {
+                "model": recipe["model"],
+                "optimizer": recipe["optimizer"],
+                "training": training,
+                "data": data,
+            }
+            asked[record.condition] = {"recipe": about, **judged}
+        for key, measured, wanted in _differences(record.settings, asked[record.condition]):
+            raise MorphVlaError(
+                f"{record.name} was measured under other settings than this grid's: {key} was {measured}, "
+                f"and the grid asks for {wanted}; report on it with the grid that it was run with"
+            )
+
+
+def _differences(measured: object, asked: object, at: str = "") -> Iterator[tuple[str, object, object]]:
+    """Keys that both have, with the two values; keys of one alone came or went with a version."""
+    if isinstance(measured, Mapping) and isinstance(asked, Mapping):
+        for key in measured:
+            if key in asked:
+                yield from _differences(measured[key], asked[key], f"{at}.{key}".strip("."))
+    elif measured != asked:
+        yield at, measured, asked
 
 
 def _check_alike(records: Sequence[CellRecord]) -> None:

@@ -118,17 +118,19 @@ def checked(grid: Grid, where: str) -> Grid:
 
 
 def cells(grid: Grid, part: tuple[int, int] = (1, 1)) -> tuple[Cell, ...]:
-    """Every cell, seed by seed; of several parts (k of n, from 1) every n-th cell from the k-th on.
+    """Every cell, seed by seed; of several parts (k of n, from 1) every n-th seed of a split from k on.
 
-    A seed is a whole study of its own: whenever the time ends, most of what was run can be compared.
+    All conditions of a seed and split are of one part: what is compared was measured by one machine, and
+    whenever the time ends most of what was run can be compared. Raises MorphVlaError for more parts than
+    there are seeds of splits.
     """
-    every = [
-        Cell(seed, split, condition)
-        for seed in grid.seeds
-        for split in grid.splits
-        for condition in grid.conditions
-    ]
-    return tuple(every[part[0] - 1 :: part[1]])
+    studies = [(seed, split) for seed in grid.seeds for split in grid.splits]
+    if part[1] > len(studies):
+        raise MorphVlaError(
+            f"{part[1]} parts of {len(studies)}, the seeds of all splits: a part has all conditions of one; "
+            f"cut the grid into {len(studies)} or fewer"
+        )
+    return tuple(Cell(*study, name) for study in studies[part[0] - 1 :: part[1]] for name in grid.conditions)
 
 
 @dataclasses.dataclass(frozen=True)

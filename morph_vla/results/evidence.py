@@ -274,10 +274,11 @@ def judge(contrasts: Sequence[Contrast], margin: Real) -> list[Contrast]:
     """The hypotheses with their verdicts, tested together (Holm, `ERROR` in all).
 
     yes: the difference is above zero by Holm's test, and at least `margin`; no: the upper end of its interval
-    is below `margin`; undecided: anything else, what has no interval, which counts with p = 1, and what is
-    unfinished.
+    is below `margin`; undecided: anything else. What is unfinished or has no interval has p = 1: a yes beside
+    it is never taken back.
     """
-    adjusted = holm([item.interval.p_value if item.interval else 1.0 for item in contrasts])
+    known = [None if item.unfinished else item.interval for item in contrasts]
+    adjusted = holm([interval.p_value if interval else 1.0 for interval in known])
     return [
         replace(
             item,

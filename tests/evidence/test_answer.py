@@ -68,13 +68,45 @@ def test_cells_of_one_condition_that_differ_in_more_than_the_seed_are_no_study(f
         settings = {"recipe": {"training": {"seed": seed, "steps": steps}, "model": {}}}
         results.write(dataclasses.replace(results.read(path), settings=settings), path)
 
-    measured_with(0, 10)
-    measured_with(1, 10)
+    measured_with(0, 3000)
+    measured_with(1, 3000)
     assert answers.answer(GRID, folders).done == 16
     measured_with(1, 20)
+    words = r"^no-a/full/1 was measured under other settings than this grid's: recipe.training.steps was 20"
+    with pytest.raises(MorphVlaError, match=words):
+        answers.answer(GRID, folders)
+    measured_with(1, 3000)
+    of_noise = {"sampler": {"noise": 1.0}, "recipe": {"training": {"steps": 3000}}}
+    (path,) = (p for f in folders if (p := record_of(f, Cell(1, "no-a", "bare"))).exists())
+    results.write(dataclasses.replace(results.read(path), settings=of_noise), path)
+    with pytest.raises(MorphVlaError, match=r"^no-a/bare/1 was .*: sampler.noise was 1.0, and the grid"):
+        answers.answer(dataclasses.replace(GRID, noise=0.0), folders)
+
+
+def test_settings_that_a_grid_does_not_change_are_those_of_all_its_cells(folders):
+    """A key that the recipe has no longer, or has now, is no difference; that of one seed is."""
+    (path,) = (p for f in folders if (p := record_of(f, Cell(0, "no-a", "full"))).exists())
+    settings = {"recipe": {"training": {"seed": 0, "gone": 3}, "model": {"gone": 1}}}
+    results.write(dataclasses.replace(results.read(path), settings=settings), path)
     words = r"^no-a/full/0 and no-a/full/1 differ in more than the seed: they were measured under several"
     with pytest.raises(MorphVlaError, match=words):
         answers.answer(GRID, folders)
+
+
+def test_a_cell_with_two_results_is_none(folders, caplog):
+    (path,) = (p for f in folders if (p := record_of(f, Cell(0, "no-a", "full"))).exists())
+    (other,) = (f for f in folders if not record_of(f, Cell(0, "no-a", "full")).exists())
+    record = results.read(path)
+    results.write(record, record_of(other, Cell(0, "no-a", "full")))
+    assert answers.answer(GRID, folders).done == 16  # the same twice
+    bodies = tuple(dataclasses.replace(body, rows=body.rows[::-1]) for body in record.judged)
+    results.write(dataclasses.replace(record, judged=bodies), record_of(other, Cell(0, "no-a", "full")))
+    with pytest.raises(MorphVlaError, match=r"^no-a/full/0 has one result in .*0 and another one in .*1;"):
+        answers.answer(GRID, folders)
+    path.unlink()
+    answers.answer(dataclasses.replace(GRID, seeds=(0,)), folders)
+    assert "finished cells whose seed the grid does not name are left out: " in caplog.text
+    assert "no-a/full/1" in caplog.text
 
 
 def test_suites_and_datasets_of_one_name_and_several_contents_are_no_study(folders):

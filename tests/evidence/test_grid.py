@@ -32,10 +32,20 @@ def test_cells_are_every_combination_once_and_seed_by_seed(grid):
     assert [cell.seed for cell in cells] == [0] * 4 + [1] * 4
 
 
-@pytest.mark.parametrize("parts", [1, 3, 7, 11])
-def test_the_parts_of_a_grid_are_the_grid(grid, parts):
-    dealt = [cell for part in range(1, parts + 1) for cell in grids.cells(grid, (part, parts))]
-    assert sorted(dealt) == sorted(grids.cells(grid))
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+def test_the_parts_of_a_grid_are_the_grid_and_what_is_compared_is_in_one(grid, parts):
+    dealt = [grids.cells(grid, (part, parts)) for part in range(1, parts + 1)]
+    assert sorted(cell for part in dealt for cell in part) == sorted(grids.cells(grid))
+    for part in dealt:
+        assert part
+        whole = {(cell.seed, cell.split, name) for cell in part for name in grid.conditions}
+        assert set(part) == whole
+
+
+def test_more_parts_than_there_are_seeds_of_splits_are_refused(grid):
+    words = r"^5 parts of 4, the seeds of all splits: a part has all conditions of one; cut the grid "
+    with pytest.raises(MorphVlaError, match=words):
+        grids.cells(grid, (2, 5))
 
 
 def test_cells_of_a_split_differ_in_condition_and_seed_alone(planned):
