@@ -5,6 +5,8 @@ Both must happen before JAX makes its threads, so a command calls `prepare` firs
 
 import contextlib
 import ctypes
+import functools
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -12,6 +14,7 @@ import platform
 import threading
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from morph_vla.files.cache import cache_folder
 
@@ -78,3 +81,15 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             installed[name] = version(name)
     return installed
+
+
+@functools.cache
+def source() -> str:
+    """SHA-256 of this package's modules as they are when it is first asked for, its first 12 digits.
+
+    A version says nothing of a checkout that is being worked on.
+    """
+    digest, root = hashlib.sha256(), Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

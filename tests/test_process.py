@@ -128,3 +128,19 @@ def test_the_workers_of_a_pool_end_with_a_process_that_was_killed(tmp_path):
             return
         time.sleep(0.1)
     raise AssertionError("the worker is still there")
+
+
+def test_the_source_is_told_apart_from_another(monkeypatch, tmp_path):
+    """By a module's content or name; what lies beside the modules is no part of it."""
+    found = []
+    for files in ({"a.py": "1"}, {"a.py": "2"}, {"b.py": "1"}, {"a.py": "1", "a.txt": "3"}):
+        folder = tmp_path / str(len(found))
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        monkeypatch.setattr(process, "__file__", str(folder / "process.py"))
+        process.source.cache_clear()
+        found.append(process.source())
+    process.source.cache_clear()
+    assert len({*found[:3]}) == 3
+    assert found[3] == found[0]

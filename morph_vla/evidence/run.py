@@ -29,7 +29,7 @@ from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.evidence.grid import Cell, Grid, Plan, cells, described, digest, is_seen, plan
 from morph_vla.evidence.status import RECORDS, failure_of, read_all, record_of
 from morph_vla.files.writing import taken, write_text
-from morph_vla.process import versions
+from morph_vla.process import source, versions
 from morph_vla.results import cells as results
 from morph_vla.results.cells import CellRecord, Judged
 from morph_vla.results.trial import ERROR
@@ -140,7 +140,7 @@ def _failure(error: Exception) -> str:
 def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellRecord:
     """Train, judge, and write the record."""
     work, facts = settings.folder / WORK / cell.name, planned.settings(cell)
-    datasets = described(planned, cell.split)
+    datasets, code = described(planned, cell.split), source()
     _begin(work, digest(facts), cell.name)
     with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
         on_report = _noting(note, bar.trained)
@@ -164,7 +164,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
         judged=bodies,
         seconds=_spent(work),
         machine=machine(),
-        versions=versions(),
+        versions={**versions(), "source": code},
         command=shlex.join(words),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )

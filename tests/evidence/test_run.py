@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from morph_vla import process
 from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import again
 from morph_vla.evidence import grid as grids
@@ -55,6 +56,7 @@ def test_a_cell_is_trained_judged_and_kept_in_a_few_kilobytes(one, run, study, t
     info = (study / "so101" / "meta" / "info.json").read_bytes()
     assert record.datasets["so101/meta/info.json"] == hashlib.sha256(info).hexdigest()
     assert record.seconds.keys() == {"train", "evaluate"}
+    assert record.versions["source"] == process.source()
     assert record.command.startswith("morph-vla evidence run ")
     assert record.loss is not None
     # The same cell once more gives the same rows and parameters.
