@@ -140,7 +140,12 @@ def _contents(record: CellRecord) -> Iterator[tuple[tuple[str, ...], str]]:
     for name, sha in record.datasets.items():
         yield (name,), sha
     for body in record.judged:
-        for key, sha in (("initial states", body.states_sha256), ("suite", body.resolved_sha256)):
+        digests = {
+            "initial states": body.states_sha256,
+            "suite": body.resolved_sha256,
+            "URDF": body.urdf_sha256,
+        }
+        for key, sha in digests.items():
             if sha is not None:
                 yield (f"the {key} of body '{body.body}'", record.split, record.condition), sha
 

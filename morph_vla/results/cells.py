@@ -44,6 +44,8 @@ class Judged:
     """Of the table of initial states"""
     resolved_sha256: str | None = None
     """Of the whole suite"""
+    urdf_sha256: str | None = None
+    """Of the body; earlier records have none"""
     policy_sha256: str | None = None
     engine: str | None = None
 
@@ -113,6 +115,7 @@ def judged(record: Record, body: str, seen: bool) -> Judged:
         least={name: tuple(_short(trial.least.get(name)) for trial in trials) for name in measures},
         states_sha256=task.initial_states_sha256,
         resolved_sha256=task.resolved_sha256,
+        urdf_sha256=record.suite.urdf_sha256,
         policy_sha256=record.policy.sha256,
         engine=record.engine.label if record.engine else None,
     )

@@ -257,12 +257,12 @@ def _why_alike(rates: Sequence[float]) -> str:
 
 def paired(better: Judged, than: Judged) -> float:
     """The difference of two success rates on the same rows; raises MorphVlaError where these differ."""
-    for what in ("states_sha256", "resolved_sha256"):
+    for what in ("states_sha256", "resolved_sha256", "urdf_sha256"):
         sides = getattr(better, what), getattr(than, what)
-        if sides[0] != sides[1]:
+        if sides[0] != sides[1] and not (what == "urdf_sha256" and None in sides):
             raise MorphVlaError(
-                f"body '{better.body}': the two conditions were judged on other initial states, or by "
-                f"another suite ({what} {sides[0]} and {sides[1]})"
+                f"body '{better.body}': the two conditions were judged on other initial states, by another "
+                f"suite or with another robot of that name ({what} {sides[0]} and {sides[1]})"
             )
     if len(better.rows) != len(than.rows):
         rows = f"{len(better.rows)} and {len(than.rows)}"

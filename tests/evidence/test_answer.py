@@ -122,7 +122,8 @@ def test_suites_and_datasets_of_one_name_and_several_contents_are_no_study(folde
             answers.answer(GRID, folders)
 
     # Not compared by the pairs of a seed: both sides of seed 1 have the other table.
-    for key, what in (("states_sha256", "initial states"), ("resolved_sha256", "suite")):
+    keys = {"states_sha256": "initial states", "resolved_sha256": "suite", "urdf_sha256": "URDF"}
+    for key, what in keys.items():
         for condition in ("full", "matched", "bare"):
             change(f"no-b/{condition}/0", **{key: "aa"})
             change(f"no-b/{condition}/1", **{key: "bb"})

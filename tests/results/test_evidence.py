@@ -87,7 +87,7 @@ def test_a_seed_that_lacks_a_body_of_either_condition_is_left_out():
     [
         (
             {"states_sha256": "t"},
-            r"^body 'a': the two conditions were judged on other initial states, or by ",
+            r"^body 'a': the two conditions were judged on other initial states, by anot",
         ),
         ({"rows": "10"}, r"^body 'a': the two conditions were judged on 2 and 100 rows$"),
     ],
