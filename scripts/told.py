@@ -17,7 +17,7 @@ from pathlib import Path
 from morph_vla import process, robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.evaluate import evaluate
-from morph_vla.results.several import side_by_side
+from morph_vla.results.comparison import compare
 from morph_vla.serving import policy as policies
 from morph_vla.suites.suite import load_tasks
 
@@ -48,7 +48,8 @@ def main() -> None:
         print(
             f"told {name}: {sum(rate.successes for rate in records[-1].summary.tasks.values())}", flush=True
         )
-    print(side_by_side(names, records))
+    for name, record in zip(names[1:], records[1:], strict=True):
+        print(f"told {name}, not {own}: {compare(records[0], record)}")
 
 
 if __name__ == "__main__":
