@@ -102,7 +102,7 @@ def measure(sizes: Sizes, repeats: int) -> dict[str, Any]:
     """Milliseconds of an action on both sides."""
     params = policies.of(sizes.config).init(sizes.config, jax.random.key(0))
     theirs = transformer_params(sizes, params, jax.random.key(1))
-    ours = fourier.begin(sizes.config), fourier.readouts(sizes.config, params)
+    ours = fourier.begin(sizes.config), fourier.readout(sizes.config, params)
     works = {
         "fourier": _actions(fourier_step(sizes), (params, ours[1]), ours[0]),
         "transformer": _actions(transformer_step(sizes), theirs, transformer_cache(sizes)),
@@ -140,12 +140,12 @@ def _actions(step: Callable[..., Any], params: Any, past: Any) -> Work:
 
 
 def fourier_step(sizes: Sizes) -> Callable[..., Any]:
-    """((parameters, readouts), memories, row) -> (memories, action)."""
+    """((parameters, readout), memory, row) -> (memory, action)."""
     controller = fourier.Controller(sizes.config)
 
-    def step(weights: Any, memories: Any, row: Any) -> Any:
-        params, readouts = weights
-        return controller.apply({"params": params}, memories, readouts, row, method="next")
+    def step(weights: Any, memory: Any, row: Any) -> Any:
+        params, readout = weights
+        return controller.apply({"params": params}, memory, readout, row, method="next")
 
     return step
 

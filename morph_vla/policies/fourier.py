@@ -15,7 +15,7 @@ it had begun with the first row that is there.
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Complex, Float
+from jaxtyping import Array, Bool, Float
 
 from morph_vla.pi05.observation import Observation
 from morph_vla.policies import spectral
@@ -25,10 +25,6 @@ from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
 ready = as_trained
-Memories = tuple[spectral.Memory, ...]
-"""Of every layer"""
-Readouts = tuple[Complex[Array, "m d"], ...]
-"""Of every layer, from its weights: computed once for all rows that come one at a time"""
 
 
 class Layer(nn.Module):
@@ -51,11 +47,11 @@ class Layer(nn.Module):
         return self._forward(x, spectral.parallel(taps, seen))
 
     def next(
-        self, memory: spectral.Memory, readout: Complex[Array, "m d"], x: Float[Array, "d"]
-    ) -> tuple[spectral.Memory, Float[Array, "d"]]:
-        """The next row alone."""
-        memory, mixed = spectral.advance(memory, readout, self.norm(x))
-        return memory, self._forward(x, mixed)
+        self, expected: Float[Array, "d"], now: Float[Array, "d"], x: Float[Array, "d"]
+    ) -> tuple[Float[Array, "d"], Float[Array, "d"]]:
+        """What the convolution is to remember of the next row, and the row behind this layer."""
+        seen = self.norm(x)
+        return seen, self._forward(x, expected + now * seen)
 
     def _forward(self, x: Float[Array, "*b d"], mixed: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
         y = nn.gelu(mixed) + x
@@ -77,14 +73,14 @@ class Encoder(nn.Module):
         return x
 
     def next(
-        self, memories: Memories, readouts: Readouts, x: Float[Array, "d"]
-    ) -> tuple[Memories, Float[Array, "d"]]:
-        """The next row alone."""
-        after = []
-        for layer, memory, readout in zip(self.layers, memories, readouts, strict=True):
-            memory, x = layer.next(memory, readout, x)
-            after.append(memory)
-        return tuple(after), x
+        self, memory: spectral.Memory, readout: spectral.Readout, x: Float[Array, "d"]
+    ) -> tuple[spectral.Memory, Float[Array, "d"]]:
+        """The next row alone: the past of all layers is read before the first, and written after the last."""
+        expected, rows = spectral.expected(memory, readout), []
+        for number, layer in enumerate(self.layers):
+            seen, x = layer.next(expected[number], readout.now[number], x)
+            rows.append(seen)
+        return spectral.accept(memory, jnp.stack(rows)), x
 
 
 class Detokenizer(nn.Module):
@@ -120,22 +116,23 @@ class Controller(nn.Module):
         return self.detokenizer(self.encoder(self.tokenizer(rows), real)[:, -1])
 
     def next(
-        self, memories: Memories, readouts: Readouts, row: Float[Array, "s"]
-    ) -> tuple[Memories, Float[Array, "h a"]]:
+        self, memory: spectral.Memory, readout: spectral.Readout, row: Float[Array, "s"]
+    ) -> tuple[spectral.Memory, Float[Array, "h a"]]:
         """The chunk that follows the next row, in a time that does not depend on the window."""
-        memories, x = self.encoder.next(memories, readouts, self.tokenizer(row))
-        return memories, self.detokenizer(x)
+        memory, x = self.encoder.next(memory, readout, self.tokenizer(row))
+        return memory, self.detokenizer(x)
 
 
-def begin(config: FourierConfig) -> Memories:
-    """The memories before the first row of an episode, for `Controller.next`."""
-    return (spectral.begin(config.window, config.modes, config.width),) * config.depth
+def begin(config: FourierConfig) -> spectral.Memory:
+    """All layers' memory before the first row of an episode, for `Controller.next`."""
+    return spectral.begin(config.window, config.modes, config.depth, config.width)
 
 
-def readouts(config: FourierConfig, params: Params) -> Readouts:
-    """What `Controller.next` reads of every layer's weights over time."""
+def readout(config: FourierConfig, params: Params) -> spectral.Readout:
+    """What `Controller.next` reads of all layers' weights over time, computed once for all rows."""
     layers = [params["encoder"][f"layer_{number}"] for number in range(config.depth)]
-    return tuple(spectral.readout(jnp.asarray(layer["modes"]), config.window) for layer in layers)
+    vectors = [spectral.readout(jnp.asarray(layer["modes"]), config.window) for layer in layers]
+    return spectral.stepwise(jnp.stack(vectors, axis=1), config.window)
 
 
 def init(config: FourierConfig, key: Array) -> Params:

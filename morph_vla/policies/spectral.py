@@ -10,6 +10,12 @@ complex vector v [m] (`readout`), and the output is a convolution with n real ta
 
 `direct` is that sum, `parallel` computes it by FFT, `advance` one step at a time by the sliding DFT (Eq. 9).
 
+**What can be known before the next input comes is computed before.** Of the next window's modes all but the
+newest input's part is there already, and so is its share of the output (`expected`); the input itself adds
+h_0 x_t alone. In a network of layers the inputs come one layer after another, but the past of all layers is
+there at once: a `Memory` with a layer axis is read once before the first layer and written once after the
+last (`accept`), and between two feed-forward layers stand one product and one sum a channel.
+
 The sliding DFT adds what comes and takes away what leaves the window. In float32 what is taken away is not
 quite what was added, and the rest adds up: where the input repeats with a mode's own period, as a gait does,
 without bound. So a second sum is begun every n steps with what comes alone. n steps later it holds the whole
@@ -25,20 +31,36 @@ import numpy as np
 from jaxtyping import Array, Complex, Float, Int
 
 
-class Memory(NamedTuple):
-    """What the recurrent form keeps of one sequence's past."""
+class Modes(NamedTuple):
+    """A complex number for each mode and channel.
 
-    inputs: Float[Array, "n d"]
+    Parts lie apart and modes first: of that XLA makes vector code on a CPU, and none of complex numbers.
+    """
+
+    real: Float[Array | np.ndarray, "m *l d"]
+    imaginary: Float[Array | np.ndarray, "m *l d"]
+
+
+class Memory(NamedTuple):
+    """What the recurrent form keeps of the past of one sequence, or of one in each of l layers."""
+
+    inputs: Float[Array, "n *l d"]
     """The last n, in the order of their steps modulo n"""
-    leaves: Float[Array, "d"]
-    """The one of them whose place the next one takes. It is read after the last one was written: if it were
-    read before the next is written, XLA would copy all inputs to be safe"""
-    modes: Complex[Array, "m d"]
-    """X_k of the window that ends with the last input"""
-    fresh: Complex[Array, "m d"]
-    """The same of the inputs since step was last a multiple of n"""
+    ahead: Modes
+    """Of the next window's X_k what is there already: u_k (X_k - the input that leaves next)"""
+    fresh: Modes
+    """X_k of the inputs since step was last a multiple of n"""
     step: Int[Array, ""]
     """Inputs so far"""
+
+
+class Readout(NamedTuple):
+    """How the output follows from the window's modes and the newest input, in one layer or in each of l."""
+
+    vector: Modes
+    """v_k"""
+    now: Float[Array, "*l d"]
+    """h_0"""
 
 
 def turns(context: int, modes: int) -> Complex[np.ndarray, "n m"]:
@@ -82,34 +104,59 @@ def parallel(taps: Float[Array, "n d"], x: Float[Array, "*b t d"]) -> Float[Arra
     return jnp.fft.irfft(product, size, axis=-2)[..., :steps, :]
 
 
-def begin(context: int, modes: int, width: int) -> Memory:
-    """Before the first input."""
-    nothing = jnp.zeros((modes, width), jnp.complex64)
-    inputs, leaves = jnp.zeros((context, width)), jnp.zeros(width)
-    return Memory(inputs, leaves, nothing, nothing, jnp.zeros((), jnp.int32))
+def begin(context: int, modes: int, *shape: int) -> Memory:
+    """Before the first input; `shape` is (d,) or (l, d)."""
+    nothing = Modes(jnp.zeros((modes, *shape)), jnp.zeros((modes, *shape)))
+    return Memory(jnp.zeros((context, *shape)), nothing, nothing, jnp.zeros((), jnp.int32))
 
 
-def slide(
-    modes: Complex[Array, "m d"], comes: Float[Array, "d"], leaves: Float[Array, "d"], context: int
-) -> Complex[Array, "m d"]:
-    """X_k of the next window (Eq. 9)."""
-    u = jnp.asarray(turns(context, len(modes))[0].astype(np.complex64))
-    return u[:, None] * (modes + (comes - leaves).astype(jnp.complex64))
+def stepwise(vector: Complex[Array, "m *l d"], context: int) -> Readout:
+    """V of `readout`, as `expected` and `advance` take it."""
+    now = jnp.real(jnp.tensordot(_turn(context, len(vector)), vector, axes=1))
+    return Readout(Modes(jnp.real(vector), jnp.imag(vector)), now)
 
 
-def advance(
-    memory: Memory, vector: Complex[Array, "m d"], x: Float[Array, "d"]
-) -> tuple[Memory, Float[Array, "d"]]:
-    """One more input and its output, in O(m) for each channel."""
-    inputs, leaves, modes, fresh, step = memory
+def expected(memory: Memory, readout: Readout) -> Float[Array, "*l d"]:
+    """The next output, less what its own input adds to it: h_0 x."""
+    ahead, vector = memory.ahead, readout.vector
+    return jnp.sum(vector.real * ahead.real - vector.imaginary * ahead.imaginary, axis=0)
+
+
+def accept(memory: Memory, x: Float[Array, "*l d"]) -> Memory:
+    """The memory after one more input, in O(m) for each channel (Eq. 9)."""
+    inputs, ahead, fresh, step = memory
     context = len(inputs)
-    place = step % context
-    modes = slide(modes, x, leaves, context)
-    fresh = slide(fresh, x, jnp.zeros_like(x), context)
-    # With the window's last input, all that `fresh` holds is the window, and the next one begins.
-    full = place == context - 1
-    modes = jnp.where(full, fresh, modes)
-    fresh = jnp.where(full, jnp.zeros_like(fresh), fresh)
-    output = jnp.sum(jnp.real(vector) * jnp.real(modes) - jnp.imag(vector) * jnp.imag(modes), axis=0)
-    inputs = inputs.at[place].set(x)
-    return Memory(inputs, inputs[(step + 1) % context], modes, fresh, step + 1), output
+    place, next_place = step % context, (step + 1) % context
+    # The input that leaves next is read after `x` was written: if it were read before, XLA would copy all
+    # inputs to be safe.
+    inputs = jax.lax.dynamic_update_index_in_dim(inputs, x, place, axis=0)
+    leaves = jax.lax.dynamic_index_in_dim(inputs, next_place, axis=0, keepdims=False)
+    newest = _turned(Modes(x[None], jnp.zeros_like(x[None])), context, len(ahead.real))
+    begun = _turned(Modes(fresh.real + x, fresh.imaginary), context)
+    # With this input, all that `begun` holds is the window, and the next one begins.
+    keep = jnp.where(place == context - 1, 0.0, 1.0)
+    fresh = Modes(keep * begun.real, keep * begun.imaginary)
+    # With the next input, all that `fresh` holds is the window: nothing has to leave it.
+    anew = next_place == context - 1
+    staying = Modes(
+        jnp.where(anew, fresh.real, ahead.real + newest.real - leaves),
+        jnp.where(anew, fresh.imaginary, ahead.imaginary + newest.imaginary),
+    )
+    return Memory(inputs, _turned(staying, context), fresh, step + 1)
+
+
+def advance(memory: Memory, readout: Readout, x: Float[Array, "*l d"]) -> tuple[Memory, Float[Array, "*l d"]]:
+    """One more input and its output."""
+    return accept(memory, x), expected(memory, readout) + readout.now * x
+
+
+def _turn(context: int, modes: int) -> Complex[np.ndarray, "m"]:
+    """Every u_k."""
+    return turns(context, modes)[0].astype(np.complex64)
+
+
+def _turned(values: Modes, context: int, modes: int = 0) -> Modes:
+    """Every mode times its u_k; `modes` of them where `values` are the same for all."""
+    real, imaginary = values
+    u = _turn(context, modes or len(real)).reshape(-1, *[1] * (real.ndim - 1))
+    return Modes(u.real * real - u.imag * imaginary, u.imag * real + u.real * imaginary)

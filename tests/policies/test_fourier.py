@@ -59,10 +59,10 @@ def test_one_row_at_a_time_gives_what_all_rows_at_once_give(params):
 
     @jax.jit
     def one_after_another(params, rows):
-        readouts = fourier.readouts(CONFIG, params)
+        readout = fourier.readout(CONFIG, params)
 
-        def forward(memories, row):
-            given = memories, readouts, row
+        def forward(memory, row):
+            given = memory, readout, row
             return fourier.Controller(CONFIG).apply({"params": params}, *given, method="next")
 
         return jax.lax.scan(forward, fourier.begin(CONFIG), rows)[1]

@@ -43,8 +43,8 @@ def papers(weights, x, context):
 
 def recurrent(vector, x, context):
     """The recurrent form over a sequence."""
-    memory = spectral.begin(context, *vector.shape)
-    return jax.lax.scan(lambda memory, row: spectral.advance(memory, vector, row), memory, jnp.asarray(x))[1]
+    memory, readout = spectral.begin(context, *vector.shape), spectral.stepwise(vector, context)
+    return jax.lax.scan(lambda memory, row: spectral.advance(memory, readout, row), memory, jnp.asarray(x))[1]
 
 
 @partial(jax.jit, static_argnums=2)
@@ -87,9 +87,11 @@ def test_over_10_000_steps_the_forms_stay_equal_only_because_the_sum_is_begun_an
     def error(outputs):
         return np.abs(np.asarray(outputs) - wanted).max() / scale
 
-    def drifting(modes, rows):
+    turn = jnp.asarray(spectral.turns(context, modes)[0].astype(np.complex64))[:, None]
+
+    def drifting(modes, rows):  # Eq. 9 alone
         comes, leaves = rows
-        modes = spectral.slide(modes, comes, leaves, context)
+        modes = turn * (modes + (comes - leaves).astype(jnp.complex64))
         return modes, jnp.real(jnp.sum(vector * modes, axis=0))
 
     leaving = np.pad(x, ((context, 0), (0, 0)))[:steps]
@@ -98,6 +100,36 @@ def test_over_10_000_steps_the_forms_stay_equal_only_because_the_sum_is_begun_an
     assert error(spectral.parallel(spectral.taps(vector, context), jnp.asarray(x))) < 1e-5
     assert error(recurrent(vector, x, context)) < 1e-5
     assert error(drifted) > 3e-5
+
+
+def test_the_layers_of_one_memory_are_memories_of_their_own():
+    context, modes, layers, steps = 7, 3, 2, 19
+    vectors = [spectral.readout(jnp.asarray(weights_of(modes, seed)), context) for seed in range(layers)]
+    x = np.stack([inputs_of(steps, seed + 5) for seed in range(layers)], axis=1)
+    readout, memory = (
+        spectral.stepwise(jnp.stack(vectors, axis=1), context),
+        spectral.begin(context, modes, layers, WIDTH),
+    )
+    _, together = jax.lax.scan(
+        lambda memory, rows: spectral.advance(memory, readout, rows), memory, jnp.asarray(x)
+    )
+    for layer, vector in enumerate(vectors):
+        alone = recurrent(vector, x[:, layer], context)
+        np.testing.assert_allclose(together[:, layer], alone, atol=1e-6 * np.abs(alone).max())
+
+
+def test_what_is_expected_is_the_output_of_nothing_new():
+    """Before an input comes, all of its output is known but h_0 times that input."""
+    context, modes, steps = 11, 4, 29
+    vector = spectral.readout(jnp.asarray(weights_of(modes)), context)
+    readout, memory = spectral.stepwise(vector, context), spectral.begin(context, modes, WIDTH)
+    taps, x = np.asarray(spectral.taps(vector, context)), inputs_of(steps)
+    np.testing.assert_allclose(readout.now, taps[0], atol=1e-6)
+    for t in range(steps):
+        past = np.pad(x[:t], ((context, 0), (0, 0)))[::-1][: context - 1]
+        wanted = np.sum(taps[1:] * past, axis=0)
+        np.testing.assert_allclose(spectral.expected(memory, readout), wanted, atol=1e-5 * np.abs(taps).sum())
+        memory = spectral.accept(memory, jnp.asarray(x[t]))
 
 
 def test_a_joints_low_modes_are_this_windows():
