@@ -22,7 +22,7 @@ EXAMPLES = """
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
-    add_overrides(parser, "recipe nano_demo, or without a base panda_demo")
+    add_overrides(parser, "recipe", " nano_demo, or without a base panda_demo")
     add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
     about = (
         "tasks, such as droid_panda:cube_in_bowl (default: with a base a suite made for it, else droid_panda)"

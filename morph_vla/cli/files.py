@@ -53,7 +53,7 @@ def configure(
         add_common(verb)
         if name in more:
             add(verb, "name", f"a {noun}'s name, or the path to its file", noun.upper())
-            add_overrides(verb, f"{noun}, for example {EXAMPLES[kind]}")
+            add_overrides(verb, noun, f", for example {EXAMPLES[kind]}")
     return verbs
 
 

@@ -218,6 +218,16 @@ def top(path: Path, key: str) -> object:
     return value.get(key) if isinstance(value, dict) else None
 
 
+def keys(schema: Any, under: str = "") -> tuple[str, ...]:
+    """Every key of a schema, as an override spells it; none of those whose names a file chooses."""
+    found: dict[str, None] = {}
+    for name, hint in typing.get_type_hints(schema, include_extras=True).items():
+        inner = [kind for kind in _alternatives(hint) if dataclasses.is_dataclass(kind)]
+        found[f"{under}{name}"] = None
+        found |= dict.fromkeys(key for kind in inner for key in keys(kind, f"{under}{name}."))
+    return tuple(found)
+
+
 def _lay_over(document: _Document, key: str, name: str) -> None:
     """Merge the mapping at `key: name:` into the rest of the document; lines follow the values."""
     under: dict[str, Any] = document.value or {}
