@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar, Union
 import yaml
 
 from morph_vla.errors import ConfigError, nearest
+from morph_vla.files import kinds
 from morph_vla.findings import Finding, Line
 
 T = TypeVar("T")
@@ -271,6 +272,8 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
         return adapter.validate_json(json.dumps([value]))[0]
     except ValidationError as error:
         problems = error.errors(include_url=False)
+    if isinstance(value, dict) and (kind := kinds.other(value, _fields(schema))):
+        raise _refusal("other-kind", Line(document.source), f"this is {kind.noun}; {kind.remedy}")
     findings: dict[Finding, int] = {}  # once each: a union's members complain alike
     for problem in problems:
         place, keys = _locate(schema, problem["loc"][1:])
