@@ -20,7 +20,7 @@ def claim(folder: Path, recipe: Recipe) -> None:
     """Make `folder` this recipe's, or refuse; keys that change no parameter may differ.
 
     A recipe that was written before a key was known has that key's default: it is read as any recipe is, and
-    what it means is compared. A run that failed before its first line and its first checkpoint claims nothing.
+    what it means is compared. A run that ended before it logged a line or saved anything claims nothing.
     Raises MorphVlaError, with the keys that differ, for a run of another recipe.
     """
     path, plain = folder / "recipe.json", to_plain(recipe)
