@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla._version import __version__
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MissingExtraError, MorphVlaError
 
 DEMO_EXTRAS = ("model", "lerobot", "sim", "draw")
 OTHER_EXTRAS = ("serve", "isaaclab")
@@ -63,6 +63,16 @@ def require_gl() -> None:
         raise MorphVlaError(f"cannot render without a screen: {check.found}; install it: {check.remedy}")
 
 
+def require_extras() -> None:
+    """Raise MissingExtraError, one line, where a package that the demo needs is not installed."""
+    packages = [(name, extra) for extra in DEMO_EXTRAS for name in _distributions(extra)]
+    missing = {name: extra for name, extra in packages if _installed(name) is None}
+    if missing:
+        names = ", ".join(f"'{name}'" for name in missing)
+        remedy = _remedy(",".join(dict.fromkeys(missing.values())))
+        raise MissingExtraError(f"the demo needs {names}, not installed here; install the extra: {remedy}")
+
+
 def _python() -> Check:
     remedy = "datasets and the demo need Python 3.12, because lerobot does"
     return Check("Python", platform.python_version(), remedy if sys.version_info < (3, 12) else None)
@@ -99,7 +109,11 @@ def _installed(distribution: str) -> str | None:
 
 def _remedy(extra: str) -> str:
     in_checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
-    return "make setup" if in_checkout and extra in DEMO_EXTRAS else f"pip install 'morph-vla[{extra}]'"
+    return (
+        "make setup"
+        if in_checkout and {*extra.split(",")} <= {*DEMO_EXTRAS}
+        else f"pip install 'morph-vla[{extra}]'"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- rendering

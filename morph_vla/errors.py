@@ -42,9 +42,15 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
     Letters are compared without regard to case; the choice is quoted as it is spelled.
     """
+    near = closest(word, choices)
+    return f"; did you mean '{near}'?" if near else ""
+
+
+def closest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
+    """The choice that is spelled most like `word`, as it is spelled; "" if none is (`cutoff`: 0..1)."""
     spelled = {choice.casefold(): choice for choice in sorted(choices, reverse=True)}
-    near = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=0.6)
-    return f"; did you mean '{spelled[near[0]]}'?" if near else ""
+    near = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=cutoff)
+    return spelled[near[0]] if near else ""
 
 
 def reason(error: BaseException) -> str:

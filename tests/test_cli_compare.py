@@ -124,7 +124,7 @@ def test_eval_against_another_criterion_is_refused_before_anything_runs(run, fol
         "error: a and this evaluation: what is measured differs: success.dwell_seconds: 0.5 and 0.05; "
         "success rates of different tasks are neither compared nor pooled\n",
     )
-    assert run(f"eval nowhere {rest}")[2].startswith("error: nowhere: no checkpoint here")
+    assert run(f"eval nowhere {rest}")[2] == "error: nowhere: no such folder\n"
 
 
 def test_compare_says_once_what_old_records_do_not_say(run, folder):

@@ -3,8 +3,16 @@
 import dataclasses
 import json
 
+import pytest
+
+from morph_vla import cli
 from morph_vla.cli import files, suites
-from morph_vla.files import dropin, typed_yaml
+from morph_vla.evidence.grid import Grid
+from morph_vla.files import dropin, kinds, typed_yaml
+from morph_vla.recipes.recipe import Recipe
+from morph_vla.robots.side import Side
+from morph_vla.suites.suite import SuiteFile
+from morph_vla.suites.tasks import TASKS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,3 +56,56 @@ def test_the_shipped_suites_and_recipes_pass_their_own_checks(run):
             status, out, err = run(f"{kind} show {row['name']} --json")
             assert (status, err) == (0, "")
             assert json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "words"),
+    [
+        ("recipes show", "eval/droid_panda.yaml", "this is a suite; use `morph-vla suites show`"),
+        ("suites show", "configs/panda_demo.yaml", "this is a recipe; use `morph-vla recipes show`"),
+        ("evidence check", "configs/panda_demo.yaml", "this is a recipe; use `morph-vla recipes show`"),
+        (
+            "recipes show",
+            "configs/evidence/quick.yaml",
+            "this is a grid of a study; use `morph-vla evidence check`",
+        ),
+        (
+            "suites show",
+            "urdf_descriptors/panda.yaml",
+            "this is a robot's side file; use `morph-vla robots show` ",
+        ),
+    ],
+)
+def test_a_file_of_another_kind_is_one_sentence(run, root, line, path, words):
+    status, out, err = run(f"{line} {root / path}")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: {root / path}: {words}")
+
+
+def test_the_keys_by_which_a_kind_is_known_are_its_own():
+    schemas = dict(zip(kinds.KINDS, (Recipe, SuiteFile, Side, Grid), strict=True))
+    for kind, schema in schemas.items():
+        known = {field.name for field in dataclasses.fields(schema)} | {TASKS}
+        assert kind.keys <= known
+        assert kinds.other(known, known) is None
+    assert kinds.other({"training", "sede"}, {"seed"}) is None  # one key is a slip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("robot=so10", "no robot 'so10'; did you mean 'so101'? "),
+        ("expert.tool=panda_hant", "expert.tool: robot 'panda' has no link 'panda_hant'; did you mean "),
+        ("cameras.wrist.link=hand", "cameras.wrist.link: robot 'panda' has no link 'hand'"),
+        ("start={panda_joint9: 0}", "start: robot 'panda' moves no joint 'panda_joint9'; did you mean "),
+        (
+            "actuators.joints={x: {stiffness: 1, damping: 1}}",
+            "actuators.joints: robot 'panda' moves no joint 'x'",
+        ),
+    ],
+)
+def test_showing_a_suite_holds_it_against_its_robot(capsys, change, words):
+    assert cli.main(["suites", "show", "droid_panda", change]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1

@@ -72,6 +72,7 @@ def test_a_run_from_before_a_key_was_known_goes_on(tiny_recipe, tmp_path):
     assert recipe["data"].pop("phases")
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe))
+    (tmp_path / "log.jsonl").write_text("{}\n")
     with pytest.raises(
         MorphVlaError, match=r"another recipe \(differs in training\.log_every\); give another"
     ):
@@ -80,6 +81,20 @@ def test_a_run_from_before_a_key_was_known_goes_on(tiny_recipe, tmp_path):
     path.write_text(json.dumps(recipe))
     run_folder.claim(tmp_path, tiny_recipe)
     assert json.loads(path.read_text()) == recipe  # left as it was written
+
+
+def test_a_start_that_failed_claims_no_folder(run, folder, tiny_recipe):
+    """What is wrong is corrected, and the same folder is used: there is nothing in it to lose."""
+    for dataset in ("not_there", "nor_there"):
+        status, _, err = run(f"train panda_demo data.dataset={dataset} -o X")
+        assert status == 2
+        assert f"error: {dataset}: no such folder" in err
+    run_folder.claim(folder / "X", tiny_recipe)
+    assert to_plain(config.of_run(folder / "X")) == to_plain(tiny_recipe)
+    (folder / "X/checkpoints/3").mkdir(parents=True)
+    other = dataclasses.replace(tiny_recipe, training=dataclasses.replace(tiny_recipe.training, seed=7))
+    with pytest.raises(MorphVlaError, match=r"X holds a run of another recipe \(differs in training\.seed\)"):
+        run_folder.claim(folder / "X", other)
 
 
 def test_a_runs_own_recipe_comes_back_as_it_was(tiny_recipe, tiny_run):

@@ -46,6 +46,19 @@ def test_a_missing_extra_is_named_with_its_remedy(monkeypatch):
     assert (check.remedy, check.ok) == ("make setup", False)
 
 
+def test_the_demo_names_a_missing_extra_before_it_begins(run, monkeypatch):
+    installed = doctor._installed
+    lacking = {"matplotlib", "mink"}
+    monkeypatch.setattr(doctor, "_installed", lambda name: None if name in lacking else installed(name))
+    monkeypatch.setattr(doctor, "_remedy", lambda extra: f"pip install 'morph-vla[{extra}]'")
+    assert run("demo") == (
+        2,
+        "",
+        "error: the demo needs 'mink', 'matplotlib', not installed here; install the extra: "
+        "pip install 'morph-vla[sim,draw]'\n",
+    )
+
+
 def test_an_old_python_is_told_what_needs_a_newer_one(monkeypatch):
     monkeypatch.setattr(doctor.sys, "version_info", (3, 11, 2))
     assert doctor._python().remedy == "datasets and the demo need Python 3.12, because lerobot does"

@@ -288,8 +288,17 @@ def test_a_real_g1_is_played_by_name(run, recorded, shared):
     assert "14 of them have a value of their name, not 'left_dex1_finger_joint_1'" in out
 
 
+def test_a_real_so101_is_no_panda(run, recorded):
+    status, out, _ = run(f"panda --episode {recorded / 'so101_lift_v30'}")
+    assert status == 1
+    assert "error: 6 values for 8 joints ('panda_joint1', " in out
+    assert "the dataset says it was recorded on 'so101_follower'; try `morph-vla robots check so101`" in out
+    assert "write joints:" not in out
+
+
 def test_a_real_piper_is_no_so101(run, recorded):
     status, out, _ = run(f"so101 --episode {recorded / 'piper_act_v30'}")
     assert status == 1
     assert "observation.state: error: 7 values for 6 joints" in out
+    assert "recorded on 'piper'; add that robot with `morph-vla robots add`" in out
     assert "warning: recorded at 15 Hz; expected control_rate 30 Hz" in out

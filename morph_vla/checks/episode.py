@@ -135,7 +135,9 @@ def play_episode(
     played: list[Played] = []
     findings: list[Finding] = []
     for feature, array in episode.values.items():
-        piece, on_names = playback.play(robot, feature, array, episode.names[feature], episode.fps)
+        piece, on_names = playback.play(
+            robot, feature, array, episode.names[feature], episode.fps, episode.robot_type
+        )
         played += [piece] if piece is not None else []
         findings += on_names
     findings += playback_rules.judge(robot, played, episode.fps, episode.timestamps)

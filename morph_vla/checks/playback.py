@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from morph_vla.checks import name_match
+from morph_vla.checks import name_match, same_robot
 from morph_vla.checks.rules import remark
 from morph_vla.findings import Feature, Finding, in_order
+from morph_vla.robots.examine import available
 from morph_vla.robots.geometry import rotated, transform
 from morph_vla.robots.kinematics import follow
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.robot import Robot
 
+MOST_OF = 0.5
+"""Of a robot's joints so many have a value of their name where a dataset is of it, but for some joints"""
 _TOOL = ("tcp", "tool", "ee", "tip", "grasp", "frame", "effector", "flange")
 
 
@@ -75,14 +78,20 @@ class Played:
 
 
 def play(
-    robot: Robot, feature: str, values: Float[np.ndarray, "n d"], names: Sequence[str], fps: float
+    robot: Robot,
+    feature: str,
+    values: Float[np.ndarray, "n d"],
+    names: Sequence[str],
+    fps: float,
+    recorded_on: str = "",
 ) -> tuple[Played | None, list[Finding]]:
     """A feature's values on the robot's joints, and what there is to say about names, widths and NaNs.
 
+    `recorded_on` is the robot that the dataset says it is of.
     Played is None when the values cannot be placed, or no frame is finite.
     """
     match = name_match.match(robot, names, values.shape[1])
-    findings = list(_names(robot, feature, names, values.shape[1], match))
+    findings = list(_names(robot, feature, names, values.shape[1], match, recorded_on))
     if match.columns is None:
         return None, findings
     chosen = values[:, list(match.columns)].astype(np.float64)
@@ -111,7 +120,12 @@ def merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _names(
-    robot: Robot, feature: str, names: Sequence[str], width: int, match: name_match.Match
+    robot: Robot,
+    feature: str,
+    names: Sequence[str],
+    width: int,
+    match: name_match.Match,
+    recorded_on: str,
 ) -> Iterator[Finding]:
     """Names and widths that do not fit, with the nearest order."""
     count = len(robot.joints)
@@ -120,7 +134,7 @@ def _names(
     near = [(j, place) for j, place in enumerate(match.by_name) if place is not None]
     if match.columns is None:
         found = f"{width} values for {count} joints ({some(robot.names)})"
-        yield remark("wrong-width", feature, (), found, "", _way_out(robot, names, near))
+        yield remark("wrong-width", feature, (), found, "", _way_out(robot, names, near, recorded_on))
         return
     taken = sorted(match.columns)
     if width > count:
@@ -151,9 +165,15 @@ def _names(
         yield remark("no-names", feature, (), f"the dataset does not say what its {width} values are")
 
 
-def _way_out(robot: Robot, names: Sequence[str], near: Sequence[tuple[int, int]]) -> str:
+def _way_out(robot: Robot, names: Sequence[str], near: Sequence[tuple[int, int]], recorded_on: str) -> str:
     """What to do about values that cannot be placed."""
-    if near:
+    if same_robot.says_which(recorded_on) and not same_robot.same(robot.name, recorded_on):
+        ours = same_robot.known(recorded_on, available())
+        check = (
+            f"try `morph-vla robots check {ours}`" if ours else "add that robot with `morph-vla robots add`"
+        )
+        return f"it cannot be played: the dataset says it was recorded on '{recorded_on}'; {check}"
+    if near and len(near) >= MOST_OF * len(robot.joints):
         without = [name for j, name in enumerate(robot.names) if j not in dict(near)]
         order = ", ".join(robot.names[j] for j, _ in sorted(near, key=lambda pair: pair[1]))
         return (
@@ -161,7 +181,10 @@ def _way_out(robot: Robot, names: Sequence[str], near: Sequence[tuple[int, int]]
             f" to play those alone, write joints: [{order}] into a side file"
         )
     reason = ", for its values have no names"
-    if names:
+    if near:
+        own = "has a value of its name" if len(near) == 1 else "have a value of their name"
+        reason = f": only {len(near)} of the joints {own}"
+    elif names:
         reason = f": no joint is called like one of its values ({some(names)})"
     choose = "choose as many joints, in their order, with joints: in a side file"
     return f"it cannot be played{reason}; {choose}"

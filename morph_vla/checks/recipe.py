@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from morph_vla import robots
-from morph_vla.checks import cameras, recipe_model, recipe_values
+from morph_vla.checks import cameras, recipe_model, recipe_values, same_robot
 from morph_vla.checks import dataset as datasets
 from morph_vla.checks.rules import problem
 from morph_vla.data import layout as layouts
@@ -100,6 +100,7 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
     if asked.robot != usual:
         found = f"robot: {asked.robot}, where the preset '{asked.preset}' is of {usual}"
         problems.append(problem("preset-robot", key, found))
+    problems += _other_robot(asked.robot, dataset.robot_type, key)
     state, action = _keys(asked, robot)
     try:
         episodes = lerobot.chosen(dataset, asked.episodes, asked.share)
@@ -129,6 +130,20 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
     frames = len(rows.episode) if rows is not None else 0
     facts = dataset.version, len(entries), held_out, frames, dataset.fps, dataset.robot_type
     return Checked(key, str(dataset.root), asked.robot, *facts)
+
+
+def _other_robot(robot: str, recorded_on: str, key: str) -> Iterator[Finding]:
+    """A dataset that says it was recorded on another robot than the entry's."""
+    if not same_robot.says_which(recorded_on) or same_robot.same(Path(robot).stem, recorded_on):
+        return
+    found = f"recorded on '{recorded_on}', and the entry's robot is '{robot}'"
+    if ours := same_robot.known(recorded_on, robots.available()):
+        remedy = f"name robot: {ours}"
+    else:
+        remedy = f"add the URDF of '{recorded_on}' with `morph-vla robots add` and name that robot"
+    yield problem(
+        "other-robot", key, found, subject=(robot,), remedy=f"{remedy}, or go on if they are one robot"
+    )
 
 
 def _keys(asked: Dataset, robot: Robot | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -195,7 +210,9 @@ def _values(
         yield problem("units", key, str(error))
         return
     names = {"action": dataset.names(keys["action"]), "observation.state": dataset.names(keys["state"])}
-    recorded = recipe_values.Recorded(recorded_robot, where, names, targets, state, rows, dataset.fps)
+    recorded = recipe_values.Recorded(
+        recorded_robot, where, names, targets, state, rows, dataset.fps, dataset.robot_type
+    )
     if asked.recorded == "steps":
         yield from recipe_values.positions(dataclasses.replace(recorded, action=action), asked.step)
     yield from recipe_values.played(recorded, asked.actions)

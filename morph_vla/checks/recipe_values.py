@@ -34,6 +34,8 @@ class Recorded:
     state: Float[np.ndarray, "n s"]
     rows: Rows
     fps: float
+    recorded_on: str = ""
+    """The robot that the dataset says it is of"""
 
     @property
     def features(self) -> dict[str, Float[np.ndarray, "n d"]]:
@@ -54,7 +56,8 @@ def played(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
         inside = rows.episode == index
         pieces, findings = [], []
         for feature, values in recorded.features.items():
-            piece, on_names = playback.play(robot, feature, values[inside], recorded.names[feature], fps)
+            names = recorded.names[feature]
+            piece, on_names = playback.play(robot, feature, values[inside], names, fps, recorded.recorded_on)
             pieces += [piece] if piece is not None else []
             findings += on_names
         findings += playback_rules.judge(robot, pieces, fps, None)

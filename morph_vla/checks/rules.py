@@ -63,6 +63,7 @@ RULES: dict[str, tuple[Severity, str]] = {
         "in a side file",
     ),
     "preset-robot": ("warning", "leave the entry's robot and cameras out to have the preset's"),
+    "other-robot": ("warning", VARIES),
     "model-width": ("error", "raise it"),
     "max-joints": ("error", "raise it"),
     "state-width": ("error", "learn absolute ones, or name other keys with `state`"),

@@ -3,40 +3,51 @@
 import argparse
 import math
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from morph_vla.cli import options as unknown
 from morph_vla.errors import MorphVlaError, nearest
 
 
 class Parser(argparse.ArgumentParser):
     """argparse with our words: a wrong word is an error that names the nearest right one."""
 
+    overridden: unknown.Noun | None = None
+    """Of what the command's KEY=VALUE change the values"""
+
     def __init__(self, **options: Any):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **options)
 
-    def parse_known_args(self, *arguments: Any, **options: Any) -> tuple[Any, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Refuse what is left over here, where the options that it may have meant are known."""
-        namespace, rest = super().parse_known_args(*arguments, **options)
+        words = list(sys.argv[1:] if args is None else args)
+        if self._subparsers is None and (wrong := unknown.first(words, self._option_string_actions)):
+            self.refuse(unknown.sentence(*wrong, self._option_string_actions, self.overridden))
+        namespace, rest = super().parse_known_args(words, namespace)
+        if self.overridden and all("=" in word for word in rest):  # argparse takes none behind an option
+            namespace.overrides, rest = [*namespace.overrides, *rest], []
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, rest
 
+    def refuse(self, sentence: str) -> NoReturn:
+        """Raise what `main` prints as `error: ...`."""
+        raise MorphVlaError(f"{sentence} (see {self.prog} --help)")
+
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints as `error: ...`, with the nearest option or choice."""
         choice = re.search(r"(?:argument (\S+): )?invalid choice: '([^']*)'", message)
-        unknown = re.search(r"unrecognized arguments: (-\S+)", message)
         if choice:
             option, given = (choice.group(1) or "").split("/"), choice.group(2)
             of_it = [action for action in self._actions if {*option} & {*action.option_strings}]
             choices = [str(name) for action in of_it or self._actions for name in action.choices or ()]
             where = f"for {option[-1]}" if of_it else "here"
             message = f"no '{given}' {where}{nearest(given, choices)} ({', '.join(choices)})"
-        elif unknown:
-            message = f"no option {unknown.group(1)}{nearest(unknown.group(1), self._option_string_actions)}"
-        raise MorphVlaError(f"{message} (see {self.prog} --help)")
+        self.refuse(message)
 
 
 def add(
@@ -79,9 +90,11 @@ def add_output(parser: argparse.ArgumentParser, about: str, default: Path | None
     add(parser, "-o --output", about, "FOLDER", type=Path, default=default, required=default is None)
 
 
-def add_overrides(parser: argparse.ArgumentParser, noun: str) -> None:
-    """`KEY=VALUE`: changes to a recipe or a suite."""
-    add(parser, "overrides", f"changes to the {noun}", "KEY=VALUE", nargs="*")
+def add_overrides(parser: argparse.ArgumentParser, noun: unknown.Noun, more: str = "") -> None:
+    """`KEY=VALUE`: changes to a recipe or a suite; `more` follows that word in the help."""
+    if isinstance(parser, Parser):
+        parser.overridden = noun
+    add(parser, "overrides", f"changes to the {noun}{more}", "KEY=VALUE", nargs="*")
 
 
 def add_number(
@@ -131,12 +144,20 @@ def shard(text: str) -> tuple[int, int]:
 def add_verbs(
     parser: argparse.ArgumentParser, verbs: dict[str, tuple[str, Callable[..., Any]]]
 ) -> dict[str, argparse.ArgumentParser]:
-    """The second word of a command, such as `list` and `show`: name -> (what it does, the function)."""
+    """The second word of a command, such as `list` and `show`: name -> (what it does, the function).
+
+    Each shows its own of the command's examples.
+    """
     subparsers = parser.add_subparsers(metavar="VERB", required=True)
     made = {}
     for name, (summary, function) in verbs.items():
+        lines = (parser.epilog or "").splitlines()
+        own = [line for line in lines if f"{line} ".startswith(f"  {parser.prog} {name} ")]
         made[name] = subparsers.add_parser(
-            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=parser.epilog
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog="\n".join(["examples:", *own]) if own else None,
         )
         made[name].set_defaults(run=function)
     return made

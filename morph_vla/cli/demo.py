@@ -10,6 +10,7 @@ from morph_vla.cli.common import add, add_json, add_number, add_output, add_over
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
 from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE
+from morph_vla.doctor import require_extras
 
 EXAMPLES = """
   morph-vla demo
@@ -22,7 +23,7 @@ EXAMPLES = """
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla demo`."""
-    add_overrides(parser, "recipe nano_demo, or without a base panda_demo")
+    add_overrides(parser, "recipe", " nano_demo, or without a base panda_demo")
     add_output(parser, "the folder for everything that it makes (default runs/demo)", Path("runs/demo"))
     about = (
         "tasks, such as droid_panda:cube_in_bowl (default: with a base a suite made for it, else droid_panda)"
@@ -48,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Run what is missing of the stages, a line each, and print the result."""
     process.prepare()
+    require_extras()
     from morph_vla import report
     from morph_vla.demo import job, words
     from morph_vla.results.record import FILE_NAME

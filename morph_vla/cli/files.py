@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from morph_vla.cli.common import add, add_common, add_overrides, add_verbs
+from morph_vla.cli.options import Noun
 from morph_vla.cli.render import render
 from morph_vla.files import dropin
 from morph_vla.files.plain import to_plain
@@ -18,6 +19,7 @@ Load = Callable[[str, list[str], list[str]], Any]
 """(name, overrides, folders) -> the recipe or suite, checked"""
 Count = Callable[[Any], object]
 """What is counted of a recipe; its words are comments"""
+Kind = Literal["recipes", "suites"]
 EXAMPLES = {"recipes": "training.seed=7", "suites": "seed=7"}
 Verbs = Mapping[str, tuple[str, Callable[[argparse.Namespace], Any]]]
 
@@ -33,7 +35,7 @@ class Row:
 
 def configure(
     parser: argparse.ArgumentParser,
-    kind: str,
+    kind: Kind,
     load: Load,
     count: Count | None = None,
     more: Verbs | None = None,
@@ -44,7 +46,7 @@ def configure(
     `more` are further verbs that take a file and overrides, as `show` does: name -> (what it does, the
     function); `alone` are verbs that take neither.
     """
-    noun = kind.removesuffix("s")
+    noun: Noun = "recipe" if kind == "recipes" else "suite"
     showing = f"check and print a {noun}; with overrides, the values that they lead to"
     more = {"show": (showing, partial(show, kind, load, count)), **(more or {})}
     listing = (f"list every {noun} found, with the first line of its comment", partial(show_list, kind))
@@ -53,7 +55,7 @@ def configure(
         add_common(verb)
         if name in more:
             add(verb, "name", f"a {noun}'s name, or the path to its file", noun.upper())
-            add_overrides(verb, f"{noun}, for example {EXAMPLES[kind]}")
+            add_overrides(verb, noun, f", for example {EXAMPLES[kind]}")
     return verbs
 
 

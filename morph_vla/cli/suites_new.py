@@ -14,6 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "a task, or several with commas (default pick_and_place: each that the arm can do)"
     add(parser, "--task", about, "TASK", default="pick_and_place")
     add(parser, "-o --output", "the file to write (default eval/NAME.yaml)", "FILE", type=Path)
+    add(parser, "--overwrite", "write the file again where it exists")
     add_number(parser, "--trials", 20, "states in which the expert tries each task; 0: none", least=0)
     add_number(parser, "--workers", None, "processes (default: one per core)", least=1)
 
@@ -34,6 +35,6 @@ def run(arguments: argparse.Namespace) -> None:
         add_to_path(Path(folder))
     made = new_suite.make(
         arguments.name, robot, arguments.task.split(","), arguments.output,
-        trials=arguments.trials, workers=arguments.workers,
+        trials=arguments.trials, workers=arguments.workers, overwrite=arguments.overwrite,
     )  # fmt: skip
     render({"suite": made.path, "kept": made.kept, "left_out": made.dropped}, arguments.json, text=made)

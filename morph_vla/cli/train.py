@@ -1,6 +1,7 @@
 """`morph-vla train RECIPE`."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
@@ -76,6 +77,8 @@ def _recipe(arguments: argparse.Namespace) -> "Recipe":
 
     if arguments.resume and arguments.overwrite:
         raise MorphVlaError("--resume continues a run and --overwrite removes it; give only one of them")
+    if "=" in (name := arguments.recipe or "") and not Path(name).is_file():
+        raise MorphVlaError(f"name the recipe that is changed, before {name}")
     run = recipe.of_run(arguments.output) if arguments.resume else None
     if arguments.recipe is not None:
         return recipe.load(arguments.recipe, arguments.overrides, arguments.folders)

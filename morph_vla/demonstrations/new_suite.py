@@ -48,6 +48,7 @@ def make(
     *,
     trials: int = TRIALS,
     workers: int | None = None,
+    overwrite: bool = False,
 ) -> Made:
     """Write the suite `name` for a robot's arm, with those of `tasks` in which the expert succeeds.
 
@@ -55,14 +56,14 @@ def make(
     beside it: whatever ends this sooner leaves no suite. With no `trials` every task is kept, untried.
 
     Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, for
-    a file that is not .yaml, and where another file is there.
+    a file that is not .yaml, and without `overwrite` where a file is there.
     """
     folder, suffix = KINDS["suites"]
     path = path or Path(folder) / f"{name}{suffix}"
     if path.suffix != suffix:
         raise MorphVlaError(f"{path}: a suite's file must end in {suffix}")
-    if path.exists():
-        raise MorphVlaError(f"{path} exists; give the suite another name, or remove the file")
+    if path.exists() and not overwrite:
+        raise MorphVlaError(f"{path} exists; give the suite another name, or write it again (--overwrite)")
     plan = new.plan(robot)
     names = new.chosen(tasks, plan)
     checks = _tried(path, new.text(path.stem, plan, names), trials, workers) if trials else []

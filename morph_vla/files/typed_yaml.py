@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar, Union
 import yaml
 
 from morph_vla.errors import ConfigError, nearest
+from morph_vla.files import kinds
 from morph_vla.findings import Finding, Line
 
 T = TypeVar("T")
@@ -218,6 +219,16 @@ def top(path: Path, key: str) -> object:
     return value.get(key) if isinstance(value, dict) else None
 
 
+def keys(schema: Any, under: str = "") -> tuple[str, ...]:
+    """Every key of a schema, as an override spells it; none of those whose names a file chooses."""
+    found: dict[str, None] = {}
+    for name, hint in typing.get_type_hints(schema, include_extras=True).items():
+        inner = [kind for kind in _alternatives(hint) if dataclasses.is_dataclass(kind)]
+        found[f"{under}{name}"] = None
+        found |= dict.fromkeys(key for kind in inner for key in keys(kind, f"{under}{name}."))
+    return tuple(found)
+
+
 def _lay_over(document: _Document, key: str, name: str) -> None:
     """Merge the mapping at `key: name:` into the rest of the document; lines follow the values."""
     under: dict[str, Any] = document.value or {}
@@ -261,6 +272,8 @@ def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping
         return adapter.validate_json(json.dumps([value]))[0]
     except ValidationError as error:
         problems = error.errors(include_url=False)
+    if isinstance(value, dict) and (kind := kinds.other(value, _fields(schema))):
+        raise _refusal("other-kind", Line(document.source), f"this is {kind.noun}; {kind.remedy}")
     findings: dict[Finding, int] = {}  # once each: a union's members complain alike
     for problem in problems:
         place, keys = _locate(schema, problem["loc"][1:])

@@ -69,6 +69,8 @@ def descriptors(
     contacts = {link.name: link.contact for link in urdf.links if link.contact is not None}
     robot_contact = next(iter(contacts.values()), None)
     findings: list[Finding] = []
+    if chosen and robot_contact is None:
+        findings.append(_no_contact(defaults, urdf.file))
     rows = []
     for name in chosen:
         joint, prismatic = urdf.by_name[name], urdf.by_name[name].type == "prismatic"
@@ -91,14 +93,22 @@ def _contact_value(
     """The file's value, or the default with a finding; those whose logarithm is taken must be above 0."""
     positive = key in ("damping", "stiffness")
     given, default = getattr(contact, key, None), float(getattr(defaults, key))
+    if contact is None:
+        return default
     if given is not None and (given > 0 if positive else given >= 0):
         return given
     if given is not None:
         found = f"contact {key} is {given:g}"
     else:
-        found = "no <contact>" if contact is None else f"<contact> has no {key}"
+        found = f"<contact> has no {key}"
     expected = f"expected {key} {'above 0' if positive else 'of 0 or more'}"
-    where = Line(file, 1 if contact is None else contact.line)
     used = f"the default {default:g} is used"
-    findings.append(finding("contact-default", where, (key,), found, expected, used))
+    findings.append(finding("contact-default", Line(file, contact.line), (key,), found, expected, used))
     return default
+
+
+def _no_contact(defaults: ContactDefaults, file: str) -> Finding:
+    """That no link has any of the values, once."""
+    used = ", ".join(f"{key} {getattr(defaults, key):g}" for key in _CONTACT_VALUES)
+    found, expected = "no <contact>", f"expected one with {', '.join(_CONTACT_VALUES)}"
+    return finding("no-contact", Line(file, 1), (), found, expected, f"the defaults are used: {used}")

@@ -145,7 +145,8 @@ def _action(urdf: Urdf, action: tuple[str, ...], path: Path) -> list[Finding]:
     """None to drive, or more than the model has values for."""
     where, most = Line(urdf.file, 1), choose.MODEL_VALUES
     if not action:
-        expected = f"expected one that is {', '.join(DRIVEN)} and mimics no other"
+        kinds = f"{', '.join(DRIVEN[:-1])} or {DRIVEN[-1]}"
+        expected = f"expected one that is {kinds}, and not a mimic of another joint"
         return [finding("no-action-joint", where, (), "no joint that an action could drive", expected)]
     if len(action) <= most:
         return []

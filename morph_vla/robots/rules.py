@@ -99,6 +99,7 @@ RULES: dict[str, tuple[Severity, str, str]] = {
     "no-action-joint": ("error", VARIES, "a policy has nothing to drive"),
     "many-action-joints": ("warning", VARIES, VARIES),
     "contact-default": ("note", VARIES, VARIES),
+    "no-contact": ("note", VARIES, VARIES),
 }
 
 

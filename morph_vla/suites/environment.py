@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from morph_vla import robots
+from morph_vla.errors import ConfigError
 from morph_vla.files import typed_yaml
 from morph_vla.files.plain import to_plain
-from morph_vla.suites import suite, tasks
+from morph_vla.suites import on_robot, suite, tasks
 from morph_vla.suites.suite import Suite
 from morph_vla.suites.tasks import KIND, Named
 
@@ -116,8 +118,19 @@ def load_recordable(
 
 
 def load_file(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> object:
-    """What a file of any kind holds: its one task, or each of several by name. raises as `load_tasks`."""
+    """What a file of any kind holds: its one task, or each of several by name.
+
+    Raises as `load_tasks`, as `robots.load`, and ConfigError for links and joints that a robot does not have.
+    """
     loaded = load_tasks(name, overrides, folders)
+    ours = [task for task in loaded if isinstance(task, Suite)]
+    lines = [
+        f"{task.path}: {problem}"
+        for task in ours
+        for problem in on_robot.problems(task, robots.load(task.robot, folders))
+    ]
+    if lines:
+        raise ConfigError("\n".join(dict.fromkeys(lines)))
     return {task.task_name: task for task in loaded} if loaded[0].task_name else loaded[0]
 
 

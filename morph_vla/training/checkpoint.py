@@ -111,6 +111,8 @@ def text(folder: Path, name: str) -> str:
     path = folder / "about" / name
     if (folder / name).exists():
         raise MorphVlaError(f"{folder}: a checkpoint of an earlier morph_vla; train it again")
+    if not folder.exists():
+        raise MorphVlaError(f"{folder}: no such folder")
     if not path.exists():
         raise MorphVlaError(f"{folder}: no checkpoint here (about/{name} is missing)")
     return path.read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import PACE_KEYS, Recipe
+from morph_vla.training import checkpoint
 
 OF_A_RUN = ("recipe.json", "log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations")
 
@@ -19,10 +20,11 @@ def claim(folder: Path, recipe: Recipe) -> None:
     """Make `folder` this recipe's, or refuse; keys that change no parameter may differ.
 
     A recipe that was written before a key was known has that key's default: it is read as any recipe is, and
-    what it means is compared. Raises MorphVlaError, with the keys that differ, for a run of another recipe.
+    what it means is compared. A run that ended before it logged a line or saved anything claims nothing.
+    Raises MorphVlaError, with the keys that differ, for a run of another recipe.
     """
     path, plain = folder / "recipe.json", to_plain(recipe)
-    if not path.exists():
+    if not path.exists() or not _trained(folder):
         write_text(path, json.dumps(plain, indent=2, sort_keys=True))
         return
     changed = [
@@ -35,6 +37,12 @@ def claim(folder: Path, recipe: Recipe) -> None:
             f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
             "give another folder or remove it (--overwrite)"
         )
+
+
+def _trained(folder: Path) -> bool:
+    """Whether a run left something to go on with, or to look at."""
+    log = folder / "log.jsonl"
+    return bool(checkpoint.steps(folder / "checkpoints")) or (log.exists() and log.stat().st_size > 0)
 
 
 def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:

@@ -271,7 +271,8 @@ def words(recipe: Recipe, data: int = 1, fsdp: int = 1) -> str:
             most = needed.on_a_cpu
             lines[-1] += f": {most / GB:.3g} GB at most"
         fits = "fits" if most <= device[1] else "does not fit"
-        lines.append(f"{fits} into the {device[1] / GB:.3g} GB of {device[0]}")
+        slow = ", a CPU (a full-size model takes minutes a step)" if device[0] == HOST else ""
+        lines.append(f"{fits} into the {device[1] / GB:.3g} GB of {device[0]}{slow}")
     if device is None or most > device[1]:
         lines.append("what would save memory, in the order to try:")
         lines += [f"  {lever.change}: {lever.saves / GB:.3g} GB" for lever in levers(recipe, data, fsdp)]

@@ -12,6 +12,7 @@ def write(write_dataset):
 
     def call(version="v3.0", given=None, names=NAMES, **more) -> Path:
         of_both = dict.fromkeys(BOTH, names)
+        more.setdefault("info", {"robot_type": "so101_follower"})
         return write_dataset(version, given or episodes(), names=of_both, cameras=("front", "wrist"), **more)
 
     return call

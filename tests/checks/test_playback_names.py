@@ -103,6 +103,9 @@ def test_widths_that_do_not_match_are_an_error_with_a_way_out():
         in finding.consequence
     )
     assert "write joints: [left_shoulder_joint, left_wrist_joint] into a side file" in finding.consequence
+    piece, (finding,) = playback.play(body, "action", motion()[:, :3], ["left_shoulder", "x", "y"], FPS)
+    assert piece is None
+    assert "only 1 of the joints has a value of its name; choose as many joints" in finding.consequence
     piece, (finding,) = playback.play(body, "action", np.zeros((7, 2)), ["x", "y"], FPS)
     assert piece is None
     assert "no joint is called like one of its values ('x', 'y')" in finding.consequence

@@ -19,6 +19,7 @@ from recipe_checks import (
 )
 
 from morph_vla.checks import recipe as check
+from morph_vla.checks import same_robot
 from morph_vla.files import dropin
 from morph_vla.recipes import recipe as config
 
@@ -225,7 +226,7 @@ def test_the_command(run, write):
     status, out, _ = run(f"{line} model.max_tokens=61")
     assert status == 0
     assert out.startswith(f"data: {root}: LeRobot v3.0, 5 episodes (")
-    assert ", 53 frames at 30 Hz, recorded on 'tiny'; robot so101\n" in out
+    assert ", 53 frames at 30 Hz, recorded on 'so101_follower'; robot so101\n" in out
     assert "0 errors, 0 warnings, " in out.splitlines()[-1]
     status, out, _ = run(f"{line} model.max_tokens=13 --json")
     assert status == 1
@@ -239,3 +240,40 @@ def test_nothing_is_written(write, tmp_path, monkeypatch):
     monkeypatch.setenv("MORPH_VLA_CACHE", str(tmp_path / "cache"))
     check_sentences(write("v2.0"))
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("recorded_on", "remedy"),
+    [
+        ("piper", "add the URDF of 'piper' with `morph-vla robots add` and name that robot"),
+        ("franka", "name robot: panda"),
+    ],
+)
+def test_a_recording_of_another_robot(write, recorded_on, remedy):
+    root = write(info={"robot_type": recorded_on})
+    assert check_sentences(root) == [
+        f"warning: data: recorded on '{recorded_on}', and the entry's robot is 'so101'; {remedy}, or go on "
+        "if they are one robot"
+    ]
+
+
+@pytest.mark.parametrize("recorded_on", ["so101", "SO100_follower", "bi-so101_follower", "unknown", ""])
+def test_other_names_of_one_robot(write, recorded_on):
+    assert check_sentences(write(info={"robot_type": recorded_on})) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("droid", "panda", True),
+        ("Franka Emika Panda", "panda", True),
+        ("panda_vary3_001", "panda", True),
+        ("Unitree_G1_Inspire", "g1_dex1", True),
+        ("ur5 e", "ur10 e", False),
+        ("joint 7", "arm 7", False),
+        ("koch_follower", "so101_follower", False),
+        ("GR1ArmsOnly", "g1_dex1", False),
+    ],
+)
+def test_words_that_say_which_robot_it_is(one, other, same):
+    assert same_robot.same(one, other) == same

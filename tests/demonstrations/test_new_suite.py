@@ -49,8 +49,10 @@ def test_a_strangers_arm_gets_a_suite_that_its_expert_can_do(folder: Path, monke
     assert robot.names[-1] == "parallel_jaw_joint"
     assert len(robot.names) == 8
     assert "attach: parallel_jaw" in (folder / "urdf_descriptors" / "mine.yaml").read_text()
-    with pytest.raises(MorphVlaError, match=r"^eval/mine.yaml exists; give the suite another name"):
+    with pytest.raises(MorphVlaError, match=r"^eval/mine.yaml exists; give .* \(--overwrite\)$"):
         new_suite.make("mine", robot)
+    assert cli.main([*command[:3], "--trials", "0", "--task", "cube_in_bowl", "--overwrite"]) == 0
+    assert "orange_on_plate" not in (folder / "eval/mine.yaml").read_text()
 
 
 def test_a_mesh_at_hand_is_looked_at_and_a_capsule_touched(folder: Path):

@@ -59,9 +59,11 @@ def test_contact_comes_from_the_child_link_then_the_first_in_the_file_then_the_d
     np.testing.assert_allclose(rows[:, 9], [0.3, 0.7], rtol=1e-6)
     rows, findings = descriptors(two_joints({}), ["ab", "bc"], ContactDefaults(lateral_friction=0.9))
     np.testing.assert_allclose(rows[0, 7:], [math.log(1000), 1, 0.9, 0.1, math.log(30000)], rtol=1e-6)
-    assert str(findings[0]) == (
-        "r.urdf:1: note: no <contact>; expected damping above 0; the default 1000 is used"
-    )
+    assert [str(finding) for finding in findings] == [
+        "r.urdf:1: note: no <contact>; expected one with damping, lateral_friction, "
+        "spinning_friction, stiffness; the defaults are used: damping 1000, lateral_friction 0.9, "
+        "spinning_friction 0.1, stiffness 30000"
+    ]
 
 
 def test_a_value_without_a_logarithm_takes_the_default_and_is_reported():

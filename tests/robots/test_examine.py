@@ -87,7 +87,7 @@ def test_nothing_to_drive_is_an_error(tmp_path, text):
     (error,) = [str(finding) for finding in examination.findings if finding.severity == "error"]
     assert error.startswith(
         "tree.urdf:1: error: no joint that an action could drive; "
-        "expected one that is revolute, continuous, prismatic and mimics no other; "
+        "expected one that is revolute, continuous or prismatic, and not a mimic of another joint; "
     )
     assert not examination.usable
 

@@ -121,6 +121,7 @@ def test_the_words_say_whether_it_fits(monkeypatch):
     needed = memory.estimate(recipe("full"))
     monkeypatch.setattr(memory, "device_memory", lambda: (memory.HOST, needed.on_a_cpu - 1))
     assert f"memory: {needed.on_a_cpu / 1e9:.3g} GB at most\ndoes not fit" in memory.words(recipe("full"))
+    assert ", a CPU (a full-size model takes minutes a step)\n" in memory.words(recipe("full"))
     monkeypatch.setattr(memory, "device_memory", lambda: None)
     assert "training.accumulate" in memory.words(recipe())
 

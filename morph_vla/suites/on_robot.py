@@ -1,0 +1,22 @@
+"""A suite held against its robot: whether the links and joints that it names are there."""
+
+from collections.abc import Iterator
+
+from morph_vla.errors import nearest
+from morph_vla.robots import Robot
+from morph_vla.suites.suite import Suite
+
+
+def problems(suite: Suite, robot: Robot) -> Iterator[str]:
+    """What the robot does not have, one sentence each."""
+    links = {link.name for link in robot.urdf.links}
+    named = {"expert.tool": suite.expert.tool}
+    named |= {f"cameras.{name}.link": camera.link for name, camera in suite.cameras.items() if camera.link}
+    for key, link in named.items():
+        if link not in links:
+            yield f"{key}: robot '{robot.name}' has no link '{link}'{nearest(link, links)}"
+    for key, joints in (("start", suite.start), ("actuators.joints", suite.actuators.joints)):
+        for joint in joints:
+            if joint not in robot.names:
+                near = nearest(joint, robot.names)
+                yield f"{key}: robot '{robot.name}' moves no joint '{joint}'{near}"

@@ -1,0 +1,56 @@
+"""Which policy and which robot a command asks, in the words of its refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from morph_vla.cli import policies
+from morph_vla.errors import MorphVlaError
+from morph_vla.training.checkpoint import OF_A_ROBOT
+
+
+def checkpoint(folder: Path, names: list[str], statistics: str) -> Path:
+    robots = {name: {**dict.fromkeys(OF_A_ROBOT), "statistics": statistics} for name in names}
+    (folder / "about").mkdir(parents=True)
+    (folder / "about/policy.json").write_text(json.dumps({"robots": robots}))
+    return folder
+
+
+@pytest.mark.parametrize("command", ["serve", "eval"])
+def test_a_checkpoint_that_is_not_there(run, folder, command):
+    more = "--suite droid_panda -o x" if command == "eval" else ""
+    assert run(f"{command} nowhere {more}")[2] == "error: nowhere: no such folder\n"
+    (folder / "empty").mkdir()
+    words = "error: empty: no checkpoint here (about/policy.json is missing)"
+    assert words in run(f"{command} empty {more}")[2]
+
+
+RELATIVES = [f"panda_v_{number}" for number in range(36)]
+
+
+@pytest.mark.parametrize(
+    ("names", "statistics", "sentence"),
+    [
+        (["panda", "so101"], "own", "2 robots (panda, so101); name one of them with --robot"),
+        (RELATIVES, "robot", "36 relatives of panda; name any robot by its URDF with --robot"),
+        (list("abcdefgh"), "own", "8 robots (a, b, c, d, e, f and 2 more); name one of them with --robot"),
+    ],
+)
+def test_which_robot_is_one_sentence(tmp_path, names, statistics, sentence):
+    folder = str(checkpoint(tmp_path / "7", names, statistics))
+    with pytest.raises(MorphVlaError) as refused:
+        policies.check_robot(folder, "")
+    assert str(refused.value) == f"{folder} was trained on {sentence}"
+    policies.check_robot(folder, names[0])
+
+
+def test_one_robot_needs_no_name(tmp_path):
+    policies.check_robot(str(checkpoint(tmp_path / "7", ["panda"], "own")), "")
+
+
+def test_the_shipped_base_asks_for_a_robot(run):
+    assert run("serve pi05-nano")[::2] == (
+        2,
+        "error: pi05-nano was trained on 36 relatives of panda; name any robot by its URDF with --robot\n",
+    )
