@@ -31,6 +31,8 @@ from morph_vla.pi05 import GemmaConfig, Pi05Config
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.pi05.serving import ready, served_type
 from morph_vla.training import restoring
+from morph_vla.training.saving import stored_by_layers
+from morph_vla.weights.load import returned_at_once
 
 EXAMPLES = """
   morph-vla bench ready
@@ -100,7 +102,8 @@ def memory(size: str) -> list[Row]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place).resolve()
         writer = require("orbax.checkpoint", "model").PyTreeCheckpointer()
-        writer.save(folder / "averaged", {"params": map_named(drawn, policies.shapes(config))})
+        tree = {"params": map_named(drawn, policies.shapes(config))}
+        writer.save(folder / "averaged", tree, save_args=stored_by_layers(tree))
         shutil.copytree(folder / "averaged", folder / "params")
         command = [sys.executable, "-m", "morph_vla.cli", "bench", "ready", "--load", place, size]
         numbers = [
@@ -120,7 +123,8 @@ def loaded(folder: Path, config: Pi05Config, form: str) -> dict[str, float]:
     if form == "trained":
         params = restoring.load_params(folder, shapes, types=types)
     else:
-        params = ready(config, restoring.averaged_leaves(folder, shapes, types))
+        with returned_at_once():
+            params = ready(config, restoring.Averaged(folder, shapes, types).leaves())
     jax.block_until_ready(params)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     taken = time.perf_counter() - began

@@ -246,22 +246,48 @@ def act(kind: str) -> Callable[[Path, str], dict[str, Any]]:
     """A part that asks the trained checkpoint for one chunk of actions; the run's folder is then removed."""
 
     def part(folder: Path, size: str) -> dict[str, Any]:
-        import jax
-
         from morph_vla.serving import policy
 
         newest = folder / f"train_{kind}" / "checkpoints" / done(folder)[f"resume_{kind}"]["checkpoint"]
-        loaded = policy.load(newest)
-        image = np.zeros((224, 224, 3), np.uint8)
-        observation = {"state": np.zeros(8, np.float32), "prompt": "pick up the cube"}
-        images = {f"images/{name}": image for name in loaded.cameras.values()}
-        actions = loaded.infer({**observation, **images})["actions"]
-        assert np.isfinite(actions).all()
-        size_of = sum(leaf.nbytes for leaf in jax.tree.leaves(loaded.params))
+        numbers = answered(lambda: policy.load(newest))
         shutil.rmtree(folder / f"train_{kind}")
-        return {"actions": list(actions.shape), "bytes": size_of}
+        return numbers
 
     return part
+
+
+def act_openpi(folder: Path, size: str) -> dict[str, Any]:
+    """The checkpoint of openpi's layout, as it is, asked for one chunk of actions."""
+    from morph_vla.serving import policy
+    from morph_vla.serving.foreign import Given
+
+    ends = {"q01": [-1.0] * 8, "q99": [1.0] * 8}
+    statistics = folder / "norm_stats.json"
+    statistics.write_text(json.dumps({"norm_stats": {"state": ends, "actions": ends}}))
+    given = Given(preset="droid", statistics=str(statistics))
+    tokenizer = recipe_of(folder, size).tokenizer
+    return answered(lambda: policy.load(folder / "openpi", given=given, tokenizer_name=tokenizer))
+
+
+def answered(load: Callable[[], Any]) -> dict[str, Any]:
+    """Load a policy and ask it for a chunk of actions: the peak of loading, apart from the call's."""
+    import jax
+
+    began = time.monotonic()
+    loaded = load()
+    jax.block_until_ready(loaded.params)
+    loading = {"seconds_loading": round(time.monotonic() - began, 1), "peak_loading": held("VmHWM")}
+    image = np.zeros((224, 224, 3), np.uint8)
+    observation = {"state": np.zeros(8, np.float32), "prompt": "pick up the cube"}
+    images = {f"images/{name}": image for name in loaded.cameras.values()}
+    times = []
+    for _ in range(2):  # the first compiles
+        began = time.monotonic()
+        actions = loaded.infer({**observation, **images})["actions"]
+        times.append(round(time.monotonic() - began, 1))
+    assert np.isfinite(actions).all()
+    size_of = sum(leaf.nbytes for leaf in jax.tree.leaves(loaded.params))
+    return {"actions": list(actions.shape), "bytes": size_of, "seconds_calls": times, **loading}
 
 
 def refused(folder: Path, size: str) -> dict[str, Any]:
@@ -284,6 +310,7 @@ PARTS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "to_openpi": convert("lerobot", "openpi", "back"),
     "back": back,
     "dataset": dataset,
+    "act_openpi": act_openpi,
     "refused": refused,
     **{
         f"{verb}_{kind}": made
@@ -325,8 +352,9 @@ def run_part(folder: Path, size: str, name: str) -> None:
     numbers = PARTS[name](folder, size)
     numbers |= {"seconds": round(time.monotonic() - began, 1), "peak": held("VmHWM")}
     for key in ("bytes", "predicted"):
-        if numbers.get(key):
-            numbers[f"peak_over_{key}"] = round(numbers["peak"] / numbers[key], 3)
+        for peak in ("peak", "peak_loading"):
+            if numbers.get(key) and numbers.get(peak):
+                numbers[f"{peak}_over_{key}"] = round(numbers[peak] / numbers[key], 3)
     write_text(folder / "results.json", json.dumps({**done(folder), name: numbers}, indent=2))
 
 

@@ -110,8 +110,8 @@ PUBLIC = {
     "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.theirs",
     "morphology": "arrays bias config poses tokens",
-    "pi05": "augmentation config counts gemma head kept model observation paligemma parts realtime sampling "
-    "serving tokenizer",
+    "pi05": "augmentation config counts gemma head kept memory model observation paligemma parts realtime "
+    "sampling serving tokenizer",
     "policies": "config parts text",
     "recipes": "ablations fitting held recipe",
     "report": "evidence numbers",

@@ -20,7 +20,7 @@ equal to rounding.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from flax.traverse_util import unflatten_dict
 from jaxtyping import Array
 
 from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.memory import aligned_copy
 
 ROUNDED = re.compile(
     r"PaliGemma/llm/layers/attn/(q|kv|attn_vec)_einsum(_1)?/w"
@@ -42,8 +43,8 @@ STACK = re.compile(r"(PaliGemma/(?:llm/layers|img/Transformer/encoderblock))/(.+
 HEADS = re.compile(r"attn/(q|kv)_einsum(_1)?/w")
 GATED = re.compile(r"(mlp(?:_1)?)/gating_einsum")
 
-Leaf = Array | np.ndarray | Sequence[np.ndarray]
-"""A leaf as it is trained; a stack may come as a list of its layers, which is emptied one by one"""
+Leaf = Array | np.ndarray | Iterator[np.ndarray]
+"""A leaf as it is trained; a stack may come layer by layer, each in memory of its own that it gives away"""
 
 
 def served_type(config: Pi05Config, leaf: str) -> str | None:
@@ -56,9 +57,23 @@ def served_type(config: Pi05Config, leaf: str) -> str | None:
     return config.dtype if rounded and config.dtype != "float32" else None
 
 
+def is_stack(leaf: str) -> bool:
+    """Whether a leaf is a stack of layers.
+
+    >>> is_stack("PaliGemma/llm/layers/mlp_1/linear"), is_stack("PaliGemma/llm/final_norm/scale")
+    (True, False)
+    """
+    return STACK.fullmatch(leaf) is not None
+
+
 def layers(leaf: str, value: np.ndarray) -> np.ndarray | list[np.ndarray]:
     """A stack as a list of copies of its layers, so that each can be let go by itself; others as they are."""
-    return [layer.copy() for layer in value] if STACK.fullmatch(leaf) else value
+    return [aligned_copy(layer) for layer in value] if is_stack(leaf) else value
+
+
+def let_go(leaf: np.ndarray | list[np.ndarray]) -> Leaf:
+    """What `layers` made as `ready` takes it: a list is emptied one by one."""
+    return (leaf.pop(0) for _ in range(len(leaf))) if isinstance(leaf, list) else leaf
 
 
 def ready(config: Pi05Config, leaves: Iterable[tuple[str, Leaf]]) -> dict[str, Any]:
@@ -66,7 +81,8 @@ def ready(config: Pi05Config, leaves: Iterable[tuple[str, Leaf]]) -> dict[str, A
 
     `leaves` are names and arrays of all leaves but low-rank pairs, which are merged before. They are asked
     for one by one, and none is kept: where nobody else holds them, the most that is held is all parameters
-    and one leaf.
+    and one leaf, or twice a layer of a stack that comes layer by layer. On a CPU, arrays in their served type
+    are taken over without a copy (`memory.aligned`): they are not to be changed afterwards.
     """
     served: dict[str, Array] = {}
     for name, leaf in leaves:
@@ -79,15 +95,13 @@ def _add(served: dict[str, Array], name: str, leaf: Leaf, dtype: str | None) -> 
     """Take a leaf in; queries come together with keys and values when both are there."""
     stack = STACK.fullmatch(name)
     if stack is None:
-        assert not isinstance(leaf, Sequence)
+        assert not isinstance(leaf, Iterator)
         served[name] = jnp.asarray(leaf, dtype or leaf.dtype)
         return
-    for i in range(len(leaf)):
-        layer = leaf.pop(0) if isinstance(leaf, list) else leaf[i]
-        place, made = f"{stack[1]}_{i}", _laid_out(stack[2], layer)
-        if isinstance(made, np.ndarray):
-            made = np.array(made)  # JAX lets go of what it is given when it likes: no view of the stack
-        value = jnp.asarray(made, dtype or layer.dtype)
+    for i, layer in enumerate(_each(leaf)):
+        place = f"{stack[1]}_{i}"
+        value = jnp.asarray(_laid_out(stack[2], layer), dtype or layer.dtype)
+        del layer  # before the next one is read
         if heads := HEADS.fullmatch(stack[2]):
             part, suffix = heads[1], heads[2] or ""
             other = served.pop(f"{place}/attn/{'kv' if part == 'q' else 'q'}{suffix}", None)
@@ -100,11 +114,23 @@ def _add(served: dict[str, Array], name: str, leaf: Leaf, dtype: str | None) -> 
             served[place + "/" + GATED.sub(r"\1/gate_up", stack[2])] = value
 
 
+def _each(leaf: Leaf) -> Iterator[Array | np.ndarray]:
+    """The layers of a stack. JAX lets go of what it is given when it likes: no view of the stack."""
+    if isinstance(leaf, Iterator):
+        yield from leaf
+        return
+    for i in range(len(leaf)):
+        layer = leaf[i]
+        yield aligned_copy(layer) if isinstance(layer, np.ndarray) else layer
+
+
 def _laid_out(leaf: str, layer: Array | np.ndarray) -> Array | np.ndarray:
     """A layer's weight as one matrix, where that is another one."""
     if HEADS.fullmatch(leaf):  # [n d h] or [2 k d h]
-        heads = layer.reshape(-1, *layer.shape[-2:])
-        return heads.swapaxes(0, 1).reshape(layer.shape[-2], -1)
-    if GATED.fullmatch(leaf):
-        return layer.swapaxes(0, 1).reshape(layer.shape[1], -1)
-    return layer
+        sides = layer.reshape(-1, *layer.shape[-2:]).swapaxes(0, 1)
+    elif GATED.fullmatch(leaf):
+        sides = layer.swapaxes(0, 1)
+    else:
+        return layer
+    own = aligned_copy(sides) if isinstance(sides, np.ndarray) else sides
+    return own.reshape(len(own), -1)

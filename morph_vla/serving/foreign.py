@@ -33,7 +33,7 @@ from morph_vla.serving.foreign_stats import Processor
 from morph_vla.training import checkpoint, meaning
 from morph_vla.training.statistics import RobotStats
 from morph_vla.weights.checkpoint import Checkpoint, flat
-from morph_vla.weights.load import sizes_of
+from morph_vla.weights.load import returned_at_once, sizes_of
 
 LOG = logging.getLogger(__name__)
 TOKENIZER = "paligemma"
@@ -95,13 +95,13 @@ def read(folder: Path, robot: str, given: Given, tokenizer_name: str = "") -> Lo
     tokenizer.check_vocab(tokenizer.load(chosen), config.vocab)
     driven = presets.as_recorded(robots.load(asked.robot), asked.unit, asked.gripper)
     trained = _trained(folder, driven, asked, processor, given)
-    # Each layer of a stack by itself, so that it can be let go by itself.
-    params, _ = weights.load(folder, config, dtype=config.dtype, place=serving.layers)
+    params, _ = weights.load(folder, config, dtype=config.dtype, by_layer=True)
     about = {"step": None, "robots": {asked.robot: trained}, "format": opened.format}
     sha256, leaves = checkpoint.Digest(about), flat(params)
     del params
-    one_by_one = ((name, leaves.pop(name)) for name in list(leaves))
-    ready = serving.ready(config, sha256.through(one_by_one))
+    one_by_one = ((name, serving.let_go(leaves.pop(name))) for name in list(leaves))
+    with returned_at_once():
+        ready = serving.ready(config, sha256.through(one_by_one))
     return Loaded(config, ready, chosen, about, sha256.hexdigest())
 
 

@@ -40,6 +40,7 @@ from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
 from morph_vla.serving.keys import ENVIRONMENT
 from morph_vla.training import checkpoint, meaning, restoring
+from morph_vla.weights.load import returned_at_once
 
 EVALUATION_BATCH = 10  # what 20 environments in two groups ask at once, an evaluation's default
 
@@ -317,15 +318,18 @@ def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
 
 
 def _own(folder: Path) -> Loaded:
-    """A checkpoint of ours, which says everything. No more than a leaf is held beside what is ready."""
+    """A checkpoint of ours, which says everything. Beside what is ready a leaf or a layer is held."""
     about, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
     model, sha256 = recipe.model, checkpoint.Digest(about)
     family = policies.of(model)
     types = partial(family.served_type, model)
-    leaves = sha256.through(restoring.averaged_leaves(folder, policies.shapes(model), types))
+    averaged = restoring.Averaged(folder, policies.shapes(model), types)
+    leaves = sha256.through(averaged.leaves())
     if isinstance(model, Pi05Config) and model.lora is not None:
-        leaves, model = weights.merging(leaves, model.lora), dataclasses.replace(model, lora=None)
-    params = family.ready(model, leaves)
+        leaves = weights.merging(leaves, model.lora, averaged.leaf)
+        model = dataclasses.replace(model, lora=None)
+    with returned_at_once():
+        params = family.ready(model, leaves)
     return Loaded(model, params, recipe.tokenizer, about, sha256.hexdigest())
 
 

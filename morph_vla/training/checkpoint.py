@@ -81,16 +81,28 @@ class Digest:
         self._sha256 = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
 
     def add(self, leaf: Any) -> None:
-        """The next leaf; a stack may be a list of its layers."""
-        for part in leaf if isinstance(leaf, list) else [leaf]:
-            self._sha256.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+        """The next leaf, or the next layer of one."""
+        self._sha256.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
 
     def through(self, leaves: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The same names and leaves, each added as it passes; none is kept."""
+        """The same names and leaves, each added as it passes; none is kept.
+
+        Of a stack that comes layer by layer, each layer is; nobody may skip one.
+        """
         for name, leaf in leaves:
-            self.add(leaf)
-            yield name, leaf
+            if isinstance(leaf, Iterator):
+                yield name, self._layers(leaf)
+                assert next(leaf, None) is None, f"{name}: layers that nobody took"
+            else:
+                self.add(leaf)
+                yield name, leaf
             del leaf
+
+    def _layers(self, stack: Iterator[Any]) -> Iterator[Any]:
+        for layer in stack:
+            self.add(layer)
+            yield layer
+            del layer
 
     def hexdigest(self) -> str:
         """Of all that was added."""

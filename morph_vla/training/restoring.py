@@ -11,12 +11,14 @@ import jax
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.pi05 import serving
 from morph_vla.pi05.parts import by_name, map_named
+from morph_vla.pi05.serving import Leaf
 from morph_vla.training.checkpoint import text
 from morph_vla.training.saving import named_leaves
 from morph_vla.training.step import State
 from morph_vla.weights import FROZEN, nested, open_checkpoint, packed
-from morph_vla.weights.checkpoint import Checkpoint, assembled
+from morph_vla.weights.checkpoint import Checkpoint, Piece, assembled, layers_of
 
 Types = Callable[[str], str | None]
 """A leaf's name -> the type it is rounded to as it is read, or None for the one it was trained in."""
@@ -71,31 +73,41 @@ def load_params(
     return map_named(lambda name, _: values[name], like)
 
 
-def averaged_leaves(
-    folder: Path, like: dict[str, Any], types: Types = as_stored
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Names and arrays of the parameters to act with, in the order of a tree's, each read when asked for.
+class Averaged:
+    """The parameters to act with, leaf by leaf; each is read when it is asked for, and nothing is kept."""
 
-    Nothing of them is kept here. Raises MorphVlaError as `load_params`, when the first is asked for.
-    """
-    if not (folder / packed.FILE).is_file() and not (folder / "averaged").is_dir():
-        raise MorphVlaError(f"{folder}: no checkpoint here ('averaged' is missing)")
-    return _one_by_one(folder, open_checkpoint(folder), by_name(like), types)
+    def __init__(self, folder: Path, like: dict[str, Any], types: Types = as_stored):
+        """Open the checkpoint at `folder` and check it against the tree `like`. Raises as `load_params`."""
+        if not (folder / packed.FILE).is_file() and not (folder / "averaged").is_dir():
+            raise MorphVlaError(f"{folder}: no checkpoint here ('averaged' is missing)")
+        self._opened, self._names, self._types = open_checkpoint(folder), list(by_name(like)), types
+        _compare(folder, self._opened.entries, by_name(like))
+
+    def leaves(self) -> Iterator[tuple[str, Leaf]]:
+        """Names and leaves in the order of a tree's; a stack of layers comes layer by layer."""
+        for name in self._names:
+            if serving.is_stack(name):
+                yield name, layers_of(*_asked_of(self._opened, name, self._types))
+            else:
+                yield name, self.leaf(name)
+
+    def leaf(self, name: str) -> np.ndarray:
+        """A leaf as a whole."""
+        return assembled(*_asked_of(self._opened, name, self._types))
 
 
-def _one_by_one(
-    folder: Path, opened: Checkpoint, wanted: dict[str, Any], types: Types
-) -> Iterator[tuple[str, np.ndarray]]:
-    _compare(folder, opened.entries, wanted)
-    for name in wanted:
-        entry = opened.entries[name]
-        dtype = np.dtype(types(name) or opened.type_of(name))
-        yield name, assembled(opened, opened.pieces(name, entry.shape), entry.shape, dtype)
+def _asked_of(
+    opened: Checkpoint, name: str, types: Types
+) -> tuple[Checkpoint, list[Piece], tuple[int, ...], np.dtype]:
+    """A leaf's pieces, its shape, and the type that it is read in."""
+    shape = opened.entries[name].shape
+    return opened, opened.pieces(name, shape), shape, np.dtype(types(name) or opened.type_of(name))
 
 
 def _load_packed(folder: Path, like: dict[str, Any], kind: str, types: Types) -> dict[str, Any]:
     opened, wanted = packed.PackedCheckpoint(folder, open_checkpoint, kind), by_name(like)
-    leaves = _one_by_one(folder, opened, wanted, types)
+    _compare(folder, opened.entries, wanted)
+    leaves = ((name, assembled(*_asked_of(opened, name, types))) for name in wanted)
     return nested({name: jax.device_put(leaf, _placed(wanted[name])) for name, leaf in leaves})
 
 

@@ -11,12 +11,15 @@ import jax
 
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.writing import link_or_copy
-from morph_vla.pi05.parts import by_name
+from morph_vla.pi05.parts import by_name, map_named
+from morph_vla.pi05.serving import is_stack
 from morph_vla.process import versions
 from morph_vla.training.checkpoint import steps
 from morph_vla.training.step import State
 from morph_vla.weights import FROZEN, nested
 
+CHUNK = 32 * 2**20
+"""Bytes: what is stored together of a stack of layers, at most"""
 ITEMS = ("params", "averaged", FROZEN, "state", "about")
 
 
@@ -65,8 +68,8 @@ class Saver:
         average = by_name(state.ema)
         learnt = {name: leaf for name, leaf in by_name(state.params).items() if name in average}
         items = {
-            "params": args.PyTreeSave({"params": nested(learnt)}),
-            "averaged": args.PyTreeSave({"params": nested(average)}),
+            "params": _tree({"params": nested(learnt)}),
+            "averaged": _tree({"params": nested(average)}),
             "state": args.PyTreeSave({f"{i:05d}": leaf for i, leaf in enumerate(leaves)}),
             "about": _handlers().save_texts(files),
         }
@@ -81,7 +84,9 @@ class Saver:
         """Write the leaves that never change, unless an earlier checkpoint of the run did."""
         if not (self._folder / FROZEN).is_dir():
             with self._ocp.PyTreeCheckpointer() as checkpointer:
-                checkpointer.save((self._folder / FROZEN).resolve(), {"params": nested(frozen)})
+                tree = {"params": nested(frozen)}
+                place = (self._folder / FROZEN).resolve()
+                checkpointer.save(place, tree, save_args=stored_by_layers(tree))
 
     def wait(self) -> None:
         """Wait until everything is written. Raises MorphVlaError as `save` does."""
@@ -162,6 +167,24 @@ def _handlers() -> _Handlers:
         unused = type(f"No{saved.__name__}", (ocp.args.CheckpointArgs,), {})
         ocp.args.register_with_handler(handler, for_restore=True)(unused)
     return _Handlers(TextsHandler, Texts, LinksHandler, Links)
+
+
+def _tree(tree: dict[str, Any]) -> Any:
+    """The arguments that save a tree of parameters."""
+    return require("orbax.checkpoint", "model").args.PyTreeSave(tree, save_args=stored_by_layers(tree))
+
+
+def stored_by_layers(tree: dict[str, Any]) -> Any:
+    """Orbax's arguments for each leaf: layers of a large stack are stored apart, so that each is read alone.
+
+    By itself, orbax stores up to 2 GB together, which must be read together.
+    """
+    ocp = require("orbax.checkpoint", "model")
+    layered = ocp.SaveArgs(chunk_byte_size=CHUNK, shard_axes=(0,))
+    return {
+        top: map_named(lambda name, _: layered if is_stack(name) else ocp.SaveArgs(), leaves)
+        for top, leaves in tree.items()
+    }
 
 
 def named_leaves(state: State) -> tuple[list[str], list[Any]]:

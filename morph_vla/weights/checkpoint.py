@@ -17,6 +17,7 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.memory import aligned, aligned_copy
 from morph_vla.weights.names import Piece, Shape, own_piece
 
 Region = tuple[slice, ...]
@@ -69,6 +70,10 @@ class Checkpoint(abc.ABC):
     def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
         """A region of an entry (() is all of it), rounded to `dtype`, in memory of its own."""
 
+    def read_into(self, name: str, region: Region, place: np.ndarray) -> None:
+        """The same into `place`, rounded to its type."""
+        place[...] = self.read(name, region, place.dtype)
+
 
 def grown(block: Shape, entry: Entry) -> Shape:
     """A stored block made larger, the last axes first, until it has BLOCK bytes or is the whole entry."""
@@ -88,18 +93,41 @@ def regions(shape: Shape, block: Shape) -> Iterator[Region]:
 
 def assembled(opened: Checkpoint, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype) -> np.ndarray:
     """One leaf, put together in place from its pieces, rounded to `dtype`."""
-    first = pieces[0]
-    if len(pieces) == 1 and first.is_plain and opened.block(first.entry) == shape:
-        return opened.read(first.entry, (), dtype)
-    leaf = np.empty(shape, dtype)
+    leaf = aligned(shape, dtype)
     for piece in pieces:
-        part = leaf[piece.index]
-        if not piece.is_plain:
+        part = leaf[(*piece.index, ...)]
+        if piece.is_plain:
+            _fill(opened, piece.entry, part)
+        else:
             part[...] = piece.to_slice(opened.read(piece.entry, (), dtype))
-            continue
-        for region in regions(part.shape, opened.block(piece.entry)):
-            part[region] = opened.read(piece.entry, region, dtype)
     return leaf
+
+
+def layers_of(
+    opened: Checkpoint, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype
+) -> Iterator[np.ndarray]:
+    """What lies along the first axis of a leaf, one by one in memory of their own, rounded to `dtype`.
+
+    Each is read when it is asked for, with those that are stored together with it.
+    """
+    if pieces[0].index:
+        for i in range(shape[0]):
+            inner = [dataclasses.replace(p, index=p.index[1:]) for p in pieces if p.index[0] == i]
+            yield assembled(opened, inner, shape[1:], dtype)
+        return
+    (piece,) = pieces
+    together = opened.block(piece.entry)[0]
+    for start in range(0, shape[0], together):
+        group = aligned((min(together, shape[0] - start), *shape[1:]), dtype)
+        _fill(opened, piece.entry, group, start)
+        yield from (aligned_copy(layer) for layer in group) if together > 1 else group
+
+
+def _fill(opened: Checkpoint, entry: str, place: np.ndarray, start: int = 0) -> None:
+    """Read an entry, from row `start` on, into `place`, block by block."""
+    for region in regions(place.shape, opened.block(entry)):
+        shifted = tuple(slice(s.start + start, s.stop + start) for s in region[:1])
+        opened.read_into(entry, (*shifted, *region[1:]), place[(*region, ...)])
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

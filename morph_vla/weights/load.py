@@ -17,8 +17,9 @@ import numpy as np
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.serving import is_stack, layers
 from morph_vla.weights import names, recognise
-from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, nested
+from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, layers_of, nested
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
 from morph_vla.weights.names import ALL, Piece, Shape
 from morph_vla.weights.plugin import check_reads
@@ -46,6 +47,7 @@ def load(
     finite: bool = True,
     seed: int = 0,
     place: Place | None = None,
+    by_layer: bool = False,
 ) -> tuple[dict[str, Any], Report]:
     """The parameters at `source` for the model `config`, and what became of every leaf.
 
@@ -64,6 +66,7 @@ def load(
         seed: Of the new leaves.
         place: Called with each leaf's name and array; what it returns stands in the tree, so that leaves can
             go to a device one by one.
+        by_layer: A stack is a list of its layers, each in memory of its own, and is never whole.
 
     A checkpoint's low-rank pairs that are not `config`'s are merged into their weights; those that only
     `config` has are new.
@@ -72,6 +75,7 @@ def load(
     for a plugin that was trained to read something else of a joint.
     """
     opened = recognise.open_checkpoint(source, kind)
+    put = place or (layers if by_layer else lambda _, value: value)
     stored = lora_of(opened)
     check_reads(opened, None if config is None else config.morphology)
     if config is not None and stored is not None and not same_pairs(stored, config.lora):
@@ -79,19 +83,21 @@ def load(
         params, report = load(
             source, as_stored, dtype=dtype, kind=kind, new=new, ignore=ignore, finite=finite, seed=seed
         )
-        return _merged(merge_lora(params, stored), report, config, seed, place)
+        return _merged(merge_lora(params, stored), report, config, seed, put)
     shapes, fresh, plan = plan_of(opened, config, new)
     refuse(opened, problems(opened, plan, (*ignore, *names.left_out(config))), _hint(opened, config))
     types = {leaf: _type(opened, leaf, plan.get(leaf), dtype) for leaf in shapes}
-    put = place or (lambda _, value: value)
     values, bad = {}, []
     with returned_at_once():
         for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
-            value = assembled(opened, plan[leaf], shapes[leaf], types[leaf])
-            if finite and not is_finite(value):
+            if by_layer and is_stack(leaf):
+                parts = values[leaf] = list(layers_of(opened, plan[leaf], shapes[leaf], types[leaf]))
+            else:
+                parts = [assembled(opened, plan[leaf], shapes[leaf], types[leaf])]
+                values[leaf] = put(leaf, parts[0])
+            if finite and not all(map(is_finite, parts)):
                 bad.append(problem("not-finite", opened.path, leaf, f"not finite: {leaf} {shapes[leaf]}"))
-            values[leaf] = put(leaf, value)
-            del value
+            del parts
     refuse(opened, bad)
     if fresh:
         assert config is not None
@@ -102,7 +108,7 @@ def load(
 
 
 def _merged(
-    params: dict[str, Any], report: Report, config: Pi05Config, seed: int, place: Place | None
+    params: dict[str, Any], report: Report, config: Pi05Config, seed: int, put: Place
 ) -> tuple[dict[str, Any], Report]:
     """Parameters whose pairs went into their weights, with new pairs where `config` has some."""
     values, rows = flat(params), [row for row in report.rows if not names.is_lora(row.leaf)]
@@ -110,7 +116,7 @@ def _merged(
     for name, value in (initial(config, fresh, seed) if fresh else {}).items():
         values[name] = value
         rows.append(Row(name, value.shape, "", value.dtype.name, value.nbytes))
-    placed = {name: place(name, value) if place else value for name, value in values.items()}
+    placed = {name: put(name, value) for name, value in values.items()}
     merged = tuple(row.leaf for row in report.rows if names.is_lora(row.leaf))
     return nested(placed), dataclasses.replace(report, rows=tuple(rows), merged=merged)
 

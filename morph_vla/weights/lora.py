@@ -1,18 +1,18 @@
 """Low-rank pairs in a checkpoint: which leaves they are, whose, and what the weights are with them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import Lora, LowRank
+from morph_vla.pi05.memory import aligned_copy
 from morph_vla.weights.checkpoint import Checkpoint, flat, nested, recipe_model
 from morph_vla.weights.names import is_lora
 
 TARGETS = {"attention": "attn/", "feed-forward": "mlp"}  # what a target's leaves begin with, in a layer
 EXPERTS = ("language_model", "action_expert")
-PAIRED = ("w", "a", "b")  # what makes a merged weight
 
 
 def weight_of(leaf: str) -> str:
@@ -79,12 +79,26 @@ def merge_lora(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:
 
     Added up in float32 and rounded to the weight's own type.
     """
-    return nested(dict(merging(flat(params).items(), lora)))
+    leaves = flat(params)
+    merged: dict[str, Any] = {}
+    for name, leaf in merging(leaves.items(), lora, leaves.__getitem__):
+        if isinstance(leaf, Iterator):
+            old = np.asarray(leaves[name])
+            merged[name] = np.empty_like(old)
+            for i, layer in enumerate(leaf):
+                merged[name][i] = layer
+        else:
+            merged[name] = leaf
+    return nested(merged)
 
 
-def merging(leaves: Iterable[tuple[str, Any]], lora: Lora) -> Iterator[tuple[str, Any]]:
-    """The same of names and leaves that come one by one; a weight is held until its pair is there."""
-    held: dict[str, dict[str, Any]] = {}
+def merging(
+    leaves: Iterable[tuple[str, Any]], lora: Lora, half: Callable[[str], Any]
+) -> Iterator[tuple[str, Any]]:
+    """The same of names and leaves that come one by one: the weights layer by layer, without the pairs.
+
+    `half` is asked for the halves of a pair by name, when their weight comes.
+    """
     for name, leaf in leaves:
         target = next((t for t, start in TARGETS.items() if f"layers/{start}" in name), "")
         low = lora.of(_expert(name), target)
@@ -92,25 +106,28 @@ def merging(leaves: Iterable[tuple[str, Any]], lora: Lora) -> Iterator[tuple[str
             raise _unknown(name)
         if low is None:
             yield name, leaf
+        elif is_lora(name):
+            for _ in leaf if isinstance(leaf, Iterator) else ():  # read again with its weight
+                pass
         else:
-            weight = weight_of(name) if is_lora(name) else name
-            group = held.setdefault(weight, {})
-            group["w" if weight == name else name[-1]] = np.asarray(leaf)
-            if len(group) == len(PAIRED):
-                del held[weight]
-                yield weight, _merged(weight, group.pop("w"), group.pop("a"), group.pop("b"), low)
+            a, b = half(f"{_stem(name)}lora_a"), half(f"{_stem(name)}lora_b")
+            yield name, _merged(name, leaf, a, b, low)
         del leaf  # before the next one is read
 
 
-def _merged(leaf: str, weight: Any, a: Any, b: Any, low: LowRank) -> np.ndarray:
+def _stem(weight: str) -> str:
+    """What the names of a weight's halves begin with: the inverse of `weight_of`."""
+    return weight[:-1] if weight.endswith("/w") else f"{weight}_"
+
+
+def _merged(leaf: str, weight: Iterable[Any], a: Any, b: Any, low: LowRank) -> Iterator[np.ndarray]:
     """A layer at a time: in float32 a stack of the full model takes gigabytes."""
-    merged = np.empty_like(weight)
-    for i, old in enumerate(weight):
-        one, two = a[i].astype(np.float32), b[i].astype(np.float32)
+    layers = weight if isinstance(weight, Iterator) else np.asarray(weight)
+    for old, one, two in zip(layers, np.asarray(a), np.asarray(b), strict=True):
+        one, two = one.astype(np.float32), two.astype(np.float32)
         if leaf.split("/")[-2].startswith("attn_vec_einsum"):
             two = np.sum(two, axis=-3, keepdims=True)  # openpi sums over heads in A and in B
-        merged[i] = (old.astype(np.float32) + np.float32(low.scale) * (one @ two)).astype(old.dtype)
-    return merged
+        yield aligned_copy((old.astype(np.float32) + np.float32(low.scale) * (one @ two)).astype(old.dtype))
 
 
 def with_unit_scale(params: Mapping[str, Any], lora: Lora) -> dict[str, Any]:

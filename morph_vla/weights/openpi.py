@@ -17,6 +17,7 @@ import numpy as np
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.writing import link_or_copy, write_text
 from morph_vla.pi05.config import Pi05Config
+from morph_vla.pi05.memory import aligned
 from morph_vla.weights.checkpoint import Checkpoint, Entry, Region, flat, fresh, grown, regions
 from morph_vla.weights.names import Shape, config_of
 
@@ -50,12 +51,18 @@ class OrbaxCheckpoint(Checkpoint):
 
     def read(self, name: str, region: Region, dtype: np.dtype) -> np.ndarray:
         """A region of an array, rounded to `dtype` on the way."""
+        values = aligned(self._store(name)[region].shape, dtype)
+        self.read_into(name, region, values)
+        return values
+
+    def read_into(self, name: str, region: Region, place: np.ndarray) -> None:
+        """The same straight into its place: beside it there is what was stored together, and no more."""
         ts = require("tensorstore", "model")
         store = self._store(name)[region]
-        if np.dtype(store.dtype.numpy_dtype) != dtype:
-            store = ts.cast(store, ts.dtype(dtype))
+        if np.dtype(store.dtype.numpy_dtype) != place.dtype:
+            store = ts.cast(store, ts.dtype(place.dtype))
         try:
-            return np.asarray(store.read().result())
+            ts.array(place, context=self._context).write(store).result()
         except ValueError as error:
             item = self._places[name].item
             raise MorphVlaError(f"{item}: array '{name}' is damaged: {error}") from error

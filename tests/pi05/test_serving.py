@@ -17,7 +17,7 @@ from morph_vla import weights
 from morph_vla.pi05 import Pi05Config, Previous, modulations, sample_actions
 from morph_vla.pi05.config import ImageTokens, Lora, LowRank
 from morph_vla.pi05.parts import by_name, map_named
-from morph_vla.pi05.serving import layers, ready, served_type
+from morph_vla.pi05.serving import layers, let_go, ready, served_type
 
 # Of flax at openpi's pins.
 pytestmark = [
@@ -83,7 +83,7 @@ def test_low_rank_pairs_are_merged_before(plugin, seen):
     paired = dataclasses.replace(plugin, lora=Lora(LowRank(3, 5.0), LowRank(2, 1.0)))
     params = draw_params(paired)
     assert paired.lora is not None
-    made = ready(plugin, weights.merging(by_name(params).items(), paired.lora))
+    made = ready(plugin, weights.merging(by_name(params).items(), paired.lora, by_name(params).__getitem__))
     assert not [name for name in by_name(made) if "lora" in name]
     close(acted(plugin, made, seen), acted(paired, params, seen), 1e-5)  # W + A B is another sum
 
@@ -144,7 +144,7 @@ def test_leaves_are_let_go_one_by_one(plugin, params):
             value = layers(name, leaf.copy()) if "gating" in name else leaf.copy()
             if "/layers/" in name:  # another may stay where it is
                 alive.extend(map(weakref.ref, value if isinstance(value, list) else [value]))
-            yield name, value
+            yield name, let_go(value)
             del value
 
     made = ready(plugin, read())

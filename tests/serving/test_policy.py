@@ -153,7 +153,7 @@ def test_the_digest_tells_checkpoints_apart(policy, tiny_run):
 
 
 def test_what_is_loaded_serves_another_policy_of_the_checkpoint(policy, tiny_run, monkeypatch):
-    monkeypatch.setattr(restoring, "averaged_leaves", None)
+    monkeypatch.setattr(restoring, "Averaged", None)
     other = CheckpointPolicy(tiny_run.checkpoint, batch=2, loaded=policy.loaded)
     assert other.params is policy.params
     assert other.digest() == policy.digest()
@@ -161,7 +161,7 @@ def test_what_is_loaded_serves_another_policy_of_the_checkpoint(policy, tiny_run
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     with pytest.raises(MorphVlaError, match=r"no checkpoint here \('averaged' is missing\)"):
-        restoring.averaged_leaves(tmp_path, {})
+        restoring.Averaged(tmp_path, {})
 
 
 def test_a_checkpoint_refuses_another_tokenizer(policy, tiny_run, tmp_path):

@@ -222,6 +222,30 @@ def test_leaves_can_go_to_their_place_one_by_one(openpi, plugin):
     assert loaded == sorted(loaded, reverse=True)  # the largest first: each of these is stored as one block
 
 
+@pytest.mark.parametrize("source", ["openpi", "lerobot"])
+def test_stacks_can_come_as_lists_of_their_layers(source, request, host):
+    folder = request.getfixturevalue(source)
+    whole, layered = (flat(weights.load(folder, host, by_layer=by_layer)[0]) for by_layer in (False, True))
+    stacks = {name for name, leaf in layered.items() if isinstance(leaf, list)}
+    assert stacks == {name for name in whole if "/layers/" in name or "/encoderblock/" in name}
+    for name, leaf in whole.items():
+        for one, layer in zip(leaf, layered[name], strict=True) if name in stacks else ():
+            assert layer.dtype == one.dtype
+            np.testing.assert_array_equal(layer, one)
+            assert layer.ctypes.data % 64 == 0  # where JAX takes it over without a copy
+        if name not in stacks:
+            np.testing.assert_array_equal(layered[name], leaf)
+
+
+def test_layers_that_are_not_finite_are_refused_as_leaves_are(tmp_path, host, params, equal):
+    spoiled = nested({name: leaf.copy() for name, leaf in flat(params).items()})
+    leaf = "PaliGemma/llm/layers/mlp_1/linear"
+    flat(spoiled)[leaf][1, 2, 3] = np.nan
+    folder = weights.save_openpi(tmp_path / "spoiled", spoiled)
+    with pytest.raises(MorphVlaError, match=rf"not finite: {leaf} \(3, 17, 22\)"):
+        weights.load(folder, host, by_layer=True)
+
+
 # ------------------------------------------------------------------------------------------------- refusals
 
 

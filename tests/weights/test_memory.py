@@ -40,6 +40,27 @@ before = memory("VmRSS")
 _, report = convert.convert(folder, target, dtype)
 print(json.dumps([report.nbytes, memory("VmHWM") - before]))
 """
+SERVE = """
+from functools import partial
+import dataclasses, jax, json
+from morph_vla.pi05 import serving
+from morph_vla.weights.checkpoint import flat
+from morph_vla.weights.load import returned_at_once
+
+def served(folder):  # as `serving.foreign` does
+    config = dataclasses.replace(weights.open_checkpoint(folder).config(), dtype=dtype)
+    params, report = weights.load(folder, config, dtype=dtype, by_layer=True)
+    leaves = flat(params)
+    del params
+    with returned_at_once():
+        one_by_one = ((name, serving.let_go(leaves.pop(name))) for name in list(leaves))
+        return jax.block_until_ready(serving.ready(config, one_by_one)), report
+
+served(warm)
+before = memory("VmRSS")
+params, report = served(folder)
+print(json.dumps([report.nbytes, memory("VmHWM") - before]))
+"""
 MOST, FULL = 1.3, 4 * 3_353_433_872
 
 
@@ -100,6 +121,14 @@ def test_the_peak_is_at_most_1_3_times_the_parameters(big, source, dtype):
 )
 def test_a_conversion_holds_the_parameters_once(big, source, to):
     assert peak_over_size(CONVERT, big, source, to) <= 1.2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is read from /proc")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("source", ["lerobot", "ours", "openpi"])
+def test_parameters_ready_to_serve_are_loaded_into_little_more_than_themselves(big, source, dtype):
+    assert peak_over_size(SERVE, big, source, dtype) <= 1.1
 
 
 def peak_over_size(task, big, source, argument):
