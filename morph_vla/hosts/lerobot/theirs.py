@@ -6,6 +6,7 @@ what was asked beside it.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ PREFIX = "lerobot:"  # of a policy on the command line
 STATE = "observation.state"
 KEYS = {STATE: "state", "observation.environment_state": "environment_state"}
 """LeRobot's names -> those of an observation; any other is a camera's"""
+
+PLACES = ("device", "pretrained_path", "repo_id")
+"""Of a configuration, what says where it was trained and from which of its own checkpoints"""
 
 
 class LerobotPolicy:
@@ -55,10 +59,7 @@ class LerobotPolicy:
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy."""
-        digest = hashlib.sha256()
-        for path in sorted(self.folder.glob("*.*")):
-            digest.update(path.read_bytes())
-        about = {"name": self.folder.name, "checkpoint": None, "step": None, "sha256": digest.hexdigest()}
+        about = {"name": self.folder.name, "checkpoint": None, "step": None, "sha256": _digest(self.folder)}
         return {**about, "lerobot": as_typed(self.folder), "type": self.kind}
 
     def infer(self, observation: Observation) -> dict[str, Any]:
@@ -84,6 +85,17 @@ class LerobotPolicy:
                 )
             value = np.asarray(observation[key], np.float32)
             yield name, value if name in KEYS else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of what answers: parameters, statistics, configuration; not of where it was trained."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(path.read_bytes())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kept = {key: value for key, value in config.items() if key not in PLACES}
+    digest.update(json.dumps(kept, sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def _camera(feature: str) -> str:
