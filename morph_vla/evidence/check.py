@@ -136,7 +136,9 @@ def _of_theirs(
 ) -> Iterator[Finding]:
     """What LeRobot would refuse of a condition; `parameters` gets its number of them, where it says so."""
     where = f"conditions.{condition}"
-    problems = [finding for split in planned.grid.splits for finding in theirs.unfit(planned, condition, split)]
+    problems = [
+        finding for split in planned.grid.splits for finding in theirs.unfit(planned, condition, split)
+    ]
     yield from dict.fromkeys(problems)
     if planned.grid.overrides:
         words = f"overrides are of recipes: LeRobot is not told {', '.join(planned.grid.overrides)}"

@@ -73,8 +73,8 @@ class Grid:
     recipe: str
     conditions: dict[str, tuple[str, ...]]
     """Name -> overrides of the recipe, in order; `@table1.tokens` stands for those of a variant. With
-    `recipe=body_state` as its first one a condition has a recipe of its own; with `lerobot=act` LeRobot trains
-    it, and the others are options of its `lerobot-train`"""
+    `recipe=body_state` as its first one a condition has a recipe of its own; with `lerobot=act` LeRobot
+    trains it, and the others are options of its `lerobot-train`"""
     bodies: dict[str, Body]
     splits: dict[str, Split]
     seeds: tuple[int, ...]

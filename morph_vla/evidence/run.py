@@ -196,8 +196,8 @@ def _train(planned: Plan, cell: Cell, folder: Path, on_report: Callable[..., Non
     trained = loop.train(planned.recipe(cell), folder, on_report=on_report)
     if trained.stopped:
         raise KeyboardInterrupt
-    losses = (_last(trained.curve, key) for key in ("loss", "held_out_loss"))
-    return _Trained(trained.checkpoint, trained.parameters, *losses, {})
+    loss, held_out_loss = (_last(trained.curve, key) for key in ("loss", "held_out_loss"))
+    return _Trained(trained.checkpoint, trained.parameters, loss, held_out_loss, {})
 
 
 def _begin(work: Path, settings_sha256: str, name: str) -> None:

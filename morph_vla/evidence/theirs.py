@@ -64,7 +64,7 @@ def demonstrations(planned: Plan, condition: Training, name: str) -> list[Demons
 
 
 def unfit(planned: Plan, condition: str, name: str) -> Iterator[Finding]:
-    """Every reason for which LeRobot cannot train a condition in a split, or is not let into a suite of it."""
+    """Every reason for which LeRobot cannot train a condition in a split, or is not let into its suites."""
     asked, where = planned.conditions[condition], f"splits.{name}"
     assert isinstance(asked, Training)
     problems = [*_of_robots(planned, name), *_of_features(planned, name)]
@@ -78,9 +78,10 @@ def unfit(planned: Plan, condition: str, name: str) -> Iterator[Finding]:
         return
     split = planned.grid.splits[name]
     if len(split.train) > 1 and not asked.reads_text:
-        words = f"'{asked.policy}' of LeRobot is not told the task's text: which of {len(split.train)} it is at, "
-        yield _finding("condition", where, f"{words}it must see; say so beside its numbers", "warning")
-    features = _features(planned, split.train[0])
+        words = f"LeRobot's '{asked.policy}' is not told the task's text, and must see which of "
+        words += f"{len(split.train)} it is at; say so beside its numbers"
+        yield _finding("condition", where, words, "warning")
+    features = _features(planned, next(iter(split.train)))
     promised = Promised({key.removeprefix(CAMERAS): key for key in features if key.startswith(CAMERAS)})
     for body in split.judge:
         yield from _of_suite(planned, body, f"{where}: {body}", promised)
@@ -109,15 +110,17 @@ def _of_robots(planned: Plan, name: str) -> Iterator[str]:
 
 
 def _of_features(planned: Plan, name: str) -> Iterator[str]:
-    """Why the recordings of a split are no one dataset."""
+    """Why the recordings of one robot are no one dataset."""
     first, *others = planned.grid.splits[name].train
-    for other in others:
+    robot = planned.tasks[first].robot
+    for other in (body for body in others if planned.tasks[body].robot == robot):
         one, two = _info(planned, first), _info(planned, other)
         differing = [key for key in ("fps", "robot_type") if one.get(key) != two.get(key)]
         a, b = _features(planned, first), _features(planned, other)
         differing += [key for key in sorted({*a, *b}) if _compared(a.get(key)) != _compared(b.get(key))]
         if differing:
-            yield f"LeRobot cannot merge the recordings of '{first}' and '{other}': {', '.join(differing)} differ"
+            both = f"the recordings of '{first}' and '{other}' differ in {', '.join(differing)}"
+            yield f"LeRobot trains on one dataset, and {both}"
 
 
 def _of_suite(planned: Plan, body: str, where: str, promised: Promised) -> Iterator[Finding]:

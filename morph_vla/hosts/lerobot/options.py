@@ -108,14 +108,14 @@ def _is_below(key: str, keys: Sequence[str]) -> bool:
 
 
 def check(training: Training) -> None:
-    """Ask LeRobot. Raises MorphVlaError for a package that lerobot-train lacks here, an unknown kind of policy
-    or option (the nearest is named), a value that LeRobot refuses, and a policy that we could not ask.
+    """Ask LeRobot. Raises MorphVlaError for a package that lerobot-train lacks here, an unknown kind of
+    policy or option (the nearest is named), a value that LeRobot refuses, and a policy that we could not ask.
     """
     config = configured(training).policy
     if config.n_obs_steps > 1:
         raise MorphVlaError(
-            f"'{training.policy}' looks at {config.n_obs_steps} observations at once, and only policies of one "
-            "can be asked; add policy.n_obs_steps=1"
+            f"LeRobot's '{training.policy}' looks at {config.n_obs_steps} observations at once, and only "
+            "policies of one can be asked; add policy.n_obs_steps=1"
         )
 
 
@@ -192,11 +192,14 @@ def _decoded(kind: type, arguments: list[str]) -> Any:
     except SystemExit as error:
         lines = printed.getvalue().strip().splitlines() or [""]
         raise MorphVlaError(f"lerobot-train: {lines[-1].partition('error: ')[2]}") from error
-    except Exception as error:  # whatever LeRobot raises; its reason is the first of a chain
-        raise MorphVlaError(f"lerobot-train: {_first_reason(error)}") from error
+    except Exception as error:  # whatever LeRobot raises
+        raise MorphVlaError(f"lerobot-train: {': '.join(dict.fromkeys(_reasons(error)))}") from error
 
 
-def _first_reason(error: BaseException) -> str:
-    while error.__cause__ is not None or error.__context__ is not None:
-        error = error.__cause__ or error.__context__ or error
-    return str(error).strip().splitlines()[-1] if str(error).strip() else reason(error)
+def _reasons(error: BaseException) -> Iterator[str]:
+    """Where a value is refused, which an error's last line says, and why, which is the first of its chain."""
+    lines = str(error).strip().splitlines()
+    yield lines[-1].strip().rstrip(".") if lines else reason(error)
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    yield reason(error)

@@ -3,6 +3,8 @@
     FOLDER/run/checkpoints/000600/   what LeRobot writes; `last` is a link to the newest
     FOLDER/merged/                   several recordings as one, by LeRobot's own tool
     FOLDER/log.txt                   what it prints, of all processes one after the other
+
+The folder is of one training: whoever asks for another one removes it.
 """
 
 import contextlib
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,7 +35,7 @@ LINES, CHECKPOINTS = 50, 5  # of a training
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 LINE = re.compile(r"step:\S+ .*?\bloss:(?P<loss>\S+) .*?\blr:(?P<lr>\S+) .*?\bsmp/s:(?P<pace>\S+)")
 PARAMETERS = re.compile(r"\bnum_total_params=(\d+)")
-BAR = re.compile(r"^Training: .*step/s\]$")
+BAR = re.compile(r"^Training: .*?(?:step/s|s/step)\]")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,6 @@ class _Run:
     training: Training
     folder: Path
     on_report: "Callable[[Report], None]"
-    program: Sequence[str] = field(default=PROGRAM)
 
     @property
     def output(self) -> Path:
@@ -94,17 +95,16 @@ def train(
     seed: int,
     folder: Path,
     on_report: "Callable[[Report], None]",
-    program: Sequence[str] = PROGRAM,
 ) -> Trained:
     """Train into `folder`, from LeRobot's newest checkpoint in it where there is one; where LeRobot cannot go
     on from that, it begins anew and says so.
 
-    Raises MorphVlaError where lerobot-train fails or its loss is no number, and KeyboardInterrupt where SIGTERM
-    stopped it.
+    Raises MorphVlaError where lerobot-train fails or its loss is no number, and KeyboardInterrupt where
+    SIGTERM stopped it.
     """
     require_trainer()
     folder.mkdir(parents=True, exist_ok=True)
-    run = _Run(training, folder, on_report, program)
+    run = _Run(training, folder, on_report)
     if run.done < training.steps:
         begin = _words(run, _joined(parts, folder / "merged"), seed)
         if run.done:
@@ -180,7 +180,7 @@ def _follow(run: _Run, words: Sequence[str]) -> None:
     begun, lines = run.done, 0
     with _started(run, words) as (process, output), run.log.open("a", encoding="utf-8") as log:
         for line in output:
-            if BAR.match(line.strip()):
+            if not (line := BAR.sub("", line)).strip():
                 continue
             log.write(line)
             log.flush()
@@ -189,7 +189,7 @@ def _follow(run: _Run, words: Sequence[str]) -> None:
                 step = (begun // run.log_every + lines) * run.log_every
                 run.on_report(_report(run.training.steps, step, values))
         status = process.wait()
-    if status or run.done < run.training.steps:
+    if run.done < run.training.steps:
         text = [line for line in run.log.read_text(encoding="utf-8").splitlines() if line.strip()]
         last_line = text[-1].strip() if text else "it printed nothing"
         raise _FailedError(f"lerobot-train ended with status {status}: {last_line} (all of it: {run.log})")
@@ -201,7 +201,7 @@ def _started(run: _Run, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = {name: os.environ.get(name, str(cores)) for name in THREADS}
     process = subprocess.Popen(
-        [*run.program, *(f"--{word}" for word in words)], text=True, encoding="utf-8", errors="replace",
+        [*PROGRAM, *(f"--{word}" for word in words)], text=True, encoding="utf-8", errors="replace",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | threads,
     )  # fmt: skip
     assert process.stdout is not None

@@ -6,13 +6,16 @@ was killed outright, this one ends: it would go on in a folder that the next run
 
 import os
 import runpy
-import sys
 import threading
 
 
 def end_with_input() -> None:
-    """Wait for the end of standard input, and end."""
-    sys.stdin.buffer.read()
+    """Wait for the end of standard input, and end.
+
+    Below Python's buffer, whose lock this thread would still hold when the training has ended.
+    """
+    while os.read(0, 1):
+        pass
     os._exit(1)
 
 
