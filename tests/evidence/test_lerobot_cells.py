@@ -24,6 +24,7 @@ from morph_vla.evidence.status import read_all, status
 from morph_vla.findings import errors
 from morph_vla.hosts.lerobot import options, training
 from morph_vla.results import cells
+from morph_vla.results.values import mapping
 from morph_vla.training.datasets import read_parts
 
 STAND_IN = Path(__file__).parents[1] / "lerobot_stand_in.py"
@@ -106,7 +107,7 @@ def found(grid: Grid, study) -> dict[str, list[str]]:
     return listed
 
 
-# --------------------------------------------------------------------------------------------- before it is run
+# ------------------------------------------------------------------------------------------ before it is run
 
 
 def test_a_sound_condition_is_counted_beside_the_others(grid, study):
@@ -189,7 +190,8 @@ def test_a_policy_that_is_not_told_the_task_is_warned_of(grid, study):
     (finding,) = theirs.unfit(planned, "act", "alone")
     assert finding.severity == "warning"
     assert finding.found == (
-        "LeRobot's 'act' is not told the task's text, and must see which of 2 it is at; say so beside its numbers"
+        "LeRobot's 'act' is not told the task's text, and must see which of 2 it is at; "
+        "say so beside its numbers"
     )
 
 
@@ -210,7 +212,7 @@ def test_a_camera_that_the_suite_has_not_and_an_episode_that_the_recording_has_n
     assert finding.found.endswith("so101: no episode 3; its episodes are 0 to 2")
 
 
-# -------------------------------------------------------------------------------------------- what it is and does
+# ---------------------------------------------------------------------------------------- what it is and does
 
 
 def test_the_episodes_are_those_that_a_recipe_of_ours_would_train_on(grid, study):
@@ -253,7 +255,7 @@ def test_a_cell_is_trained_by_lerobot_judged_by_us_and_measured_again(grid, stud
     assert (body.body, body.seen, len(body.rows)) == ("so101", True, 2)
     assert record.seconds.keys() == {"train", "evaluate"}
     assert {"lerobot", "torch", "source"} <= record.versions.keys()
-    assert record.settings["lerobot"]["reads_text"] is False
+    assert mapping(record.settings["lerobot"])["reads_text"] is False
     assert record.command.startswith("morph-vla evidence run grid.yaml --only alone/act/0")
     (asked,) = trainer.asked()
     assert (asked["seed"], asked["dataset.episodes"]) == ("0", "[1,2]")  # 0 is held out, as by our recipes
