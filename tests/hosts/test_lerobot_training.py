@@ -231,10 +231,11 @@ def test_a_process_has_as_many_threads_as_cores_that_it_may_use(trainer, tmp_pat
     monkeypatch.setattr(
         training.subprocess, "Popen", lambda *a, **k: environments.append(k["env"]) or opened(*a, **k)
     )
-    for name in training.THREADS:
+    for name in (*training.THREADS, *training.WAITING):
         monkeypatch.delenv(name, raising=False)
     trained(tmp_path / "t")
     assert {environments[0][name] for name in training.THREADS} == {"1"}
+    assert environments[0]["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 def test_sigterm_ends_both_and_the_next_run_goes_on(trainer, tmp_path):

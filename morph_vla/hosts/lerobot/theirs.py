@@ -5,7 +5,9 @@ observation is asked at a time, with torch's random numbers from its episode and
 what was asked beside it.
 """
 
+import contextlib
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +43,9 @@ class LerobotPolicy:
         try:
             config = configs.PreTrainedConfig.from_pretrained(self.folder)
             config.device = device
-            self._policy = factory.get_policy_class(config.type).from_pretrained(self.folder, config=config)
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints that it loads
+                kind = factory.get_policy_class(config.type)
+                self._policy = kind.from_pretrained(self.folder, config=config)
             self._before, self._after = factory.make_pre_post_processors(
                 config, pretrained_path=str(self.folder),
                 preprocessor_overrides={"device_processor": {"device": device}},

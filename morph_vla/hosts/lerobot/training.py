@@ -33,6 +33,8 @@ LOG = logging.getLogger(__name__)
 PROGRAM = (sys.executable, "-m", "morph_vla.hosts.lerobot.watched")
 LINES, CHECKPOINTS = 50, 5  # of a training
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait sleep: on a busy machine they would take the time of those they wait for"""
 LINE = re.compile(r"step:\S+ .*?\bloss:(?P<loss>\S+) .*?\blr:(?P<lr>\S+) .*?\bsmp/s:(?P<pace>\S+)")
 PARAMETERS = re.compile(r"\bnum_total_params=(\d+)")
 BAR = re.compile(r"^Training: .*?(?:step/s|s/step)\]")
@@ -199,10 +201,10 @@ def _follow(run: _Run, words: Sequence[str]) -> None:
 def _started(run: _Run, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """The process and what it prints. It ends with this block; SIGTERM ends both."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = {name: os.environ.get(name, str(cores)) for name in THREADS}
+    threads = WAITING | dict.fromkeys(THREADS, str(cores)) | os.environ
     process = subprocess.Popen(
         [*PROGRAM, *(f"--{word}" for word in words)], text=True, encoding="utf-8", errors="replace",
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | threads,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=threads,
     )  # fmt: skip
     assert process.stdout is not None
     try:
