@@ -31,6 +31,7 @@ from morph_vla.pi05.parts import map_named
 from morph_vla.policies import state
 from morph_vla.policies.config import ModelConfig, Pi05Config, WindowConfig
 from morph_vla.policies.text import TEXT
+from morph_vla.recipes.recipe import Recipe
 
 EXAMPLES = """
   morph-vla bench families
@@ -65,7 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print a row per condition: its parameters and the milliseconds of an answer and of an action."""
     grid = grids.load(arguments.grid)
-    models = {name: grids.condition_of(grid, name).model for name in grid.conditions}
+    conditions = {name: grids.condition_of(grid, name) for name in grid.conditions}
+    models = {name: asked.model for name, asked in conditions.items() if isinstance(asked, Recipe)}
     with one_core():
         answers = {name: answering(model, grid.sampler_steps) for name, model in models.items()}
         seconds = take_turns(answers, arguments.repeats, time.process_time)

@@ -22,9 +22,9 @@ FLOOR = {
     "checks": 7,
     "sharing": 7,
     "demo": 8,
-    "evidence": 8,
     "hosts": 8,
-    "cli": 9,
+    "evidence": 9,
+    "cli": 10,
 }
 ROOMS = tuple(FLOOR)
 # Rooms that stand on fewer than all below them: an evaluation runs where only a remote policy has the model.
@@ -67,8 +67,10 @@ DOORS = {
         "hosts/lerobot/environment.py",
         "hosts/lerobot/export.py",
         "hosts/lerobot/modeling_morph_vla.py",
+        "hosts/lerobot/options.py",
         "hosts/lerobot/processor_morph_vla.py",
         "hosts/lerobot/theirs.py",
+        "hosts/lerobot/training.py",
     },
     "robosuite": {"engines/robosuite/theirs.py"},
     "gymnasium": {"engines/gymnasium/making.py", "hosts/gymnasium.py"},
@@ -108,7 +110,7 @@ PUBLIC = {
     "evidence": "again answer check grid run status",
     "evaluation": "asking benchmark evaluate fit journal rollout sampler stepper",
     "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
-    "hosts": "lerobot.export lerobot.theirs",
+    "hosts": "lerobot.export lerobot.options lerobot.theirs lerobot.training",
     "morphology": "arrays bias config poses tokens",
     "pi05": "augmentation config counts gemma head kept memory model observation paligemma parts realtime "
     "sampling serving tokenizer",

@@ -9,7 +9,8 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells, condition_of
 from morph_vla.evidence.status import failures_of, read_all, require_study
 from morph_vla.files.plain import to_plain
-from morph_vla.recipes.recipe import OF_ALL
+from morph_vla.hosts.lerobot.options import Training
+from morph_vla.recipes.recipe import OF_ALL, Recipe
 from morph_vla.results.cells import CellRecord
 from morph_vla.results.evidence import Answer, Contrast, Place, conditions, contrast, judge, pooled
 from morph_vla.results.values import mapping
@@ -84,21 +85,23 @@ def _check_grid(grid: Grid, records: Sequence[CellRecord]) -> None:
     asked: dict[str, dict[str, object]] = {}
     for record in records:
         if record.condition not in asked:
-            recipe = mapping(to_plain(condition_of(grid, record.condition)))
-            data = {key: mapping(recipe["data"])[key] for key in OF_ALL}
-            training = {key: value for key, value in mapping(recipe["training"]).items() if key != "seed"}
-            about = {
-                "model": recipe["model"],
-                "optimizer": recipe["optimizer"],
-                "training": training,
-                "data": data,
-            }
-            asked[record.condition] = {"recipe": about, **judged}
+            asked[record.condition] = {**_asked(condition_of(grid, record.condition)), **judged}
         for key, measured, wanted in _differences(record.settings, asked[record.condition]):
             raise MorphVlaError(
                 f"{record.name} was measured under other settings than this grid's: {key} was {measured}, "
                 f"and the grid asks for {wanted}; report on it with the grid that it was run with"
             )
+
+
+def _asked(condition: Recipe | Training) -> dict[str, object]:
+    """What a condition says of every cell's settings."""
+    if isinstance(condition, Training):
+        return {"lerobot": condition.settings()}
+    recipe = mapping(to_plain(condition))
+    training = {key: value for key, value in mapping(recipe["training"]).items() if key != "seed"}
+    data = {key: mapping(recipe["data"])[key] for key in OF_ALL}
+    about = {"model": recipe["model"], "optimizer": recipe["optimizer"], "training": training, "data": data}
+    return {"recipe": about}
 
 
 def _differences(measured: object, asked: object, at: str = "") -> Iterator[tuple[str, object, object]]:
@@ -154,7 +157,8 @@ def _but_seed(record: CellRecord) -> dict[str, object]:
     """What a cell was measured under, its seed left out."""
     recipe = mapping(record.settings.get("recipe"))
     training = {key: value for key, value in mapping(recipe.get("training")).items() if key != "seed"}
-    return {**record.settings, "recipe": {**recipe, "training": training}}
+    others = {key: value for key, value in record.settings.items() if key != "seed"}
+    return {**others, "recipe": {**recipe, "training": training}}
 
 
 def _unfinished(grid: Grid, known: Container[str], hypothesis: Hypothesis) -> str:

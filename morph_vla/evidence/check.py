@@ -11,9 +11,11 @@ import jax
 
 from morph_vla import policies, robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.evidence import fits
+from morph_vla.evidence import fits, theirs
 from morph_vla.evidence.grid import Body, Grid, Plan, condition_of, grouped, plan, task_of
 from morph_vla.findings import Finding, Severity, Source, errors, in_order
+from morph_vla.hosts.lerobot import options
+from morph_vla.hosts.lerobot.options import Training
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.wording import table
 
@@ -45,18 +47,27 @@ def check(grid: Grid, folders: Sequence[Path | str] = ()) -> Checked:
     findings = [_finding("body", f"bodies.{name}", problem) for name, problem in problems.items()]
     for name, body in {name: body for group in groups.values() for name, body in group.items()}.items():
         findings += _of_body(name, body, folders)
-    recipes: dict[str, Recipe] = {}
+    conditions: dict[str, Recipe | Training] = {}
     for condition in grid.conditions:
         try:
-            recipes[condition] = condition_of(grid, condition, folders)
+            conditions[condition] = asked = condition_of(grid, condition, folders)
+            if isinstance(asked, Training):
+                options.check(asked)
         except MorphVlaError as error:
-            findings.append(_finding("condition", f"conditions.{condition}", str(error)))
+            findings += (
+                _finding("condition", f"conditions.{condition}", line) for line in str(error).splitlines()
+            )
+    recipes = {name: asked for name, asked in conditions.items() if isinstance(asked, Recipe)}
     parameters = {name: _count(recipe) for name, recipe in recipes.items()}
     if not findings:
         planned = plan(grid, folders)
         narrow = {name: list(_of_robots(planned, name, recipe)) for name, recipe in recipes.items()}
         findings += [finding for of_condition in narrow.values() for finding in of_condition]
         findings += _of_splits(planned, [name for name, of_condition in narrow.items() if not of_condition])
+        for name, asked in conditions.items():
+            if isinstance(asked, Training):
+                findings += _of_theirs(planned, name, asked, parameters)
+    parameters = {name: parameters[name] for name in grid.conditions if name in parameters}
     first = next(iter(parameters.values()), 0)
     for condition, number in parameters.items():
         if abs(number - first) > ALIKE * first:
@@ -118,6 +129,27 @@ def _of_splits(planned: Plan, among: Sequence[str]) -> Iterator[Finding]:
         some = len(set(of_it)) < len(among)
         which = f"of {', '.join(dict.fromkeys(of_it))}" if some else ""
         yield dataclasses.replace(finding, consequence=which)
+
+
+def _of_theirs(
+    planned: Plan, condition: str, asked: Training, parameters: dict[str, int]
+) -> Iterator[Finding]:
+    """What LeRobot would refuse of a condition; `parameters` gets its number of them, where it says so."""
+    where = f"conditions.{condition}"
+    problems = [
+        finding for split in planned.grid.splits for finding in theirs.unfit(planned, condition, split)
+    ]
+    yield from dict.fromkeys(problems)
+    if planned.grid.overrides:
+        words = f"overrides are of recipes: LeRobot is not told {', '.join(planned.grid.overrides)}"
+        yield _finding("condition", where, words, "warning")
+    if errors(problems):
+        return
+    try:
+        if number := theirs.parameters(planned, asked):
+            parameters[condition] = number
+    except MorphVlaError as error:
+        yield _finding("condition", where, str(error))
 
 
 def _count(recipe: Recipe) -> int:

@@ -17,6 +17,8 @@ from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.files.plain import to_plain
+from morph_vla.hosts.lerobot import options
+from morph_vla.hosts.lerobot.options import Training
 from morph_vla.recipes import ablations
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import Evaluation, Recipe
@@ -71,7 +73,8 @@ class Grid:
     recipe: str
     conditions: dict[str, tuple[str, ...]]
     """Name -> overrides of the recipe, in order; `@table1.tokens` stands for those of a variant. With
-    `recipe=body_state` as its first one a condition has a recipe of its own"""
+    `recipe=body_state` as its first one a condition has a recipe of its own; with `lerobot=act` LeRobot
+    trains it, and the others are options of its `lerobot-train`"""
     bodies: dict[str, Body]
     splits: dict[str, Split]
     seeds: tuple[int, ...]
@@ -140,11 +143,13 @@ class Plan:
     grid: Grid
     """Its patterns replaced by the bodies that they stand for"""
     tasks: Mapping[str, Suite | EnvironmentSuite]
-    conditions: Mapping[str, Recipe]
+    conditions: Mapping[str, Recipe | Training]
+    """A `Training` is LeRobot's: a condition that no recipe of ours describes"""
 
     def recipe(self, cell: Cell) -> Recipe:
         """The recipe of a cell. Raises ConfigError where its parts do not fit together."""
         condition, split = self.conditions[cell.condition], self.grid.splits[cell.split]
+        assert isinstance(condition, Recipe)
         like = condition.data.sources[0]
         entries = tuple(
             dataclasses.replace(
@@ -166,12 +171,25 @@ class Plan:
     def settings(self, cell: Cell) -> dict[str, Any]:
         """All of a cell that its numbers can depend on, as plain values."""
         bodies, judged = self.grid.bodies, self.grid.splits[cell.split].judge
-        return {
-            "recipe": to_plain(self.recipe(cell)),
+        judge = {
             "judge": {name: bodies[name].suite for name in judged},
             "episodes": self.grid.episodes,
-            "sampler": {"noise": self.grid.noise, "steps": self.grid.sampler_steps},
         }
+        condition = self.conditions[cell.condition]
+        if isinstance(condition, Training):
+            return {"lerobot": self._theirs(condition, cell.split), "seed": cell.seed, **judge}
+        sampler = {"noise": self.grid.noise, "steps": self.grid.sampler_steps}
+        return {"recipe": to_plain(self.recipe(cell)), **judge, "sampler": sampler}
+
+    def _theirs(self, condition: Training, name: str) -> dict[str, Any]:
+        """What LeRobot is asked for; its defaults are those of its version."""
+        split = self.grid.splits[name]
+        sources = [
+            {"dataset": self.grid.bodies[body].dataset, "episodes": split.episodes.get(body)}
+            for body in split.train
+        ]
+        version = options.versions().get("lerobot", "")
+        return {**condition.settings(), "version": version, "datasets": sources, "share": split.share}
 
 
 DESCRIBED = ("meta/info.json", "recording.json")
@@ -244,12 +262,15 @@ def grouped(
     return groups, problems
 
 
-def condition_of(grid: Grid, name: str, folders: Sequence[Path | str] = ()) -> Recipe:
-    """The recipe of a condition, before split and seed.
+def condition_of(grid: Grid, name: str, folders: Sequence[Path | str] = ()) -> Recipe | Training:
+    """The recipe of a condition, before split and seed; of one that LeRobot trains, what it is asked for.
 
     Raises ConfigError with its problems, the nearest valid key or variant named.
     """
     recipe, items = grid.recipe, grid.conditions[name]
+    if options.is_theirs(items):
+        held_out = recipes.load(recipe, grid.overrides, folders).data.held_out
+        return options.parsed(items, held_out)
     if items and items[0].startswith(OTHER):
         recipe, items = items[0].removeprefix(OTHER), items[1:]
     steps = recipes.load(recipe, grid.overrides, folders).training.steps

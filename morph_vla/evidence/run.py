@@ -15,7 +15,7 @@ import shlex
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +24,16 @@ from typing import Any
 import jax
 
 from morph_vla.doctor import machine
+from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError, reason
 from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.evidence import theirs
 from morph_vla.evidence.grid import Cell, Grid, Plan, cells, described, digest, is_seen, plan
 from morph_vla.evidence.status import RECORDS, failure_of, read_all, record_of
 from morph_vla.files.writing import taken, write_text
+from morph_vla.hosts.lerobot import options
+from morph_vla.hosts.lerobot.options import Training
+from morph_vla.hosts.lerobot.theirs import LerobotPolicy
 from morph_vla.process import source, versions
 from morph_vla.results import cells as results
 from morph_vla.results.cells import CellRecord, Judged
@@ -73,6 +78,18 @@ class Ran:
         parts = [f"{self.there} already there"] if self.there else []
         parts += [f"{self.failed} failed (`morph-vla evidence status` says why)"] if self.failed else []
         return ", ".join([f"{count(self.measured, 'cell')} measured", *parts])
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a cell's training left, whoever trained it."""
+
+    checkpoint: Path
+    parameters: int | None
+    loss: float | None
+    held_out_loss: float | None
+    versions: Mapping[str, str]
+    """Of what the trainer stands on, beside ours"""
 
 
 def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] = LOG.info) -> Ran:
@@ -143,10 +160,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
     datasets, code = described(planned, cell.split), source()
     _begin(work, digest(facts), cell.name)
     with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
-        on_report = _noting(note, bar.trained)
-        trained = loop.train(planned.recipe(cell), work / "train", on_report=on_report)
-    if trained.stopped:
-        raise KeyboardInterrupt  # by SIGTERM: the next run does the rest
+        trained = _train(planned, cell, work / "train", _noting(note, bar.trained))
     with _timed(work, "evaluate") as note, bars(f"judging {cell.name}", "episode") as bar:
         on_report = _noting(note, bar.evaluated)
         bodies = tuple(_judge(planned, cell, trained.checkpoint, work, on_report))
@@ -159,17 +173,31 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
         settings=facts,
         datasets=datasets,
         parameters=trained.parameters,
-        loss=_last(trained.curve, "loss"),
-        held_out_loss=_last(trained.curve, "held_out_loss"),
+        loss=trained.loss,
+        held_out_loss=trained.held_out_loss,
         judged=bodies,
         seconds=_spent(work),
         machine=machine(),
-        versions={**versions(), "source": code},
+        versions={**versions(), **trained.versions, "source": code},
         command=shlex.join(words),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )
     results.write(record, record_of(settings.folder, cell))
     return record
+
+
+def _train(planned: Plan, cell: Cell, folder: Path, on_report: Callable[..., None]) -> _Trained:
+    """By our trainer, or by LeRobot's. Raises KeyboardInterrupt where SIGTERM stopped it: the next run does
+    the rest.
+    """
+    if isinstance(planned.conditions[cell.condition], Training):
+        made = theirs.train(planned, cell, folder, on_report)
+        return _Trained(made.checkpoint, made.parameters, made.loss, None, options.versions())
+    trained = loop.train(planned.recipe(cell), folder, on_report=on_report)
+    if trained.stopped:
+        raise KeyboardInterrupt
+    loss, held_out_loss = (_last(trained.curve, key) for key in ("loss", "held_out_loss"))
+    return _Trained(trained.checkpoint, trained.parameters, loss, held_out_loss, {})
 
 
 def _begin(work: Path, settings_sha256: str, name: str) -> None:
@@ -200,14 +228,11 @@ def _judge(
 
     Raises MorphVlaError where rows broke: they say nothing of the policy, and would count as failures of it.
     """
-    grid, loaded = planned.grid, None
+    grid = planned.grid
+    policy_of = _policies(planned, cell, checkpoint)
     for name in grid.splits[cell.split].judge:
         task, seen = planned.tasks[name], is_seen(grid, cell.split, name)
-        policy = policies.load(
-            checkpoint, robot=task.robot, batch=policies.EVALUATION_BATCH, loaded=loaded,
-            steps=grid.sampler_steps, noise=grid.noise,
-        )  # fmt: skip
-        loaded = policy.loaded
+        policy = policy_of(task.robot)
         folder = work / "eval" / name
         record = evaluate(
             policy, task, folder=folder, name=name, episodes=grid.episodes, videos=0, progress=on_report
@@ -217,6 +242,25 @@ def _judge(
             rows = f"{len(broken)} of {len(record.trials)} rows broke"
             raise MorphVlaError(f"{name}: {rows}: {broken[0].error}")
         yield results.judged(record, name, seen)
+
+
+def _policies(planned: Plan, cell: Cell, checkpoint: Path) -> Callable[[str], Policy]:
+    """The policy of a cell for a robot; its parameters are read once."""
+    if isinstance(planned.conditions[cell.condition], Training):
+        theirs_alone = LerobotPolicy(checkpoint)
+        return lambda _: theirs_alone
+    grid, loaded = planned.grid, None
+
+    def ours(robot: str) -> Policy:
+        nonlocal loaded
+        policy = policies.load(
+            checkpoint, robot=robot, batch=policies.EVALUATION_BATCH, loaded=loaded,
+            steps=grid.sampler_steps, noise=grid.noise,
+        )  # fmt: skip
+        loaded = policy.loaded
+        return policy
+
+    return ours
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """LeRobot's own policies, evaluated on another simulator's environment as ours are."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -114,6 +115,19 @@ def test_a_policy_without_cameras_is_shown_where_things_are(tmp_path, monkeypatc
     for seen in asked:
         assert seen["environment_state"].shape == (14,)
         assert not any(key.startswith("images/") for key in seen)
+
+
+def test_its_digest_is_of_what_answers_and_not_of_where_it_was_trained(act, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(act, copy)
+    (copy / "train_config.json").write_text('{"output_dir": "elsewhere"}')
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "pretrained_path": "elsewhere/last"}))
+    there = LerobotPolicy(act).describe()["sha256"]
+    assert LerobotPolicy(copy).describe()["sha256"] == there
+    assert capsys.readouterr().out == ""
+    (copy / "config.json").write_text(json.dumps({**config, "n_action_steps": 1}))
+    assert LerobotPolicy(copy).describe()["sha256"] != there
 
 
 def test_what_cannot_be_asked_is_said(act, tmp_path):

@@ -12,6 +12,7 @@ from morph_vla.evidence.check import check
 from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split
 from morph_vla.findings import errors
 from morph_vla.policies.config import FourierConfig
+from morph_vla.recipes.recipe import Recipe
 
 GRIDS = Path(__file__).parents[2] / "configs" / "evidence"
 
@@ -24,6 +25,12 @@ def grid(study) -> Grid:
 @pytest.fixture
 def planned(study, grid):
     return grids.plan(grid, [study])
+
+
+def recipe_of(grid: Grid, name: str) -> Recipe:
+    asked = grids.condition_of(grid, name)
+    assert isinstance(asked, Recipe)
+    return asked
 
 
 def test_cells_are_every_combination_once_and_seed_by_seed(grid):
@@ -83,7 +90,7 @@ def test_a_split_says_which_demonstrations_of_which_bodies(planned, study):
 def test_a_variant_stands_for_its_overrides(grid):
     changes = ("@table1.tokens", "model.morphology.control=tokens")
     pi05 = dataclasses.replace(grid, recipe="panda_demo", overrides=(), conditions={"matched": changes})
-    plugin = grids.condition_of(pi05, "matched").model.morphology
+    plugin = recipe_of(pi05, "matched").model.morphology
     assert plugin is not None
     assert (plugin.control, plugin.bias, plugin.film) == ("tokens", "none", False)
 
@@ -91,7 +98,7 @@ def test_a_variant_stands_for_its_overrides(grid):
 def test_a_condition_may_have_a_recipe_of_its_own(grid):
     conditions = {"own": ("recipe=fourier_state", "model.stride=16"), "late": ("seed=1", "recipe=x")}
     several = dataclasses.replace(grid, conditions=conditions, overrides=("training.steps=7",))
-    own = grids.condition_of(several, "own")
+    own = recipe_of(several, "own")
     assert isinstance(own.model, FourierConfig)
     assert (own.model.stride, own.training.steps) == (16, 7)
     with pytest.raises(ConfigError, match="recipe"):
@@ -247,7 +254,7 @@ def test_a_model_that_looks_back_at_steps_it_is_not_asked_at_is_an_error_of_each
         "every 16 alone; its stride must be a multiple of 16; of near"
     ]
     tokens = ("@table1.tokens", "model.morphology.history={steps: 2, modes: 1, stride: 12}")
-    pi05 = grids.condition_of(
+    pi05 = recipe_of(
         dataclasses.replace(grid, recipe="panda_demo", overrides=(), conditions={"was": tokens}), "was"
     )
     assert "strides of 12 control steps and at 15 Hz is asked every 8 alone" in fits._unseen_rows(
@@ -318,7 +325,8 @@ def test_patterns_that_too_few_bodies_fit_are_said_at_once(patterned, drawn):
 def test_every_grid_that_is_shipped_makes_recipes_of_its_conditions(path):
     shipped = grids.load(path)
     made = {name: grids.condition_of(shipped, name) for name in shipped.conditions}
-    assert len({str(recipe.model) for recipe in made.values()}) == len(made)  # no two are the same
+    asked = [str(each.model if isinstance(each, Recipe) else each) for each in made.values()]
+    assert len({*asked}) == len(made)  # no two are the same
     assert shipped.primary
 
 
@@ -332,7 +340,7 @@ def test_the_grid_of_the_plan_has_its_controls_and_hypotheses(root):
     differ = {"title", "question", "conditions", "hypotheses"}
     assert {key for key, value in vars(plan).items() if value != getattr(parts, key)} == differ
     assert plan.conditions["token-matched"] == parts.conditions["token-matched"]
-    recipes = {name: grids.condition_of(grid, name) for grid in (parts, plan) for name in grid.conditions}
+    recipes = {name: recipe_of(grid, name) for grid in (parts, plan) for name in grid.conditions}
     assert {(recipe.training.steps, recipe.data.by) for recipe in recipes.values()} == {(3000, "row")}
     made = {name: recipe.model.morphology for name, recipe in recipes.items()}
     assert made["bare"] is None

@@ -5,7 +5,10 @@ observation is asked at a time, with torch's random numbers from its episode and
 what was asked beside it.
 """
 
+import contextlib
 import hashlib
+import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,9 @@ PREFIX = "lerobot:"  # of a policy on the command line
 STATE = "observation.state"
 KEYS = {STATE: "state", "observation.environment_state": "environment_state"}
 """LeRobot's names -> those of an observation; any other is a camera's"""
+
+PLACES = ("device", "pretrained_path", "repo_id")
+"""Of a configuration, what says where it was trained and from which of its own checkpoints"""
 
 
 class LerobotPolicy:
@@ -37,7 +43,9 @@ class LerobotPolicy:
         try:
             config = configs.PreTrainedConfig.from_pretrained(self.folder)
             config.device = device
-            self._policy = factory.get_policy_class(config.type).from_pretrained(self.folder, config=config)
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints that it loads
+                kind = factory.get_policy_class(config.type)
+                self._policy = kind.from_pretrained(self.folder, config=config)
             self._before, self._after = factory.make_pre_post_processors(
                 config, pretrained_path=str(self.folder),
                 preprocessor_overrides={"device_processor": {"device": device}},
@@ -55,10 +63,7 @@ class LerobotPolicy:
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy."""
-        digest = hashlib.sha256()
-        for path in sorted(self.folder.glob("*.*")):
-            digest.update(path.read_bytes())
-        about = {"name": self.folder.name, "checkpoint": None, "step": None, "sha256": digest.hexdigest()}
+        about = {"name": self.folder.name, "checkpoint": None, "step": None, "sha256": _digest(self.folder)}
         return {**about, "lerobot": as_typed(self.folder), "type": self.kind}
 
     def infer(self, observation: Observation) -> dict[str, Any]:
@@ -84,6 +89,17 @@ class LerobotPolicy:
                 )
             value = np.asarray(observation[key], np.float32)
             yield name, value if name in KEYS else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of what answers: parameters, statistics, configuration; not of where it was trained."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(path.read_bytes())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kept = {key: value for key, value in config.items() if key not in PLACES}
+    digest.update(json.dumps(kept, sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def _camera(feature: str) -> str:
