@@ -91,6 +91,8 @@ def test_a_start_that_failed_claims_no_folder(run, folder, tiny_recipe):
         assert f"error: {dataset}: no such folder" in err
     run_folder.claim(folder / "X", tiny_recipe)
     assert to_plain(config.of_run(folder / "X")) == to_plain(tiny_recipe)
+    with pytest.raises(MorphVlaError, match="holds a run of another recipe"):  # a process beside the first
+        run_folder.claim(folder / "X", config.load("panda_demo"), first=False)
     (folder / "X/checkpoints/3").mkdir(parents=True)
     other = dataclasses.replace(tiny_recipe, training=dataclasses.replace(tiny_recipe.training, seed=7))
     with pytest.raises(MorphVlaError, match=r"X holds a run of another recipe \(differs in training\.seed\)"):

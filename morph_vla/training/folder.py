@@ -16,15 +16,16 @@ from morph_vla.training import checkpoint
 OF_A_RUN = ("recipe.json", "log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations")
 
 
-def claim(folder: Path, recipe: Recipe) -> None:
+def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
     """Make `folder` this recipe's, or refuse; keys that change no parameter may differ.
 
     A recipe that was written before a key was known has that key's default: it is read as any recipe is, and
     what it means is compared. A run that ended before it logged a line or saved anything claims nothing.
-    Raises MorphVlaError, with the keys that differ, for a run of another recipe.
+    Of several processes the `first` says whose the folder is. Raises MorphVlaError, with the keys that
+    differ, for a run of another recipe.
     """
     path, plain = folder / "recipe.json", to_plain(recipe)
-    if not path.exists() or not _trained(folder):
+    if not path.exists() or (first and not _trained(folder)):
         write_text(path, json.dumps(plain, indent=2, sort_keys=True))
         return
     changed = [

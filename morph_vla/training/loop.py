@@ -69,7 +69,7 @@ def train(
     mesh = sharding.make_mesh(training.mesh.data, training.mesh.fsdp)
     sharding.check_batch(training.batch, mesh.size)
     memory.check(recipe, *mesh.devices.shape)
-    sharding.first_then_others("claim", lambda: claim(folder, recipe))
+    sharding.first_then_others("claim", lambda: claim(folder, recipe, first))
     saved = checkpoint.steps(checkpoints)
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
