@@ -152,6 +152,10 @@ def test_the_digest_tells_checkpoints_apart(policy, tiny_run):
     assert policy.digest() == checkpoint.digest(policy.about, jax.tree.leaves(leaves))
 
 
+def test_one_observation_is_computed_as_one_row(policy, tiny_run):
+    assert CheckpointPolicy(tiny_run.checkpoint, loaded=policy.loaded).sizes == (1,)
+
+
 def test_what_is_loaded_serves_another_policy_of_the_checkpoint(policy, tiny_run, monkeypatch):
     monkeypatch.setattr(restoring, "Averaged", None)
     other = CheckpointPolicy(tiny_run.checkpoint, batch=2, loaded=policy.loaded)

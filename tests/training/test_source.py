@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from morph_vla import robots
-from morph_vla.data import idle
+from morph_vla.data import idle, transforms
 from morph_vla.data.actions import restore
 from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
@@ -74,6 +74,20 @@ def test_threads_change_nothing(source):
             pairs = zip(jax.tree.leaves(tuple(batch)), jax.tree.leaves(tuple(source.at(step))), strict=True)
             assert all(np.array_equal(one, other) for one, other in pairs)
     assert list(source.batches(9, 9)) == []
+
+
+def test_the_rows_of_a_batch_alone_are_tokenised(mixed_recipe, tmp_path, monkeypatch):
+    tokens, rows = transforms.tokens, []
+
+    def counted(recordings, wanted, *rest):
+        rows.extend(wanted)
+        return tokens(recordings, wanted, *rest)
+
+    monkeypatch.setattr(transforms, "tokens", counted)
+    source = Source(mixed_recipe, tmp_path)
+    assert rows == []  # of a large dataset, all rows would take an hour at each start
+    source.at(0)
+    assert len(rows) == mixed_recipe.training.batch
 
 
 @pytest.fixture(scope="module")
