@@ -2,9 +2,13 @@
 
 The setting of Figure 6 of "Fourier Controller Networks" (ICML 2024): one row comes, one action goes out, on
 one core; context, layers and width are varied alone from 64 rows, 4 layers and 256, with
-m = min(2.5 log n, n/2 + 1) modes. Both sides are compiled by XLA, keep their past in place (donated buffers)
-and share first and last layers and the feed-forward layer of each row; one has the sliding DFT where the
-other has attention of 4 heads over the rows in its cache, which is full.
+m = min(2.5 log n, n/2 + 1) modes. All sides are compiled by XLA, keep their past in place (donated buffers)
+and share first and last layers; one has the sliding DFT where the others have attention of 4 heads over the
+rows in their cache, which is full.
+
+The paper does not say how wide its transformer's feed-forward layer is. `equal` has the controller's own;
+`usual` is four times as wide as the model, as a GPT's. The paper's Figure 8 has about 5.7 M parameters in 8
+layers: here `equal` has 3.2 M and `usual` 6.4 M.
 
 They take turns, `CALLS` actions at a time. Times are processor time, the median of the turns: on a busy
 machine a clock counts others' work too.
@@ -34,7 +38,15 @@ EXAMPLES = """
 """
 CALLS, HEADS = 20, 4
 INPUTS, JOINTS = 70, 12  # of the paper's legged robot
-HEADER = ("context", "layers", "width", "fourier ms", "transformer ms", "times", "parameters", "parameters")
+TRANSFORMERS = {"equal": 1, "usual": 4}
+"""The feed-forward layer's width, as a multiple of the model's"""
+HEADER = (
+    *("context", "layers", "width", "fourier ms"),
+    *(f"{name} ms" for name in TRANSFORMERS),
+    *(f"times, {name}" for name in TRANSFORMERS),
+    "parameters",
+    *(f"parameters, {name}" for name in TRANSFORMERS),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print a row per size: milliseconds an action on both sides, and how many times the other's ours are."""
+    """Print a row per size: milliseconds an action on all sides, and how many times ours the others' are."""
     varied = [Sizes(context=value) for value in arguments.contexts]
     varied += [Sizes(layers=value) for value in arguments.layers]
     varied += [Sizes(width=value) for value in arguments.widths]
@@ -79,9 +91,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
-    times = [f"{row[side]:.3f}" for side in ("fourier_ms", "transformer_ms")]
-    counts = [f"{row[side]:,}" for side in ("fourier_parameters", "transformer_parameters")]
-    return row["context"], row["layers"], row["width"], *times, f"{row['times']:.2f}", *counts
+    times = [f"{row[f'{side}_ms']:.3f}" for side in ("fourier", *TRANSFORMERS)]
+    ratios = [f"{row[f'times_{name}']:.2f}" for name in TRANSFORMERS]
+    counts = [f"{row[f'{side}_parameters']:,}" for side in ("fourier", *TRANSFORMERS)]
+    return row["context"], row["layers"], row["width"], *times, *ratios, *counts
 
 
 @contextlib.contextmanager
@@ -99,13 +112,16 @@ def one_core() -> Iterator[None]:
 
 
 def measure(sizes: Sizes, repeats: int) -> dict[str, Any]:
-    """Milliseconds of an action on both sides."""
+    """Milliseconds of an action on all sides."""
     params = policies.of(sizes.config).init(sizes.config, jax.random.key(0))
-    theirs = transformer_params(sizes, params, jax.random.key(1))
+    theirs = {
+        name: transformer_params(sizes, params, jax.random.key(1), widening)
+        for name, widening in TRANSFORMERS.items()
+    }
     ours = fourier.begin(sizes.config), fourier.readout(sizes.config, params)
-    works = {
-        "fourier": _actions(fourier_step(sizes), (params, ours[1]), ours[0]),
-        "transformer": _actions(transformer_step(sizes), theirs, transformer_cache(sizes)),
+    works = {"fourier": _actions(fourier_step(sizes), (params, ours[1]), ours[0])} | {
+        name: _actions(transformer_step(sizes), weights, transformer_cache(sizes))
+        for name, weights in theirs.items()
     }
     taken = {
         side: 1e3 * seconds / CALLS for side, seconds in take_turns(works, repeats, time.process_time).items()
@@ -113,9 +129,9 @@ def measure(sizes: Sizes, repeats: int) -> dict[str, Any]:
     return {
         **dataclasses.asdict(sizes),
         **{f"{side}_ms": milliseconds for side, milliseconds in taken.items()},
-        "times": taken["transformer"] / taken["fourier"],
+        **{f"times_{name}": taken[name] / taken["fourier"] for name in TRANSFORMERS},
         "fourier_parameters": _size(params),
-        "transformer_parameters": _size(theirs),
+        **{f"{name}_parameters": _size(weights) for name, weights in theirs.items()},
     }
 
 
@@ -150,16 +166,29 @@ def fourier_step(sizes: Sizes) -> Callable[..., Any]:
     return step
 
 
-def transformer_params(sizes: Sizes, params: Any, key: Any) -> dict[str, Any]:
-    """The same layers, with projections of attention in the place of the weights over time."""
+def transformer_params(sizes: Sizes, params: Any, key: Any, widening: int = 1) -> dict[str, Any]:
+    """The same layers, with projections of attention in the place of the weights over time.
+
+    With `widening` above 1 the feed-forward layers are other ones, so many times as wide as the model.
+    """
     width, encoder = sizes.width, {}
     for name, layer in params["encoder"].items():
-        key, qkv, out = jax.random.split(key, 3)
-        encoder[name] = {part: weights for part, weights in layer.items() if part != "modes"} | {
+        key, qkv, out, into, back = jax.random.split(key, 5)
+        wide = {
+            "mlp_in": _dense(into, width, widening * width),
+            "mlp_out": _dense(back, widening * width, width),
+        }
+        kept = {part: weights for part, weights in layer.items() if part != "modes"}
+        encoder[name] = (kept if widening == 1 else kept | wide) | {
             "qkv": jax.random.normal(qkv, (width, 3 * width)) * width**-0.5,
             "out": jax.random.normal(out, (width, width)) * width**-0.5,
         }
     return {**params, "encoder": encoder}
+
+
+def _dense(key: Any, inputs: int, outputs: int) -> dict[str, Any]:
+    kernel = jax.random.normal(key, (inputs, outputs)) * inputs**-0.5
+    return {"kernel": kernel, "bias": jnp.zeros(outputs)}
 
 
 def transformer_cache(sizes: Sizes) -> dict[str, Any]:

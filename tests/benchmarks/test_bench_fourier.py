@@ -36,6 +36,15 @@ def test_the_transformer_sees_the_rows_in_its_cache_and_no_others():
         assert np.abs(last_action(rows.at[-back].add(1.0)) - wanted).max() > 1e-6
 
 
+def test_the_usual_transformer_has_a_gpts_layers():
+    """Twelve squares of the width a layer: four in attention, eight in the feed-forward layer; and biases."""
+    width, norms, biases = SMALL.width, 4 * SMALL.width, 5 * SMALL.width
+    params = policies.of(SMALL.config).init(SMALL.config, jax.random.key(0))
+    usual = bench.transformer_params(SMALL, params, jax.random.key(1), bench.TRANSFORMERS["usual"])
+    for layer in usual["encoder"].values():
+        assert sum(leaf.size for leaf in jax.tree.leaves(layer)) == 12 * width**2 + norms + biases
+
+
 @pytest.mark.slow
 def test_it_prints_a_row_for_each_size_and_leaves_the_cores_as_they_were(run, monkeypatch):
     cores = os.sched_getaffinity(0)
@@ -47,6 +56,7 @@ def test_it_prints_a_row_for_each_size_and_leaves_the_cores_as_they_were(run, mo
         (7, 4, 256),
         (64, 4, 256),
     ]
-    assert all(row["times"] == row["transformer_ms"] / row["fourier_ms"] for row in answer["rows"])
+    for name in bench.TRANSFORMERS:
+        assert all(row[f"times_{name}"] == row[f"{name}_ms"] / row["fourier_ms"] for row in answer["rows"])
     assert answer["rows"][2]["fourier_parameters"] == 787_852
     assert os.sched_getaffinity(0) == cores
