@@ -156,7 +156,7 @@ def test_a_cell_of_which_rows_broke_has_failed_and_the_next_run_plays_them_again
 
     trained = loop.Run(tmp_path, tmp_path, 7, {}, [], 1.0, stopped=False)
     monkeypatch.setattr(loop, "train", lambda *_, **__: trained)
-    monkeypatch.setattr(runs.policies, "load", lambda *_, **__: SimpleNamespace(loaded=None))
+    monkeypatch.setattr(runs.policies, "load", lambda *_, **__: SimpleNamespace(loaded=None, infer=dict))
     monkeypatch.setattr(runs, "evaluate", evaluate)
     grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, only=CELL.name, folders=[study])
     assert runs.run(grid, settings, quiet) == runs.Ran(0, 1, 0)
