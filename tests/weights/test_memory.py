@@ -64,7 +64,7 @@ print(json.dumps([report.nbytes, memory("VmHWM") - before]))
 """
 MOST, FULL = 1.3, 4 * 3_353_433_872
 CURRENT = version("numpy") >= "2"
-"""Not at openpi's pins, whose JAX holds more while it takes an array over"""
+"""Not at openpi's pins, where more is held; why was not looked into"""
 
 
 @pytest.fixture(scope="module")
