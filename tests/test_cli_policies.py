@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from morph_vla.cli import policies
 from morph_vla.errors import MorphVlaError
-from morph_vla.training.checkpoint import OF_A_ROBOT
+from morph_vla.serving.which_robot import which_robot
+from morph_vla.training.checkpoint import OF_A_ROBOT, about
 
 
 def checkpoint(folder: Path, names: list[str], statistics: str) -> Path:
@@ -38,15 +38,15 @@ RELATIVES = [f"panda_v_{number}" for number in range(36)]
     ],
 )
 def test_which_robot_is_one_sentence(tmp_path, names, statistics, sentence):
-    folder = str(checkpoint(tmp_path / "7", names, statistics))
+    known = about(checkpoint(tmp_path / "7", names, statistics))
     with pytest.raises(MorphVlaError) as refused:
-        policies.check_robot(folder, "")
-    assert str(refused.value) == f"{folder} was trained on {sentence}"
-    policies.check_robot(folder, names[0])
+        which_robot(known, "", "there")
+    assert str(refused.value) == f"there was trained on {sentence}"
+    assert which_robot(known, names[1], "there") == names[1]
 
 
 def test_one_robot_needs_no_name(tmp_path):
-    policies.check_robot(str(checkpoint(tmp_path / "7", ["panda"], "own")), "")
+    assert which_robot(about(checkpoint(tmp_path / "7", ["panda"], "own")), "", "there") == "panda"
 
 
 def test_the_shipped_base_asks_for_a_robot(run):

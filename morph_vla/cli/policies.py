@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from morph_vla.suites.suite import Suite
 
 PLACES = ("ws://HOST:PORT", "lerobot:FOLDER", "expert")
-FEW = 6  # robots that are named one by one
 ELSEWHERE = f"{', '.join(PLACES[:-1])} or {PLACES[-1]}"
 
 
@@ -44,33 +43,6 @@ def add_sampler(parser: argparse.ArgumentParser) -> None:
     about = "scale of the sampler's initial noise; with 0 the answer is always the same, near the mean"
     add_number(parser, "--noise", Sampler.noise, about, "FACTOR", least=0)
     add_number(parser, "--sampler-steps", Sampler.steps, "steps of the flow sampler", least=1)
-
-
-def check_robot(source: str, robot: str) -> None:
-    """Raise MorphVlaError where a checkpoint of several robots is to drive one of them and none is named."""
-    from morph_vla.files import remote
-    from morph_vla.training import checkpoint
-
-    folder = remote.folder_of(source)
-    if robot or not (folder / "about" / "policy.json").is_file():  # loading it says what is wrong
-        return
-    known = checkpoint.about(folder)["robots"]
-    if len(known) > 1:
-        unseen = all(about.get("statistics") == "robot" for about in known.values())
-        whose = "any robot by its URDF" if unseen else "one of them"
-        raise MorphVlaError(f"{source} was trained on {_trained_on(list(known))}; name {whose} with --robot")
-
-
-def _trained_on(names: Sequence[str]) -> str:
-    """Robots by their names; many only by how many there are, and of whom they are relatives."""
-    from morph_vla.files import dropin
-
-    if len(names) <= FEW:
-        return f"{len(names)} robots ({', '.join(names)})"
-    whose = [each for each in dropin.available("robots") if all(n.startswith(f"{each}_") for n in names)]
-    if whose:
-        return f"{len(names)} relatives of {max(whose, key=len)}"
-    return f"{len(names)} robots ({', '.join(names[:FEW])} and {len(names) - FEW} more)"
 
 
 def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":

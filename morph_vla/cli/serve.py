@@ -8,7 +8,7 @@ from typing import get_args
 
 from morph_vla import process
 from morph_vla.cli.common import add, add_number
-from morph_vla.cli.policies import add_given, add_sampler, check_robot
+from morph_vla.cli.policies import add_given, add_sampler
 
 LOG = logging.getLogger(__name__)
 EXAMPLES = """
@@ -59,7 +59,6 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.serving.requests import examples
     from morph_vla.serving.settings import Settings
 
-    check_robot(arguments.checkpoint, arguments.robot)
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
     policy = policies.load(
         arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,

@@ -34,7 +34,7 @@ class Promised:
 
     def infer(self, observation: Observation) -> Answer:
         """Nothing: it was never trained."""
-        raise NotImplementedError
+        raise AssertionError("a policy that was never trained is asked")
 
 
 def train(planned: Plan, cell: Cell, folder: Path, on_report: Any) -> Trained:

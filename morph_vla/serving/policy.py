@@ -39,6 +39,7 @@ from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
 from morph_vla.serving.keys import ENVIRONMENT
+from morph_vla.serving.which_robot import which_robot
 from morph_vla.training import checkpoint, meaning, restoring
 from morph_vla.weights.load import returned_at_once
 
@@ -85,11 +86,12 @@ class CheckpointPolicy:
         self.sampler = dataclasses.asdict(Sampler(steps, float(noise)))
         if is_foreign(folder):
             loaded = foreign.read(folder, robot, given, tokenizer_name)
+        about = checkpoint.about(folder) if loaded is None else loaded.about
+        self.robot_name = which_robot(about, robot, source or folder)  # before gigabytes are read
         self.loaded = loaded = loaded or _own(folder)
         self.folder, self.source, self.about, self.batch = folder, source, loaded.about, batch
         self.sizes = sizes_up_to(batch) if any_size else (batch,)
         self.config, self.params = loaded.config, loaded.params
-        self.robot_name = _choose(self.about, robot, folder)
         self.robot, self.trained = _driven(self.about, self.robot_name, folder)
         check_poses(self.config, self.trained, f"{folder}: robot '{self.robot_name}'")
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
@@ -331,14 +333,6 @@ def _own(folder: Path) -> Loaded:
     with returned_at_once():
         params = family.ready(model, leaves)
     return Loaded(model, params, recipe.tokenizer, about, sha256.hexdigest())
-
-
-def _choose(about: dict[str, Any], robot: str, folder: Path) -> str:
-    """The robot to drive: the one asked for, or the only one."""
-    known = list(about["robots"])
-    if not robot and len(known) > 1:
-        raise MorphVlaError(f"{folder} was trained on several robots; say which one: {', '.join(known)}")
-    return robot or known[0]
 
 
 def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict[str, Any]]:

@@ -288,7 +288,9 @@ def test_a_policy_of_several_robots_drives_the_one_asked_for(run):
     answer = arm.infer({"state": state, "prompt": "wave", "robot": "so101"})
     assert answer["actions"].shape == (16, 6)
     assert arm.cameras == {}
-    with pytest.raises(MorphVlaError, match="was trained on several robots; say which one: panda, so101"):
+    with pytest.raises(
+        MorphVlaError, match=r"was trained on 2 robots \(panda, so101\); name one of them with --robot$"
+    ):
         CheckpointPolicy(run.checkpoint)
     with pytest.raises(MorphVlaError, match=r"was not trained on robot 'so10'; did you mean 'so101'\?"):
         CheckpointPolicy(run.checkpoint, robot="so10")
