@@ -140,8 +140,13 @@ def test_what_lerobot_would_refuse_is_said_before_it_is_trained(items, words):
 
 
 def test_a_condition_that_can_be_trained_is_sound():
-    options.check(options.parsed(["lerobot=act", "policy.dim_model=64", "batch_size=4"]))
-    options.check(options.parsed(["lerobot=diffusion", "policy.n_obs_steps=1"]))
+    act = options.parsed(["lerobot=act", "policy.dim_model=64", "batch_size=4"])
+    diffusion = options.parsed(["lerobot=diffusion", "policy.n_obs_steps=1"])
+    for asked in (act, diffusion):
+        options.check(asked)
+    configured = options.configured(act)
+    assert (configured.policy.type, configured.policy.dim_model, configured.batch_size) == ("act", 64, 4)
+    assert options.configured(diffusion).policy.n_obs_steps == 1
 
 
 def test_a_package_that_is_missing_names_lerobots_extra(monkeypatch):
