@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells, condition_of
+from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells, condition_of, seeds_of
 from morph_vla.evidence.status import failures_of, read_all, require_study
 from morph_vla.files.plain import to_plain
 from morph_vla.hosts.lerobot.options import Training
@@ -33,16 +33,14 @@ def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
     if others := [record.name for record in known.values() if _is_left_out(grid, record)]:
         LOG.warning("finished cells whose seed the grid does not name are left out: %s", ", ".join(others))
     places = primary(grid, records)
-    tested = [
-        replace(contrast(records, h.better, h.than, places, name), unfinished=_unfinished(grid, known, h))
-        for name, h in grid.hypotheses.items()
-    ]
+    tested = [_tested(grid, name, known, records, places) for name in grid.hypotheses]
+    seeds = {name: len(seeds_of(grid, name)) for name in grid.conditions}
     return Answer(
         title=grid.title,
         question=grid.question,
         margin=grid.margin,
-        primary=pooled(records, places, len(grid.seeds)) if places else [],
-        conditions=conditions(records, len(grid.seeds)),
+        primary=pooled(records, places, seeds) if places else [],
+        conditions=conditions(records, seeds),
         hypotheses=judge(tested, grid.margin),
         exploratory=_exploratory(grid, records, places),
         done=len(records),
@@ -71,9 +69,9 @@ def _joined(folders: Sequence[Path]) -> dict[str, CellRecord]:
 
 
 def _is_left_out(grid: Grid, record: CellRecord) -> bool:
-    return (
-        record.seed not in grid.seeds and record.condition in grid.conditions and record.split in grid.splits
-    )
+    if record.condition not in grid.conditions or record.split not in grid.splits:
+        return False
+    return record.seed not in seeds_of(grid, record.condition)
 
 
 def _check_grid(grid: Grid, records: Sequence[CellRecord]) -> None:
@@ -161,21 +159,35 @@ def _but_seed(record: CellRecord) -> dict[str, object]:
     return {**others, "recipe": {**recipe, "training": training}}
 
 
+def _tested(
+    grid: Grid,
+    name: str,
+    known: Container[str],
+    records: Sequence[CellRecord],
+    places: Sequence[Place],
+) -> Contrast:
+    """A hypothesis on its own seeds: those of another one's `more_seeds` do not count for it."""
+    hypothesis = grid.hypotheses[name]
+    its = [record for record in records if record.seed in (*grid.seeds, *hypothesis.more_seeds)]
+    made = contrast(its, hypothesis.better, hypothesis.than, places, name)
+    return replace(made, unfinished=_unfinished(grid, known, hypothesis))
+
+
 def _unfinished(grid: Grid, known: Container[str], hypothesis: Hypothesis) -> str:
     """What is not there yet of what a hypothesis is tested on; nothing where all of it is.
 
     A verdict that may be read at any time is not the 5% that the plan promises: whoever looks after every
     seed, and stops at a yes, says yes more often.
     """
-    both = hypothesis.better, hypothesis.than
+    both, asked = (hypothesis.better, hypothesis.than), (*grid.seeds, *hypothesis.more_seeds)
     seeds = {
-        split: {seed for seed in grid.seeds if all(Cell(seed, split, c).name in known for c in both)}
+        split: {seed for seed in asked if all(Cell(seed, split, c).name in known for c in both)}
         for split in grid.primary
     }
     if nothing := [split for split, its_seeds in seeds.items() if not its_seeds]:
         return f"so far: nothing of {', '.join(nothing)}"
-    done = len(set.intersection(*seeds.values())) if seeds else len(grid.seeds)
-    return f"so far: {done} of {len(grid.seeds)} seeds" if done < len(grid.seeds) else ""
+    done = len(set.intersection(*seeds.values())) if seeds else len(asked)
+    return f"so far: {done} of {len(asked)} seeds" if done < len(asked) else ""
 
 
 def primary(grid: Grid, records: Sequence[CellRecord]) -> list[Place]:

@@ -62,6 +62,8 @@ class Hypothesis:
 
     better: str
     than: str
+    more_seeds: tuple[int, ...] = ()
+    """Of its two conditions alone, beside the grid's: added, once, where these left it undecided"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,13 +129,25 @@ def cells(grid: Grid, part: tuple[int, int] = (1, 1)) -> tuple[Cell, ...]:
     whenever the time ends most of what was run can be compared. Raises MorphVlaError for more parts than
     there are seeds of splits.
     """
-    studies = [(seed, split) for seed in grid.seeds for split in grid.splits]
+    every_seed = dict.fromkeys(seed for name in grid.conditions for seed in seeds_of(grid, name))
+    studies = [(seed, split) for seed in every_seed for split in grid.splits]
     if part[1] > len(studies):
         raise MorphVlaError(
             f"{part[1]} parts of {len(studies)}, the seeds of all splits: a part has all conditions of one; "
             f"cut the grid into {len(studies)} or fewer"
         )
-    return tuple(Cell(*study, name) for study in studies[part[0] - 1 :: part[1]] for name in grid.conditions)
+    return tuple(
+        Cell(seed, split, name)
+        for seed, split in studies[part[0] - 1 :: part[1]]
+        for name in grid.conditions
+        if seed in seeds_of(grid, name)
+    )
+
+
+def seeds_of(grid: Grid, condition: str) -> tuple[int, ...]:
+    """The seeds that a condition is trained with: the grid's, and those that its hypotheses add."""
+    of_its = (h.more_seeds for h in grid.hypotheses.values() if condition in (h.better, h.than))
+    return tuple(dict.fromkeys((*grid.seeds, *(seed for seeds in of_its for seed in seeds))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,6 +345,8 @@ def _problems(grid: Grid) -> Iterator[str]:
     if grid.episodes < 1:
         yield f"episodes: must be at least 1, not {grid.episodes}"
     yield from (f"seeds: must be at least 0, not {seed}" for seed in grid.seeds if seed < 0)
+    for name, hypothesis in grid.hypotheses.items():
+        yield from _problems_of_hypothesis(grid, f"hypotheses.{name}", hypothesis)
     if not 0 <= grid.margin <= 1:
         yield f"margin: a difference of success rates is from 0 to 1 (0.05 is 5 points), not {grid.margin:g}"
     steps, noise = partial(Sampler, steps=grid.sampler_steps), partial(Sampler, noise=grid.noise)
@@ -341,13 +357,19 @@ def _problems(grid: Grid) -> Iterator[str]:
             yield f"{key}: {error}"
     for name, split in grid.splits.items():
         yield from _problems_of_split(grid, f"splits.{name}", split)
-    for name, hypothesis in grid.hypotheses.items():
-        for key, condition in vars(hypothesis).items():
-            yield from _unknown(f"hypotheses.{name}.{key}", "condition", condition, grid.conditions)
     for name in grid.primary:
         yield from _unknown("primary", "split", name, grid.splits)
     if grid.hypotheses and not grid.primary:
         yield "primary: name the splits that the hypotheses are tested on"
+
+
+def _problems_of_hypothesis(grid: Grid, place: str, hypothesis: Hypothesis) -> Iterator[str]:
+    for key, condition in (("better", hypothesis.better), ("than", hypothesis.than)):
+        yield from _unknown(f"{place}.{key}", "condition", condition, grid.conditions)
+    seeds = hypothesis.more_seeds
+    yield from (f"{place}.more_seeds: must be at least 0, not {seed}" for seed in seeds if seed < 0)
+    if len(set(seeds)) < len(seeds) or set(seeds) & set(grid.seeds):
+        yield f"{place}.more_seeds: one is given twice; they come beside seeds"
 
 
 def _problems_of_body(place: str, body: Body) -> Iterator[str]:

@@ -127,8 +127,13 @@ def p_words(p_value: float) -> str:
     return f"{p_value:.4f}" if p_value >= 1e-4 else "< 0.0001"
 
 
-def pooled(records: Sequence[CellRecord], places: Sequence[Place], seeds: int) -> list[Condition]:
-    """Each condition over some places as if they were one split, of the seeds that have every place."""
+def pooled(
+    records: Sequence[CellRecord], places: Sequence[Place], seeds: Mapping[str, int]
+) -> list[Condition]:
+    """Each condition over some places as if they were one split, of the seeds that have every place.
+
+    `seeds` is of each condition how many the grid asks for.
+    """
     known: dict[tuple[str, int], dict[Place, Judged]] = {}
     parameters: dict[str, int | None] = {}
     for record in records:
@@ -142,15 +147,15 @@ def pooled(records: Sequence[CellRecord], places: Sequence[Place], seeds: int) -
         if len(bodies) == len(places):
             of_condition.setdefault(condition, {})[seed] = [bodies[place] for place in places]
     return [
-        _condition(PRIMARY, condition, _seen(of_seed), of_seed, parameters[condition], seeds)
+        _condition(PRIMARY, condition, _seen(of_seed), of_seed, parameters[condition], seeds[condition])
         for condition, of_seed in of_condition.items()
     ]
 
 
-def conditions(records: Iterable[CellRecord], seeds: int) -> list[Condition]:
+def conditions(records: Iterable[CellRecord], seeds: Mapping[str, int]) -> list[Condition]:
     """Each condition of each split, bodies that were trained on apart from those that were not.
 
-    `seeds` is how many the grid asks for.
+    `seeds` is of each how many the grid asks for.
     """
     groups: dict[tuple[str, str, bool], dict[int, list[Judged]]] = {}
     parameters: dict[tuple[str, str], int | None] = {}
@@ -160,7 +165,7 @@ def conditions(records: Iterable[CellRecord], seeds: int) -> list[Condition]:
             of_seed = groups.setdefault((record.split, record.condition, body.seen), {})
             of_seed.setdefault(record.seed, []).append(body)
     return [
-        _condition(split, condition, seen, of_seed, parameters[split, condition], seeds)
+        _condition(split, condition, seen, of_seed, parameters[split, condition], seeds[condition])
         for (split, condition, seen), of_seed in groups.items()
     ]
 

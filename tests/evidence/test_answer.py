@@ -175,6 +175,29 @@ def test_no_verdict_is_given_before_all_that_the_grid_asks_for_is_there(folders,
         assert str(tested).endswith(": undecided (so far: 2 of 3 seeds)")
 
 
+def test_seeds_that_one_hypothesis_adds_count_for_it_alone(folders):
+    both = {"H1": Hypothesis("full", "matched"), "H2": Hypothesis("bare", "matched")}
+    before = answers.answer(dataclasses.replace(GRID, hypotheses=both), folders)
+    more = dataclasses.replace(GRID, hypotheses=both | {"H1": Hypothesis("full", "matched", (2, 3))})
+    first, second = answers.answer(more, folders).hypotheses
+    assert (first.unfinished, first.verdict) == ("so far: 2 of 4 seeds", "undecided")
+    assert (second.estimate, second.unfinished) == (before.hypotheses[1].estimate, "")
+
+    # Of the one that the other hypothesis has too, records of these seeds are there as well.
+    for cell in cells(dataclasses.replace(GRID, seeds=(2, 3))):
+        names = GRID.splits[cell.split].judge
+        rows = "1" * measured(cell.condition, cell.seed) + "0" * (100 - measured(cell.condition, cell.seed))
+        bodies = tuple(Judged(name, name, name in GRID.splits[cell.split].train, rows) for name in names)
+        record = CellRecord(**cell._asdict(), settings_sha256="x", judged=bodies)
+        results.write(record, record_of(folders[0], cell))
+    study = answers.answer(more, folders)
+    first, second = study.hypotheses
+    assert (list(first.seeds), first.unfinished, first.verdict) == ([0, 1, 2, 3], "", "yes")
+    assert (list(second.seeds), second.estimate) == ([0, 1], before.hypotheses[1].estimate)
+    rows = {row.condition: (sorted(row.seeds), row.missing) for row in study.primary}
+    assert rows == {"matched": ([0, 1, 2, 3], 0), "full": ([0, 1, 2, 3], 0), "bare": ([0, 1], 0)}
+
+
 def test_a_folder_without_cells_is_said(run, folders, tmp_path, monkeypatch):
     monkeypatch.setattr("morph_vla.evidence.grid.load", lambda path: GRID)
     typo, empty = tmp_path / "typo", tmp_path / "empty"

@@ -39,6 +39,25 @@ def test_cells_are_every_combination_once_and_seed_by_seed(grid):
     assert [cell.seed for cell in cells] == [0] * 4 + [1] * 4
 
 
+def test_a_hypothesis_adds_seeds_of_its_two_conditions_alone(grid):
+    more = dataclasses.replace(
+        grid,
+        conditions={**grid.conditions, "other": ()},
+        hypotheses={"H1": Hypothesis("mix", "random", (7, 5)), "H2": Hypothesis("other", "random")},
+    )
+    seeds = {name: grids.seeds_of(more, name) for name in more.conditions}
+    assert seeds == {"mix": (0, 1, 7, 5), "random": (0, 1, 7, 5), "other": (0, 1)}
+    cells = grids.cells(more)
+    assert len(set(cells)) == len(cells) == 2 * (4 + 4 + 2)
+    added = [cell for cell in cells if cell.seed > 1]
+    assert {(cell.seed, cell.condition) for cell in added} == {
+        (s, c) for s in (5, 7) for c in ("mix", "random")
+    }
+    assert cells[-len(added) :] == tuple(added)  # what every condition has comes first
+    dealt = [grids.cells(more, (part, 3)) for part in (1, 2, 3)]
+    assert sorted(cell for part in dealt for cell in part) == sorted(cells)
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
 def test_the_parts_of_a_grid_are_the_grid_and_what_is_compared_is_in_one(grid, parts):
     dealt = [grids.cells(grid, (part, parts)) for part in range(1, parts + 1)]
@@ -128,6 +147,17 @@ def test_a_condition_may_have_a_recipe_of_its_own(grid):
         (
             {"hypotheses": {"H1": Hypothesis("mix", "randm")}},
             r"hypotheses.H1.than: no condition 'randm'; did you mean 'random'\? \(mix, random\)",
+        ),
+        (
+            {"hypotheses": {"H1": Hypothesis("mix", "random", (2, -3))}},
+            r"hypotheses.H1.more_seeds: must be at least 0, not -3$",
+        ),
+        *(
+            (
+                {"hypotheses": {"H1": Hypothesis("mix", "random", seeds)}},
+                r"hypotheses.H1.more_seeds: one is given twice; they come beside seeds$",
+            )
+            for seeds in ((2, 2), (2, 1))
         ),
         ({"conditions": {"a/b": ()}, "hypotheses": {}}, r"conditions: 'a/b' names files; expected letters, "),
         (
@@ -356,3 +386,5 @@ def test_the_grid_of_the_plan_has_its_controls_and_hypotheses(root):
     assert (paper.bias, paper.film, paper.descriptors, paper.poses) == ("mix", True, "paper", "none")
     assert (ours.bias, ours.film, ours.descriptors, ours.poses) == ("mix", True, "geometry", "present")
     assert {h.than for h in plan.hypotheses.values()} == {"token-matched"}
+    assert grids.seeds_of(plan, "h1-mix-film") == grids.seeds_of(plan, "token-matched") == tuple(range(10))
+    assert grids.seeds_of(plan, "h2-all") == plan.seeds

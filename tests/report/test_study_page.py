@@ -31,6 +31,7 @@ def answer() -> Answer:
         for seed in range(3)
         for (split, body), base in zip(PLACES, (10, 20), strict=True)
     ]
+    asked = dict.fromkeys(("matched", "full <b>"), 5)
     tested = [
         contrast(records, "full <b>", "matched", PLACES, "H1"),
         contrast(records, "x", "matched", PLACES, "H2"),
@@ -39,8 +40,8 @@ def answer() -> Answer:
         title="Does a <body> help?",
         question="We ask.",
         margin=0.05,
-        primary=pooled(records, PLACES, 5),
-        conditions=conditions(records, 5),
+        primary=pooled(records, PLACES, asked),
+        conditions=conditions(records, asked),
         hypotheses=judge(tested, 0.05),
         exploratory=[],
         done=12,

@@ -179,7 +179,7 @@ def test_a_width_of_rounding_is_none():
 
 def test_bodies_that_were_trained_on_are_apart():
     both = [body("a", 10), body("b", 90, seen=True), body("c", 30)]
-    rows = conditions([cell("full", 0, "no-a", *both), cell("full", 1, "no-a", *both)], seeds=5)
+    rows = conditions([cell("full", 0, "no-a", *both), cell("full", 1, "no-a", *both)], seeds={"full": 5})
     assert [(row.seen, row.rate, row.missing) for row in rows] == [
         (False, pytest.approx(0.2), 3),
         (True, 0.9, 3),
@@ -191,8 +191,9 @@ def test_bodies_that_were_trained_on_are_apart():
 def test_places_of_several_splits_are_one_where_a_seed_has_them_all():
     records = study([(60, 40), (70, 30), (50, 55)], [(50, 40), (55, 35), (50, 41)])
     del records[3]  # full, seed 1, b
-    full, matched = pooled(records, PLACES, 5)
+    full, matched = pooled(records, PLACES, {"full": 5, "matched": 7})
     assert (full.condition, full.seeds, full.missing, full.seen) == ("full", {0: 0.5, 2: 0.525}, 3, False)
+    assert (matched.condition, len(matched.seeds), matched.missing) == ("matched", 3, 4)
     assert matched.bodies == {"a": pytest.approx(0.5167, abs=1e-4), "b": pytest.approx(0.3867, abs=1e-4)}
     difference = contrast(records, "full", "matched", PLACES)
     np.testing.assert_allclose(difference.seeds[0], full.seeds[0] - matched.seeds[0])
