@@ -22,6 +22,8 @@ from morph_vla.errors import MissingExtraError, MorphVlaError
 
 DEMO_EXTRAS = ("model", "lerobot", "sim", "draw")
 OTHER_EXTRAS = ("serve", "isaaclab")
+PACKAGES = {"PIL": "pillow", "orbax": "orbax-checkpoint", "jaxlib": "jax"}
+"""By a module the package that brings it, where it is called otherwise"""
 DEMO_MEMORY_GIB, DEMO_DISK_GIB = 4.0, 2.0
 EGL_REMEDY = "apt-get install libegl1 libgl1-mesa-dri"
 GIB = 1 << 30
@@ -87,6 +89,16 @@ def _extra(extra: str, *, needed: bool) -> Check:
         return Check(name, f"not installed: {', '.join(missing)}", _remedy(extra), needed)
     listed = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Check(name, listed, None, needed)
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """The sentence for a module that an extra of ours would bring; nothing where none would."""
+    module = (error.name or "").partition(".")[0]
+    name = PACKAGES.get(module, module)
+    for extra in (*DEMO_EXTRAS, *OTHER_EXTRAS):
+        if name in _distributions(extra):
+            return f"'{module}' is not installed; install the extra: {_remedy(extra)}"
+    return ""
 
 
 def _distributions(extra: str) -> Iterator[str]:

@@ -121,3 +121,22 @@ def test_a_missing_extra_is_one_line(installed, tmp_path):
     assert ended.stderr == (
         "error: 'matplotlib' is not installed; install the extra: pip install 'morph-vla[draw]'\n"
     )
+    for words in (
+        "train pi05_poses -o run",
+        "recipes check pi05_poses",
+        "recipes show pi05_poses",
+        "eval run --suite droid_panda -o out",
+        "weights inspect run",
+        "evidence status grid.yaml -o out",
+        "push run me/run",
+    ):
+        ended = run(installed / "morph-vla", *words.split(), cwd=tmp_path)
+        assert ended.returncode == 2, (words, ended.stderr)
+        assert ended.stderr == (
+            "error: 'jax' is not installed; install the extra: pip install 'morph-vla[model]'\n"
+        ), words
+    ended = run(installed / "morph-vla", "serve", "run", cwd=tmp_path)
+    assert (
+        ended.stderr
+        == "error: 'msgpack' is not installed; install the extra: pip install 'morph-vla[serve]'\n"
+    )

@@ -65,6 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MorphVlaError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except ModuleNotFoundError as error:
+        from morph_vla.doctor import missing
+
+        if not (words := missing(error)):
+            raise
+        print(f"error: {words}", file=sys.stderr)
+        return EXIT_USAGE
     except KeyboardInterrupt:
         print("\ninterrupted: what is finished is kept; the same command goes on", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -10,11 +10,9 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.robots.geometry import POSE
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.screws import screws
-
-POSE = ("x", "y", "z", "qw", "qx", "qy", "qz")
-"""A pose's values: a position [m], then a quaternion with w >= 0"""
 
 
 def is_poses(names: Sequence[str]) -> bool:

@@ -33,6 +33,7 @@ NEAR = 0.12  # [m] between cubes of which one may be in the way of a finger
 SETTLE, CLOSE, OPEN = 4, 16, 14  # control steps: until the arm has followed; until the fingers have stopped
 NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
 DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
+ENVIRONMENT = "environment_state"
 UP = np.array([0.0, 0.0, 1.0])
 STATE = ("joints", "gripper")  # what a recording's state is: measured, where its actions are targets
 
@@ -57,11 +58,23 @@ def layout(suite: EnvironmentSuite) -> Layout:
             )
     names = [*(f"joint{number + 1}" for number in range(theirs.ARMS[scene.arm])), "gripper"]
     if suite.robot:
-        robot = robots.load(suite.robot)
+        robot = _robot(suite.robot, scene.arm)
         names = robot.side.names or robot.names
     cameras = dict.fromkeys(suite.images, (scene.size, scene.size))
     kind = suite.robot or scene.arm.lower()
-    return Layout(suite.name, kind, tuple(names), cameras, suite.control_rate, suite.max_steps)
+    # With cameras none: LeRobot's own policies would take them as input.
+    poses = () if cameras else suite.pose_names
+    return Layout(suite.name, kind, tuple(names), cameras, suite.control_rate, suite.max_steps, poses)
+
+
+def _robot(name: str, arm: str) -> robots.Robot:
+    """The robot that a suite names. Raises as `robots.load`, of robosuite's arms with what makes them."""
+    try:
+        return robots.load(name)
+    except MorphVlaError as error:
+        if name != f"robosuite_{arm.lower()}":
+            raise
+        raise MorphVlaError(f"{error}; `morph-vla robots add robosuite:{arm}` makes it") from error
 
 
 def plan(world: World) -> Plan:
@@ -190,4 +203,5 @@ def _frame(seen: Observation, action: Float[np.ndarray, "a"], task: str) -> dict
         if key.startswith("images/")
     }
     state = np.asarray(seen["state"], np.float32)
-    return {**images, "observation.state": state, "action": action.astype(np.float32), "task": task}
+    poses = {f"observation.{ENVIRONMENT}": np.asarray(seen[ENVIRONMENT])} if ENVIRONMENT in seen else {}
+    return {**images, **poses, "observation.state": state, "action": action.astype(np.float32), "task": task}

@@ -6,8 +6,9 @@ The observation is a plain dictionary, so that it can cross a socket:
 | key                | type                 | what                                                    |
 | ------------------ | -------------------- | ------------------------------------------------------- |
 | `images/<camera>`  | uint8 [h, w, 3]      | RGB, one key per camera of the suite                    |
-| `environment_state`| float32 [14 pairs]   | of a suite without cameras, the poses that              |
-|                    |                      | `environment_names` names, in the base frame            |
+| `environment_state`| float32 [7 poses]    | of a suite without cameras, the poses that              |
+|                    |                      | `environment_names` names, in the base frame; of        |
+|                    |                      | another simulator's, those of its suite's `poses`       |
 | `state`            | float32 [joints]     | measured joint values, action order, dataset units      |
 | `prompt`           | str                  | the task's text                                         |
 | `robot`            | str                  | the robot's name                                        |
@@ -33,9 +34,9 @@ from jaxtyping import Bool, Float, UInt8
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
+from morph_vla.robots.geometry import POSE
 from morph_vla.suites.suite import InitialState, Success, Suite
 
-POSE = ("x", "y", "z", "qw", "qx", "qy", "qz")
 Observation = dict[str, np.ndarray | str | int]
 Answer = Mapping[str, object]  # a policy's; `actions_of` checks it
 Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size

@@ -88,10 +88,12 @@ class Looking(Protocol):
 def of(task: Task, engine: str = engines.DEFAULT, policy: Policy | None = None) -> Benchmark:
     """A task as a benchmark: one of our suites in the engine of that name, or another simulator's.
 
-    For a `policy` that looks through no camera, our engines render none and show it the objects' poses.
+    For a `policy` that looks through no camera nothing is rendered and it is shown the poses of objects; of
+    another simulator's suite where it names any.
     """
+    is_blind = isinstance(policy, Looking) and not policy.cameras
     if isinstance(task, Suite):
-        return Simulated(task, engine, is_blind=isinstance(policy, Looking) and not policy.cameras)
+        return Simulated(task, engine, is_blind)
     if isinstance(task, EnvironmentSuite):
-        return Environment(task, engine)
+        return Environment(task, engine, is_blind)
     return task

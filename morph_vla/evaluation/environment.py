@@ -1,5 +1,6 @@
 """A task of another simulator, as a `Benchmark`: gymnasium's environments and LeRobot's."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
@@ -26,23 +27,27 @@ from morph_vla.suites.suite import InitialState
 class Environment:
     """See `benchmark.Benchmark`."""
 
-    def __init__(self, suite: EnvironmentSuite, engine: str = engines.DEFAULT):
-        """Raises MorphVlaError where another engine is asked for: the environment is its own."""
+    def __init__(self, suite: EnvironmentSuite, engine: str = engines.DEFAULT, is_blind: bool = False):
+        """`is_blind`: episodes show the suite's `poses`, if it has any, and no images.
+
+        Raises MorphVlaError where another engine is asked for: the environment is its own.
+        """
         if engine != engines.DEFAULT:
             raise MorphVlaError(
                 f"suite '{suite.label}' brings its own simulator: leave out --engine {engine}"
             )
         self.suite = suite
+        self._shown = dataclasses.replace(suite, images={}) if is_blind and suite.poses else suite
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
         self.episodes, self.control_rate = suite.episodes, suite.control_rate
 
     @cached_property
     def _probe(self) -> Probe:
-        return probe(self.suite)
+        return probe(self._shown)
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What the check of the suite says, and what a trained policy misses."""
-        unfit = _unfit(policy, self.suite, self._probe) if isinstance(policy, Trained) else ()
+        unfit = _unfit(policy, self._shown, self._probe) if isinstance(policy, Trained) else ()
         return [*(finding for finding in self._probe.findings if finding.severity != "note"), *unfit]
 
     def check(self) -> None:
@@ -77,8 +82,8 @@ class Environment:
 
     def pool(self, slots: int, workers: int) -> Pool:
         if self.suite.vectorized:
-            return LocalPool(Environments(self.suite, slots))
-        return WorkerPool(partial(Environments, self.suite), slots, workers)
+            return LocalPool(Environments(self._shown, slots))
+        return WorkerPool(partial(Environments, self._shown), slots, workers)
 
     def actions(self, answer: object) -> Float[np.ndarray, "h a"]:
         return reading.actions(answer, self.suite.actions, self._probe.low, self._probe.high)
@@ -100,6 +105,8 @@ class Environment:
             failed_clause=None if success or error else _clause(standing),
             clauses={"success_s": standing.longest / rate}
             | {f"{key}_s": steps / rate for key, steps in standing.noted.items()},
+            touched=_ever(standing, "touched"),
+            lifted=_ever(standing, "lifted"),
             least=standing.least,
             reward=standing.reward,
             initial={},
@@ -112,6 +119,11 @@ def _clause(standing: Standing) -> str:
     if standing.longest:
         return "not_held"
     return "ended_without_success" if standing.ended == "terminated" else "never_successful"
+
+
+def _ever(standing: Standing, name: str) -> bool | None:
+    """Whether a signal that decides nothing ever held; None where the suite names none of that name."""
+    return standing.noted[name] > 0 if name in standing.noted else None
 
 
 def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Finding]:
@@ -131,9 +143,10 @@ def _unfit(policy: Trained, suite: EnvironmentSuite, seen: Probe) -> Iterator[Fi
     if seen.low.size and joints != seen.states:
         has = f"state: the suite shows {seen.states} values"
         yield finding("joints", has, f"the policy was trained with {joints}")
-    if policy.trained.get("environment"):
-        has = "environment state: the suite shows none"
-        yield finding("environment", has, "the policy was trained on the poses of objects")
+    known, shown = policy.trained.get("environment") or [], suite.pose_names
+    if known and list(known) != list(shown):
+        has = f"environment state: the suite shows {', '.join(shown) or 'none (`poses`)'}"
+        yield finding("environment", has, f"the policy was trained with {', '.join(map(str, known))}")
     for name in policy.cameras.values():
         if name not in seen.cameras:
             has = f"camera: the suite shows {', '.join(seen.cameras) or 'none'}"

@@ -14,6 +14,8 @@ from morph_vla.robots.records import Pose, Vector
 Rotation = Float[np.ndarray, "3 3"]
 Transform = Float[np.ndarray, "4 4"]
 Quaternion = tuple[float, float, float, float]
+POSE = ("x", "y", "z", "qw", "qx", "qy", "qz")
+"""What the values of an object's pose are called: a position [m], then a quaternion with w >= 0"""
 
 
 def cross(axis: Vector) -> Float[np.ndarray, "3 3"]:

@@ -14,6 +14,7 @@ from morph_vla import robots
 from morph_vla.errors import ConfigError
 from morph_vla.files import typed_yaml
 from morph_vla.files.plain import to_plain
+from morph_vla.robots.geometry import POSE
 from morph_vla.suites import on_robot, suite, tasks
 from morph_vla.suites.suite import Suite
 from morph_vla.suites.tasks import KIND, Named
@@ -72,6 +73,9 @@ class EnvironmentFile:
     """Dotted keys of its observation that are put together to the policy's `state`."""
     images: dict[str, str] = dataclasses.field(default_factory=dict)
     """The policy's camera -> dotted key of an image; `render`: what `render()` shows."""
+    poses: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Object -> dotted key of its pose, seven values: position [m], quaternion (w, x, y, z), in the frame of
+    the robot's base. A policy without cameras is shown them, as `environment_state`, and no images."""
     noted: tuple[str, ...] = ()
     """Keys of `info`, 1 or true, that decide nothing: a trial says for how long each held."""
     measured: tuple[str, ...] = ()
@@ -93,6 +97,11 @@ class EnvironmentSuite(Named, EnvironmentFile):
     def max_steps(self) -> int:
         """Control steps of an episode, unless the environment ends it sooner."""
         return round(self.episode_seconds * self.control_rate)
+
+    @property
+    def pose_names(self) -> tuple[str, ...]:
+        """What the values of `environment_state` are called, `cube x` .. `cube qz` for each of `poses`."""
+        return tuple(f"{name} {value}" for name in self.poses for value in POSE)
 
 
 def load_tasks(
@@ -137,7 +146,8 @@ def load_file(name: str | Path, overrides: Sequence[str] = (), folders: Sequence
 def resolved(environment: EnvironmentSuite) -> dict[str, object]:
     """Everything of a task that an episode can depend on, as plain values."""
     plain = to_plain(environment)
-    return {key: value for key, value in plain.items() if key not in LEFT_OUT}
+    left_out = LEFT_OUT if environment.poses else (*LEFT_OUT, "poses")  # as before there were any
+    return {key: value for key, value in plain.items() if key not in left_out}
 
 
 def _read(path: Path, task: str, overrides: Sequence[str]) -> EnvironmentSuite:
@@ -157,6 +167,8 @@ def _problems(read: EnvironmentFile) -> Iterator[str]:
     if not 0 <= signal.hold_seconds < read.episode_seconds:
         limits = "at least 0 and below episode_seconds"
         yield f"success.hold_seconds: must be {limits}, not {signal.hold_seconds:g}"
+    if read.kind == "lerobot" and read.poses:
+        yield "poses: LeRobot's environments are seen through cameras; gymnasium's and robosuite's have poses"
     if read.kind != "lerobot" and not (read.state or read.images):
         yield "state, images: a policy would see nothing; name keys of the environment's observation"
     if any(column < 0 for column in read.actions.columns):

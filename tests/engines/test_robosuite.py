@@ -9,6 +9,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from morph_vla import robots
 from morph_vla.demonstrations import reach, recording
@@ -19,11 +21,11 @@ from morph_vla.engines.gymnasium.making import Made
 from morph_vla.engines.gymnasium.stage import Environments
 from morph_vla.engines.robosuite import arms as robots_arms
 from morph_vla.engines.robosuite import theirs, world
-from morph_vla.engines.robosuite.vector import Scene
+from morph_vla.engines.robosuite.vector import ArmAtTable, Scene
 from morph_vla.engines.robosuite.world import OPENINGS, World
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.evaluation.evaluate import evaluate
-from morph_vla.robots.geometry import rotation
+from morph_vla.robots.geometry import POSE, matrix_of, rotation
 from morph_vla.suites.environment import EnvironmentSuite, load_recordable, load_tasks
 from morph_vla.suites.suite import InitialState
 
@@ -56,7 +58,8 @@ def test_a_suite_has_a_task_for_each_arm_and_says_what_is_repaired(root, task):
     for each, arm in zip(tasks, ARMS, strict=True):
         assert isinstance(each, EnvironmentSuite)
         assert (each.id, each.kwargs, each.control_rate) == (task, {"arm": arm}, world.RATE)
-        assert len(experts.layout(each).joints) == theirs.ARMS[arm] + 1
+        assert each.robot == ("panda" if arm == "Panda" else f"robosuite_{arm.lower()}")
+        assert len(experts.layout(dataclasses.replace(each, robot="")).joints) == theirs.ARMS[arm] + 1
     text = (root / "docs/examples/robosuite_lift.yaml").read_text()
     assert all(word in text for word in ("multiccd", "Sawyer", "XArm7"))
 
@@ -117,6 +120,14 @@ def test_what_cannot_be_recorded_is_one_sentence(example, change, sentence):
         recording.layout(example("lift.yaml:panda", change))
 
 
+def test_an_arm_that_was_not_added_is_named_with_the_command_that_adds_it(example):
+    words = r"^no robot 'robosuite_ur5e' .*; `morph-vla robots add robosuite:UR5e` makes it$"
+    with pytest.raises(MorphVlaError, match=words):
+        recording.layout(example("lift.yaml:ur5e"))
+    with pytest.raises(MorphVlaError, match=r"^no robot 'ur5' \(the robots are .*\)$"):
+        recording.layout(example("lift.yaml:ur5e", "robot=ur5"))
+
+
 def test_only_robosuite_has_an_expert(example):
     with pytest.raises(
         MorphVlaError, match=r"of other simulators only robosuite has an expert, not 'gymnasi"
@@ -144,6 +155,30 @@ def test_a_finger_is_kept_from_the_other_cube():
     assert experts._in_the_way(beside, 0.2)
     assert not experts._in_the_way(beside, 1.4)
     assert not experts._in_the_way(4 * beside, 0.2)
+
+
+@given(st.lists(st.floats(-4, 4), min_size=3, max_size=3), st.integers(0, 23))
+def test_orientations_in_which_a_cube_looks_the_same_are_one(angles, other):
+    assert len({np.round(equal, 9).tobytes() for equal in world.CUBE}) == 24
+    axes = np.eye(3)
+    for axis, angle in zip(np.eye(3), angles, strict=True):
+        axes = axes @ rotation(tuple(axis), angle)
+    shown = world.least_turned(axes)
+    turned_rad = math.acos(min(1.0, max(-1.0, (np.trace(shown) - 1) / 2)))
+    assert turned_rad <= math.radians(62.8)  # no orientation is farther from a cube's 24
+    again = world.least_turned(axes @ world.CUBE[other])
+    assert np.trace(again) == pytest.approx(np.trace(shown), abs=1e-9)
+    flat = world.least_turned(rotation((0.0, 0.0, 1.0), angles[0]))
+    np.testing.assert_allclose(np.trace(flat), 1 + 2 * math.cos(experts._quarter(angles[0])), atol=1e-9)
+
+
+def test_a_recording_without_cameras_has_the_poses_of_the_suite(example, root):
+    named = tuple(f"cube {value}" for value in POSE)
+    assert recording.layout(example("lift.yaml:panda")).poses == named
+    (with_cameras,) = load_tasks(root / "docs/examples/robosuite_lift.yaml:panda")
+    assert recording.layout(with_cameras).poses == ()
+    stack = recording.layout(example("stack.yaml:panda")).poses
+    assert (len(stack), stack[0], stack[7]) == (14, "object x", "target x")
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-12, 0.4, 3.0])
@@ -276,6 +311,34 @@ def test_the_hand_is_brought_to_a_pose(table):
     table._mj.mj_forward(table.model, table.data)
     np.testing.assert_allclose(table.hand()[0], goal, atol=1e-3)
     np.testing.assert_allclose(table.hand()[1], turned, atol=1e-2)
+
+
+@needs_robosuite
+def test_a_cube_is_shown_where_and_as_it_lies(table):
+    for row in (3, 4, 5):
+        table.reset(row)
+        turn = matrix_of(table.quaternion(0))
+        assert turn[2, 2] == pytest.approx(1, abs=1e-3)  # flat on the table
+        heading_rad = math.atan2(turn[1, 0], turn[0, 0])
+        assert experts._quarter(heading_rad - table.yaw(0)) == pytest.approx(0, abs=1e-3)
+        assert abs(heading_rad) <= math.pi / 4 + 1e-3
+
+
+@needs_robosuite
+@pytest.mark.parametrize("task", ["lift", "stack"])
+def test_a_policy_without_cameras_is_shown_the_cubes(example, task):
+    suite = example(f"{task}.yaml:iiwa")
+    stage = Environments(suite, 1)
+    stage.reset({0: InitialState(3, {}, ())})
+    assert stage.status[0].error is None
+    table, shown = stage.vector, stage.observe(0)["environment_state"]
+    assert isinstance(table, ArmAtTable)
+    assert isinstance(shown, np.ndarray)
+    assert shown.shape == (len(suite.pose_names),)
+    for index in range(len(suite.poses)):
+        pose = [*table.world.position(index), *table.world.quaternion(index)]
+        np.testing.assert_allclose(shown[7 * index : 7 * index + 7], pose, atol=1e-6)
+    stage.close()
 
 
 @needs_robosuite

@@ -20,13 +20,21 @@ class Tiny(gym.Env):
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     task_description = "walk to the goal"
 
-    def __init__(self, fault="", ends=True, render_mode=None, obs_type="", **_):
-        self.fault, self.ends, self.render_mode = fault, ends, render_mode
+    def __init__(self, fault="", ends=True, render_mode=None, obs_type="", poses=False, **_):
+        self.fault, self.ends, self.render_mode, self.poses = fault, ends, render_mode, poses
         self.start = 0
+        if poses:
+            thing = gym.spaces.Dict({"pose": gym.spaces.Box(-9, 9, (7,), np.float64)})
+            spaces = {**self.observation_space.spaces, "thing": thing}
+            self.observation_space = gym.spaces.Dict(spaces)
 
     def seen(self):
         picture = np.full((6, 8, 3), self.at, np.uint8)
-        return {"agent_pos": np.array([self.at, self.goal], float), "pixels": picture}
+        seen = {"agent_pos": np.array([self.at, self.goal], float), "pixels": picture}
+        if not self.poses:
+            return seen
+        # The goal's pose, as the negative of a unit quaternion: the same turn.
+        return {**seen, "thing": {"pose": np.array([self.goal, 0, 0, -0.8, 0, 0, 0.6])}}
 
     def reset(self, *, seed=None, options=None):
         if self.fault == "reset":

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.data.environment import POSE, in_body_frame, is_poses
+from morph_vla.data.environment import in_body_frame, is_poses
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.poses import present, tree_of
 from morph_vla.pi05 import Observation, Pi05, init_params
 from morph_vla.pi05.config import GemmaConfig, Pi05Config, VitConfig
 from morph_vla.recipes import recipe as recipes
+from morph_vla.robots.geometry import POSE
 from morph_vla.robots.screws import screws
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import load

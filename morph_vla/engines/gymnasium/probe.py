@@ -114,7 +114,8 @@ def _seen(
         stage.observe(0)
     except MorphVlaError as error:
         yield _finding(suite, "observation", "error", str(error))
-    middle = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, 0.0)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    middle = np.where(bounded, low, 0.0) / 2 + np.where(bounded, high, 0.0) / 2
     for _ in range(STEPS):
         if (status := stage.step({0: middle})[0]).ended:
             break

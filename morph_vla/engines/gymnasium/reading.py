@@ -10,6 +10,7 @@ from jaxtyping import Float, UInt8
 
 from morph_vla.engines.engine import Frame, rows_of
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.robots.geometry import POSE
 from morph_vla.suites.environment import ActionMap, EnvironmentSuite, Signal
 
 Leaves = dict[str, np.ndarray]  # dotted key -> a value per episode, [n ...]
@@ -47,6 +48,19 @@ def state(batch: Leaves, keys: Sequence[str], index: int) -> Float[np.ndarray, "
     """The values at `keys` of one episode, one after the other. Raises MorphVlaError for a key it lacks."""
     parts = [_leaf(batch, key)[index].reshape(-1) for key in keys]
     return np.concatenate([np.zeros(0), *parts]).astype(np.float32)
+
+
+def poses(batch: Leaves, keys: Sequence[str], index: int) -> Float[np.ndarray, "g"]:
+    """The poses at `keys` of one episode. Raises MorphVlaError for a key it lacks, and for what is none."""
+    parts = [np.array(_leaf(batch, key)[index], np.float64).reshape(-1) for key in keys]
+    for key, values in zip(keys, parts, strict=True):
+        if len(values) != len(POSE) or not np.isfinite(values).all():
+            raise MorphVlaError(
+                f"'{key}' is no pose: expected {len(POSE)} finite values ({', '.join(POSE)}), got {values}"
+            )
+        if values[3] < 0:  # q and -q are one orientation
+            values[3:] = -values[3:]
+    return np.concatenate(parts).astype(np.float32)
 
 
 def fingerprint(batch: Leaves, index: int) -> str:

@@ -178,6 +178,8 @@ class Environments:
         keys, cameras = reading.maps(self.suite, batch)
         frames = {f"images/{name}": self._image(index, key) for name, key in cameras.items()}
         about: Observation = {"prompt": self._prompt(first, place), "robot": self.suite.robot}
+        if self.suite.poses and not cameras:
+            about["environment_state"] = reading.poses(batch, tuple(self.suite.poses.values()), place)
         return {**frames, "state": reading.state(batch, keys, place), **about}
 
     def _image(self, index: int, key: str) -> Frame:

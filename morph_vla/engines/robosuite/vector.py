@@ -8,6 +8,8 @@ An action is the joints' targets [rad], then the gripper's: 0 open .. 1 shut. Wh
 | `gripper`                  | [1]       | measured, 0 open .. 1 shut on air                               |
 | `hand`                     | [3]       | the grasp point [m]; this and cubes in the frame of the base    |
 | `cube`, `cubeA`, `cubeB`   | [5]       | its centre [m]; cosine and sine of four times its yaw           |
+| `cube_pose`, ...           | [7]       | its centre [m] and quaternion (w, x, y, z), that of the cube's  |
+|                            |           | 24 equal orientations which is the nearest to the base's        |
 | `agentview`, `eye_in_hand` | image     | robosuite's cameras, rendered when they are looked at           |
 | `near`                     | image     | a camera of ours, so near that a cube is 10 of 96 pixels        |
 
@@ -104,6 +106,7 @@ class ArmAtTable:
         for index, name in enumerate(self._objects):
             turn = 4 * world.yaw(index)
             seen[name] = np.append(world.position(index), [np.cos(turn), np.sin(turn)])
+            seen[f"{name}_pose"] = np.append(world.position(index), world.quaternion(index))
         return {key: value[None] for key, value in seen.items()}
 
     def view(self, name: str) -> Frame:

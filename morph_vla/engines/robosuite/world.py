@@ -10,6 +10,7 @@ Positions are in the frame of the arm's base [m], joint values in rad.
 """
 
 import dataclasses
+import itertools
 from types import ModuleType
 
 import numpy as np
@@ -18,6 +19,7 @@ from jaxtyping import Float
 from morph_vla.engines.mujoco.scene import MjData, MjModel, mujoco
 from morph_vla.engines.robosuite.theirs import TASKS, environment, reset
 from morph_vla.errors import MorphVlaError
+from morph_vla.robots.geometry import Quaternion, quaternion_of
 
 RATE, SUBSTEPS = 20.0, 25  # [Hz]; physics steps of 2 ms in a control step
 KP = 150.0  # [1/s^2]; the most at which motors are hardly ever saturated
@@ -34,6 +36,13 @@ OPENINGS = {
     "UR5e": (0.110, 0.015),
     "XArm7": (0.093, 0.008),
 }
+CUBE = tuple(
+    matrix
+    for order in itertools.permutations(np.eye(3))
+    for signs in itertools.product((1.0, -1.0), repeat=3)
+    if np.linalg.det(matrix := np.stack(order) * signs) > 0
+)
+"""The 24 rotations that a cube has"""
 PADS = {"XArm7": ("gripper0_right_left_finger_pad_1", "gripper0_right_right_finger_pad_1")}
 
 
@@ -168,6 +177,11 @@ class World:
         level = axes[:, int(np.argmin(np.abs(axes[2])))]
         return float(np.arctan2(level[1], level[0]))
 
+    def quaternion(self, index: int) -> Quaternion:
+        """Of a cube, (w, x, y, z): of its 24 equal orientations the one that turns the least."""
+        axes = self._turned(self.data.xmat[self._bodies[index]].reshape(3, 3))
+        return quaternion_of(least_turned(axes))
+
     def _turned(self, vector: Float[np.ndarray, "3 *n"]) -> Float[np.ndarray, "3 *n"]:
         """From the world's axes to the base's."""
         return self.data.xmat[self._base].reshape(3, 3).T @ vector
@@ -198,6 +212,11 @@ class World:
     def close(self) -> None:
         """Give memory back."""
         self._env.close()
+
+
+def least_turned(axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
+    """Of the orientations in which a cube with these axes (columns) looks the same, the least turned."""
+    return max((axes @ equal for equal in CUBE), key=np.trace)
 
 
 def _full_inertia(mj: ModuleType, model: MjModel, data: MjData, matrix: Float[np.ndarray, "v v"]) -> None:
