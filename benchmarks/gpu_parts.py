@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import seeds
 from benchmarks.harness import Work, take_turns
 from benchmarks.openpi_step import openpi_sampler, openpi_step
 from benchmarks.subject import PARTS, Subject, batch_of, compiled, config_of, recipe_of, served
@@ -30,6 +31,7 @@ Row = dict[str, Any]
 MIDDLE = {"small": "small", "mid": "mid", "full": "mid"}
 BATCHES = {"small": (1, 2, 3), "mid": (1, 2, 4), "full": (8, 32, 64)}
 TOLERANCES = {"float32": 2e-4, "bfloat16": 5e-2}
+SEEDS = {"small": (2, 3), "mid": (4, 64), "full": (8, 64)}  # of a comparison of bodies, and rows of a batch
 DEMO_SECONDS = 420  # before its part is ended
 CAMERAS = [f"cameras.{name}.{side}=224" for name in ("exterior", "wrist") for side in ("width", "height")]
 
@@ -333,8 +335,13 @@ def _last(text: str) -> str:
 
 
 def bodies(asked: Asked) -> Result:
-    """Bodies compared over seeds, all in one vmapped program."""
-    raise MorphVlaError("there is no such program yet: a place is kept for it")
+    """Bodies compared over seeds, all seeds in one vmapped program: does it pay?"""
+    count, batch = SEEDS[asked.size]
+    rows = [
+        dataclasses.asdict(seeds.measured(name, recipe, count, asked.repeats))
+        for name, recipe in seeds.conditions(batch).items()
+    ]
+    return Result(rows, f"a step of {count} seeds, batch {batch} each; a ratio below 1 pays")
 
 
 Part = Callable[[Asked], Result]

@@ -27,13 +27,21 @@ def test_what_was_never_tried_comes_first_then_what_failed(asked):
 
 
 def test_what_cannot_be_done_here_says_why(asked):
-    for name, words in (
-        ("openpi", "no checkout of openpi was given: OPENPI=path"),
-        ("bodies", "there is no such program yet: a place is kept for it"),
-    ):
-        gpu.run_part(asked, name)
-        assert gpu.results(asked.folder)[name].not_possible == words
-        assert f"{name}: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
+    words = "no checkout of openpi was given: OPENPI=path"
+    gpu.run_part(asked, "openpi")
+    assert gpu.results(asked.folder)["openpi"].not_possible == words
+    assert f"openpi: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
+
+
+@pytest.mark.slow
+def test_seeds_that_train_together_lose_what_each_loses_alone(asked):
+    gpu.run_part(asked, "bodies")
+    result = gpu.results(asked.folder)["bodies"]
+    assert [row["condition"] for row in result.rows] == ["token-matched", "h1-mix-film", "h2-all"], result
+    for row in result.rows:
+        assert row["seeds"] == 2
+        assert row["losses_apart"] < 1e-4
+        assert row["ratio"] == pytest.approx(row["together_ms"] / row["apart_ms"])
 
 
 def test_a_part_that_fails_stops_nothing(asked, monkeypatch):
