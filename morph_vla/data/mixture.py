@@ -75,15 +75,18 @@ def interleave(
 
         0 0 0 1 0 0 0 1
     """
-    dataset, before = np.full(len(places), -1), np.zeros(len(places), np.int64)
-    here, next_place, remaining = places, places + 1, sum(weights)
+    remaining = sum(weights)
+    if len(places) and (int(np.max(places)) + 1) * remaining > np.iinfo(np.int64).max:
+        places = places.astype(object)  # Python's whole numbers have no end
+    dataset, before = np.full(len(places), -1), np.zeros(len(places), places.dtype)
+    here, next_place = places, places + 1
     for index, weight in enumerate(weights):
         left_here, left_next = (k * (remaining - weight) // remaining for k in (here, next_place))
         its = (dataset < 0) & (next_place - left_next > here - left_here)
         dataset = np.where(its, index, dataset)
         before = np.where(its, here - left_here, before)
         here, next_place, remaining = left_here, left_next, remaining - weight
-    return dataset, before
+    return dataset, before.astype(np.int64)
 
 
 def mix(
@@ -111,9 +114,9 @@ def mix(
         ordered(len(of_dataset)).seed(_hashed(f"{seed}/{index}")).shuffle().repeat()
         for index, of_dataset in enumerate(rows)
     )
-    shares = [Fraction(repr(weight)).limit_denominator(10**6) for weight in weights]
+    shares = [_fraction(weight) for weight in weights]
     common = math.lcm(*(share.denominator for share in shares))
-    whole = [max(1, int(share * common)) for share in shares]  # the smallest numbers in these proportions
+    whole = [int(share * common) for share in shares]  # divided, the smallest numbers in these proportions
     return Mixture(tuple(rows), tuple(n // math.gcd(*whole) for n in whole), passes, batch, by)
 
 
@@ -143,6 +146,13 @@ def ahead(at: Callable[[int], Any], start: int, steps: int, threads: int) -> Ite
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
     items = iter(grain.MapDataset.range(start, steps).map(tried).to_iter_dataset(options))
     return unwrapped()
+
+
+def _fraction(weight: float | int) -> Fraction:
+    """A weight as it is written; a third is meant by 0.333333333, and a tiny one is not made nothing."""
+    written = Fraction(repr(weight))
+    short = written.limit_denominator(10**6)
+    return short if abs(short - written) < written / 1000 else written
 
 
 def _hashed(text: str) -> int:

@@ -94,6 +94,37 @@ def test_what_cannot_be_mixed_is_said():
         mix([ROWS, ROWS], [1, 0.0], 5, 0)
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [
+        (0.5773502691896258, 0.7071067811865476, 0.408248290463863),
+        tuple(n**0.43 for n in (120_000, 35_000, 9_000)),
+        (1000**0.43, 3000**0.43),
+        (1e-7, 1.0),
+        (0.3, 1e9),
+    ],
+)
+def test_weights_with_many_digits_are_met_too(weights):
+    """Their whole numbers are beyond 64 bits, of a place at the latest."""
+    made = mix([ROWS] * len(weights), weights, 32, 0)
+    for start in (0, 10**6, 10**12):
+        dataset, before = interleave(np.arange(start, start + 4000), made.weights)
+        for index, weight in enumerate(weights):
+            share, own = weight / sum(weights), before[dataset == index]
+            assert abs(len(own) - share * 4000) <= len(weights)
+            np.testing.assert_array_equal(own, np.arange(len(own)) + (own[0] if len(own) else 0))
+            if len(own):
+                assert abs(own[0] - share * start) <= len(weights) + start / 1000
+
+
+def test_a_large_step_of_a_mixture_of_roots_draws_every_row():
+    mixture = mix([np.arange(500)] * 3, [n**0.5 for n in (2, 3, 5)], 32, 0)
+    pairs = drawn(mixture, 120)
+    for dataset in range(3):
+        own = pairs[pairs[:, 0] == dataset, 1]
+        assert len(np.unique(own)) == min(500, len(own))
+
+
 def test_the_drawn_interleaving():
     drawing = (interleave.__doc__ or "").strip().splitlines()[-1].split()
     dataset, before = interleave(np.arange(8), (3, 1))
