@@ -10,6 +10,7 @@ next episodes start when every one of this wave has ended. What an episode meets
 
 import contextlib
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
@@ -18,8 +19,10 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines.engine import Frame, Observation
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, reason
 from morph_vla.suites.suite import InitialState
+
+LOG = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -231,8 +234,13 @@ class LocalPool(Pool):
     def _film(self, slot: int) -> list[Frame]:
         if slot not in self._filmed:
             return []
-        with self._timed("frames_s"):
-            frame = self.stage.film(slot)
+        try:
+            with self._timed("frames_s"):
+                frame = self.stage.film(slot)
+        except Exception as error:  # of whatever renders: an episode that cannot be filmed is still one
+            self._filmed.discard(slot)
+            LOG.warning("an episode is not filmed: %s", reason(error))
+            return []
         return [] if frame is None else [frame]
 
     @contextlib.contextmanager
