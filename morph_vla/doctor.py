@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def _extra(extra: str, *, needed: bool) -> Check:
 def missing(error: ModuleNotFoundError) -> str:
     """The sentence for a module that an extra of ours would bring; nothing where none would."""
     module = (error.name or "").partition(".")[0]
+    if find_spec(module or "morph_vla"):  # a part of it is missing: its own words say which
+        return ""
     name = PACKAGES.get(module, module)
     for extra in (*DEMO_EXTRAS, *OTHER_EXTRAS):
         if name in _distributions(extra):

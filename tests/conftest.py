@@ -71,15 +71,20 @@ def script(request) -> ModuleType:
 
 
 @pytest.fixture
-def run(capsys):
+def run(capsys, monkeypatch):
     """Run a command line in this process: (status, stdout, stderr)."""
     from morph_vla import cli
 
     def call(line: str) -> tuple[int, str, str]:
+        path = os.environ.get("MORPH_VLA_PATH")  # `--folder` adds to that of its process
         try:
             status = cli.main(shlex.split(line))
         except SystemExit as ended:  # argparse's --help and --version
             status = ended.code if isinstance(ended.code, int) else 1
+        finally:
+            monkeypatch.delenv("MORPH_VLA_PATH", raising=False)
+            if path is not None:
+                monkeypatch.setenv("MORPH_VLA_PATH", path)
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

@@ -129,7 +129,7 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
     assert record["summary"]["trials"] == 2
 
 
-def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
+def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe, tmp_path, root):
     def asked(name):
         return dataclasses.replace(tiny_recipe, evaluation=config.Evaluation((name,)))
 
@@ -139,6 +139,12 @@ def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe):
     with pytest.raises(MorphVlaError, match="did you mean 'droid_panda'"):
         trials.check_suites(asked("droid_pandas"), ())
     trials.check_suites(asked("droid_panda:cube_in_bowl"), ())
+    two = tmp_path / "two.yaml"
+    text = (root / "eval" / "droid_panda.yaml").read_text()
+    two.write_text(text.replace("  can_in_mug:\n", "  can_in_mug:\n    robot: so101\n"))
+    assert two.read_text() != text
+    with pytest.raises(MorphVlaError, match="is of robot 'so101'; this recipe trains panda"):
+        trials.check_suites(asked(str(two)), ())
 
 
 def test_recipes_scale_prints_an_estimate_that_says_so(run):

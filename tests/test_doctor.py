@@ -22,6 +22,20 @@ def _default_gl(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
 
 
+def test_a_module_that_an_extra_brings_is_named_where_it_is_absent(monkeypatch):
+    monkeypatch.setattr(doctor, "_distributions", {"model": ["jax", "orbax-checkpoint"]}.get)
+    monkeypatch.setattr(doctor, "DEMO_EXTRAS", ("model",))
+    monkeypatch.setattr(doctor, "OTHER_EXTRAS", ())
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    for name, module in (("jax.numpy", "jax"), ("orbax", "orbax")):
+        words = doctor.missing(ModuleNotFoundError(name=name))
+        assert words == f"'{module}' is not installed; install the extra: make setup"
+    assert doctor.missing(ModuleNotFoundError(name="elsewhere")) == ""
+    # Installed, and a part of it is not there: its own words say so.
+    monkeypatch.setattr(doctor, "find_spec", lambda name: name)
+    assert doctor.missing(ModuleNotFoundError(name="jax.nothing")) == ""
+
+
 def test_everything_is_looked_at_once():
     names = [check.name for check in doctor.checks()]
     assert names[:3] == ["Python", "morph_vla", "extra 'model'"]

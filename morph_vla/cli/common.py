@@ -4,12 +4,13 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from morph_vla.cli import options as unknown
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files.dropin import add_to_path
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,6 +78,17 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
     then = "MORPH_VLA_PATH, the current folder and what is installed"
     about = f"search this folder first (may be repeated), then {then}"
     add(parser, "--folder", about, "FOLDER", action="append", default=[], dest="folders")
+
+
+def search(folders: Sequence[str]) -> None:
+    """Search these folders in this process and in those that it starts: a suite or recipe names its robot.
+
+    Raises MorphVlaError for one that is not there.
+    """
+    for folder in reversed(folders):
+        if not Path(folder).is_dir():
+            raise MorphVlaError(f"no such folder: {folder}")
+        add_to_path(Path(folder))
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,16 @@ from pathlib import Path
 
 from morph_vla import process
 from morph_vla.cli import policies
-from morph_vla.cli.common import add, add_common, add_engine, add_number, add_output, add_overrides, rows
+from morph_vla.cli.common import (
+    add,
+    add_common,
+    add_engine,
+    add_number,
+    add_output,
+    add_overrides,
+    rows,
+    search,
+)
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
@@ -64,6 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     against = read(arguments.against) if arguments.against else None
     if arguments.policy and arguments.checkpoint:
         arguments.overrides.insert(0, arguments.checkpoint)  # the first word; the policy is elsewhere
+    search(arguments.folders)
     tasks = environment.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
     if against:
         check_against(tasks, against, str(arguments.against))

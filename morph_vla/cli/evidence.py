@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from morph_vla.cli.common import add, add_common, add_json, add_number, add_output, add_verbs, shard
-from morph_vla.cli.evidence_cells import run_again, run_run, search
+from morph_vla.cli.common import add, add_common, add_json, add_number, add_output, add_verbs, search, shard
+from morph_vla.cli.evidence_cells import run_again, run_run
 from morph_vla.cli.render import render
 
 EXAMPLES = """
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name in ("run", "status"):
             about = "this machine's share of the cells: part K of N"
             add(verb, "--shard", about, "K/N", type=shard, default=(1, 1))
-        (add_common if name in ("check", "run", "again") else add_json)(verb)
+        (add_common if name != "status" else add_json)(verb)
     add(made["run"], "--only", "one cell", "SPLIT/CONDITION/SEED", default="")
     add_number(made["run"], "--limit", None, "measure no more cells than that", least=1)
     about = "a cell that is finished (may be repeated; default: some from the first to the last)"
@@ -68,6 +68,7 @@ def run_report(arguments: argparse.Namespace) -> None:
     from morph_vla.evidence import answer, grid
     from morph_vla.report import evidence as page
 
+    search(arguments.folders)
     study = answer.answer(grid.load(arguments.grid), [arguments.output, *arguments.others])
     path = page.write(arguments.output, study)
     render(study, arguments.json, text=f"{study}\n{path}", report=path)

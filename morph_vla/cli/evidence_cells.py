@@ -2,14 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from morph_vla import process
+from morph_vla.cli.common import search
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
-from morph_vla.files.dropin import add_to_path
 
 if TYPE_CHECKING:
     from morph_vla.evidence.grid import Grid
@@ -55,9 +54,3 @@ def _ready(arguments: argparse.Namespace) -> tuple["Grid", Callable[[str], None]
     read = grid.load(arguments.grid)
     check.require_sound(read, arguments.folders)
     return read, say
-
-
-def search(folders: Sequence[str]) -> None:
-    """A suite names its robot, which a cell and its processes look for."""
-    for folder in reversed(folders):
-        add_to_path(Path(folder))

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from morph_vla.cli import files
-from morph_vla.cli.common import add, add_number
+from morph_vla.cli.common import add, add_number, search
 from morph_vla.cli.render import render
 
 EXAMPLES = """
@@ -45,6 +45,7 @@ def load(name: str, overrides: list[str], folders: list[str]) -> Any:
     """A recipe, checked."""
     from morph_vla.recipes import recipe
 
+    search(folders)
     return recipe.load(name, overrides, folders)
 
 

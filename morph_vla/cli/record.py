@@ -2,7 +2,7 @@
 
 import argparse
 
-from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides
+from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides, search
 from morph_vla.cli.progress import Bar
 from morph_vla.cli.render import render
 
@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.doctor import require_gl
     from morph_vla.suites import environment
 
+    search(arguments.folders)
     tasks = environment.load_recordable(arguments.suite, arguments.overrides, arguments.folders)
     if any(recording.layout(task).cameras for task in tasks):
         require_gl()

@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 
-from morph_vla.cli.common import add, add_common, add_overrides
+from morph_vla.cli.common import add, add_common, add_overrides, search
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> None:
         from morph_vla.recipes import recipe as recipes
         from morph_vla.training import datasets, statistics
 
+        search(arguments.folders)
         recipe = recipes.load(arguments.source, arguments.overrides, arguments.folders)
         robots = datasets.statistics_of(recipe)
         plain, text = statistics.plain(robots), "\n".join(statistics.listed(robots, recipe.model.horizon))

@@ -1,10 +1,11 @@
 """`morph-vla suites list | show | check | new`."""
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import files, suites_new
-from morph_vla.cli.common import add_engine, add_number
+from morph_vla.cli.common import add_engine, add_number, search
 from morph_vla.cli.render import print_json, render
 
 if TYPE_CHECKING:
@@ -49,11 +50,14 @@ def run_check(arguments: argparse.Namespace) -> int:
     from morph_vla.cli.progress import Bar
     from morph_vla.demonstrations.check import ENOUGH, check
     from morph_vla.suites.environment import EnvironmentSuite, load_tasks
+    from morph_vla.suites.suite import Suite
 
-    checks = []
-    for task in load_tasks(arguments.name, arguments.overrides, arguments.folders):
-        if isinstance(task, EnvironmentSuite):
-            return _probe(task, arguments)
+    search(arguments.folders)
+    checks, tasks = [], load_tasks(arguments.name, arguments.overrides, arguments.folders)
+    if environments := [task for task in tasks if isinstance(task, EnvironmentSuite)]:
+        return _probe(environments, arguments)
+    for task in tasks:
+        assert isinstance(task, Suite)
         episodes = task.episodes if arguments.episodes is None else arguments.episodes
         with Bar("the expert", episodes, "episode") as bar:
             done = check(
@@ -69,11 +73,15 @@ def run_check(arguments: argparse.Namespace) -> int:
     return 0 if all(done.successes >= ENOUGH * len(done.outcomes) for done in checks) else 1
 
 
-def _probe(task: "EnvironmentSuite", arguments: argparse.Namespace) -> int:
-    """Print what a short trial of an environment found."""
+def _probe(tasks: "Sequence[EnvironmentSuite]", arguments: argparse.Namespace) -> int:
+    """Print what a short trial of each task's environment found."""
     from morph_vla.engines.gymnasium.probe import probe
     from morph_vla.findings import errors, tally
 
-    findings = probe(task).findings
-    render(findings, arguments.json, text="\n".join([*map(str, findings), tally(findings)]))
+    findings, lines = [], []
+    for task in tasks:
+        found = probe(task).findings
+        findings += found
+        lines += [*([f"{task.label}:"] if len(tasks) > 1 else []), *map(str, found)]
+    render(findings, arguments.json, text="\n".join([*lines, tally(findings)]))
     return 1 if errors(findings) else 0

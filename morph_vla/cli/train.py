@@ -43,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Fine-tune by a recipe; a folder with an unfinished run of it goes on from its newest checkpoint."""
     process.prepare()
+    search(arguments.folders)
     recipe, output = _recipe(arguments), arguments.output
     from morph_vla.serving import trials
     from morph_vla.training import folder, sharding, trackers

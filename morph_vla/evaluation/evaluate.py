@@ -16,7 +16,7 @@ from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files.plain import as_typed
 from morph_vla.findings import errors
 from morph_vla.results import comparison, sequential
-from morph_vla.results.merging import combine
+from morph_vla.results.merging import check_together, combine
 from morph_vla.results.record import FILE_NAME, Record, write
 
 LOG = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ def evaluate(
             raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
     if len(tasks) == 1:
         return run.task(tasks[0], place)
+    check_together([Record(suite=task.facts(), engine=task.engine()) for task in tasks])
     if place is not None:
         journal.make_room(place, [task.task_key for task in tasks])
     parts = [run.task(task, place and place / task.task_key) for task in tasks]

@@ -77,7 +77,9 @@ def evaluate(
     table = played.states(max(rows.stop, played.episodes))
     open_loop = settings.open_loop or open_loop_at(played.control_rate)
     chunking = Chunking(open_loop, settings.latency, settings.real_time)
-    begun = _begun(played, played.facts(table), about or {"name": type(policy).__name__}, settings, rows)
+    # Of the suite's own rows, however many are asked for: more of them are the same evaluation.
+    facts = played.facts(table[: played.episodes])
+    begun = _begun(played, facts, about or {"name": type(policy).__name__}, settings, rows)
     begun = dataclasses.replace(
         begun, **chunking.facts(), overrides=tuple(overrides), command=command, folder=folder or Path()
     )

@@ -16,6 +16,7 @@ from morph_vla.evaluation import benchmark, fit
 from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.evidence.grid import Cell, Plan
 from morph_vla.findings import Finding, Severity, Source, errors
+from morph_vla.pi05.config import Pi05Config
 from morph_vla.policies.config import ModelConfig, joint_lags, reads_poses
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.serving import policy
@@ -76,10 +77,18 @@ def _parts(recipe: Recipe, known: Parts) -> Iterator[Part | tuple[str, ...]]:
     model = recipe.model
     for entry in recipe.data.sources:
         data = dataclasses.replace(recipe.data, datasets=(dataclasses.replace(entry, weight=1.0),))
-        key = str(data), model.family, str(model.environment), str(model.action_dim), str(reads_poses(model))
+        key = str(data), *_asked(recipe), str(reads_poses(model))
         if key not in known:
             known[key] = _read(dataclasses.replace(recipe, data=data))
         yield known[key]
+
+
+def _asked(recipe: Recipe) -> tuple[str, ...]:
+    """What of a recipe a dataset is held against beside its own entry; of a body what it looks back at."""
+    model, history = recipe.model, None
+    if isinstance(model, Pi05Config) and model.morphology is not None:
+        history, model = model.morphology.history, dataclasses.replace(model, morphology=None)
+    return recipe.weights, recipe.tokenizer, str(model), str(history)
 
 
 def _read(recipe: Recipe) -> Part | tuple[str, ...]:

@@ -101,10 +101,13 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
     chosen = _chosen(grid, settings)
     known, planned = read_all(settings.folder), plan(grid, settings.folders)
     _check_same(settings.folder, {cell.name: digest(planned.settings(cell)) for cell in chosen}, known)
+    _check_recordings(planned, [cell for cell in chosen if cell.name in known], known)
     missing = [cell for cell in chosen if cell.name not in known]
     there, measured, failed = len(chosen) - len(missing), 0, 0
     began = time.monotonic()
-    for cell in missing[: settings.most]:
+    for index, cell in enumerate(missing):
+        if settings.most is not None and measured + failed >= settings.most:
+            break
         with taken(settings.folder / LOCKS / cell.name) as free:
             if not free or record_of(settings.folder, cell).exists():
                 continue  # another process is at it, or was
@@ -121,7 +124,9 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
             if not settings.keep_weights:
                 shutil.rmtree(settings.folder / WORK / cell.name, ignore_errors=True)
         jax.clear_caches()  # the next condition is another program
-        left = len(missing[: settings.most]) - measured - failed
+        left = len(missing) - index - 1
+        if settings.most is not None:
+            left = min(left, settings.most - measured - failed)
         pace = (time.monotonic() - began) / (measured + failed)
         rest = f"; {left} left, about {span(left * pace)}" if left else ""
         say(f"{there + measured}/{len(chosen)}  {record}  ({span(time.monotonic() - began_cell)}{rest})")
@@ -147,6 +152,19 @@ def _check_same(folder: Path, wanted: dict[str, str], known: dict[str, CellRecor
         )
 
 
+def _check_recordings(planned: Plan, cells: Sequence[Cell], known: Mapping[str, CellRecord]) -> None:
+    """Raise MorphVlaError where a dataset is another than the one that a finished cell was trained on."""
+    here = {split: described(planned, split) for split in {cell.split for cell in cells}}
+    for cell in cells:
+        for what, sha in known[cell.name].datasets.items():
+            if here[cell.split].get(what, sha) != sha:
+                body, _, file = what.partition("/")
+                raise MorphVlaError(
+                    f"{cell.name} was trained on another recording of '{body}' than the one that is here "
+                    f"({file} is another); bring the earlier one back, or give another folder"
+                )
+
+
 def _failure(error: Exception) -> str:
     """Why a cell failed: the sentence of what a user can repair, the trace of anything else."""
     if isinstance(error, MorphVlaError):
@@ -158,7 +176,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
     """Train, judge, and write the record."""
     work, facts = settings.folder / WORK / cell.name, planned.settings(cell)
     datasets, code = described(planned, cell.split), source()
-    _begin(work, digest(facts), cell.name)
+    _begin(work, digest({**facts, "described": datasets}), cell.name)
     with _timed(work, "train") as note, bars(f"training {cell.name}", "step") as bar:
         trained = _train(planned, cell, work / "train", _noting(note, bar.trained))
     with _timed(work, "evaluate") as note, bars(f"judging {cell.name}", "episode") as bar:

@@ -30,10 +30,8 @@ def combine(records: Sequence[Record], command: str = "") -> Record:
     """
     first = records[0]
     tasks: dict[str, TaskFacts] = {}
+    check_together(records)
     for record in records:
-        if differences := identity.apart(_shared(first), _shared(record)):
-            sides = identity.listed(differences)
-            raise MorphVlaError(f"these tasks are not parts of one evaluation: {sides}")
         if again := tasks.keys() & record.suite.tasks.keys():
             raise MorphVlaError(f"task '{min(again)}' was evaluated twice")
         tasks |= record.suite.tasks
@@ -50,6 +48,16 @@ def combine(records: Sequence[Record], command: str = "") -> Record:
         time=max(record.time for record in records),
         folder=first.folder.parent,
     )
+
+
+def check_together(records: Sequence[Record]) -> None:
+    """Raise MorphVlaError, naming what differs, for tasks that one record cannot hold."""
+    for record in records[1:]:
+        if differences := identity.apart(_shared(records[0]), _shared(record)):
+            sides = identity.listed(differences)
+            raise MorphVlaError(
+                f"these tasks are not parts of one evaluation: {sides}; evaluate them one by one (SUITE:TASK)"
+            )
 
 
 def _stopped(records: Sequence[Record], tasks: Sequence[str]) -> Stopped:

@@ -52,12 +52,12 @@ def check_suites(recipe: Recipe, folders: Sequence[str | Path] = ()) -> None:
     """Raise MorphVlaError for an unknown suite, and for one of a robot that is not trained."""
     trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
-        robot = load_tasks(name, (), folders)[0].robot
-        if robot not in trained:
-            raise MorphVlaError(
-                f"evaluation.suites: '{name}' is of robot '{robot}'; "
-                f"this recipe trains {', '.join(sorted(trained))}"
-            )
+        for robot in dict.fromkeys(task.robot for task in load_tasks(name, (), folders)):
+            if robot not in trained:
+                raise MorphVlaError(
+                    f"evaluation.suites: '{name}' is of robot '{robot}'; "
+                    f"this recipe trains {', '.join(sorted(trained))}"
+                )
 
 
 def try_out(

@@ -176,5 +176,8 @@ def _problems(read: EnvironmentFile) -> Iterator[str]:
     lengths = {len(row) for row in vars(read.actions).values() if isinstance(row, tuple) and row}
     if len(lengths) > 1:
         yield f"actions: columns, scale and offset have {sorted(lengths)} values, expected as many in each"
+    for key in ("vectorized", "row_attribute"):
+        if read.kind == "robosuite" and getattr(read, key):
+            yield f"{key}: each of robosuite's worlds has one episode, begun from its seed; leave it out"
     if read.vectorized and read.row_attribute:
         yield "row_attribute: a vector environment (vectorized) sets no attribute in each of its episodes"

@@ -73,7 +73,9 @@ class OrbaxCheckpoint(Checkpoint):
         kvstore = {"driver": "ocdbt", "base": base, "path": f"{place.array}/"}
         if not place.ocdbt:
             kvstore = {"driver": "file", "path": f"{place.item.resolve()}/{place.array}/"}
-        spec = {"driver": "zarr3" if place.zarr3 else "zarr", "kvstore": kvstore}
+        spec: dict[str, Any] = {"driver": "zarr3" if place.zarr3 else "zarr", "kvstore": kvstore}
+        if place.is_whole:
+            spec["fill_missing_data_reads"] = False  # a chunk that is not there is damage, and no zeros
         try:
             return ts.open(spec, open=True, read=True, context=self._context).result()
         except ValueError as error:
@@ -88,6 +90,8 @@ class Place(NamedTuple):
     array: str
     ocdbt: bool
     zarr3: bool
+    is_whole: bool
+    """Whether chunks of zeros were written too"""
 
 
 def _places(item: Path) -> dict[str, Place]:
@@ -104,7 +108,8 @@ def _places(item: Path) -> dict[str, Place]:
     if all(name.endswith("/value") for name in arrays):
         arrays = {name.removesuffix("/value"): array for name, array in arrays.items()}
     zarr3 = bool(about.get("use_zarr3", False))
-    return {name: Place(item, array, ocdbt, zarr3) for name, array in arrays.items()}
+    is_whole = bool(about.get("store_array_data_equal_to_fill_value", False))
+    return {name: Place(item, array, ocdbt, zarr3, is_whole) for name, array in arrays.items()}
 
 
 def save_openpi(folder: Path | str, params: Mapping[str, Any], *, value_suffix: bool = False) -> Path:

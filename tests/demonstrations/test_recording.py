@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -284,6 +285,18 @@ def test_failed_attempts_are_dropped_and_counted(suite, tmp_path, monkeypatch, h
     actions, episodes = table(tmp_path / "demos", "action", "episode_index")
     assert actions[:, 0].tolist() == [2, 2, 4, 4]
     assert episodes.tolist() == [0, 0, 1, 1]
+
+
+def test_an_attempt_whose_physics_diverges_has_failed_and_has_no_frames(suite, monkeypatch):
+    def diverges(worlds, number, kind, see):
+        see(np.zeros(8))
+        return SimpleNamespace(error="the physics diverged")
+
+    monkeypatch.setattr(recording, "demonstration", diverges)
+    engine = MujocoEngine(robots.load("panda"), dataclasses.replace(suite, cameras={}))
+    shown = recording.demonstrate(engine, 0)
+    engine.close()
+    assert (shown.frames, shown.failed_clause) == ([], "error")
 
 
 def test_nothing_kept_is_said(suite, tmp_path, monkeypatch, here):

@@ -19,6 +19,7 @@ from morph_vla.engines.gymnasium.stage import Standing, judged
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import benchmark
 from morph_vla.results import record as records
+from morph_vla.results.merging import merge
 from morph_vla.suites import suite as suites
 from morph_vla.suites.environment import ActionMap, EnvironmentSuite, Signal, load_tasks, resolved
 
@@ -257,6 +258,53 @@ def test_poses_that_no_suite_names_leave_what_it_is_as_it_was(load):
     assert resolved(load(GYMNASIUM, *POSES))["poses"] == {"goal": "thing.pose"}
 
 
+def test_an_episode_that_cannot_be_filmed_is_still_one(load, tmp_path, caplog):
+    kwargs = "kwargs={render_mode: rgb_array, fault: render}"
+    for kind in (GYMNASIUM, VECTORIZED):
+        folder = tmp_path / str(len(kind))
+        record = evaluate(Right(), load(kind, kwargs), folder=folder, videos=2, episodes=4, workers=1)
+        assert [trial.error for trial in record.trials] == [None] * 4
+        assert not list(folder.rglob("*.mp4"))
+    assert "an episode is not filmed: no OpenGL here" in caplog.messages
+
+
+def test_what_raises_while_it_is_looked_at_is_a_finding(load):
+    kwargs = "kwargs={render_mode: rgb_array, fault: render}"
+    finding = probe(load(GYMNASIUM, kwargs, "images={a: render}")).findings[0]
+    assert (finding.code, finding.severity) == ("observation", "error")
+    assert finding.found == "RuntimeError: no OpenGL here"
+
+
+def test_more_rows_than_the_suite_says_are_the_same_evaluation(load, tmp_path):
+    suite, policy = load(GYMNASIUM, "episodes=3"), Right()
+    evaluate(policy, suite, folder=tmp_path, episodes=3)
+    policy.asked.clear()
+    record = evaluate(policy, suite, folder=tmp_path, episodes=5)
+    assert len(record.trials) == 5
+    assert {seen["episode"] for seen in policy.asked} == {3, 4}
+    assert not list(tmp_path.glob("earlier-*"))
+    parts = [evaluate(policy, suite, first=first, episodes=2) for first in (0, 2)]
+    assert len(merge({"a": parts[0], "b": parts[1]}).trials) == 4
+
+
+def test_tasks_that_one_record_cannot_hold_are_refused_before_the_first_episode(tmp_path):
+    path, policy = tmp_path / "two.yaml", Right()
+    path.write_text(f"{GYMNASIUM}tasks:\n  one: {{}}\n  other: {{seed: 7}}\n")
+    words = r"^these tasks are not parts of one evaluation: suite.seed: 100 and 7; evaluate them one by one"
+    with pytest.raises(MorphVlaError, match=words):
+        evaluate(policy, load_tasks(path))
+    assert policy.asked == []
+
+
+def test_every_task_of_a_file_is_tried(run, folder):
+    (folder / "two.yaml").write_text(f"{GYMNASIUM}tasks:\n  one: {{}}\n  other: {{state: [nothing]}}\n")
+    status, out, _ = run("suites check two.yaml")
+    assert status == 1
+    assert "two:one:\n" in out
+    assert "two:other:\n" in out
+    assert "its observation has no 'nothing'" in out.partition("two:other:")[2]
+
+
 def test_actions_of_another_width_are_refused_or_chosen(load):
     record = evaluate(Right(width=3), load(GYMNASIUM), episodes=1)
     assert record.trials[0].error == (
@@ -356,6 +404,8 @@ def test_the_check_finds_the_same_in_other_words(load, reword, odd):
         (["actions={columns: [0, 1], scale: [1]}"], r"actions: columns, scale and offset have \[1, 2\] val"),
         (["vectorized=true", "row_attribute=row"], "row_attribute: a vector environment"),
         (["kind=gymnasum"], "kind: expected 'gymnasium', 'lerobot' or 'robosuite', got \"gymnasum\"; did y"),
+        (["kind=robosuite", "vectorized=true"], "vectorized: each of robosuite's worlds has one episode"),
+        (["kind=robosuite", "row_attribute=row"], "row_attribute: each of robosuite's worlds has one epi"),
         (["kind=lerobot", "poses={cup: cup}"], "poses: LeRobot's environments are seen through cameras; g"),
         (["robott=panda"], "robott: no such key; did you mean 'robot'"),
     ],

@@ -255,6 +255,17 @@ def test_an_unseen_body_asks_for_statistics_that_need_no_recording(grid, study):
     assert str(text).startswith("warning: splits.no-so101: so101: text: the suite says")
 
 
+@pytest.mark.parametrize("order", [("mix", "gone"), ("gone", "mix")])
+def test_what_one_condition_lacks_is_said_of_it_alone(grid, study, order):
+    conditions = {"mix": (), "gone": ("weights=/no/such/weights",)}
+    gone = dataclasses.replace(
+        grid, conditions={name: conditions[name] for name in order}, hypotheses={}, primary=()
+    )
+    problems = errors(check(gone, [study]).findings)
+    assert problems
+    assert all(str(problem).endswith("; of gone") for problem in problems), problems
+
+
 def test_what_a_training_would_refuse_is_said_of_every_body(grid, study):
     wide = ("model={family: body, width: 8, depth: 2, heads: 2, mlp_dim: 12, horizon: 4, environment: 7}",)
     split = {"both": dataclasses.replace(grid.splits["both"], episodes={"panda": 99})}

@@ -195,6 +195,36 @@ def test_records_of_other_settings_are_not_mixed_in(study, tmp_path):
             runs.run(grid, settings, quiet)
 
 
+def test_a_cell_of_another_recording_is_not_taken_for_this_one(study, tmp_path):
+    grid = grids.load(study / "grid.yaml")
+    planned = grids.plan(grid, [study])
+    sha, datasets = grids.digest(planned.settings(CELL)), grids.described(planned, CELL.split)
+    record = cells.CellRecord(
+        split=CELL.split, condition=CELL.condition, seed=0, settings_sha256=sha, datasets=datasets,
+        judged=(cells.Judged("so101", "small_so101", False, "10"),),
+    )  # fmt: skip
+    settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    cells.write(record, tmp_path / "records" / f"{CELL.name}.json")
+    assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 1)
+    others = {**datasets, "so101/recording.json": "another", "elsewhere/recording.json": "unknown here"}
+    cells.write(dataclasses.replace(record, datasets=others), tmp_path / "records" / f"{CELL.name}.json")
+    words = r"^few/mix/0 was trained on another recording of 'so101' than the one that is here \(recording.js"
+    with pytest.raises(MorphVlaError, match=words):
+        runs.run(grid, settings, quiet)
+
+
+def test_so_many_cells_are_measured_whatever_another_process_is_at(study, tmp_path, monkeypatch):
+    grid, lines = grids.load(study / "grid.yaml"), []
+    first, second, third, *_ = grids.cells(grid)
+    monkeypatch.setattr(runs, "_measure", lambda planned, cell, *_: cell.name)
+    with taken(tmp_path / "locks" / first.name):
+        settings = runs.Settings(tmp_path, most=2, folders=[study])
+        assert runs.run(grid, settings, quiet, lines.append) == runs.Ran(2, 0, 0)
+    assert [line.split()[1] for line in lines] == [second.name, third.name]
+    assert "; 1 left, about" in lines[0]
+    assert "left" not in lines[1]
+
+
 def test_a_cell_that_another_process_is_at_is_left_to_it(study, tmp_path):
     grid = grids.load(study / "grid.yaml")
     settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])

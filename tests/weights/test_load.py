@@ -15,6 +15,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import init_params
 from morph_vla.weights import names
 from morph_vla.weights.checkpoint import flat, nested
+from morph_vla.weights.openpi import OrbaxCheckpoint
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -376,3 +377,23 @@ def test_a_damaged_orbax_item(tmp_path, openpi, host):
     (folder / "params" / "_METADATA").write_text("{")
     with pytest.raises(MorphVlaError, match="_METADATA cannot be read"):
         weights.load(folder, host)
+
+
+def test_a_chunk_that_is_not_there_is_damage_and_no_zeros(tmp_path):
+    """Of an item whose arrays lie in files of their own, as orbax writes it without OCDBT."""
+    import orbax.checkpoint as ocp
+
+    item, values = tmp_path / "params", np.arange(6, dtype=np.float32).reshape(2, 3)
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
+    with ocp.Checkpointer(handler) as checkpointer:
+        checkpointer.save(item, {"a": {"w": values}})
+
+    def read() -> np.ndarray:
+        opened = OrbaxCheckpoint(item, "openpi", item)
+        return opened.read("a/w", (slice(None), slice(None)), np.dtype(np.float32))
+
+    np.testing.assert_array_equal(read(), values)
+    for chunk in item.glob("a.w/0*"):
+        chunk.unlink()
+    with pytest.raises(MorphVlaError, match="array 'a/w' is damaged"):
+        read()

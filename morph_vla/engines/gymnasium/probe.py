@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.engines.gymnasium.stage import Environments, words_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, Line, Severity, in_order
 from morph_vla.suites.environment import EnvironmentSuite
@@ -112,8 +112,8 @@ def _seen(
     yield _finding(suite, "there-is", "note", f"it takes {len(low)} action values {bounds}", "action")
     try:
         stage.observe(0)
-    except MorphVlaError as error:
-        yield _finding(suite, "observation", "error", str(error))
+    except Exception as error:  # of whatever an environment renders with
+        yield _finding(suite, "observation", "error", words_of(error))
     bounded = np.isfinite(low) & np.isfinite(high)
     middle = np.where(bounded, low, 0.0) / 2 + np.where(bounded, high, 0.0) / 2
     for _ in range(STEPS):

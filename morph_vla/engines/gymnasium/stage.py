@@ -120,7 +120,7 @@ class Environments:
                 self._reset(first, rows)
             except Exception as error:  # whatever an environment raises is the error of its episodes
                 self._drop(first)
-                failed = Standing().failed(f"the environment could not be reset: {_words(error)}")
+                failed = Standing().failed(f"the environment could not be reset: {words_of(error)}")
                 self.status |= {first + place: failed for place in rows}
 
     def _reset(self, first: int, rows: Mapping[int, int]) -> None:
@@ -160,7 +160,7 @@ class Environments:
         except Exception as error:
             self._drop(first)
             who = "the environment" if len(actions) == 1 else f"the environment of {len(actions)} episodes"
-            return {index: self.status[index].failed(f"{who} raised {_words(error)}") for index in actions}
+            return {index: self.status[index].failed(f"{who} raised {words_of(error)}") for index in actions}
         return {index: self._judged(index, (reward, terminated, truncated, info)) for index in actions}
 
     def _judged(self, index: int, step: reading.Step) -> Standing:
@@ -231,6 +231,6 @@ class Environments:
             self._drop(first)
 
 
-def _words(error: Exception) -> str:
+def words_of(error: Exception) -> str:
     """An error's sentence, with its kind where it is not one of ours."""
     return str(error) if isinstance(error, MorphVlaError) else f"{type(error).__name__}: {reason(error)}"

@@ -121,7 +121,8 @@ class ArmAtTable:
     def _render(self, camera: object, height: int, width: int) -> Frame:
         mj, model = self._mj, self.world.model
         if (height, width) not in self._renderers:
-            model.vis.quality.offsamples = 0
+            model.vis.quality.offsamples, room = 0, model.vis.global_
+            room.offheight, room.offwidth = max(room.offheight, height), max(room.offwidth, width)
             self._renderers[height, width] = renderer = open_renderer(model, height, width)
             renderer.scene.flags[mj.mjtRndFlag.mjRND_REFLECTION] = 0
         renderer, shown = self._renderers[height, width], mj.MjvOption()
