@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 
 from morph_vla import cli
 from morph_vla.cli import files, suites
+from morph_vla.demonstrations import recording
 from morph_vla.evidence.grid import Grid
 from morph_vla.files import dropin, kinds, typed_yaml
 from morph_vla.recipes.recipe import Recipe
@@ -109,3 +111,25 @@ def test_showing_a_suite_holds_it_against_its_robot(capsys, change, words):
     err = capsys.readouterr().err
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_a_folder_that_is_searched_has_the_robots_of_its_suites_too(run, folder, root, monkeypatch):
+    there = folder / "relatives"
+    for place, name in (("urdf_descriptors", "panda.urdf"), ("urdf_descriptors", "panda.yaml")):
+        (there / place).mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / place / name, there / place / name.replace("panda", "my_panda"))
+    (there / "eval").mkdir()
+    text = (root / "eval" / "droid_panda.yaml").read_text()
+    (there / "eval" / "my_suite.yaml").write_text(text.replace("robot: panda", "robot: my_panda"))
+    recorded = []
+
+    def record(tasks, output, attempts, **_):
+        recorded.append(recording.layout(tasks[0]).robot)
+        return recording.Recording("my_suite", "", 1, 1, 1, 15.0, {}, {}, {})
+
+    monkeypatch.setattr(recording, "record", record)
+    status, _, err = run("record my_suite:cube_in_bowl 'cameras={}' --folder relatives -o out")
+    assert (status, err) == (0, "")
+    assert recorded == ["my_panda"]
+    status, _, err = run("record my_suite:cube_in_bowl 'cameras={}' --folder relative -o out")
+    assert (status, err) == (2, "error: no such folder: relative\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import process
-from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides
+from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides, search
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
