@@ -27,7 +27,9 @@ from morph_vla.hosts.lerobot import export
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.environment import MorphVlaEnv, SuiteEnv
 from morph_vla.hosts.lerobot.modeling_morph_vla import MorphVlaPolicy
-from morph_vla.serving import remote
+from morph_vla.serving import remote, requests, wire
+from morph_vla.serving.card import Card
+from morph_vla.serving.client import WebsocketClientPolicy
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites import suite as suites
 
@@ -260,6 +262,51 @@ def test_an_observation_is_ours_again_to_the_last_bit(wave):
     del batch["observation.state"]
     with pytest.raises(MorphVlaError, match=r"^the batch lacks observation.state; it has observation.envi"):
         policy.predict_action_chunk(batch)
+
+
+CARD = Card(
+    robot="panda", joints=tuple("abcdefgh"), control_rate=30.0, horizon=32, image_size=8,
+    cameras={"base_0_rgb": "exterior", "left_wrist_0_rgb": "wrist"},
+    keys={"images": {name: [f"images/{name}"] for name in ("exterior", "wrist")}, "state": ["state"]},
+    trained={
+        "joints": list("abcdefgh"), "control_rate": 30.0, "state_stats": {"n": 1}, "action_stats": {"n": 1},
+    },
+)  # fmt: skip
+
+
+class Server(WebsocketClientPolicy):
+    """A connection whose other end reads what is sent as a morph-vla server does."""
+
+    def __init__(self, card: Card = CARD):
+        self.address, self.card, self.sessions = "ws://there:8000", card, requests.Sessions()
+
+    def get_server_metadata(self):
+        return {}
+
+    def infer(self, obs):
+        read = requests.read(wire.encode(obs), self.card, self.card.request_keys(), self.sessions)
+        assert {row["robot"] for row in read.observations} == {self.card.robot}
+        return [{"actions": np.zeros((self.card.horizon, 8), np.float32)} for _ in read.observations]
+
+
+@pytest.fixture
+def served(monkeypatch, tmp_path):
+    """What loads the policy of a morph-vla server, with options of LeRobot's command line."""
+    monkeypatch.setattr(remote, "reach", lambda *_, preset: remote.ServedPolicy(Server(), CARD))
+    export.write("ws://there:8000", tmp_path)
+
+    def load(*options: str) -> MorphVlaPolicy:
+        config = PreTrainedConfig.from_pretrained(tmp_path, cli_overrides=list(options))
+        return get_policy_class("morph_vla").from_pretrained(tmp_path, config=config)
+
+    return load
+
+
+def test_a_morph_vla_server_is_told_no_robot_unless_one_is_asked_for(served):
+    for options in ((), ("--robot=panda",)):
+        assert served(*options).predict_action_chunk(batch_of()).shape == (2, 32, 8)
+    with pytest.raises(MorphVlaError, match="robot: this policy drives 'panda', not 'so101'"):
+        served("--robot=so101").predict_action_chunk(batch_of())
 
 
 def test_it_is_not_trained_by_lerobot(wave):

@@ -91,10 +91,11 @@ class MorphVlaPolicy(PreTrainedPolicy):
                 episode, step = int(batch[EPISODE][index]), int(batch[STEP][index])
             about: Observation = {
                 "prompt": batch["task"][index] if "task" in batch else "",
-                "robot": self._settings.robot,
                 "episode": episode,
                 "step": step,
             }
+            if self._settings.robot:  # a server refuses any name but its own robot's, the empty one too
+                about["robot"] = self._settings.robot
             yield {**{name: rows[index] for name, rows in {**images, **values}.items()}, **about}
 
     def get_optim_params(self) -> dict:
