@@ -1,11 +1,13 @@
 """lerobot-train as far as it is watched: options, log lines, checkpoints, an end before the last step.
 
-`PROGRAM FILE OPTIONS`: FILE says in JSON what to do (`die_after`, `policy`, `loss`), and in FILE.calls lies
+`PROGRAM FILE OPTIONS`: FILE says in JSON what to do (`die_after`, `kill`, `policy`, `loss`), in FILE.calls is
 what it was asked.
 """
 
 import json
+import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,6 +22,8 @@ def main(plan: Path, words: list[str]) -> None:
     if "config_path" in given:
         if asked.get("refuse"):
             sys.exit("RuntimeError: no optimizer state")
+        if asked.get("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
         begun = int(Path(given["config_path"]).parents[1].resolve().name)
     print("INFO num_total_params=1234 (1K)", flush=True)
     steps, every, saved = (int(given[key]) for key in ("steps", "log_freq", "save_freq"))

@@ -224,6 +224,23 @@ def test_where_lerobot_cannot_go_on_it_begins_anew_and_says_so(trainer, tmp_path
     assert [message.startswith(f"{words}RuntimeError: no opt") for message in caplog.messages] == [True]
 
 
+@pytest.mark.parametrize("ends", [{"die_after": 5}, {"die_after": 9}, {"kill": True}])
+def test_what_went_on_and_then_failed_keeps_its_checkpoints(trainer, tmp_path, ends):
+    """Also before its first line of the log (5, and a line every 2 steps), and killed before a step."""
+    trainer(die_after=6)
+    with pytest.raises(MorphVlaError, match="out of luck"):
+        trained(tmp_path / "t")
+    trainer(**ends)
+    with pytest.raises(MorphVlaError, match=r"^lerobot-train ended with status "):
+        trained(tmp_path / "t")
+    kept = sorted(path.name for path in (tmp_path / "t/run/checkpoints").iterdir())
+    assert kept[0] == "000004"
+    trainer()
+    assert trained(tmp_path / "t").loss == 0.083
+    asked = [call.get("config_path") for call in trainer.asked()]
+    assert [path is not None for path in asked] == [False, True, True]
+
+
 def test_a_loss_that_is_no_number_ends_it(trainer, tmp_path):
     trainer(loss="nan")
     with pytest.raises(MorphVlaError, match=r"^LeRobot's loss is nan at step 2; lower policy.optimizer_lr$"):

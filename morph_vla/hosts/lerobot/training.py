@@ -37,7 +37,7 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Threads that wait sleep: on a busy machine they would take the time of those they wait for"""
 LINE = re.compile(r"step:\S+ .*?\bloss:(?P<loss>\S+) .*?\blr:(?P<lr>\S+) .*?\bsmp/s:(?P<pace>\S+)")
 PARAMETERS = re.compile(r"\bnum_total_params=(\d+)")
-BAR = re.compile(r"^Training: .*?(?:step/s|s/step)\]")
+BAR = re.compile(r"^Training: .*?(?:\b(?P<done>\d+)/\d+ .*?)?(?:step/s|s/step)\]")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def train(
     folder: Path,
     on_report: "Callable[[Report], None]",
 ) -> Trained:
-    """Train into `folder`, from LeRobot's newest checkpoint in it where there is one; where LeRobot cannot go
-    on from that, it begins anew and says so.
+    """Train into `folder`, from LeRobot's newest checkpoint in it where there is one; where LeRobot makes no
+    step from that and was not killed, it begins anew and says so. Any other failure leaves what is there.
 
     Raises MorphVlaError where lerobot-train fails or its loss is no number, and KeyboardInterrupt where
     SIGTERM stopped it.
@@ -113,6 +113,8 @@ def train(
             try:
                 _follow(run, [*begin, "resume=true", f"config_path={run.last / CONFIG}"])
             except _FailedError as error:
+                if error.went_on:
+                    raise
                 LOG.warning("LeRobot cannot go on from its checkpoint, and begins anew: %s", error)
         if run.done < training.steps:
             shutil.rmtree(run.output, ignore_errors=True)
@@ -127,6 +129,11 @@ CONFIG = "pretrained_model/train_config.json"
 
 class _FailedError(MorphVlaError):
     """lerobot-train ended before its last step."""
+
+    def __init__(self, words: str, went_on: bool):
+        """`went_on`: whether it made a step or was killed, so that nothing is wrong with its checkpoint."""
+        super().__init__(words)
+        self.went_on = went_on
 
 
 def _words(run: _Run, demonstrations: Demonstrations, seed: int) -> list[str]:
@@ -179,10 +186,13 @@ def _merge(datasets: Sequence[Path], folder: Path) -> None:
 
 def _follow(run: _Run, words: Sequence[str]) -> None:
     """Run lerobot-train to its end, and report its lines."""
-    begun, lines = run.done, 0
+    begun, lines, stepped = run.done, 0, False
     with _started(run, words) as (process, output), run.log.open("a", encoding="utf-8") as log:
         for line in output:
-            if not (line := BAR.sub("", line)).strip():
+            if bar := BAR.match(line):  # long before the first line of the log
+                stepped = stepped or int(bar["done"] or 0) > 0
+                line = line[bar.end() :]
+            if not line.strip():
                 continue
             log.write(line)
             log.flush()
@@ -194,7 +204,8 @@ def _follow(run: _Run, words: Sequence[str]) -> None:
     if run.done < run.training.steps:
         text = [line for line in run.log.read_text(encoding="utf-8").splitlines() if line.strip()]
         last_line = text[-1].strip() if text else "it printed nothing"
-        raise _FailedError(f"lerobot-train ended with status {status}: {last_line} (all of it: {run.log})")
+        words = f"lerobot-train ended with status {status}: {last_line} (all of it: {run.log})"
+        raise _FailedError(words, went_on=stepped or lines > 0 or run.done > begun or status < 0)
 
 
 @contextlib.contextmanager
