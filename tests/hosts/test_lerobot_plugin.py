@@ -30,6 +30,7 @@ from morph_vla.hosts.lerobot.modeling_morph_vla import MorphVlaPolicy
 from morph_vla.serving import remote, requests, wire
 from morph_vla.serving.card import Card
 from morph_vla.serving.client import WebsocketClientPolicy
+from morph_vla.serving.history import History
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites import suite as suites
 
@@ -71,7 +72,7 @@ def test_lerobot_eval_plays_the_episodes_of_morph_vla_eval_bit_for_bit(tiny_run,
     assert len({*successes}) == 2
     assert result["per_task"][0]["metrics"]["successes"] == successes
     assert result["per_task"][0]["metrics"]["sum_rewards"] == [float(success) for success in successes]
-    assert here.keys() <= asked.keys()  # LeRobot goes on asking for an episode that has ended, to no effect
+    assert here.keys() == asked.keys()  # also where LeRobot's loop goes on for an episode that has ended
     for moment, (seen, actions) in here.items():
         again, same = asked[moment]
         assert np.array_equal(same, actions)
@@ -113,7 +114,7 @@ def test_what_lerobot_is_told_to_expect_is_what_it_is_shown(vector):
     }  # fmt: skip
     for key in expected.keys() - {"action"}:
         assert tuple(shown[key].shape) == (3, *expected[key].shape)
-    assert shown.keys() - expected.keys() == {"observation.episode", "observation.step"}
+    assert shown.keys() - expected.keys() == {f"observation.{name}" for name in ("episode", "step", "ended")}
     assert (config.type, config.fps, vector.metadata["render_fps"]) == ("morph_vla", 15, 15)
     assert {frame.shape for frame in vector.render()} == {(24, 48, 3)}
     assert vector.call("task_description") == ["put the cube in the bowl"] * 3
@@ -164,6 +165,7 @@ def test_an_episode_that_has_ended_stands_still_and_is_paid_once(vector):
     assert np.array_equal(paid, terminated)
     steps = np.argmax(ends, axis=0) + 1
     assert seen["step"][:, 0].tolist() == [step - 1 for step in steps]  # what was shown before the end
+    assert seen["ended"].tolist() == [[1.0]] * 3
     still, *_ = vector.step(stay + 0.1)
     assert np.array_equal(still["agent_pos"], seen["agent_pos"])
 
@@ -318,6 +320,49 @@ def test_it_is_not_trained_by_lerobot(wave):
             refused()
     with pytest.raises(MorphVlaError, match=r"^policy.batch must be at least 1, not 0$"):
         MorphVlaConfig(device="cpu", batch=0)
+
+
+class LooksBack:
+    """Holds still; raises where a window's rows were not shown."""
+
+    def __init__(self):
+        self.history, self.asked, self.beside = History((6, 3, 0)), [], []
+
+    def infer(self, observation):
+        return self.infer_batch([observation])[0]
+
+    def infer_batch(self, observations):
+        self.history.states(observations)
+        self.asked += [(row["episode"], row["step"]) for row in observations]
+        self.beside.append(len(observations))
+        return [{"actions": np.tile(row["state"], (5, 1))} for row in observations]
+
+
+def test_an_episode_that_has_ended_is_not_asked_again(monkeypatch, tmp_path):
+    """A policy that looks back was not shown the window of the step at which it stands still."""
+    blind, looking = ["cameras={}", *LOOSE[len(SMALL) :]], LooksBack()
+    monkeypatch.setattr(remote, "reach", lambda *_, preset: looking)
+    policy = MorphVlaPolicy(MorphVlaConfig(device="cpu", checkpoint="ws://there", n_action_steps=3))
+    env = SuiteEnv(suites.load(NAME, blind), 3)
+    seen, _ = env.reset(seed=[0, 1, 2])
+    policy.reset()
+    lasted, over = np.zeros(3, int), np.zeros(3, bool)
+    while not over.all():
+        lasted += ~over
+        actions = policy.select_action({**preprocess_observation(seen), "task": ["put it there"] * 3})
+        seen, _, terminated, truncated, _ = env.step(actions.numpy())
+        over = terminated | truncated
+    env.close()
+    assert len({*lasted}) > 1  # one goes on where another stands still
+    assert sorted(looking.asked) == [
+        (row, step) for row in range(3) for step in range(0, int(lasted[row]), 3)
+    ]
+    # A new rollout asks of all, whatever is known of the last one.
+    policy.reset()
+    seen, _ = (env := SuiteEnv(env.suite, 3)).reset(seed=[0, 1, 2])
+    policy.select_action(preprocess_observation(seen))
+    env.close()
+    assert looking.beside[-1] == 3
 
 
 # ------------------------------------------------------------------------------------------------- files

@@ -2,8 +2,8 @@
 
 A seed is a row of the suite's table, so that `--seed=0` plays the episodes of `morph-vla eval` from its first
 on. Beside LeRobot's keys an observation says its `episode` and `step`, by which our policies answer the same
-wherever they are asked. A suite without cameras (`--env.overrides='["cameras={}"]'`) shows poses of objects,
-LeRobot's `observation.environment_state`.
+wherever they are asked, and whether the episode has `ended`: then they are not asked. A suite without cameras
+(`--env.overrides='["cameras={}"]'`) shows poses of objects, LeRobot's `observation.environment_state`.
 """
 
 import dataclasses
@@ -151,6 +151,8 @@ class SuiteEnv:
         """What all episodes show now, or showed last."""
         seen = [self._seen[slot] for slot in range(self.num_envs)]
         moments = {key: np.array([[row[key]] for row in seen], np.float32) for key in ("episode", "step")}
+        over = [[self._answers[slot].status.ended is not None] for slot in range(self.num_envs)]
+        moments["ended"] = np.array(over, np.float32)
         images = {name: np.stack([row[f"images/{name}"] for row in seen]) for name in self.suite.cameras}
         keys = {"agent_pos": "state"} if images else {"agent_pos": "state", POSES: POSES}
         values = {theirs: np.stack([row[ours] for row in seen]) for theirs, ours in keys.items()}

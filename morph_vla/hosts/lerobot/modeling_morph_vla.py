@@ -25,6 +25,7 @@ from morph_vla.serving import remote
 
 IMAGES = "observation.images."
 EPISODE, STEP = "observation.episode", "observation.step"  # of our suites, [n 1]
+ENDED = "observation.ended"  # theirs too: what this row shows was shown before
 TRAINING = "a morph_vla policy is trained by `morph-vla train`, not by lerobot-train"
 
 
@@ -39,6 +40,8 @@ class MorphVlaPolicy(PreTrainedPolicy):
         super().__init__(config)
         self._settings, self._policy = config, _load(config, folder)
         self._actions: deque[Tensor] = deque()
+        self._answers: dict[object, np.ndarray] = {}
+        """The last ones, by episode"""
         self._rollouts = self._steps = 0
 
     @classmethod
@@ -54,6 +57,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
     def reset(self) -> None:
         """Forget what is left of the last answers: new episodes begin."""
         self._actions.clear()
+        self._answers.clear()
         self._rollouts, self._steps = self._rollouts + 1, 0
 
     def select_action(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
@@ -65,13 +69,27 @@ class MorphVlaPolicy(PreTrainedPolicy):
         return self._actions.popleft()
 
     def predict_action_chunk(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
-        """Answers [n h j], in the units of the state."""
+        """Answers [n h j], in the units of the state.
+
+        An episode that has ended is not asked again, but has its last answer: what it shows is no moment at
+        which a policy that looks back has been shown its window.
+        """
         rows = list(self._observations(batch))
+        ended = batch[ENDED].flatten().tolist() if ENDED in batch else [False] * len(rows)
+        pairs = zip(rows, ended, strict=True)
+        known = [self._answers.get(row["episode"]) if is_over else None for row, is_over in pairs]
+        asked = [row for row, answer in zip(rows, known, strict=True) if answer is None]
+        answers = iter(self._asked(asked))
+        chunks = [next(answers) if answer is None else answer for answer in known]
+        self._answers = {row["episode"]: chunk for row, chunk in zip(rows, chunks, strict=True)}
+        return torch.from_numpy(np.stack(chunks))
+
+    def _asked(self, rows: list[Observation]) -> list[np.ndarray]:
+        if not rows:
+            return []
         if isinstance(self._policy, BatchPolicy):
-            answers = self._policy.infer_batch(rows)
-        else:
-            answers = [self._policy.infer(row) for row in rows]
-        return torch.from_numpy(np.stack([rows_of(answer) for answer in answers]))
+            return [rows_of(answer) for answer in self._policy.infer_batch(rows)]
+        return [rows_of(self._policy.infer(row)) for row in rows]
 
     def _observations(self, batch: Mapping[str, Any]) -> Iterator[Observation]:
         """LeRobot's batch as observations of ours (`engines.engine`), one an episode."""
