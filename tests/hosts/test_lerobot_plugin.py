@@ -307,8 +307,29 @@ def served(monkeypatch, tmp_path):
 def test_a_morph_vla_server_is_told_no_robot_unless_one_is_asked_for(served):
     for options in ((), ("--robot=panda",)):
         assert served(*options).predict_action_chunk(batch_of()).shape == (2, 32, 8)
+    assert served().config.n_action_steps == 16  # 8/15 s at the card's 30 Hz
     with pytest.raises(MorphVlaError, match="robot: this policy drives 'panda', not 'so101'"):
         served("--robot=so101").predict_action_chunk(batch_of())
+
+
+@pytest.mark.parametrize(
+    ("rate", "options", "steps"),
+    [(30.0, (), 16), (15.0, (), 8), (30.0, ("--n_action_steps=3",), 3), (None, (), 8)],
+)
+def test_as_many_actions_are_executed_as_in_eval_at_the_trained_rate(
+    monkeypatch, tmp_path, rate, options, steps
+):
+    """A checkpoint of several robots and an address say no number in config.json: what is loaded does."""
+    loaded = Spy() if rate is None else LooksBack()
+    if rate is not None:
+        monkeypatch.setattr(loaded, "trained", {"control_rate": rate}, raising=False)
+    monkeypatch.setattr("morph_vla.serving.policy.load", lambda *_, **__: loaded)
+    export.write("hf://someone/several", tmp_path / "plugin")
+    config = PreTrainedConfig.from_pretrained(tmp_path / "plugin", cli_overrides=list(options))
+    policy = get_policy_class("morph_vla").from_pretrained(tmp_path / "plugin", config=config)
+    assert policy.config.n_action_steps == steps
+    policy.config.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["n_action_steps"] == steps
 
 
 def test_it_is_not_trained_by_lerobot(wave):
@@ -320,6 +341,8 @@ def test_it_is_not_trained_by_lerobot(wave):
             refused()
     with pytest.raises(MorphVlaError, match=r"^policy.batch must be at least 1, not 0$"):
         MorphVlaConfig(device="cpu", batch=0)
+    with pytest.raises(MorphVlaError, match=r"^policy.n_action_steps must be at least 0, not -1$"):
+        MorphVlaConfig(device="cpu", n_action_steps=-1)
 
 
 class LooksBack:
@@ -383,7 +406,7 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     assert out == f"{tmp_path / 'beside'}: lerobot-plugin, for lerobot-eval --policy.path\n"
     config = PreTrainedConfig.from_pretrained(tmp_path / "beside")
     assert isinstance(config, MorphVlaConfig)
-    assert (config.checkpoint, config.robot, config.n_action_steps) == (str(checkpoint), "so101", 16)
+    assert (config.checkpoint, config.robot, config.n_action_steps) == (str(checkpoint), "so101", 0)
     shapes = {key: tuple(feature.shape) for key, feature in (config.input_features or {}).items()}
     front = {"observation.images.front": (3, 7, 11)}
     assert shapes == {"observation.state": (5,), "observation.environment_state": (3,), **front}

@@ -17,8 +17,9 @@ class MorphVlaConfig(PreTrainedConfig):
     """A checkpoint's folder, as seen from the one with config.json, or a server: ws://HOST:PORT."""
     robot: str = ""
     """Which one, of a checkpoint that was trained on several."""
-    n_action_steps: int = 8
-    """Actions executed before the policy is asked again."""
+    n_action_steps: int = 0
+    """Actions executed before the policy is asked again; 0: those of 8/15 s at the rate it was trained at, 8
+    where a server does not say that. A loaded policy's configuration says the number itself."""
     batch: int = 10
     """Observations that a checkpoint computes at once: `morph-vla eval` has 10, a single robot wants 1."""
     sampler_steps: int = Sampler.steps
@@ -29,9 +30,9 @@ class MorphVlaConfig(PreTrainedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("n_action_steps", "batch"):
-            if getattr(self, name) < 1:
-                raise MorphVlaError(f"policy.{name} must be at least 1, not {getattr(self, name)}")
+        for name, least in (("n_action_steps", 0), ("batch", 1)):
+            if getattr(self, name) < least:
+                raise MorphVlaError(f"policy.{name} must be at least {least}, not {getattr(self, name)}")
 
     @property
     def observation_delta_indices(self) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.evaluation.rollout import open_loop_at
 
 CONFIG = "config.json"
 """LeRobot's name for what a policy is."""
@@ -48,8 +47,7 @@ def _about(folder: Path, target: Path) -> dict[str, Any]:
     about: dict[str, Any] = {"checkpoint": "." if inside else str(folder.resolve())}
     if len(trained) == 1:
         ((robot, facts),) = trained.items()
-        steps = open_loop_at(facts["control_rate"])
-        about |= {"robot": robot, "n_action_steps": steps, **_features(facts)}
+        about |= {"robot": robot, **_features(facts)}
     return about
 
 

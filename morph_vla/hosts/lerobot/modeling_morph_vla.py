@@ -18,6 +18,7 @@ from torch import Tensor
 from morph_vla.engines.engine import BatchPolicy, Observation, Policy, rows_of
 from morph_vla.engines.gymnasium.reading import STATE, pixels
 from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.rollout import open_loop_at
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.export import ADDRESS
 from morph_vla.hosts.lerobot.theirs import KEYS
@@ -26,6 +27,7 @@ from morph_vla.serving import remote
 IMAGES = "observation.images."
 EPISODE, STEP = "observation.episode", "observation.step"  # of our suites, [n 1]
 ENDED = "observation.ended"  # theirs too: what this row shows was shown before
+DROID_HZ = 15.0
 TRAINING = "a morph_vla policy is trained by `morph-vla train`, not by lerobot-train"
 
 
@@ -39,6 +41,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
         """`folder` is that of config.json. Raises MorphVlaError where no checkpoint or server is there."""
         super().__init__(config)
         self._settings, self._policy = config, _load(config, folder)
+        config.n_action_steps = config.n_action_steps or _open_loop(self._policy)
         self._actions: deque[Tensor] = deque()
         self._answers: dict[object, np.ndarray] = {}
         """The last ones, by episode"""
@@ -123,6 +126,12 @@ class MorphVlaPolicy(PreTrainedPolicy):
     def forward(self, batch: Mapping[str, Any]) -> tuple[Tensor, dict | None]:
         """LeRobot's loss: there is none."""
         raise MorphVlaError(TRAINING)
+
+
+def _open_loop(policy: Policy) -> int:
+    """How many actions `morph-vla eval` would execute; DROID's where another's server says no rate."""
+    trained = getattr(policy, "trained", None) or {"control_rate": DROID_HZ}
+    return open_loop_at(trained["control_rate"])
 
 
 def _load(config: MorphVlaConfig, folder: Path) -> Policy:
