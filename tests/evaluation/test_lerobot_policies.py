@@ -15,7 +15,7 @@ from test_environments import GYMNASIUM, LEROBOT, evaluate
 from tiny_environment import LIMIT
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.hosts.lerobot.theirs import LerobotPolicy
+from morph_vla.hosts.lerobot.theirs import LerobotPolicy, try_out
 from morph_vla.suites.environment import load_tasks
 from morph_vla.suites.suite import load
 
@@ -93,6 +93,21 @@ def test_it_answers_what_lerobots_own_pipelines_give(act):
     with torch.inference_mode():
         expected = after(loaded.predict_action_chunk(before({**batch, "task": ["go"]})))
     assert np.allclose(answer["actions"], expected[0].numpy(), atol=1e-6)
+
+
+def test_a_policy_is_tried_out_on_a_blank_observation(act, monkeypatch):
+    """As it is evaluated: of its own keys and shapes, pictures among them."""
+    loaded = get_policy_class("act").from_pretrained(act)
+    pipelines, seen = make_pre_post_processors(loaded.config, pretrained_path=str(act)), []
+    predict = loaded.predict_action_chunk
+    monkeypatch.setattr(loaded, "predict_action_chunk", lambda batch: seen.append(batch) or predict(batch))
+    try_out(loaded, *pipelines)
+    (batch,) = seen
+    assert tuple(batch[IMAGE].shape) == (1, 3, 6, 8)
+    assert tuple(batch["observation.state"].shape) == (1, 2)
+    monkeypatch.setattr(loaded, "predict_action_chunk", lambda batch: torch.zeros(1, 1))
+    with pytest.raises(MorphVlaError, match=r"^the policy's actions have shape \(1,\)"):
+        try_out(loaded, *pipelines)
 
 
 def test_a_policy_without_cameras_is_shown_where_things_are(tmp_path, monkeypatch):

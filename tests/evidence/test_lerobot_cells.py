@@ -145,6 +145,39 @@ def test_what_lerobot_would_refuse(grid, study, items, words):
     assert text.startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("tdmpc", "LeRobot's 'tdmpc' cannot be asked for a chunk from one observation: stack expects a non-"),
+        ("gaussian_actor", "LeRobot makes no 'gaussian_actor': "),
+    ],
+)
+def test_a_kind_that_cannot_be_asked_is_refused_before_it_is_trained(grid, study, kind, words):
+    asked = dataclasses.replace(grid, conditions={"mix": (), "act": (f"lerobot={kind}",)})
+    (text,) = found(asked, study)["conditions.act"]
+    assert text.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (AssertionError(), "AssertionError"),  # as LeRobot's diffusion, which wants a row of observations
+        (torch.zeros(1, 6), "the policy's actions have shape (6,); expected (horizon, 6)"),
+    ],
+)
+def test_whatever_answers_no_chunk_is_refused_with_its_reason(grid, study, monkeypatch, answers, words):
+    def predict_action_chunk(self, batch):
+        if isinstance(answers, Exception):
+            raise answers
+        return answers
+
+    monkeypatch.setattr(get_policy_class("act"), "predict_action_chunk", predict_action_chunk)
+    (text,) = found(grid, study)["conditions.act"]
+    before = "LeRobot's 'act' cannot be asked for a chunk from one observation: "
+    assert text.startswith(before + words)
+    assert text.endswith("; train another kind, as lerobot=act")
+
+
 def test_a_missing_package_is_said_before_hours_are_spent(grid, study, monkeypatch):
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     assert found(grid, study) == {

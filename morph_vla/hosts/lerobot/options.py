@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import ConfigError, MissingExtraError, MorphVlaError, nearest, reason, require
+from morph_vla.hosts.lerobot import theirs
 
 FIRST = "lerobot="
 """Begins the list, before the kind of policy"""
@@ -31,6 +32,11 @@ WITH_BACKBONE = ("act", "diffusion", "vqbet")
 """Kinds that would fetch the parameters of an image backbone; others fetch what they stand on"""
 WITHOUT_TEXT = (*WITH_BACKBONE, "tdmpc", "gaussian_actor")
 """Kinds that are not told the task's text"""
+MADE = (*WITH_BACKBONE, "tdmpc", "gaussian_actor")
+"""Kinds that can be made without fetching anything"""
+QUEUED = ("multi_task_dit",)
+"""Of the others, those whose chunks are of what LeRobot's `select_action` has put into queues"""
+ANOTHER = "train another kind, as lerobot=act"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +121,10 @@ def check(training: Training) -> None:
     if config.n_obs_steps > 1:
         raise MorphVlaError(
             f"LeRobot's '{training.policy}' looks at {config.n_obs_steps} observations at once, and only "
-            "policies of one can be asked; add policy.n_obs_steps=1"
+            f"policies of one can be asked; {ANOTHER}"
         )
+    if training.policy in QUEUED:
+        raise _unanswered(training, "its chunks are of queues that its select_action alone fills")
 
 
 def configured(training: Training) -> Any:
@@ -141,18 +149,32 @@ def configured(training: Training) -> Any:
 def parameters(training: Training, dataset: Path) -> int | None:
     """How many a policy has that is made for a dataset; None for a kind that would fetch what it stands on.
 
-    Raises MorphVlaError with LeRobot's reason where it makes none, and as `configured`.
+    It is asked once, so that none is trained for hours that cannot be evaluated. Raises MorphVlaError with
+    LeRobot's reason where it makes none or that one has no answer, and as `configured`.
     """
-    if training.policy not in WITH_BACKBONE:
+    if training.policy not in MADE:
         return None
     config = configured(training).policy
     metadata = _lerobot("lerobot.datasets.dataset_metadata").LeRobotDatasetMetadata
-    make_policy = _lerobot("lerobot.policies").make_policy
+    policies = _lerobot("lerobot.policies")
     try:
-        policy = make_policy(cfg=config, ds_meta=metadata("local/recording", root=dataset))
+        known = metadata("local/recording", root=dataset)
+        policy = policies.make_policy(cfg=config, ds_meta=known)
+        before, after = policies.make_pre_post_processors(policy.config, dataset_stats=known.stats)
     except Exception as error:  # whatever LeRobot raises
         raise MorphVlaError(f"LeRobot makes no '{training.policy}': {reason(error)}") from error
+    try:
+        theirs.try_out(policy, before, after)
+    except Exception as error:  # likewise
+        raise _unanswered(training, reason(error)) from error
     return sum(leaf.numel() for leaf in policy.parameters())
+
+
+def _unanswered(training: Training, why: str) -> MorphVlaError:
+    kind = training.policy
+    return MorphVlaError(
+        f"LeRobot's '{kind}' cannot be asked for a chunk from one observation: {why}; {ANOTHER}"
+    )
 
 
 def require_trainer() -> None:

@@ -9,13 +9,13 @@ import contextlib
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from morph_vla.engines.engine import Observation
+from morph_vla.engines.engine import Observation, actions_of
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.files.plain import as_typed
 
@@ -33,7 +33,7 @@ class LerobotPolicy:
 
     def __init__(self, folder: str | Path, device: str = "cpu"):
         """Load the policy. Raises MorphVlaError where LeRobot cannot, and for one that needs a history."""
-        self.folder, self._torch = Path(folder), require("torch", "lerobot")
+        self.folder = Path(folder)
         if not (self.folder / "config.json").is_file():
             raise MorphVlaError(f"{folder}: no LeRobot policy: it has no config.json")
         configs, factory = (
@@ -57,8 +57,8 @@ class LerobotPolicy:
                 f"{folder}: this policy looks at {config.n_obs_steps} observations at once; only policies of "
                 "one observation can be asked"
             )
-        self.kind, self._features = config.type, dict(config.input_features)
-        self.cameras = {name: _camera(name) for name in self._features if name not in KEYS}
+        self.kind = config.type
+        self.cameras = {name: _camera(name) for name in config.input_features if name not in KEYS}
         self._policy.eval()
 
     def describe(self) -> dict[str, Any]:
@@ -68,27 +68,45 @@ class LerobotPolicy:
 
     def infer(self, observation: Observation) -> dict[str, Any]:
         """Actions [horizon, values], as LeRobot's processors give them back."""
-        torch = self._torch
-        torch.manual_seed(int(observation.get("episode", 0)) << 20 | int(observation.get("step", 0)))
-        batch = {key: torch.from_numpy(value)[None] for key, value in self._given(observation)}
-        with torch.inference_mode():
-            chunk = self._policy.predict_action_chunk(
-                self._before({**batch, "task": [observation["prompt"]]})
-            )
-            actions = self._after(chunk)
-        return {"actions": np.asarray(actions[0].to("cpu"), np.float32)}
+        return _answer(self._policy, self._before, self._after, observation)
 
-    def _given(self, observation: Observation) -> Iterator[tuple[str, np.ndarray]]:
-        """LeRobot's features of an observation; images as floats [3 h w] in 0 .. 1."""
-        for name in self._features:
-            key = KEYS.get(name, f"images/{_camera(name)}")
-            if key not in observation:
-                raise MorphVlaError(
-                    f"the observation lacks {key}, which the policy calls {name}{nearest(key, observation)}; "
-                    f"it has {', '.join(sorted(observation))}"
-                )
-            value = np.asarray(observation[key], np.float32)
-            yield name, value if name in KEYS else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)
+
+def try_out(policy: Any, before: Any, after: Any) -> None:
+    """Ask a policy that LeRobot has made as `LerobotPolicy` would, with zeros for values and black pictures.
+
+    Raises MorphVlaError where what comes back is no chunk of actions, and what LeRobot raises.
+    """
+    seen: Observation = {"prompt": ""}
+    for name, feature in policy.config.input_features.items():
+        shape = feature.shape if name in KEYS else (*feature.shape[1:], feature.shape[0])
+        seen[_key(name)] = np.zeros(shape, np.float32 if name in KEYS else np.uint8)
+    policy.eval()
+    actions_of(_answer(policy, before, after, seen), policy.config.action_feature.shape[0])
+
+
+def _answer(policy: Any, before: Any, after: Any, observation: Observation) -> dict[str, Any]:
+    """Of a policy between its processors."""
+    torch = require("torch", "lerobot")
+    torch.manual_seed(int(observation.get("episode", 0)) << 20 | int(observation.get("step", 0)))
+    given = _given(policy.config.input_features, observation)
+    batch = {key: torch.from_numpy(value)[None] for key, value in given}
+    with torch.inference_mode():
+        chunk = policy.predict_action_chunk(before({**batch, "task": [observation["prompt"]]}))
+        actions = after(chunk)
+    return {"actions": np.asarray(actions[0].to("cpu"), np.float32)}
+
+
+def _given(features: Iterable[str], observation: Observation) -> Iterator[tuple[str, np.ndarray]]:
+    """LeRobot's features of an observation; images as floats [3 h w] in 0 .. 1."""
+    for name in features:
+        key = _key(name)
+        if key not in observation:
+            raise MorphVlaError(
+                f"the observation lacks {key}, which the policy calls {name}{nearest(key, observation)}; "
+                f"it has {', '.join(sorted(observation))}"
+            )
+        value = np.asarray(observation[key], np.float32)
+        yield name, value if name in KEYS else np.ascontiguousarray(np.moveaxis(value, -1, 0) / 255)
 
 
 def _digest(folder: Path) -> str:
@@ -100,6 +118,11 @@ def _digest(folder: Path) -> str:
     kept = {key: value for key, value in config.items() if key not in PLACES}
     digest.update(json.dumps(kept, sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def _key(feature: str) -> str:
+    """Of an observation of ours."""
+    return KEYS.get(feature, f"images/{_camera(feature)}")
 
 
 def _camera(feature: str) -> str:
