@@ -287,8 +287,8 @@ class Server(WebsocketClientPolicy):
 
     def infer(self, obs):
         read = requests.read(wire.encode(obs), self.card, self.card.request_keys(), self.sessions)
-        assert {row["robot"] for row in read.observations} == {self.card.robot}
-        return [{"actions": np.zeros((self.card.horizon, 8), np.float32)} for _ in read.observations]
+        assert all(row["robot"] == self.card.robot for row in read.observations)
+        return [{"actions": np.zeros((self.card.horizon or 0, 8), np.float32)} for _ in read.observations]
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def served(monkeypatch, tmp_path):
 
     def load(*options: str) -> MorphVlaPolicy:
         config = PreTrainedConfig.from_pretrained(tmp_path, cli_overrides=list(options))
-        return get_policy_class("morph_vla").from_pretrained(tmp_path, config=config)
+        return MorphVlaPolicy.from_pretrained(tmp_path, config=config)
 
     return load
 
@@ -326,7 +326,8 @@ def test_as_many_actions_are_executed_as_in_eval_at_the_trained_rate(
     monkeypatch.setattr("morph_vla.serving.policy.load", lambda *_, **__: loaded)
     export.write("hf://someone/several", tmp_path / "plugin")
     config = PreTrainedConfig.from_pretrained(tmp_path / "plugin", cli_overrides=list(options))
-    policy = get_policy_class("morph_vla").from_pretrained(tmp_path / "plugin", config=config)
+    policy = MorphVlaPolicy.from_pretrained(tmp_path / "plugin", config=config)
+    assert isinstance(policy.config, MorphVlaConfig)
     assert policy.config.n_action_steps == steps
     policy.config.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["n_action_steps"] == steps
