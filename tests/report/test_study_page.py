@@ -31,7 +31,7 @@ def answer() -> Answer:
         for seed in range(3)
         for (split, body), base in zip(PLACES, (10, 20), strict=True)
     ]
-    asked = dict.fromkeys(("matched", "full <b>"), 5)
+    asked: dict[str, int] = {"matched": 5, "full <b>": 5}
     tested = [
         contrast(records, "full <b>", "matched", PLACES, "H1"),
         contrast(records, "x", "matched", PLACES, "H2"),
