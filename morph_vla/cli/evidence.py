@@ -42,6 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(made["again"], "--count", 3, "how many, where none are named", least=1)
     about = "the study's folder on another machine, copied here (may be repeated)"
     add(made["report"], "--with", about, "FOLDER", type=Path, action="append", default=[], dest="others")
+    about = "suites and recordings are to be the same within a seed alone: seeds may be of several machines"
+    add(made["report"], "--within-seeds", about)
     add(made["run"], "--keep-weights", "keep checkpoints and whole evaluations in FOLDER/work")
 
 
@@ -69,6 +71,8 @@ def run_report(arguments: argparse.Namespace) -> None:
     from morph_vla.report import evidence as page
 
     search(arguments.folders)
-    study = answer.answer(grid.load(arguments.grid), [arguments.output, *arguments.others])
+    study = answer.answer(
+        grid.load(arguments.grid), [arguments.output, *arguments.others], arguments.within_seeds
+    )
     path = page.write(arguments.output, study)
     render(study, arguments.json, text=f"{study}\n{path}", report=path)

@@ -18,9 +18,10 @@ from morph_vla.results.values import mapping
 LOG = logging.getLogger(__name__)
 
 
-def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
+def answer(grid: Grid, folders: Sequence[Path], within_seeds: bool = False) -> Answer:
     """What the cells in one folder, or in those of several machines, say.
 
+    `within_seeds`: suites and datasets of one name are to be the same within a seed alone.
     Raises MorphVlaError for a folder without cells, for a file that is no record, for cells that were judged
     on different rows, for cells of one condition that differ in more than the seed, for those that were
     measured under other settings than the grid's, and for one cell with two results.
@@ -29,7 +30,7 @@ def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
     asked = cells(grid)
     records = [known[cell.name] for cell in asked if cell.name in known]
     _check_grid(grid, records)
-    _check_alike(records)
+    differing = _check_alike(records, within_seeds)
     if others := [record.name for record in known.values() if _is_left_out(grid, record)]:
         LOG.warning("finished cells whose seed the grid does not name are left out: %s", ", ".join(others))
     places = primary(grid, records)
@@ -49,6 +50,7 @@ def answer(grid: Grid, folders: Sequence[Path]) -> Answer:
         failures={name: why for folder in folders for name, why in failures_of(asked, known, folder).items()},
         hours=sum(float(s) for record in records for s in record.seconds.values()) / 3600,
         episodes=sum(len(body.rows) for record in records for body in record.judged),
+        apart=differing,
         machines=sorted({str(record.machine.get("processor")) for record in records}),
         versions=_versions(records),
     )
@@ -112,12 +114,14 @@ def _differences(measured: object, asked: object, at: str = "") -> Iterator[tupl
         yield at, measured, asked
 
 
-def _check_alike(records: Sequence[CellRecord]) -> None:
-    """Raise MorphVlaError where the cells of a condition were measured under settings of several grids, or
+def _check_alike(records: Sequence[CellRecord], within_seeds: bool) -> list[str]:
+    """What seeds had several contents of, where they may.
+
+    Raises MorphVlaError where the cells of a condition were measured under settings of several grids, or
     where suites or datasets of one name had several contents.
     """
     first: dict[tuple[str, str], CellRecord] = {}
-    contents: dict[tuple[str, ...], tuple[str, str]] = {}
+    contents: dict[tuple[str, ...], dict[str, CellRecord]] = {}
     for record in records:
         other = first.setdefault((record.split, record.condition), record)
         if _but_seed(record) != _but_seed(other):
@@ -126,12 +130,16 @@ def _check_alike(records: Sequence[CellRecord]) -> None:
                 "several states of this grid; report on folders of one of them"
             )
         for what, sha in _contents(record):
-            known, name = contents.setdefault(what, (sha, record.name))
-            if sha != known:
-                raise MorphVlaError(
-                    f"{name} and {record.name} are of several contents of one name: {what[0]} has SHA-256 "
-                    f"{known[:12]} and {sha[:12]}; report on cells of one of them"
-                )
+            known = contents.setdefault(what, {})
+            for other_sha, other in known.items():
+                if sha != other_sha and not (within_seeds and record.seed != other.seed):
+                    more = "" if record.seed == other.seed else "; or --within-seeds, where seeds may differ"
+                    raise MorphVlaError(
+                        f"{other.name} and {record.name} are of several contents of one name: {what[0]} has "
+                        f"SHA-256 {other_sha[:12]} and {sha[:12]}; report on cells of one of them{more}"
+                    )
+            known.setdefault(sha, record)
+    return list(dict.fromkeys(what[0] for what, known in contents.items() if len(known) > 1))
 
 
 def _contents(record: CellRecord) -> Iterator[tuple[tuple[str, ...], str]]:

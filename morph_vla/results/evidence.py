@@ -114,11 +114,15 @@ class Answer:
     failures: dict[str, str]
     hours: float
     episodes: int
+    apart: list[str]
+    """Suites and datasets in which seeds differ; within a seed every condition had the same"""
     machines: list[str]
     versions: dict[str, list[str]]
 
     def __str__(self) -> str:
         lines = [str(each) for each in (*self.hypotheses, *self.exploratory)]
+        if self.apart:
+            lines.append(f"seeds differ in: {', '.join(self.apart)}")
         return "\n".join([*lines, f"{self.done} of {self.asked} cells, {self.hours:.1f} h"])
 
 

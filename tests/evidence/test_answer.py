@@ -135,6 +135,13 @@ def test_suites_and_datasets_of_one_name_and_several_contents_are_no_study(folde
     assert answers.answer(GRID, folders).done == 16
     change("no-b/matched/1", datasets={"a/meta/info.json": "bb"}, states_sha256="aa", resolved_sha256="aa")
     refused("a/meta/info.json", "all/full/0", "no-b/matched/1")
+    # Seeds may differ where that is asked for, and it is said; conditions of a seed never.
+    study = answers.answer(GRID, folders, within_seeds=True)
+    assert study.apart == ["a/meta/info.json"]
+    assert "\nseeds differ in: a/meta/info.json\n" in str(study)
+    change("no-b/full/1", datasets={"a/meta/info.json": "cc"}, states_sha256="aa", resolved_sha256="aa")
+    with pytest.raises(MorphVlaError, match=r"several contents of one name: a/meta/info.json.*of them$"):
+        answers.answer(GRID, folders, within_seeds=True)
 
 
 def test_the_cells_of_several_machines_are_one_study(folders):

@@ -50,6 +50,7 @@ def answer() -> Answer:
         failures={"no-a/full/4": "the loss is <nan>"},
         hours=1.25,
         episodes=600,
+        apart=["a body"],
         machines=["a chip"],
         versions={"jax": ["1", "2"]},
     )
