@@ -3,7 +3,6 @@
 import difflib
 import importlib
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from types import ModuleType
 
 from morph_vla.findings import Finding
@@ -71,11 +70,6 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        if "." in error.name and find_spec(top := module.partition(".")[0]):
-            raise MissingExtraError(
-                f"the installed '{top}' has no '{error.name}'; install the version that fits: "
-                f"pip install 'morph-vla[{extra}]'"
-            ) from error
         raise MissingExtraError(
             f"'{module}' is not installed; install the extra: pip install 'morph-vla[{extra}]'"
         ) from error

@@ -33,12 +33,6 @@ def test_require_passes_on_a_failure_inside_an_installed_module(tmp_path, monkey
     assert not isinstance(caught.value, MorphVlaError)
 
 
-def test_a_part_that_an_installed_package_lacks_is_not_called_absent():
-    words = r"^the installed 'json' has no 'json.nothing'; install the version that fits: pip install 'morph"
-    with pytest.raises(MissingExtraError, match=words):
-        require("json.nothing.deep", "sim")
-
-
 def test_config_errors_are_what_a_dataclass_may_raise():
     assert issubclass(ConfigError, ValueError)
     assert issubclass(ConfigError, MorphVlaError)
