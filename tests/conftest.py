@@ -71,7 +71,7 @@ def script(request) -> ModuleType:
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(capsys):
     """Run a command line in this process: (status, stdout, stderr)."""
     from morph_vla import cli
 
@@ -82,9 +82,9 @@ def run(capsys, monkeypatch):
         except SystemExit as ended:  # argparse's --help and --version
             status = ended.code if isinstance(ended.code, int) else 1
         finally:
-            monkeypatch.delenv("MORPH_VLA_PATH", raising=False)
-            if path is not None:
-                monkeypatch.setenv("MORPH_VLA_PATH", path)
+            # Not by monkeypatch, which would bring back what it found there.
+            os.environ.pop("MORPH_VLA_PATH", None)
+            os.environ.update({} if path is None else {"MORPH_VLA_PATH": path})
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

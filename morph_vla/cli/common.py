@@ -80,8 +80,8 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
     add(parser, "--folder", about, "FOLDER", action="append", default=[], dest="folders")
 
 
-def search(folders: Sequence[str]) -> None:
-    """Search these folders in this process and in those that it starts: a suite or recipe names its robot.
+def search(folders: Sequence[str]) -> Sequence[str]:
+    """The folders, from now on searched here and in started processes: a suite or recipe names its robot.
 
     Raises MorphVlaError for one that is not there.
     """
@@ -89,6 +89,7 @@ def search(folders: Sequence[str]) -> None:
         if not Path(folder).is_dir():
             raise MorphVlaError(f"no such folder: {folder}")
         add_to_path(Path(folder))
+    return folders
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

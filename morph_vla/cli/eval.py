@@ -4,17 +4,8 @@ import argparse
 from pathlib import Path
 
 from morph_vla import process
-from morph_vla.cli import policies
-from morph_vla.cli.common import (
-    add,
-    add_common,
-    add_engine,
-    add_number,
-    add_output,
-    add_overrides,
-    rows,
-    search,
-)
+from morph_vla.cli import common, policies
+from morph_vla.cli.common import add, add_common, add_engine, add_number, add_output, add_overrides, rows
 from morph_vla.cli.progress import Bars
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
@@ -73,8 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
     against = read(arguments.against) if arguments.against else None
     if arguments.policy and arguments.checkpoint:
         arguments.overrides.insert(0, arguments.checkpoint)  # the first word; the policy is elsewhere
-    search(arguments.folders)
-    tasks = environment.load_tasks(arguments.suite, arguments.overrides, arguments.folders)
+    tasks = environment.load_tasks(arguments.suite, arguments.overrides, common.search(arguments.folders))
     if against:
         check_against(tasks, against, str(arguments.against))
     policy = policies.of(arguments, tasks)

@@ -45,8 +45,7 @@ def load(name: str, overrides: list[str], folders: list[str]) -> Any:
     """A recipe, checked."""
     from morph_vla.recipes import recipe
 
-    search(folders)
-    return recipe.load(name, overrides, folders)
+    return recipe.load(name, overrides, search(folders))
 
 
 def count(recipe: Any) -> object:

@@ -77,8 +77,7 @@ def evaluate(
     table = played.states(max(rows.stop, played.episodes))
     open_loop = settings.open_loop or open_loop_at(played.control_rate)
     chunking = Chunking(open_loop, settings.latency, settings.real_time)
-    # Of the suite's own rows, however many are asked for: more of them are the same evaluation.
-    facts = played.facts(table[: played.episodes])
+    facts = played.facts(table[: played.episodes])  # more rows than the suite's own are the same evaluation
     begun = _begun(played, facts, about or {"name": type(policy).__name__}, settings, rows)
     begun = dataclasses.replace(
         begun, **chunking.facts(), overrides=tuple(overrides), command=command, folder=folder or Path()
