@@ -87,13 +87,12 @@ class CheckpointPolicy:
         if is_foreign(folder):
             loaded = foreign.read(folder, robot, given, tokenizer_name)
         about = checkpoint.about(folder) if loaded is None else loaded.about
-        # Before gigabytes are read.
-        self.robot_name = which_robot(about, robot, source or folder)
-        self.robot, self.trained = _driven(about, self.robot_name, folder)
+        self.robot_name = which_robot(about, robot, source or folder)  # before gigabytes are read
         self.loaded = loaded = loaded or _own(folder)
         self.folder, self.source, self.about, self.batch = folder, source, loaded.about, batch
         self.sizes = sizes_up_to(batch) if any_size else (batch,)
         self.config, self.params = loaded.config, loaded.params
+        self.robot, self.trained = _driven(self.about, self.robot_name, folder)
         check_poses(self.config, self.trained, f"{folder}: robot '{self.robot_name}'")
         self.cameras: dict[str, str] = self.trained["cameras"]  # the model's name -> the dataset's
         self.image_size = self.config.image_size
