@@ -43,7 +43,7 @@ class Promised:
 
     def infer(self, observation: Observation) -> Answer:
         """Nothing: it was never trained."""
-        raise NotImplementedError
+        raise AssertionError("a policy that was never trained is not asked")
 
 
 def unfit(planned: Plan, condition: str, split: str, known: Parts) -> Iterator[Finding]:
