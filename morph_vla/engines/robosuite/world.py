@@ -36,13 +36,15 @@ OPENINGS = {
     "UR5e": (0.110, 0.015),
     "XArm7": (0.093, 0.008),
 }
-CUBE = tuple(
-    matrix
-    for order in itertools.permutations(np.eye(3))
-    for signs in itertools.product((1.0, -1.0), repeat=3)
-    if np.linalg.det(matrix := np.stack(order) * signs) > 0
+CUBE = np.stack(
+    [
+        matrix
+        for order in itertools.permutations(np.eye(3))
+        for signs in itertools.product((1.0, -1.0), repeat=3)
+        if np.linalg.det(matrix := np.stack(order) * signs) > 0
+    ]
 )
-"""The 24 rotations that a cube has"""
+"""The 24 rotations that a cube has [24 3 3]"""
 PADS = {"XArm7": ("gripper0_right_left_finger_pad_1", "gripper0_right_right_finger_pad_1")}
 
 
@@ -216,7 +218,8 @@ class World:
 
 def least_turned(axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
     """Of the orientations in which a cube with these axes (columns) looks the same, the least turned."""
-    return max((axes @ equal for equal in CUBE), key=np.trace)
+    alike = axes @ CUBE
+    return alike[np.argmax(np.trace(alike, axis1=1, axis2=2))]
 
 
 def _full_inertia(mj: ModuleType, model: MjModel, data: MjData, matrix: Float[np.ndarray, "v v"]) -> None:
