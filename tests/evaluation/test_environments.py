@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the extra 'gymnasium'")
 
 from tiny_environment import LIMIT, RATE
+from tiny_suites import GYMNASIUM, LEROBOT, ROWS, VECTORIZED, Right, evaluate, steps_to_goal
 
 import morph_vla
 from morph_vla.engines.gymnasium import reading
@@ -21,57 +22,7 @@ from morph_vla.evaluation import benchmark
 from morph_vla.results import record as records
 from morph_vla.results.merging import merge
 from morph_vla.suites import suite as suites
-from morph_vla.suites.environment import ActionMap, EnvironmentSuite, Signal, load_tasks, resolved
-
-SEED, ROWS = 100, 8
-GYMNASIUM = """
-kind: gymnasium
-id: tiny_environment:Tiny-v0
-version: 3
-seed: 100
-episodes: 8
-control_rate: 5
-episode_seconds: 1
-success: {info: is_success}
-state: [agent_pos]
-images: {front: pixels}
-"""
-LEROBOT = """
-kind: lerobot
-id: tiny_lerobot:tiny
-version: 3
-seed: 100
-episodes: 8
-control_rate: 5
-episode_seconds: 1
-success: {info: is_success}
-"""
-VECTORIZED = f"{GYMNASIUM}vectorized: true\n"
-
-
-class Right:
-    """Walks right, two actions an answer; keeps what it was asked."""
-
-    def __init__(self, stride=1.0, width=1):
-        self.stride, self.width = stride, width
-        self.asked: list[dict] = []
-
-    def infer(self, observation):
-        self.asked.append(observation)
-        return {"actions": np.full((2, self.width), self.stride, np.float32)}
-
-
-@pytest.fixture
-def load(tmp_path):
-    """The suite of a text, with overrides."""
-
-    def made(text: str, *overrides: str) -> EnvironmentSuite:
-        (tmp_path / "tiny.yaml").write_text(text)
-        (task,) = load_tasks(tmp_path / "tiny.yaml", overrides)
-        assert isinstance(task, EnvironmentSuite)
-        return task
-
-    return made
+from morph_vla.suites.environment import ActionMap, Signal, load_tasks
 
 
 @pytest.fixture(params=["gymnasium", "vectorized", pytest.param("lerobot", marks=pytest.mark.slow)])
@@ -79,15 +30,6 @@ def text(request):
     if request.param == "lerobot" and not find_spec("lerobot"):
         pytest.skip("LeRobot is not installed")
     return {"gymnasium": GYMNASIUM, "vectorized": VECTORIZED, "lerobot": LEROBOT}[request.param]
-
-
-def evaluate(policy, task, **settings):
-    return morph_vla.evaluate(policy, task, **{"workers": 1, "parallel": 3, "videos": 0, **settings})
-
-
-def steps_to_goal(row: int) -> int:
-    """1 to 6; 0 where the goal is never met."""
-    return (SEED + row) % 7
 
 
 def test_rows_succeed_as_their_seeds_say(text, load, tmp_path):
@@ -188,74 +130,6 @@ def test_what_is_wrong_is_said_before_the_first_episode(load, overrides, sentenc
     with pytest.raises(MorphVlaError, match=sentence):
         evaluate(policy, load(GYMNASIUM, *overrides))
     assert not policy.asked
-
-
-POSES = ("kwargs={poses: true}", "poses={goal: thing.pose}")
-
-
-class Blind(Right):
-    """Looks through no camera."""
-
-    def __init__(self):
-        super().__init__()
-        self.cameras: dict[str, str] = {}
-
-
-@pytest.mark.parametrize("kind", [GYMNASIUM, VECTORIZED])
-def test_who_looks_through_no_camera_is_shown_poses_on_the_same_rows(load, kind):
-    suite = load(kind, *POSES)
-    looking, blind = Right(), Blind()
-    records_of = [evaluate(policy, suite) for policy in (looking, blind)]
-    assert [t.success for t in records_of[0].trials] == [t.success for t in records_of[1].trials]
-    (first,), (second,) = (record.suite.tasks.values() for record in records_of)
-    assert (first.resolved_sha256, first.initial_states_sha256) == (
-        second.resolved_sha256,
-        second.initial_states_sha256,
-    )
-    assert all("images/front" in seen and "environment_state" not in seen for seen in looking.asked)
-    for seen in blind.asked:
-        assert set(seen) == {"state", "environment_state", "prompt", "robot", "episode", "step"}
-        goal = steps_to_goal(int(seen["episode"])) or -1
-        # q and -q are one turn; it is shown with w >= 0.
-        np.testing.assert_allclose(seen["environment_state"], [goal, 0, 0, 0.8, 0, 0, -0.6], atol=1e-7)
-        assert seen["environment_state"].dtype == np.float32
-    assert suite.pose_names == tuple(f"goal {value}" for value in ("x", "y", "z", "qw", "qx", "qy", "qz"))
-    # Where a suite names no poses, it is shown what everyone is.
-    other = Blind()
-    evaluate(other, load(kind), episodes=1)
-    assert "images/front" in other.asked[0]
-
-
-@pytest.mark.parametrize(
-    ("poses", "sentence"),
-    [
-        ("{goal: thing.poze}", r"no 'thing.poze'; did you mean 'thing.pose'\?"),
-        (
-            "{goal: agent_pos}",
-            r"'agent_pos' is no pose: expected 7 finite values \(x, y, z, qw, qx, qy, qz\)",
-        ),
-    ],
-)
-def test_what_is_no_pose_is_said_before_the_first_episode(load, poses, sentence):
-    with pytest.raises(MorphVlaError, match=sentence):
-        evaluate(Blind(), load(GYMNASIUM, "kwargs={poses: true}", f"poses={poses}"))
-
-
-def test_a_policy_that_was_trained_on_other_poses_is_refused(load):
-    class Trained(Blind):
-        robot_name = "tiny"
-        image_size = 16
-        trained = {"control_rate": RATE, "joints": ["a", "b"], "environment": ["cup x", "cup y"]}
-
-    for overrides, shown in ((POSES, "goal x, goal y, goal z, goal qw"), ((), r"none \(`poses`\)")):
-        words = rf"environment state: the suite shows {shown}.*, the policy was trained with cup x, cup y"
-        with pytest.raises(MorphVlaError, match=words):
-            evaluate(Trained(), load(GYMNASIUM, *overrides))
-
-
-def test_poses_that_no_suite_names_leave_what_it_is_as_it_was(load):
-    assert "poses" not in resolved(load(GYMNASIUM))
-    assert resolved(load(GYMNASIUM, *POSES))["poses"] == {"goal": "thing.pose"}
 
 
 def test_an_episode_that_cannot_be_filmed_is_still_one(load, tmp_path, caplog):

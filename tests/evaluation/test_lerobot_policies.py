@@ -11,8 +11,8 @@ pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
 import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies import get_policy_class, make_policy_config, make_pre_post_processors
-from test_environments import GYMNASIUM, LEROBOT, evaluate
 from tiny_environment import LIMIT
+from tiny_suites import GYMNASIUM, LEROBOT, evaluate
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.hosts.lerobot.theirs import LerobotPolicy, try_out
