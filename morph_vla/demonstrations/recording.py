@@ -97,10 +97,11 @@ def record(
     done = completed(folder)
     identity = _identity(tasks, attempts)
     if done is not None:
-        if done.fingerprint == identity:
+        if _agree(done.fingerprint, identity):
             return done
+        changed = ", of other robot files" if _agree(done.fingerprint, identity, without_files=True) else ""
         raise MorphVlaError(
-            f"{folder} holds another recording (suite '{done.suite}', {done.attempted} attempts); "
+            f"{folder} holds another recording (suite '{done.suite}', {done.attempted} attempts{changed}); "
             "give another folder or remove it"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -110,7 +111,7 @@ def record(
         raise MorphVlaError(
             f"{parts} holds something else, and a recording keeps its parts there; move or remove it"
         )
-    if (parts / "identity").exists() and (parts / "identity").read_text() != identity:
+    if (parts / "identity").exists() and not _agree((parts / "identity").read_text(), identity):
         shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
     write_text(parts / "identity", identity)
     attempted = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
@@ -175,7 +176,20 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
             task["success"].pop("also")  # likewise before there were several objects
         if task.get("poses") == {}:
             task.pop("poses")  # and before another simulator's suite had any
-    return json.dumps([described, attempts], sort_keys=True)
+    arms = map(
+        robots.load, {task.robot for task in tasks if isinstance(task, Suite)}
+    )  # robosuite has its own
+    digests = {robot.name: [robot.urdf_sha256, robot.side_sha256] for robot in arms}
+    return json.dumps([described, attempts, digests], sort_keys=True)
+
+
+def _agree(before: str, now: str, without_files: bool = False) -> bool:
+    """Whether two identities are of one recording; older ones lack the digests of a robot's files."""
+    (*suites_before, files_before), (*suites_now, files_now) = (
+        (*json.loads(text), None)[:3] for text in (before, now)
+    )
+    is_known = files_before is not None and not without_files
+    return suites_before == suites_now and (files_before == files_now or not is_known)
 
 
 def shares(weights: Sequence[float], attempts: int, size: int = PART) -> list[tuple[int, range]]:

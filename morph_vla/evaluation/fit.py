@@ -5,7 +5,6 @@ else than in training; a warning, that the policy can act, but perhaps not as we
 checkpoint does not say is not compared.
 """
 
-import hashlib
 import math
 from collections.abc import Iterator
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
@@ -122,7 +121,7 @@ def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Diff
 
 
 def _urdf(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:
-    then, now = trained.get("urdf_sha256"), hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest()
+    then, now = trained.get("urdf_sha256"), robot.urdf_sha256
     if then and then != now:
         changed = f"robot: the URDF of '{robot.name}' has changed since training (sha256 {now[:12]}"
         yield "urdf-changed", "", changed, f"was {then[:12]})", "joints, limits and units are the same"

@@ -1,7 +1,6 @@
 """A task of one of our suites, in one of our engines, as a `Benchmark`."""
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -106,7 +105,7 @@ def _pose(reading: criterion.Reading) -> list[Real]:
 
 def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
     """What a record says of a suite: what its tasks share, and its one task."""
-    whole, success = resolved(suite), suite.success
+    whole, success, robot = resolved(suite), suite.success, robots.load(suite.robot)
     task = TaskFacts(
         task=suite.task,
         episode_seconds=suite.episode_seconds,
@@ -121,7 +120,8 @@ def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:
         version=suite.version,
         seed=suite.seed,
         robot=suite.robot,
-        urdf_sha256=hashlib.sha256(robots.load(suite.robot).urdf_path.read_bytes()).hexdigest(),
+        urdf_sha256=robot.urdf_sha256,
+        side_sha256=robot.side_sha256,
         control_rate=suite.control_rate,
         variation=to_plain(suite.variation),
         tasks={suite.task_key: task},

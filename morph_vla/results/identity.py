@@ -18,6 +18,7 @@ NONE = "none"  # what a record says of a key that it does not have
 MEASURED = ("robot", "control_rate", "episode_seconds", "task", "success", "objects", "expert")
 MEASURED += ("kind", "id", "kwargs")  # of another simulator's environment
 TABLE = "initial_states_sha256"
+OF_ROBOT = ("urdf_sha256", "side_sha256")  # unknown in records from before they were kept
 Kind = Literal["measured", "condition", "elsewhere"]
 SPOKEN_ELSEWHERE = ("name", "task_name", "version", "seed", TABLE)
 
@@ -115,8 +116,8 @@ def _of_suites(a: Record, b: Record) -> list[tuple[Kind, Difference]]:
             differing.append(
                 difference if everywhere else difference._replace(key=f"{name}: {difference.key}")
             )
-    # Records that were written before it was kept do not say the URDF's digest.
-    differing = [fact for fact in differing if fact.key != "urdf_sha256" or NONE not in (fact.a, fact.b)]
+    # Records that were written before they were kept do not say the digests of the robot's files.
+    differing = [fact for fact in differing if fact.key not in OF_ROBOT or NONE not in (fact.a, fact.b)]
     unique = [difference for place, difference in enumerate(differing) if difference not in differing[:place]]
     tasks = [task.resolved or {} for record in (a, b) for task in record.suite.tasks.values()]
     distractors = {str(name) for task in tasks for name in listing(task.get("distractors"))}

@@ -144,7 +144,7 @@ def missing(record: Record) -> str | None:
 def _check_same(name_a: str, a: Record, name_b: str, b: Record) -> None:
     shared = a.suite.tasks.keys() & b.suite.tasks.keys()  # parts may also be tasks
     left, right = _identity(a, shared), _identity(b, shared)
-    unknown = ("urdf_sha256", *(() if identity.is_whole(a) and identity.is_whole(b) else SINCE_3))
+    unknown = (*identity.OF_ROBOT, *(() if identity.is_whole(a) and identity.is_whole(b) else SINCE_3))
     differences = [
         difference
         for difference in sorted(identity.apart(left, right))

@@ -76,6 +76,8 @@ class SuiteFacts:
     robot: str | None = None
     urdf_sha256: str | None = None
     """Of the robot's URDF; None in records that were written before it was kept."""
+    side_sha256: str | None = None
+    """Of what the robot's side file says; None likewise."""
     control_rate: Real | None = None
     variation: Json | None = None
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)

@@ -6,6 +6,7 @@ radians or metres here and nowhere else:
     dataset = (native - zero) * scale        native = dataset / scale + zero
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from morph_vla.findings import Finding
 from morph_vla.robots import choose, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
 from morph_vla.robots.records import Joint, Urdf
-from morph_vla.robots.side import DRIVEN, Side, judge
+from morph_vla.robots.side import DRIVEN, Side, judge, side_text
 from morph_vla.wording import count, table
 
 
@@ -87,6 +88,16 @@ class Robot:
     def files(self) -> tuple[Path, ...]:
         """Its URDF, and the side file where there is one."""
         return tuple(filter(Path.is_file, (self.urdf_path, self.urdf_path.with_suffix(".yaml"))))
+
+    @property
+    def urdf_sha256(self) -> str:
+        """Of the file's bytes."""
+        return hashlib.sha256(self.urdf_path.read_bytes()).hexdigest()
+
+    @property
+    def side_sha256(self) -> str:
+        """Of what its side file says: not of comments, of the source, or of a key that says its default."""
+        return hashlib.sha256(side_text(replace(self.side, source="", licence="")).encode()).hexdigest()
 
     @property
     def lower(self) -> Float[np.ndarray, "j"]:

@@ -5,7 +5,6 @@ those of a body (`data.statistics: robot`), and what else training knew is the s
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ SHARED = ("control_rate", "actions", "cameras", "sizes", "environment", "environ
 def of_robot(robot: Robot, stats: RobotStats) -> dict[str, Any]:
     """What the robot itself says: a suite's robot of the same name must still have all of it."""
     return {
-        "urdf_sha256": hashlib.sha256(robot.urdf_path.read_bytes()).hexdigest(),
+        "urdf_sha256": robot.urdf_sha256,
         "limits": [[joint.lower, joint.upper] for joint in robot.joints],
         "units": [joint.unit for joint in robot.joints],
         "affine": [[joint.scale, joint.zero] for joint in robot.joints],

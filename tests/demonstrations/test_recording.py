@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,6 +229,25 @@ def test_another_recording_in_the_folder_is_kept(whole, suite, change):
 def test_more_attempts_are_another_recording(whole, suite):
     with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts"):
         recording.record(suite, whole[0], ATTEMPTS + 2)
+
+
+def test_a_corrected_side_file_is_another_recording_and_a_comment_is_not(whole, suite, tmp_path, monkeypatch):
+    folder, done, _ = whole
+    monkeypatch.setenv("MORPH_VLA_PATH", str(tmp_path))
+    monkeypatch.setattr(recording, "_record_parts", lambda *_: pytest.fail("recorded again"))
+    (tmp_path / "urdf_descriptors").mkdir()
+    urdf, side = (shutil.copy(file, tmp_path / "urdf_descriptors") for file in robots.load("panda").files)
+    written = Path(side).read_text()
+    Path(side).write_text(f"# ours\n{written}")
+    assert robots.load("panda").urdf_path == Path(urdf)
+    assert recording.record(suite, folder, ATTEMPTS) == done
+    Path(side).write_text(written.replace("control_rate: 15", "control_rate: 16"))
+    words = r"another recording \(suite 'droid_panda', 3 attempts, of other robot files\); give another"
+    with pytest.raises(MorphVlaError, match=words):
+        recording.record(suite, folder, ATTEMPTS)
+    older = json.dumps(json.loads(done.fingerprint)[:2])  # from before a robot's files were part of it
+    monkeypatch.setattr(recording, "completed", lambda _: dataclasses.replace(done, fingerprint=older))
+    assert recording.record(suite, folder, ATTEMPTS).fingerprint == older
 
 
 def test_a_foreign_folder_is_not_touched(suite, tmp_path):

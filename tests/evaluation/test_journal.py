@@ -14,13 +14,13 @@ from morph_vla.results.trial import Trial
 CUBE = {"dwell_seconds": 0.5, "max_speed": 0.02}
 
 
-def facts(schema: int = 3, urdf: str | None = None, **success) -> Record:
+def facts(schema: int = 3, digests: dict[str, str] | None = None, **success) -> Record:
     own = {"success": {**CUBE, **success}}
     task = {"task": "put it there", **({"resolved": own} if schema > 2 else {})}
     return record_from_json({
         "schema": schema,
         "kind": "evaluation",
-        "suite": {"name": "cubes", "version": 1, "seed": 3, "urdf_sha256": urdf, "tasks": {"cube": task}},
+        "suite": {"name": "cubes", "version": 1, "seed": 3, **(digests or {}), "tasks": {"cube": task}},
         "policy": {"name": "trained", "sha256": "ab"},
         "engine": {"name": "mujoco", "version": "3"},
         "open_loop": 8,
@@ -106,16 +106,17 @@ def test_earlier_evaluations_are_no_tasks_of_this_one(held, caplog):
     assert read(held) is None
 
 
-def test_a_changed_urdf_is_another_evaluation_and_so_is_one_that_does_not_say(tmp_path, caplog):
-    for urdf in (None, "a1", "b2"):
-        journal = Journal(tmp_path, facts(urdf=urdf))
+@pytest.mark.parametrize("of", identity.OF_ROBOT)
+def test_a_changed_robot_file_is_another_evaluation_and_so_is_one_that_does_not_say(tmp_path, caplog, of):
+    for digests in ({}, {of: "a1"}, {of: "b2"}):
+        journal = Journal(tmp_path, facts(digests=digests))
         assert journal.trials == {}
         journal.add(Trial(episode=0, success=True))
-    assert Journal(tmp_path, facts(urdf="b2")).trials.keys() == {0}
+    assert Journal(tmp_path, facts(digests={of: "b2"})).trials.keys() == {0}
     silent, changed = caplog.messages
     assert "another evaluation (schema 3, which says less of the suite than this one)" in silent
-    assert "another evaluation (urdf_sha256: a1 there, b2 here)" in changed
-    assert identity.differences(facts(), facts(urdf="b2")) == []  # but the two can be compared
+    assert f"another evaluation ({of}: a1 there, b2 here)" in changed
+    assert identity.differences(facts(), facts(digests={of: "b2"})) == []  # but the two can be compared
 
 
 # -------------------------------------------------------------------------------- one task, then all of them

@@ -82,8 +82,9 @@ def test_the_record_says_what_was_run(tiny_suite, alone):
     own = alone["suite"]["tasks"]["cube_in_bowl"]
     assert own["resolved"] == resolved(tiny_suite)
     assert own["resolved_sha256"] == identity.digest(own["resolved"])
-    urdf = robots.load("panda").urdf_path.read_bytes()
-    assert alone["suite"]["urdf_sha256"] == hashlib.sha256(urdf).hexdigest()
+    panda = robots.load("panda")
+    assert alone["suite"]["urdf_sha256"] == hashlib.sha256(panda.urdf_path.read_bytes()).hexdigest()
+    assert alone["suite"]["side_sha256"] == panda.side_sha256
     assert alone["overrides"] == []
     assert set(alone["suite"]["variation"].values()) == {0}
     assert alone["engine"]["name"] == "mujoco"

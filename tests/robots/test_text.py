@@ -56,3 +56,13 @@ def test_a_side_file_is_written_and_read_back_whole(name: str, tmp_path: Path):
     path = tmp_path / "robot.yaml"
     path.write_text(side_text(side), "utf-8")
     assert typed_yaml.read(path, Side) == side
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_robots_digest_is_of_what_its_side_file_says(name: str):
+    robot = robots.load(name)
+    elsewhere = replace(robot, side=replace(robot.side, source="a friend", licence="MIT"))
+    assert elsewhere.side_sha256 == robot.side_sha256
+    faster = replace(robot, side=replace(robot.side, control_rate=(robot.side.control_rate or 0.0) + 7))
+    assert faster.side_sha256 != robot.side_sha256
+    assert faster.urdf_sha256 == robot.urdf_sha256
