@@ -178,7 +178,7 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
             task.pop("poses")  # and before another simulator's suite had any
     arms = map(
         robots.load, {task.robot for task in tasks if isinstance(task, Suite)}
-    )  # robosuite has its own
+    )
     digests = {robot.name: [robot.urdf_sha256, robot.side_sha256] for robot in arms}
     return json.dumps([described, attempts, digests], sort_keys=True)
 
