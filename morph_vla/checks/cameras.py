@@ -15,7 +15,7 @@ from morph_vla.checks.dataset import place
 from morph_vla.checks.rules import problem
 from morph_vla.data import layout as layouts
 from morph_vla.data import pictures
-from morph_vla.data.layout import Entry, Layout, Rows
+from morph_vla.data.layout import Entry, Layout, Rows, Video
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.findings import Finding
 
@@ -147,23 +147,31 @@ def _broken(camera: _Videos) -> Iterator[Finding]:
 
 
 def _lengths(camera: _Videos, lengths: Mapping[int, int]) -> Iterator[Finding]:
-    """Episodes that end after their video does, and videos that hold more than their one episode."""
+    """Episodes that their video does not show whole, and those that it shows more of than there is."""
     for path, indices in camera.files.items():
         frames = camera.headers[path].frames
         if camera.headers[path].broken or not frames:
             continue
-        for index in indices:
-            begin = round((camera.videos[index].begin or 0.0) * camera.dataset.fps)
-            end = begin + lengths.get(index, 0)
-            if index in lengths and end > frames:
-                found = f"has {frames} frames and this episode's are {begin} to {end - 1}"
-                yield camera.problem("short-video", path, found, index)
-                break
-        first = indices[0]
-        alone = len(indices) == 1 and camera.videos[first].begin is None
-        if alone and lengths.get(first, frames) < frames:
-            found = f"has {frames} frames and the table {lengths[first]}"
-            yield camera.problem("long-video", path, found, first)
+        known = {index: (camera.videos[index], lengths[index]) for index in indices if index in lengths}
+        for code, judged in (("short-video", _cut_short), ("long-video", _too_much)):
+            words = {index: judged(*shown, frames, camera.dataset.fps) for index, shown in known.items()}
+            first = next((index for index in words if words[index]), None)
+            if first is not None:
+                yield camera.problem(code, path, words[first], first)
+
+
+def _cut_short(video: Video, rows: int, frames: int, fps: float) -> str:
+    begin, shown = round((video.begin or 0.0) * fps), video.frames(fps)
+    if begin + rows > frames:
+        return f"has {frames} frames and this episode's are {begin} to {begin + rows - 1}"
+    if shown is not None and shown < rows:
+        return f"shows {shown} frames of this episode and the table has {rows}: the rest are the next one's"
+    return ""
+
+
+def _too_much(video: Video, rows: int, frames: int, fps: float) -> str:
+    shown = frames if video.begin is None else video.frames(fps)
+    return f"has {shown} frames of this episode and the table {rows}" if shown and shown > rows else ""
 
 
 def _rates(camera: _Videos) -> Iterator[Finding]:

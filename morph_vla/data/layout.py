@@ -34,6 +34,12 @@ class Video:
     begin: float | None  # [s]; None: the file holds this episode alone
     end: float | None
 
+    def frames(self, fps: float) -> int | None:
+        """How many are the episode's; None where the meta files do not say."""
+        if self.begin is None or self.end is None:
+            return None
+        return round((self.end - self.begin) * fps)
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -285,14 +291,20 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     for row in (row for path in paths for row in tables.table_of(path, columns, needed).to_pylist()):
         videos = {}
         for key in keys:
-            chunk, file, begin, end = (row.get(f"videos/{key}/{word}") for word in words)
+            chunk, file, *times = (row.get(f"videos/{key}/{word}") for word in words)
             if isinstance(chunk, int) and isinstance(file, int):
                 path = _video_path(root, video, key, chunk_index=chunk, file_index=file)
+                begin, end = (_seconds(value) for value in times)
                 videos[camera_of(key, info["features"])] = Video(path, begin, end)
         fields = {key: int(row[f"data/{key}"]) for key in ("chunk_index", "file_index")}
         tasks = tuple(map(str, row.get("tasks") or ()))
         path = info_file.expand(root, data, fields)
         yield Entry(int(row["episode_index"]), row.get("length"), tasks, path, videos)
+
+
+def _seconds(value: Any) -> float | None:
+    """A time that a stranger's file says; None where it is none."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _tasks_v3(root: Path) -> dict[int, str]:

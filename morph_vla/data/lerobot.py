@@ -202,6 +202,12 @@ def _within_videos(recordings: Recordings, camera: str) -> tuple[dict[Path, int]
         if camera not in entry.videos:
             raise MorphVlaError(f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}")
         video = entry.videos[camera]
+        shown = video.frames(recordings.fps)
+        if shown is not None and shown < end - start:
+            raise MorphVlaError(
+                f"{recordings.root}: camera '{camera}' shows {shown} frames of episode {entry.index}, which "
+                f"has {end - start}; leave it out with `episodes`, or fetch or write the dataset anew"
+            )
         file_of[start:end] = files.setdefault(video.path, len(files))
         number[start:end] = round((video.begin or 0.0) * recordings.fps) + np.arange(end - start)
     return files, file_of, number

@@ -176,9 +176,7 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
             task["success"].pop("also")  # likewise before there were several objects
         if task.get("poses") == {}:
             task.pop("poses")  # and before another simulator's suite had any
-    arms = map(
-        robots.load, {task.robot for task in tasks if isinstance(task, Suite)}
-    )
+    arms = map(robots.load, {task.robot for task in tasks if isinstance(task, Suite)})
     digests = {robot.name: [robot.urdf_sha256, robot.side_sha256] for robot in arms}
     return json.dumps([described, attempts, digests], sort_keys=True)
 

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from recipe_checks import (
-    check_sentences,
-    edit_info,
-    once,
-)
+from recipe_checks import check_sentences, edit_info, edit_table, once, replaced
+
+from morph_vla.data import lerobot
+from morph_vla.errors import MorphVlaError
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
@@ -114,3 +113,30 @@ def test_cameras_that_are_not_there(write):
         r"warning: data\.cameras: no camera of the dataset is used \(it has front, wrist\); name them "
         "with `cameras`; without one the policy is blind",
     )
+
+
+@pytest.mark.parametrize(("moved", "code"), [(-4, "shows 3 frames"), (4, "has 11 frames")])
+def test_an_episode_whose_part_of_a_film_is_not_as_long_as_its_table(write, moved, code):
+    """The film goes on with the next episode's frames, so that its own length shows nothing."""
+    root = write()  # episode 2 has 7 frames
+    fps = json.loads((root / "meta/info.json").read_text())["fps"]
+    (table,) = (root / "meta/episodes").rglob("*.parquet")
+    name = "videos/observation.images.front/to_timestamp"
+
+    def shift(rows):
+        ends = rows.column(name).to_pylist()
+        return replaced(rows, name, [*ends[:2], ends[2] + moved / fps, *ends[3:]])
+
+    edit_table(table, shift)
+    lines = [line for line in check_sentences(root) if "camera 'front'" in line]
+    assert len(lines) == 1
+    assert "episode 2: " in lines[0]
+    assert code in lines[0]
+    if moved < 0:
+        words = (
+            "camera 'front' shows 3 frames of episode 2, which has 7; leave it out"
+        )
+        with pytest.raises(MorphVlaError, match=words):
+            lerobot.footage(lerobot.read(root), "front")
+    else:
+        assert lerobot.footage(lerobot.read(root), "front").files
