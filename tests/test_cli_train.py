@@ -41,7 +41,7 @@ def test_overwrite_removes_a_run_and_nothing_else(tmp_path):
     outside.mkdir()
     (tmp_path / "cache").symlink_to(outside)
     run_folder.remove(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", run_folder.LOCK}
     assert outside.is_dir()
 
 

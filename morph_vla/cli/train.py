@@ -51,8 +51,11 @@ def run(arguments: argparse.Namespace) -> None:
     place = arguments.coordinator, arguments.processes, arguments.process
     if arguments.distributed or any(given is not None for given in place):
         sharding.join(*place)
+    first = sharding.is_first()
     if arguments.overwrite:
-        folder.remove(output)
+        sharding.first_then_others("overwrite", lambda: folder.remove(output) if first else None)
+    # Before a tracker goes on with the line of another run.
+    sharding.first_then_others("claim", lambda: folder.claim(output, recipe, first))
 
     def on_record(suite: str, record: object) -> None:
         if not arguments.json:

@@ -1,6 +1,7 @@
 """A recipe: which data, which model, how it is trained. YAML in `configs/`, typed, frozen, strict."""
 
 import dataclasses
+import math
 import operator
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ LEAST = {
     "training.prompt_bucket": 0,
     "training.log_every": 1, "training.held_out_every": 1, "training.checkpoint_every": 1, "training.keep": 1,
     "training.keep_every": 0, "training.mesh.data": 0, "training.mesh.fsdp": 1, "evaluation.every": 1,
-    "evaluation.episodes": 1, "data.workers": 0,
+    "evaluation.episodes": 1, "data.workers": 0, "optimizer.warmup": 0,
 }  # fmt: skip
 UNSET: Any = None  # a key that is left out: the preset's, or what stands in Preset
 
@@ -123,7 +124,7 @@ class Optimizer:
     warmup: int = 1000
     final_lr_share: float = 0.1
     weight_decay: float = 1e-10
-    clip: float = 1.0  # the gradient's norm above which it is scaled down
+    clip: float = 1.0  # the gradient's norm above which it is scaled down; .inf: never
     clip_parts: Literal["together", "apart"] = "together"  # one norm of all, or each part's (`pi05.parts`)
     plugin_lr_share: float = 1.0  # the plugin's rate over the others'; below 1 it leaves its host more slowly
     b1: float = 0.9
@@ -324,13 +325,18 @@ def _check_numbers(recipe: Recipe) -> None:
         value = operator.attrgetter(name)(recipe)
         if value < least:
             raise ConfigError(f"{name}: must be at least {least}, not {value}")
-    for name in ("data.held_out", "training.noise_share", "training.ema"):
+    for name in ("data.held_out", "training.noise_share", "training.ema", "optimizer.b1", "optimizer.b2"):
         share = operator.attrgetter(name)(recipe)
         if not 0 <= share < 1:
             raise ConfigError(f"{name}: must lie in [0, 1), not {share:g}")
-    if not 0 < recipe.optimizer.plugin_lr_share < float("inf"):
-        share = recipe.optimizer.plugin_lr_share
-        raise ConfigError(f"optimizer.plugin_lr_share: must be more than 0, not {share:g}")
+    for name in ("peak_lr", "matrix_lr", "plugin_lr_share", "eps", "weight_decay", "final_lr_share"):
+        value, may_be_zero = getattr(recipe.optimizer, name), name in ("weight_decay", "final_lr_share")
+        if not 0 <= value < math.inf or (value == 0 and not may_be_zero):
+            bound = "at least 0" if may_be_zero else "more than 0"
+            raise ConfigError(f"optimizer.{name}: must be {bound}, not {value:g}")
+    if not recipe.optimizer.clip > 0:
+        clip = recipe.optimizer.clip
+        raise ConfigError(f"optimizer.clip: must be more than 0, not {clip:g}; .inf scales no gradient down")
     batch, accumulate = recipe.training.batch, recipe.training.accumulate
     if batch % accumulate:
         divisors = ", ".join(str(n) for n in range(1, batch + 1) if batch % n == 0)

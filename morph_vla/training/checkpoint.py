@@ -11,6 +11,7 @@
                 leaves.json   the names of those leaves, in order
                 recipe.json   the recipe it was trained by
                 policy.json   statistics, robots, control rates, tokenizer: what makes parameters a policy
+                data.json     a digest of what each robot's datasets hold: a run goes on with the same alone
                 versions.json of Python and the packages it was trained with
                 robots/       each robot's URDF and side file as they were
 

@@ -2,18 +2,21 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.files.writing import write_text
+from morph_vla.files.writing import taken, write_text
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.recipe import PACE_KEYS, Recipe
 from morph_vla.training import checkpoint
 
-OF_A_RUN = ("recipe.json", "log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations")
+# recipe.json last: while it is there, a removal that was interrupted can be done again.
+OF_A_RUN = ("log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations", "recipe.json")
+LOCK = ".lock"
 
 
 def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
@@ -25,6 +28,10 @@ def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
     differ, for a run of another recipe.
     """
     path, plain = folder / "recipe.json", to_plain(recipe)
+    if first and not path.exists() and _trained(folder):
+        raise MorphVlaError(
+            f"{folder} holds what a run left and not its recipe (recipe.json is missing); give another folder"
+        )
     if not path.exists() or (first and not _trained(folder)):
         write_text(path, json.dumps(plain, indent=2, sort_keys=True))
         return
@@ -58,15 +65,29 @@ def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
 def remove(folder: Path) -> None:
     """Remove what a run left in its folder, and nothing else.
 
-    Raises MorphVlaError for a folder that holds other things and no run.
+    Raises MorphVlaError for a folder that holds other things and no run, and as `alone`.
     """
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
         return
     if not (folder / "recipe.json").exists():
         raise MorphVlaError(f"{folder} holds no run (recipe.json is missing); nothing is removed")
-    for name in OF_A_RUN:
-        path = folder / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    with alone(folder):
+        for name in OF_A_RUN:
+            path = folder / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else trains in the folder within the block, or removes the run in it.
+
+    Two that do would write the same checkpoints, and each clears away what the other has half written. Raises
+    MorphVlaError where another process does.
+    """
+    with taken(folder / LOCK) as is_ours:
+        if not is_ours:
+            raise MorphVlaError(f"{folder}: another process trains in it; wait, or give another folder")
+        yield

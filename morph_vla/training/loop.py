@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
 from morph_vla.recipes.recipe import Recipe, Training
-from morph_vla.training import checkpoint, meaning, memory, parameters, restoring, saving, sharding
+from morph_vla.training import checkpoint, meaning, memory, parameters, restoring, resumed, saving, sharding
 from morph_vla.training import step as steps
-from morph_vla.training.folder import claim
+from morph_vla.training.folder import alone, claim
 from morph_vla.training.kinds import partition, parts_of
 from morph_vla.training.progress import Curve, Meter, Report, measurer
 from morph_vla.training.source import Source
@@ -61,10 +61,21 @@ def train(
     `trackers` and `on_report` are given every line of the log. `evaluate` is given the checkpoints of the
     recipe's `evaluation.every` steps, and what it returns goes to the trackers (`serving.trials.train` tries
     the recipe's suites so). Of several processes (`jax.distributed`) every one calls this, and the first
-    alone calls these back. Raises MorphVlaError when the folder holds a run of another recipe, and for one
-    whose state is larger than a device's memory.
+    alone calls these back. Raises MorphVlaError when the folder holds a run of another recipe or of other
+    data, while another process trains in it, and for a recipe whose state is larger than a device's memory.
     """
-    folder, began, first = Path(folder), time.monotonic(), sharding.is_first()
+    with alone(Path(folder)) if sharding.is_first() else nullcontext():
+        return _train(recipe, Path(folder), trackers, on_report, evaluate)
+
+
+def _train(
+    recipe: Recipe,
+    folder: Path,
+    trackers: Sequence[Tracker],
+    on_report: Callable[[Report], None] | None,
+    evaluate: Callable[[Path], Mapping[str, float]] | None,
+) -> Run:
+    began, first = time.monotonic(), sharding.is_first()
     training, checkpoints = recipe.training, folder / "checkpoints"
     mesh = sharding.make_mesh(training.mesh.data, training.mesh.fsdp)
     sharding.check_batch(training.batch, mesh.size)
@@ -73,6 +84,9 @@ def train(
     saved = checkpoint.steps(checkpoints)
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
+    about = describe(recipe, source)
+    if saved:
+        resumed.check_same_data(checkpoints / str(saved[-1]), about)
     # A resumed run reads everything from its own checkpoint: shapes are all it needs here.
     params = policies.shapes(recipe.model) if saved else parameters.begun(recipe, source)
     parts, size = parts_of(params, training), pi05.count(params)
@@ -97,7 +111,6 @@ def train(
     )  # fmt: skip
     curve = Curve(folder / "log.jsonl", int(state.step), first)
     with saving.Saver(checkpoints, training.keep, training.keep_every) as saver:
-        about = describe(recipe, source)
         if not saved and not recipe.weights:  # from weights, it would be those again
             saver.save(state, about)
         # Every process waits while a checkpoint is tried, so all of them must know that it is.
@@ -236,6 +249,7 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
         "recipe": to_plain(recipe),
         "files": {f"{name}{path.suffix.lower()}": path.read_bytes() for name, path in described},
         "robots": known,
+        "data": {name: resumed.data_digest(source.parts, name) for name in known},
         "tokenizer": tokenizer.describe(source.tokenizer),
         **({} if recipe.model.family == "pi05" else {"family": recipe.model.family}),
     }

@@ -61,6 +61,7 @@ class Saver:
         files = {
             **{f"robots/{name}": file for name, file in plain.pop("files", {}).items()},
             "leaves.json": json.dumps(names).encode(),
+            "data.json": json.dumps(plain.pop("data", {}), indent=2).encode(),
             "recipe.json": json.dumps(plain.pop("recipe"), indent=2).encode(),
             "policy.json": json.dumps(plain, indent=2).encode(),
             "versions.json": json.dumps(versions(), indent=2).encode(),

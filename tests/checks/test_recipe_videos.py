@@ -133,9 +133,7 @@ def test_an_episode_whose_part_of_a_film_is_not_as_long_as_its_table(write, move
     assert "episode 2: " in lines[0]
     assert code in lines[0]
     if moved < 0:
-        words = (
-            "camera 'front' shows 3 frames of episode 2, which has 7; leave it out"
-        )
+        words = "camera 'front' shows 3 frames of episode 2, which has 7; leave it out"
         with pytest.raises(MorphVlaError, match=words):
             lerobot.footage(lerobot.read(root), "front")
     else:

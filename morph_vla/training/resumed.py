@@ -1,0 +1,60 @@
+"""Whether a run that is continued has the data and the robots that it began with."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
+from morph_vla.training.checkpoint import about as about_of
+from morph_vla.training.part import Part
+
+CLOSE = 1e-5  # a machine may add up statistics in another order
+
+
+def data_digest(parts: Iterable[Part], robot: str) -> str:
+    """SHA-256 of all that a robot's datasets hold but pictures: values, bounds of episodes, tasks."""
+    digest = hashlib.sha256(b"morph_vla data 1")
+    for recordings in (part.recordings for part in parts if part.asked.robot == robot):
+        digest.update(json.dumps([recordings.fps, recordings.tasks, recordings.state.shape[1:]]).encode())
+        for values in (recordings.state, recordings.action, recordings.starts, recordings.task_of):
+            digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
+
+
+def check_same_data(newest: Path, about: dict[str, Any]) -> None:
+    """Raise MorphVlaError where the newest checkpoint of a run was trained on other data or other robots.
+
+    Parameters that were learnt under one normalisation would be trained on, and kept, under another. What an
+    earlier checkpoint does not say is not compared.
+    """
+    robots_then, robots_now = about_of(newest)["robots"], to_plain(about["robots"])
+    path = newest / "about" / "data.json"
+    digests = about["data"] | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
+    changed = [f"robot {name}" for name in sorted(robots_then.keys() ^ robots_now.keys())]
+    for name in sorted(robots_then.keys() & robots_now.keys()):
+        then, now = robots_then[name], robots_now[name]
+        keys = [key for key in then if key in now and not _close(then[key], now[key])]
+        keys += [] if digests[name] == about["data"][name] else ["its recordings"]
+        changed += [f"{name}: {', '.join(keys)}"] if keys else []
+    if changed:
+        raise MorphVlaError(
+            f"{newest} was trained on other data ({'; '.join(changed)}): bring them back, or begin a new run "
+            f"with its weights (weights={newest})"
+        )
+
+
+def _close(then: Any, now: Any) -> bool:
+    """Whether two plain values are the same, numbers up to how they were added up."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        return all(_close(then[key], now[key]) for key in then.keys() & now.keys())
+    if isinstance(then, list) and isinstance(now, list):
+        return len(then) == len(now) and all(map(_close, then, now))
+    if isinstance(then, float) and isinstance(now, float):
+        return then == now or math.isclose(then, now, rel_tol=CLOSE, abs_tol=CLOSE)
+    return then == now

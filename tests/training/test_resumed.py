@@ -1,0 +1,120 @@
+"""A run goes on with the data and the robots that it began with, or says what is another."""
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.data import lerobot
+from morph_vla.errors import MorphVlaError
+from morph_vla.recipes.recipe import Dataset
+from morph_vla.training import checkpoint, folder, loop, resumed
+from morph_vla.training.part import Part
+
+
+def part(robot="so101", **changed) -> Part:
+    recordings = lerobot.Recordings(
+        root=Path("recorded"), version="v3.0", fps=15.0, robot_type="", cameras=(), tasks=("lift",),
+        state=np.zeros((7, 3), np.float32), action=np.ones((7, 3), np.float32), starts=np.array([0, 3]),
+        ends=np.array([3, 7]), task_of=np.zeros(7, np.int64),
+    )  # fmt: skip
+    nothing = np.zeros(0, np.int64)
+    return Part(
+        Dataset("recorded", robot), robots.load(robot), dataclasses.replace(recordings, **changed),
+        np.zeros(3, bool), None, nothing, nothing,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"fps": 16.0},
+        {"tasks": ("push",)},
+        {"state": np.full((7, 3), 1e-7, np.float32)},
+        {"action": np.zeros((7, 3), np.float32)},
+        {"starts": np.array([0, 4])},
+        {"task_of": np.ones(7, np.int64)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_digest_is_of_everything_that_is_learnt_but_pictures(changed):
+    assert resumed.data_digest([part()], "so101") == resumed.data_digest([part(), part("panda")], "so101")
+    assert resumed.data_digest([part(**changed)], "so101") != resumed.data_digest([part()], "so101")
+
+
+@pytest.fixture
+def about(tiny_run):
+    """What the run would say of itself today."""
+    known = checkpoint.about(tiny_run.checkpoint)
+    data = json.loads((tiny_run.checkpoint / "about" / "data.json").read_text())
+    assert data.keys() == known["robots"].keys() == {"panda"}
+    return {"robots": known["robots"], "data": data}
+
+
+def test_other_data_or_another_robot_is_named(tiny_run, about):
+    newest, panda = tiny_run.checkpoint, about["robots"]["panda"]
+    resumed.check_same_data(newest, about)
+    nearly = {**panda["state_stats"], "mean": [x * (1 + 1e-9) for x in panda["state_stats"]["mean"]]}
+    resumed.check_same_data(newest, {**about, "robots": {"panda": {**panda, "state_stats": nearly}}})
+    two = {"robots": {"panda": panda, "so101": panda}, "data": {**about["data"], "so101": "ab"}}
+    for changed, words in (
+        ({"data": {"panda": "ab"}}, "panda: its recordings"),
+        ({"robots": {"panda": {**panda, "urdf_sha256": "ab", "units": []}}}, "panda: urdf_sha256, units"),
+        (two, "robot so101"),
+    ):
+        whole = f"{newest} was trained on other data ({words}): bring them back, or begin a new run with its"
+        with pytest.raises(MorphVlaError, match=re.escape(whole)):
+            resumed.check_same_data(newest, {**about, **changed})
+
+
+def test_what_an_earlier_checkpoint_does_not_say_is_not_compared(tiny_run, about, tmp_path):
+    older = tmp_path / "6"
+    shutil.copytree(tiny_run.checkpoint / "about", older / "about")
+    (older / "about" / "data.json").unlink()
+    resumed.check_same_data(older, {**about, "data": {"panda": "ab"}})
+
+
+def test_a_run_is_not_continued_with_other_recordings(tiny_recipe, tiny_run, monkeypatch):
+    monkeypatch.setattr(resumed, "data_digest", lambda parts, robot: "another")
+    before = (tiny_run.folder / "log.jsonl").read_bytes()
+    with pytest.raises(MorphVlaError, match=r"trained on other data \(panda: its recordings\)"):
+        loop.train(tiny_recipe, tiny_run.folder)
+    assert (tiny_run.folder / "log.jsonl").read_bytes() == before
+
+
+def test_one_process_trains_in_a_folder(tiny_recipe, tiny_run):
+    words = f"{tiny_run.folder}: another process trains in it; wait, or give another folder"
+    with folder.alone(tiny_run.folder):
+        with pytest.raises(MorphVlaError, match=re.escape(words)):
+            loop.train(tiny_recipe, tiny_run.folder)
+        with pytest.raises(MorphVlaError, match=re.escape(words)):
+            folder.remove(tiny_run.folder)
+    assert dataclasses.replace(loop.train(tiny_recipe, tiny_run.folder), seconds=0.0).checkpoint.is_dir()
+
+
+def test_a_removal_that_was_interrupted_is_finished_and_nothing_goes_on_from_its_rest(
+    tiny_recipe, tiny_run, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.folder, run)
+
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            folder.remove(run)
+    assert (run / "recipe.json").is_file()
+    folder.remove(run)
+    assert [path.name for path in run.iterdir()] == [folder.LOCK]
+    folder.remove(run)  # there is nothing
+    shutil.copytree(tiny_run.folder / "checkpoints", run / "checkpoints")
+    words = f"{run} holds what a run left and not its recipe (recipe.json is missing); give another folder"
+    with pytest.raises(MorphVlaError, match=re.escape(words)):
+        folder.claim(run, tiny_recipe)
