@@ -37,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "the folder to write; it must not exist, or be a checkpoint's own for lerobot-plugin"
     add(convert, "target", about, "TARGET", type=Path)
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
-    add_number(convert, "--horizon", 50, "without --config: actions per chunk, for LeRobot's config.json")
+    about = "without --config: actions per chunk, for LeRobot's config.json; else the recipe's own, or 50"
+    add_number(convert, "--horizon", None, about)
     about = "keep low-rank pairs (with alpha = rank, as in openpi's variants) instead of merging them"
     add(convert, "--keep-lora", f"for openpi and morph_vla: {about}")
     add(convert, "--keep-plugin", "for LeRobot: keep the plugin's parameters, in a file of their own")

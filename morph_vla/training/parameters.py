@@ -49,7 +49,7 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
         return params
     assert isinstance(recipe.model, Pi05Config)  # the recipe's check
     opened, new = weights.open_checkpoint(recipe.weights), None
-    if opened.format == "morph_vla":
+    if opened.format == "morph_vla" and (opened.path / "about" / "policy.json").is_file():
         about = checkpoint.about(opened.path)
         family, trained = about.get("family", "pi05"), about.get("tokenizer")
         if family != "pi05":

@@ -165,15 +165,21 @@ def digest(params: Mapping[str, Any]) -> str:
     return sha256.hexdigest()
 
 
+def new_folder(folder: Path | str) -> Path:
+    """The path. Raises MorphVlaError when something is there: nothing is ever overwritten."""
+    final = Path(folder)
+    if final.exists() or final.is_symlink():
+        raise MorphVlaError(f"{final} exists: nothing is overwritten; remove it or choose another name")
+    return final
+
+
 @contextlib.contextmanager
 def fresh(folder: Path | str) -> Iterator[Path]:
     """A temporary folder beside `folder` that becomes it at the end, or is removed when something fails.
 
     Raises MorphVlaError when `folder` exists: nothing is ever overwritten.
     """
-    final = Path(folder)
-    if final.exists() or final.is_symlink():
-        raise MorphVlaError(f"{final} exists: nothing is overwritten; remove it or choose another name")
+    final = new_folder(folder)
     unfinished = final.with_name(f".{final.name}.{os.getpid()}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

@@ -1,19 +1,21 @@
 """A checkpoint written in another format, bit by bit."""
 
 import dataclasses
+import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.pi05.config import Pi05Config
-from morph_vla.weights.checkpoint import Checkpoint, digest, recipe_model
-from morph_vla.weights.lerobot import save_lerobot
+from morph_vla.files.plain import to_plain
+from morph_vla.pi05.config import Lora, Pi05Config
+from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model
+from morph_vla.weights.lerobot import refuse_plugin, save_lerobot
 from morph_vla.weights.load import load
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
-from morph_vla.weights.names import HEAD_LEAF, IMAGE_TOKENS
+from morph_vla.weights.names import ENVIRONMENT, HEAD_LEAF, IMAGE_TOKENS
 from morph_vla.weights.openpi import save_morph_vla, save_openpi
 from morph_vla.weights.recognise import Kind, open_checkpoint
-from morph_vla.weights.report import Report
+from morph_vla.weights.report import Report, is_under
 
 Format = Literal["openpi", "lerobot", "morph_vla"]
 HORIZON = 50  # actions per chunk, where neither a checkpoint nor a config says it
@@ -26,39 +28,73 @@ def convert(
     config: Pi05Config | None = None,
     *,
     kind: Kind = "averaged",
-    horizon: int = HORIZON,
+    horizon: int | None = None,
     keep_lora: bool = False,
     keep_plugin: bool = False,
 ) -> tuple[str, Report]:
     """Load strictly, merge low-rank pairs into their weights, write `target`; its SHA-256 and the report.
 
     `keep_lora` keeps the pairs, at a factor of one (openpi and morph_vla alone); `keep_plugin` writes the
-    plugin's leaves into a file of their own (LeRobot). `horizon` is for LeRobot's config.json, without
-    `config`. Raises ConfigError for pairs that LeRobot cannot have, MorphVlaError for a model of fewer image
-    tokens or with a head, which only morph_vla has, and as `load`.
+    plugin's leaves into a file of their own (LeRobot). What LeRobot's config.json says beside sizes is of
+    `config`, or of the recipe beside a checkpoint of ours, whose number of actions `horizon` replaces. A
+    checkpoint of ours stays a policy in our own format. Raises ConfigError for pairs that LeRobot cannot
+    have, MorphVlaError for a target that exists, for a model that only morph_vla has, and as `load`.
     """
+    new_folder(target)  # before gigabytes are read
     opened = open_checkpoint(source, kind)
     if to != "morph_vla":
-        _check_host(opened, to)
-    params, report = load(source, config, dtype="stored", kind=kind)
+        _check_host(opened, to, keep_plugin)
     lora = lora_of(opened) if config is None else config.lora
+    if lora is not None and keep_lora and to == "lerobot":
+        raise ConfigError("--keep-lora: LeRobot has no low-rank pairs; without this option they are merged")
+    params, report = load(source, config, dtype="stored", kind=kind)
     if lora is not None:
-        if keep_lora and to == "lerobot":
-            raise ConfigError(
-                "--keep-lora: LeRobot has no low-rank pairs; without this option they are merged"
-            )
         params = (with_unit_scale if keep_lora else merge_lora)(params, lora)
     if to == "openpi":
         save_openpi(target, params)
     elif to == "morph_vla":
-        save_morph_vla(target, params)
+        save_morph_vla(target, params, _about(opened.path, lora, keep_lora))
     else:
-        sizes = config or dataclasses.replace(opened.config(), horizon=horizon)
-        save_lerobot(target, params, sizes, keep_plugin=keep_plugin)
+        save_lerobot(target, params, config or _with_pace(opened, horizon), keep_plugin=keep_plugin)
     return digest(params), report
 
 
-def _check_host(opened: Checkpoint, to: Format) -> None:
+def _with_pace(opened: Checkpoint, horizon: int | None) -> Pi05Config:
+    """The checkpoint's sizes, with what no shape says as its recipe has it."""
+    model = recipe_model(opened)
+    kinds = {"horizon": int, "max_tokens": int, "dtype": str}
+    facts: dict[str, Any] = {"horizon": HORIZON}
+    facts |= {key: model[key] for key, of_kind in kinds.items() if isinstance(model.get(key), of_kind)}
+    if isinstance(model.get("cameras"), list):
+        facts["cameras"] = tuple(map(str, model["cameras"]))
+    if horizon is not None:
+        facts["horizon"] = horizon
+    return dataclasses.replace(opened.config(), **facts)
+
+
+def _about(folder: Path, lora: Lora | None, keep_lora: bool) -> dict[str, bytes]:
+    """The files that make a checkpoint of ours a policy, whose recipe has the pairs that are written."""
+    about = folder / "about"
+    files = [path for path in about.rglob("*") if path.is_file() and path.name != "leaves.json"]
+    contents = {path.relative_to(about).as_posix(): path.read_bytes() for path in files}
+    if lora is None or "recipe.json" not in contents:
+        return contents
+    recipe = json.loads(contents["recipe.json"])
+    pairs = to_plain(_unit_scale(lora)) if keep_lora else None
+    recipe["model"]["lora"] = recipe["training"]["lora"] = pairs
+    recipe["training"]["kind"] = "lora" if keep_lora else "full"
+    return contents | {"recipe.json": json.dumps(recipe, indent=2).encode()}
+
+
+def _unit_scale(lora: Lora) -> Lora:
+    pairs = (
+        low and dataclasses.replace(low, alpha=float(low.rank))
+        for low in (lora.language_model, lora.action_expert)
+    )
+    return Lora(*pairs, whole=lora.whole)
+
+
+def _check_host(opened: Checkpoint, to: Format, keep_plugin: bool) -> None:
     """Raise MorphVlaError for a model that no other program's pi0.5 can be."""
     model = recipe_model(opened)
     if model.get(IMAGE_TOKENS) is not None:
@@ -67,3 +103,7 @@ def _check_host(opened: Checkpoint, to: Format) -> None:
         )
     if model.get("head") is not None or HEAD_LEAF in opened.entries:
         raise MorphVlaError(f"{opened.path}: trained with model.head, and {to}'s pi0.5 denoises its actions")
+    if model.get("environment") or any(is_under(name, (ENVIRONMENT,)) for name in opened.entries):
+        raise MorphVlaError(f"{opened.path}: trained with model.environment, and {to}'s pi0.5 reads no poses")
+    if to == "lerobot" and not keep_plugin:
+        refuse_plugin(opened.entries)

@@ -6,7 +6,7 @@ The Hub's `lerobot/pi05_base` names its entries without the prefix `model.`, car
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,16 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in listed]
 
 
+def refuse_plugin(leaves: Iterable[str]) -> None:
+    """Raise MorphVlaError for leaves of the plugin."""
+    count = sum(names.part_of(name) == names.PLUGIN for name in leaves)
+    if count:
+        raise MorphVlaError(
+            f"LeRobot's pi0.5 has no place for the plugin's {count} leaves and would act without them; keep "
+            "them beside it, for our reader alone, with keep_plugin=True (--keep-plugin)"
+        )
+
+
 def save_lerobot(
     folder: Path | str,
     params: Mapping[str, Any],
@@ -106,11 +116,8 @@ def save_lerobot(
     """
     leaves = {name: np.asarray(leaf) for name, leaf in flat(params).items()}
     plugin = {name: leaf for name, leaf in leaves.items() if names.part_of(name) == names.PLUGIN}
-    if plugin and not keep_plugin:
-        raise MorphVlaError(
-            f"LeRobot's pi0.5 has no place for the plugin's {len(plugin)} leaves and would act without them; "
-            f"keep them beside it, for our reader alone, with keep_plugin=True (--keep-plugin)"
-        )
+    if not keep_plugin:
+        refuse_plugin(leaves)
     if config.image_tokens is not None:
         raise MorphVlaError("LeRobot's pi0.5 has no model.image_tokens: it reads all tokens of an image")
     if config.head is not None or names.HEAD_LEAF in leaves:

@@ -22,6 +22,7 @@ Shape = tuple[int, ...]
 PLUGIN = "morphology"  # the plugin's leaves are those under it
 IMAGE_TOKENS = "image_tokens"  # those of `pi05.image_tokens` are under it
 HEAD_LEAF = "head/queries"  # which a model that does not denoise has
+ENVIRONMENT = "environment_in_proj"  # of poses in place of images
 OURS = (PLUGIN, IMAGE_TOKENS, *OF_HEAD)  # what no other program's pi0.5 has
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morph_vla.errors import MorphVlaError, require
-from morph_vla.files.writing import link_or_copy, write_text
+from morph_vla.files.writing import link_or_copy, write_bytes, write_text
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.memory import aligned
 from morph_vla.weights.checkpoint import Checkpoint, Entry, Region, flat, fresh, grown, regions
@@ -123,13 +123,15 @@ def save_openpi(folder: Path | str, params: Mapping[str, Any], *, value_suffix: 
     return Path(folder)
 
 
-def save_morph_vla(folder: Path | str, params: Mapping[str, Any]) -> Path:
+def save_morph_vla(folder: Path | str, params: Mapping[str, Any], about: Mapping[str, bytes] = {}) -> Path:
     """Write `params` in the layout of our own checkpoints, the same as trained and as averaged parameters.
 
-    The two share their bytes on the disk. The folder appears whole or not at all. Raises MorphVlaError when
-    it exists.
+    The two share their bytes on the disk. `about` are the files under about/, by name, that make parameters a
+    policy. The folder appears whole or not at all. Raises MorphVlaError when it exists.
     """
     with fresh(folder) as unfinished:
+        for name, content in about.items():
+            write_bytes(unfinished / "about" / name, content)
         write_item(unfinished / "params", params)
         shutil.copytree(unfinished / "params", unfinished / "averaged", copy_function=link_or_copy)
     return Path(folder)

@@ -146,7 +146,10 @@ def test_our_own_format_keeps_it(tmp_path):
 
 
 def test_a_checkpoint_of_others_is_not_read_by_a_recipe_with_a_head(plain, dataset, tmp_path):
-    convert(plain.checkpoint, tmp_path / "theirs", "openpi", model_of(plain))
+    words = "trained with model.environment, and openpi's pi0.5 reads no poses"
+    with pytest.raises(MorphVlaError, match=words):
+        convert(plain.checkpoint, tmp_path / "theirs", "openpi", model_of(plain))
+    weights.save_openpi(tmp_path / "theirs", weights.load(plain.checkpoint, model_of(plain))[0])
     opened = weights.open_checkpoint(tmp_path / "theirs")
     words = "the checkpoint denoises its actions, and the recipe has model.head; give --recipe one without$"
     with pytest.raises(MorphVlaError, match=words):

@@ -12,6 +12,7 @@ from morph_vla.pi05.config import Lora, LowRank
 from morph_vla.recipes import recipe as config
 from morph_vla.training import checkpoint, loop, restoring
 from morph_vla.training.kinds import learns, parts_of
+from morph_vla.training.parameters import first_params
 from morph_vla.weights.checkpoint import flat
 
 PAIRS = Lora(LowRank(3, 3.0), LowRank(2, 5.0), whole=())
@@ -88,7 +89,6 @@ def test_the_table_names_ranks_and_targets(trained, recipe):
 @pytest.mark.slow
 def test_its_policy_acts_and_its_weights_begin_another_run(trained, recipe, tiny_recipe, caplog):
     from morph_vla.serving.policy import CheckpointPolicy
-    from morph_vla.training.parameters import first_params
 
     policy = CheckpointPolicy(trained.checkpoint, batch=1, steps=2)
     assert isinstance(policy.config, Pi05Config)
@@ -107,6 +107,23 @@ def test_its_policy_acts_and_its_weights_begin_another_run(trained, recipe, tiny
     assert "low-rank pairs merged into their weights" in caplog.text
     again = first_params(dataclasses.replace(recipe, weights=str(trained.checkpoint)))
     assert policy.digest() == checkpoint.digest(policy.about, jax.tree.leaves(again))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_lora", [False, True])
+def test_converted_to_our_own_format_it_is_the_same_policy(trained, recipe, tmp_path, keep_lora):
+    from morph_vla.serving.policy import CheckpointPolicy
+    from morph_vla.weights.convert import convert
+
+    before = CheckpointPolicy(trained.checkpoint, batch=1, steps=2)
+    convert(trained.checkpoint, tmp_path / "ours", "morph_vla", keep_lora=keep_lora)
+    after = CheckpointPolicy(tmp_path / "ours", batch=1, steps=2)
+    assert after.about["robots"] == before.about["robots"]
+    assert after.robot.files[0].is_relative_to(tmp_path)
+    leaves = zip(jax.tree.leaves(after.params), jax.tree.leaves(before.params), strict=True)
+    assert all(np.allclose(*pair, rtol=1e-5, atol=1e-6) for pair in leaves)
+    again = first_params(dataclasses.replace(recipe, weights=str(tmp_path / "ours"), model=after.config))
+    assert flat(again).keys() == flat(shapes_of(dataclasses.replace(recipe, model=after.config))).keys()
 
 
 def test_recipes_say_it_once(write_recipe):
