@@ -73,16 +73,24 @@ def needed(sizes: Mapping[str, int], folder: str = "") -> list[str]:
     Raises MorphVlaError for a name that leads outside, for too many files, and for one that is too large.
     """
     names = [name for name in sizes if any(fnmatch(name, pattern) for pattern in _patterns(folder))]
-    for name in names:
-        if not is_inside(name):
-            raise MorphVlaError(f"the repository names a file outside its folder ({name!r})")
-        if name.endswith(TEXTS) and sizes[name] > MAX_TEXT:
-            raise MorphVlaError(f"{name} has {sizes[name]:,} bytes; at most {MAX_TEXT:,} are read")
-    total = sum(sizes[name] for name in names)
-    if len(names) > MAX_FILES or total > MAX_WEIGHTS:
-        most = f"at most {MAX_FILES:,} files and {MAX_WEIGHTS:,} bytes are fetched"
-        raise MorphVlaError(f"the repository has {len(names):,} files of {total:,} bytes; {most}")
+    check_listed({name: sizes[name] for name in names}, "the repository")
     return names
+
+
+def check_listed(sizes: Mapping[str, int], place: str) -> None:
+    """Raise MorphVlaError for files (name -> bytes) that a stranger's `place` lists and we do not fetch.
+
+    These are names that lead outside, texts that are too large, and too much of all.
+    """
+    for name, size in sizes.items():
+        if not is_inside(name):
+            raise MorphVlaError(f"{place} names a file outside its folder ({name!r})")
+        if name.endswith(TEXTS) and size > MAX_TEXT:
+            raise MorphVlaError(f"{name} has {size:,} bytes; at most {MAX_TEXT:,} are read")
+    total = sum(sizes.values())
+    if len(sizes) > MAX_FILES or total > MAX_WEIGHTS:
+        most = f"at most {MAX_FILES:,} files and {MAX_WEIGHTS:,} bytes are fetched"
+        raise MorphVlaError(f"{place} has {len(sizes):,} files of {total:,} bytes; {most}")
 
 
 def _patterns(folder: str) -> list[str]:

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import hashlib
 import http.client
+import itertools
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ NAMES = {
 }
 SHIPPED, BASES = "shipped://", "bases"  # a folder that comes with the package, and where it lies
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
+WHOLE = ".whole"  # in a folder that came as one
 NOT_NEEDED = ("train_state/",)  # openpi's optimizer, as large as the parameters again
 PIECE, SECONDS, PAGE = 2**20, 60, 64 * 2**20  # bytes at a time; without a byte, it has failed; of one listing
 
@@ -93,29 +95,48 @@ def _shipped(name: str, folder: str, variable: str) -> Path:
 
 
 def from_bucket(source: str) -> Path:
-    """A folder of a public bucket, in the cache."""
+    """A folder of a public bucket, in the cache.
+
+    Raises MorphVlaError, in one sentence, for what is not there, cannot be fetched, or is too large.
+    """
     bucket, prefix = _place(source.rstrip("/"), "folder")
     final = cache_folder() / "weights" / bucket / prefix
-    if final.is_dir():
+    if _is_whole(final):
         return final
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with locked(final.with_name(f".{final.name}.lock")):
-        if final.is_dir():  # another process was quicker
+    # Not beside the final one, whose folder may be one that somebody fetches too.
+    unfinished = cache_folder() / "unfinished" / bucket / urllib.parse.quote(prefix, safe="")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    with locked(unfinished.with_name(f".{unfinished.name}.lock")):
+        if _is_whole(final):  # another process was quicker
             return final
-        unfinished = final.with_name(f".{final.name}.unfinished")
         try:
-            objects = list(_listed(bucket, prefix))
+            listed = itertools.islice(_listed(bucket, prefix), hub.MAX_FILES + 1)
+            objects = {entry["name"].removeprefix(f"{prefix}/"): entry for entry in listed}
             if not objects:
                 raise MorphVlaError(f"{source}: there is no such folder in the bucket")
-            for entry in objects:
-                path, name = entry["name"].removeprefix(f"{prefix}/"), entry["name"]
-                if not hub.is_inside(path):
-                    raise MorphVlaError(f"{source}: the bucket names a file outside its folder ({name})")
-                _fetch(bucket, entry, unfinished / path)
+            hub.check_listed({name: int(entry["size"]) for name, entry in objects.items()}, "the bucket")
+            for name, entry in objects.items():
+                _fetch(bucket, entry, unfinished / name)
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise MorphVlaError(_cannot(source, error)) from error
-        unfinished.rename(final)
+        (unfinished / WHOLE).touch()
+        _put(unfinished, final)
     return final
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder was fetched as one; not where a folder within it alone was."""
+    return folder.is_dir() and ((folder / WHOLE).is_file() or not any(folder.rglob(WHOLE)))
+
+
+def _put(unfinished: Path, final: Path) -> None:
+    """Rename a folder; what was fetched of it before makes room."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    before = unfinished.with_name(f".{unfinished.name}.before")
+    if final.is_dir():
+        final.rename(before)
+    unfinished.rename(final)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def file_of_bucket(source: str, kind: str, most: int) -> Path:

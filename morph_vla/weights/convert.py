@@ -10,7 +10,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model
 from morph_vla.weights.lerobot import refuse_plugin, save_lerobot
-from morph_vla.weights.load import load
+from morph_vla.weights.load import load, sizes_of
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
 from morph_vla.weights.names import ENVIRONMENT, HEAD_LEAF, IMAGE_TOKENS
 from morph_vla.weights.openpi import save_morph_vla, save_openpi
@@ -69,7 +69,7 @@ def _with_pace(opened: Checkpoint, horizon: int | None) -> Pi05Config:
         facts["cameras"] = tuple(map(str, model["cameras"]))
     if horizon is not None:
         facts["horizon"] = horizon
-    return dataclasses.replace(opened.config(), **facts)
+    return dataclasses.replace(sizes_of(opened), **facts)
 
 
 def _about(folder: Path, lora: Lora | None, keep_lora: bool) -> dict[str, bytes]:
@@ -80,7 +80,8 @@ def _about(folder: Path, lora: Lora | None, keep_lora: bool) -> dict[str, bytes]
     if lora is None or "recipe.json" not in contents:
         return contents
     recipe = json.loads(contents["recipe.json"])
-    pairs = to_plain(_unit_scale(lora)) if keep_lora else None
+    whole = (recipe["training"]["lora"] or {}).get("whole", lora.whole)  # no shape says what learnt whole
+    pairs = to_plain(dataclasses.replace(_unit_scale(lora), whole=tuple(whole))) if keep_lora else None
     recipe["model"]["lora"] = recipe["training"]["lora"] = pairs
     recipe["training"]["kind"] = "lora" if keep_lora else "full"
     return contents | {"recipe.json": json.dumps(recipe, indent=2).encode()}

@@ -65,9 +65,16 @@ class LerobotCheckpoint(TensorsCheckpoint):
     def config(self, like: Pi05Config | None = None) -> Pi05Config:
         """The sizes; numbers of heads from our metadata, else from `like`, else those that LeRobot fixes."""
         heads = {} if like is None else {"heads": like.heads, "vit_heads": like.vit.heads}
-        heads |= json.loads(self.metadata.get(SIZES, "{}"))
-        shapes = {name: entry.shape for name, entry in self.entries.items()}
-        known = {key: heads[key] for key in ("heads", "vit_heads") if key in heads}
+        written = json.loads(self.metadata.get(SIZES, "{}"))
+        if not isinstance(written, dict):
+            raise ValueError(f"its metadata '{SIZES}' is no mapping")
+        shapes, known = {name: entry.shape for name, entry in self.entries.items()}, heads | written
+        known = {key: known[key] for key in ("heads", "vit_heads") if key in known}
+        for key, count in known.items():
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(
+                    f"its metadata '{SIZES}' has {key}: {count!r}; expected a whole number above 0"
+                )
         return names.lerobot_config_of(shapes, **known)
 
 

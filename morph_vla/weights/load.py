@@ -152,8 +152,9 @@ def sizes_of(opened: Checkpoint) -> Pi05Config:
     try:
         return opened.config()
     except (KeyError, ValueError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
         raise MorphVlaError(
-            f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it (no {error})"
+            f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it ({why})"
         ) from error
 
 

@@ -98,8 +98,8 @@ def _places(item: Path) -> dict[str, Place]:
     """The arrays of an item by their leaves' names."""
     try:
         about = json.loads((item / METADATA).read_text(encoding="utf-8"))
-        keys = [ast.literal_eval(name) for name in about["tree_metadata"]]
-    except (ValueError, KeyError, SyntaxError) as error:
+        keys = [tuple(ast.literal_eval(name)) for name in about["tree_metadata"]]
+    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise MorphVlaError(f"{item / METADATA} cannot be read ({error})") from error
     ocdbt = (item / "manifest.ocdbt").is_file()  # orbax 0.11 says so in its metadata even when not
     arrays = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}

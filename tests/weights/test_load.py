@@ -374,9 +374,28 @@ def test_a_damaged_orbax_item(tmp_path, openpi, host):
         path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(MorphVlaError, match=r"array '\S+' is (damaged|listed but not there)"):
         weights.load(folder, host)
-    (folder / "params" / "_METADATA").write_text("{")
-    with pytest.raises(MorphVlaError, match="_METADATA cannot be read"):
-        weights.load(folder, host)
+    for metadata in ("{", "[]", '{"tree_metadata": {"5": {}}}', '{"tree_metadata": 7}', "7"):
+        (folder / "params" / "_METADATA").write_text(metadata)
+        with pytest.raises(MorphVlaError, match="_METADATA cannot be read"):
+            weights.load(folder, host)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ('{"heads": 0}', "has heads: 0; expected a whole number above 0"),
+        ('{"vit_heads": "4"}', "has vit_heads: '4'; expected a whole number above 0"),
+        ("[1, 2]", "is no mapping"),
+        ("5", "is no mapping"),
+    ],
+)
+def test_a_strangers_metadata_is_no_traceback(tmp_path, entries, written, words):
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(value) for name, value in entries.items()}
+    save_file(arrays, tmp_path / "model.safetensors", {"morph_vla": written})
+    with pytest.raises(MorphVlaError, match=rf"cannot be read off it \(its metadata 'morph_vla' {words}\)"):
+        weights.load(tmp_path)
 
 
 def test_a_chunk_that_is_not_there_is_damage_and_no_zeros(tmp_path):

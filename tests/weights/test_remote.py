@@ -16,7 +16,7 @@ import pytest
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
-from morph_vla.files import dropin, remote
+from morph_vla.files import dropin, hub, remote
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -168,6 +168,34 @@ def test_a_file_outside_the_folder_is_refused(bucket, tmp_path):
     with pytest.raises(MorphVlaError, match="the bucket names a file outside its folder"):
         remote.resolve("pi05-base")
     assert not list(tmp_path.rglob("escaped"))
+
+
+def test_a_folder_within_another_does_not_stand_for_it(bucket, host, params, equal, tmp_path):
+    inner = "gs://openpi-assets/checkpoints/pi05_base/params"  # openpi's own spelling
+    bucket.files[f"{PREFIX}/assets/norm_stats.json"] = b"{}"
+    bucket.breaks_at = "_METADATA"
+    with pytest.raises(MorphVlaError, match="could not be fetched"):
+        remote.resolve(inner)
+    bucket.breaks_at = ""
+    assert not (remote.resolve(inner) / "assets").exists()
+    whole = remote.resolve("pi05-base")
+    assert (whole / "assets" / "norm_stats.json").is_file()
+    equal(weights.load("pi05-base", host)[0], params)
+    bucket.files.clear()
+    assert remote.resolve("pi05-base") == whole
+    assert remote.resolve(inner) == whole / "params"
+    assert not list((tmp_path / "cache/unfinished").rglob("_METADATA"))
+
+
+def test_a_bucket_that_lists_too_much_is_not_fetched(bucket, monkeypatch):
+    monkeypatch.setattr(hub, "MAX_FILES", 3)
+    with pytest.raises(MorphVlaError, match=r"the bucket has 4 files of .* bytes; at most 3 files and"):
+        remote.resolve("pi05-base")
+    monkeypatch.setattr(hub, "MAX_FILES", 1000)
+    monkeypatch.setattr(hub, "MAX_WEIGHTS", 7)
+    with pytest.raises(MorphVlaError, match=r"the bucket has .* bytes; at most 1,000 files and 7 bytes are"):
+        remote.resolve("pi05-base")
+    assert not bucket.asked
 
 
 def test_a_folder_that_is_not_there(bucket):
