@@ -1,7 +1,9 @@
 """`morph-vla`: its help, its words for a wrong command, its exit statuses; and `morph-vla doctor`."""
 
+import errno
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -154,3 +156,12 @@ def test_doctor_prints_one_line_each_and_fails_only_for_what_is_needed(run, monk
     assert [(row["name"], row["remedy"], row["ok"]) for row in json.loads(out)] == [
         ("EGL", "apt-get install libegl1", False)
     ]
+
+
+def test_a_disk_that_is_full_is_one_sentence(tmp_path, monkeypatch, capsys):
+    def full(arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "rows.json"))
+
+    monkeypatch.setattr("morph_vla.cli.doctor.run", full)
+    status = cli.main(["doctor"])
+    assert (status, capsys.readouterr().err) == (2, f"error: {tmp_path}/rows.json: No space left on device\n")

@@ -1,6 +1,7 @@
 """What of a recipe's model, tokenizer and weights can be known without loading them."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
 from morph_vla.policies.config import StateConfig
 from morph_vla.recipes.recipe import Recipe
+from morph_vla.training.begin_with import new_leaves
 from morph_vla.weights.inspect import inspect
 
 
@@ -37,7 +39,8 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         yield problem("weights-not-here", "weights", f"{source} is not on this machine")
         return
     try:
-        inspection = inspect(kept if source.startswith("gs://") else source, model)
+        place = kept if source.startswith("gs://") else source
+        inspection = inspect(place, model, new=partial(new_leaves, recipe))
     except MorphVlaError as error:
         yield problem("weights", "weights", str(error))
         return

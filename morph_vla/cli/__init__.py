@@ -78,6 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, a folder that may not be written, a port that is taken
+        if not error.strerror:
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"error: {where}{error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
 
 
 def _run(words: list[str]) -> int:

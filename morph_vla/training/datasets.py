@@ -23,8 +23,20 @@ LOG = logging.getLogger(__name__)
 
 
 def read_parts(recipe: Recipe) -> list[Part]:
-    """The recipe's datasets, values alone, each held against its robot and the model."""
-    return [_part(recipe, asked) for asked in recipe.data.sources]
+    """The recipe's datasets, values alone, each held against its robot and the model.
+
+    Raises MorphVlaError where a dataset does not fit, and for two robots of one name.
+    """
+    parts = [_part(recipe, asked) for asked in recipe.data.sources]
+    files: dict[str, Robot] = {}  # by the name that a checkpoint keeps them under
+    for robot in (part.robot for part in parts):
+        known = files.setdefault(robot.name, robot)
+        if (known.urdf_sha256, known.side_sha256) != (robot.urdf_sha256, robot.side_sha256):
+            raise MorphVlaError(
+                f"{known.urdf_path} and {robot.urdf_path} are two robots of one name, and a checkpoint keeps "
+                "one of each; rename a file"
+            )
+    return parts
 
 
 def _part(recipe: Recipe, asked: Dataset) -> Part:

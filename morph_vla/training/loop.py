@@ -19,12 +19,22 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from morph_vla import policies
+from morph_vla import policies, weights
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
 from morph_vla.recipes.recipe import Recipe, Training
-from morph_vla.training import checkpoint, meaning, memory, parameters, restoring, resumed, saving, sharding
+from morph_vla.training import (
+    begin_with,
+    checkpoint,
+    meaning,
+    memory,
+    parameters,
+    restoring,
+    resumed,
+    saving,
+    sharding,
+)
 from morph_vla.training import step as steps
 from morph_vla.training.folder import alone, claim
 from morph_vla.training.kinds import partition, parts_of
@@ -82,6 +92,8 @@ def _train(
     memory.check(recipe, *mesh.devices.shape)
     sharding.first_then_others("claim", lambda: claim(folder, recipe, first))
     saved = checkpoint.steps(checkpoints)
+    if recipe.weights and not saved:  # before hours of decoding
+        begin_with.new_leaves(recipe, weights.open_checkpoint(recipe.weights))
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)
     about = describe(recipe, source)

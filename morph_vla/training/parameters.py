@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array
 
 from morph_vla import policies, weights
-from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.errors import ConfigError
 from morph_vla.pi05 import Pi05Config, tokenizer
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.policies.parts import FITTED, part_of
 from morph_vla.recipes.recipe import Recipe
-from morph_vla.training import checkpoint
+from morph_vla.training.begin_with import new_leaves
 from morph_vla.training.kinds import learns
 from morph_vla.training.source import Source
 
@@ -48,23 +48,8 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
         _check_learnt(recipe, by_name(params))
         return params
     assert isinstance(recipe.model, Pi05Config)  # the recipe's check
-    opened, new = weights.open_checkpoint(recipe.weights), None
-    if opened.format == "morph_vla" and (opened.path / "about" / "policy.json").is_file():
-        about = checkpoint.about(opened.path)
-        family, trained = about.get("family", "pi05"), about.get("tokenizer")
-        if family != "pi05":
-            ours = "the recipe has 'pi05'"
-            raise MorphVlaError(f"{recipe.weights}: trained as model.family '{family}', {ours}")
-        tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
-        # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
-        shapes = weights.leaf_shapes(recipe.model)
-        new = [leaf for leaf in shapes if _is_ours(leaf) and leaf not in opened.entries]
-    elif recipe.tokenizer in tokenizer.OFFLINE and recipe.model.vocab == Pi05Config().vocab:
-        raise MorphVlaError(
-            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: "
-            f"{recipe.tokenizer}; its numbers would mean other words. Set tokenizer: paligemma"
-        )
-
+    opened = weights.open_checkpoint(recipe.weights)
+    new = new_leaves(recipe, opened)
     params, report = weights.load(
         recipe.weights,
         recipe.model,
@@ -76,11 +61,6 @@ def first_params(recipe: Recipe) -> dict[str, Any]:
     _check_learnt(recipe, [row.leaf for row in report.new])
     LOG.info("%s", report)
     return params
-
-
-def _is_ours(leaf: str) -> bool:
-    """Whether a leaf is of the plugin or a head, or makes fewer image tokens: new to one from before."""
-    return leaf.startswith(("morphology/", "image_tokens/", "head/", "bins/"))
 
 
 def _check_learnt(recipe: Recipe, new: Iterable[str]) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.pi05 import serving
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.pi05.serving import Leaf
-from morph_vla.training.checkpoint import text
+from morph_vla.training.checkpoint import steps, text
 from morph_vla.training.saving import named_leaves
 from morph_vla.training.step import State
 from morph_vla.weights import FROZEN, nested, open_checkpoint, packed
@@ -31,8 +31,20 @@ def as_stored(_: str) -> None:
 def restore(folder: Path, like: State) -> State:
     """The state saved in the checkpoint at `folder`, its leaves placed as those of `like`.
 
-    Raises MorphVlaError naming the first leaf that is missing, new or of another shape.
+    Raises MorphVlaError naming the first leaf that is missing, new or of another shape, and for files that
+    are damaged.
     """
+    try:
+        return _restored_state(folder, like)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        older = [step for step in steps(folder.parent) if str(step) != folder.name]
+        then = f"goes on from step {older[-1]}" if older else "begins anew"
+        raise MorphVlaError(
+            f"{folder} is damaged ({reason(error)[:200]}): remove it, and the same command {then}"
+        ) from error
+
+
+def _restored_state(folder: Path, like: State) -> State:
     names, leaves = named_leaves(like)
     saved = json.loads(text(folder, "leaves.json"))
     if any(name.startswith(".ema") for name in saved):  # today's averages have a place of their own

@@ -1,6 +1,7 @@
 """What a checkpoint is, before anything is loaded: names, shapes and types alone are read."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
@@ -67,22 +68,25 @@ class Inspection:
 
 
 def inspect(
-    source: str | Path, config: Pi05Config | None = None, kind: recognise.Kind = "averaged"
+    source: str | Path,
+    config: Pi05Config | None = None,
+    kind: recognise.Kind = "averaged",
+    new: Callable[[Checkpoint], Sequence[str] | None] = lambda _: None,
 ) -> Inspection:
     """Format, counts, types and sizes of the checkpoint at `source`, and whether it fits `config`.
 
-    Without a config it is held against the sizes that it has itself. Raises MorphVlaError when there is no
-    checkpoint.
+    Without a config it is held against the sizes that it has itself. `new` says which leaves may begin anew,
+    as `load` takes it. Raises MorphVlaError when there is no checkpoint, and as `new`.
     """
     opened = recognise.open_checkpoint(source, kind)
     try:
         stored = opened.config(config)
     except (KeyError, ValueError):
         stored = None
-    fresh: list[str] = []
+    fresh, allowed = [], new(opened)
     part_of: dict[str, str] = {}
     try:
-        _, fresh, plan = plan_of(opened, config, None)
+        _, fresh, plan = plan_of(opened, config, allowed)
         findings = problems(opened, plan, names.left_out(config))
         part_of = {piece.entry: names.part_of(leaf) for leaf, pieces in plan.items() for piece in pieces}
         if config is not None and stored is not None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.files.writing import link_or_copy, write_bytes, write_text
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.memory import aligned
@@ -156,9 +156,12 @@ def write_item(path: Path, params: Mapping[str, Any], value_suffix: bool = False
             "metadata": stored | {"compressor": {"id": "zstd", "level": 1}},
             "store_data_equal_to_fill_value": True,
         }
-        store = ts.open(spec, create=True, context=context).result()
-        for region in regions(leaf.shape, block):
-            store[region].write(leaf[region]).result()
+        try:
+            store = ts.open(spec, create=True, context=context).result()
+            for region in regions(leaf.shape, block):
+                store[region].write(leaf[region]).result()
+        except ValueError as error:  # so tensorstore words a full disk
+            raise MorphVlaError(f"{path} cannot be written ({reason(error)[:200]}); make room") from error
     write_text(path / METADATA, json.dumps(_about(leaves)))
 
 

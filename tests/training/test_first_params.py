@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from morph_vla import weights
+from morph_vla.checks import recipe_model
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts
 from morph_vla.training import checkpoint, loop, parameters, restoring, sharding
@@ -140,3 +141,20 @@ def test_another_tokenizer_and_another_size_are_refused(tiny_recipe, openpi):
     )
     with pytest.raises(MorphVlaError, match=r"expert.mlp_dim is 28 in the checkpoint, 30 in the model"):
         parameters.first_params(dataclasses.replace(tiny_recipe, model=wider, weights=str(openpi)))
+
+
+def test_the_check_and_the_trainer_agree_on_what_weights_fit(tiny_recipe, tiny_run, tmp_path, monkeypatch):
+    begun = dataclasses.replace(tiny_recipe, weights=str(tiny_run.checkpoint))
+    plugin = tiny_recipe.model.morphology
+    more = dataclasses.replace(plugin, auxiliary=1, bias="spd-soft")
+    grown = dataclasses.replace(begun, model=dataclasses.replace(begun.model, morphology=more))
+    assert parameters.first_params(grown)
+    assert [finding for finding in recipe_model.weights(grown) if finding.severity == "error"] == []
+    other = dataclasses.replace(begun, tokenizer="words")
+    words = "was trained with tokenizer 'bytes'|trained with tokenizer 'bytes'"
+    (finding,) = recipe_model.weights(other)
+    assert "'bytes'" in finding.found
+    assert "'words'" in finding.found
+    monkeypatch.setattr(loop, "Source", lambda *_, **__: pytest.fail("frames were decoded"))
+    with pytest.raises(MorphVlaError, match=words):
+        loop.train(other, tmp_path / "run")

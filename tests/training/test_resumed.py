@@ -13,7 +13,7 @@ from morph_vla import robots
 from morph_vla.data import lerobot
 from morph_vla.errors import MorphVlaError
 from morph_vla.recipes.recipe import Dataset
-from morph_vla.training import checkpoint, folder, loop, resumed
+from morph_vla.training import checkpoint, datasets, folder, loop, resumed
 from morph_vla.training.part import Part
 
 
@@ -118,3 +118,33 @@ def test_a_removal_that_was_interrupted_is_finished_and_nothing_goes_on_from_its
     words = f"{run} holds what a run left and not its recipe (recipe.json is missing); give another folder"
     with pytest.raises(MorphVlaError, match=re.escape(words)):
         folder.claim(run, tiny_recipe)
+
+
+@pytest.mark.parametrize("damaged", ["state", "leaves"])
+def test_a_damaged_checkpoint_is_named_and_what_goes_on(tiny_recipe, tiny_run, tmp_path, damaged):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.folder, run)
+    newest = run / "checkpoints" / "6"
+    if damaged == "state":
+        shutil.rmtree(newest / "state")
+    else:
+        (newest / "about" / "leaves.json").write_text('["half of')
+    words = rf"{newest} is damaged \(.*\): remove it, and the same command goes on from step 3$"
+    with pytest.raises(MorphVlaError, match=words):
+        loop.train(tiny_recipe, run)
+    shutil.rmtree(newest)
+    assert loop.train(tiny_recipe, run).checkpoint.name == "6"
+
+
+def test_two_robots_of_one_name_are_refused(tiny_recipe, tmp_path):
+    for place, rate in (("a", "15"), ("b", "16")):
+        (tmp_path / place).mkdir()
+        for file in robots.load("panda").files:
+            text = file.read_text().replace("control_rate: 15", f"control_rate: {rate}")
+            (tmp_path / place / f"arm{file.suffix}").write_text(text)
+    (source,) = tiny_recipe.data.sources
+    both = tuple(dataclasses.replace(source, robot=f"{tmp_path}/{place}/arm.urdf") for place in "ab")
+    data = dataclasses.replace(tiny_recipe.data, dataset="", robot="", cameras={}, datasets=both)
+    words = "a/arm.urdf and .*b/arm.urdf are two robots of one name, and a checkpoint keeps one of"
+    with pytest.raises(MorphVlaError, match=words):
+        datasets.read_parts(dataclasses.replace(tiny_recipe, data=data))

@@ -383,8 +383,8 @@ def test_a_damaged_orbax_item(tmp_path, openpi, host):
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ('{"heads": 0}', "has heads: 0; expected a whole number above 0"),
-        ('{"vit_heads": "4"}', "has vit_heads: '4'; expected a whole number above 0"),
+        ('{"heads": 0}', "has heads: 0; expected a number above 0"),
+        ('{"vit_heads": "4"}', "has vit_heads: '4'; expected a number above 0"),
         ("[1, 2]", "is no mapping"),
         ("5", "is no mapping"),
     ],

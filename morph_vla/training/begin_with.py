@@ -1,0 +1,37 @@
+"""Whether a recipe can begin with the checkpoint that its `weights` names; no value is read."""
+
+from morph_vla import weights
+from morph_vla.errors import MorphVlaError
+from morph_vla.pi05 import Pi05Config, tokenizer
+from morph_vla.recipes.recipe import Recipe
+from morph_vla.training import checkpoint
+from morph_vla.weights.checkpoint import Checkpoint
+
+
+def new_leaves(recipe: Recipe, opened: Checkpoint) -> list[str] | None:
+    """The model's leaves that may begin anew beside a checkpoint; None: those that `weights.load` says.
+
+    Raises MorphVlaError for a checkpoint of another family, and for one whose tokens mean other words.
+    """
+    assert isinstance(recipe.model, Pi05Config)  # the recipe's check
+    if opened.format == "morph_vla" and (opened.path / "about" / "policy.json").is_file():
+        about = checkpoint.about(opened.path)
+        family, trained = about.get("family", "pi05"), about.get("tokenizer")
+        if family != "pi05":
+            ours = "the recipe has 'pi05'"
+            raise MorphVlaError(f"{recipe.weights}: trained as model.family '{family}', {ours}")
+        tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
+        # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
+        shapes = weights.leaf_shapes(recipe.model)
+        return [leaf for leaf in shapes if _is_ours(leaf) and leaf not in opened.entries]
+    if recipe.tokenizer in tokenizer.OFFLINE and recipe.model.vocab == Pi05Config().vocab:
+        raise MorphVlaError(
+            f"{recipe.weights} was trained with PaliGemma's tokenizer, the recipe has tokenizer: "
+            f"{recipe.tokenizer}; its numbers would mean other words. Set tokenizer: paligemma"
+        )
+    return None
+
+
+def _is_ours(leaf: str) -> bool:
+    """Whether a leaf is of the plugin or a head, or makes fewer image tokens: new to one from before."""
+    return leaf.startswith(("morphology/", "image_tokens/", "head/", "bins/"))
