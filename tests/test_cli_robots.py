@@ -80,6 +80,33 @@ def test_add_brings_the_side_file_or_writes_the_chosen_joints(run, folder, arm):
     assert robots.load("only_jaw").names == ("jaw_joint",)
 
 
+def test_chosen_joints_keep_what_the_side_file_beside_the_urdf_says(run, folder, arm):
+    arm.with_suffix(".yaml").write_text(
+        "unit: degrees\nsigns: {elbow: -1}\nzeros: {elbow: 0.25}\nrest: [0.5, 0.02]\nnames: [e.pos, j.pos]\n"
+        "control_rate: 13\nfeatures: {state: [q], action: [a]}\nsource: measured\n"
+    )
+    added = json.loads(run(f"robots add {arm} --joints 'jaw*,elbow' --json")[1])
+    copy, given = robots.load("my_arm"), robots.load(arm)
+    assert copy.names == ("jaw_joint", "elbow")
+    assert (*copy.rest, *copy.side.names) == (0.02, 0.5, "j.pos", "e.pos")
+    assert (copy.joints[1], copy.side.features) == (given.joints[0], given.side.features)
+    assert (copy.control_rate, copy.side.source) == (13, "measured")
+    assert added["side_file"] == Path("urdf_descriptors/my_arm.yaml").read_text()
+    run(f"robots add {arm} --name elbow_alone --joints elbow")
+    assert robots.load("elbow_alone").rest.tolist() == [0.5]
+
+
+def test_chosen_joints_keep_a_gripper_of_ours(run, folder, arm):
+    gripper = "gripper: {attach: parallel_jaw, link: upper, opening: 0.06}\n"
+    arm.with_suffix(".yaml").write_text(f"{gripper}rest: [0.5, 0.01]\n")
+    assert run(f"robots add {arm} --joints 'elbow,parallel_jaw_joint'")[0] == 0
+    copy = robots.load("my_arm")
+    assert copy.names == ("elbow", "parallel_jaw_joint")
+    assert (copy.joints[1].opened, copy.rest.tolist()) == (0.0, [0.5, 0.01])
+    assert run(f"robots add {arm} --name bare --joints elbow")[0] == 0
+    assert robots.load("bare").names == ("elbow",)
+
+
 def test_a_side_file_that_does_not_fit_is_not_copied(run, folder, arm):
     arm.with_suffix(".yaml").write_text("jonts: [elbow]\n")
     status, _, err = run(f"robots add {arm}")

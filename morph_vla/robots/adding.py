@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files import typed_yaml
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import choose, limb, mjcf, template
+from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.examine import Examination, examine, examine_text
 from morph_vla.robots.robot import Robot, action_order
-from morph_vla.robots.side import Side, side_text
+from morph_vla.robots.side import Attached, Side, side_text
 from morph_vla.robots.text import urdf_text
 
 MJCF = (".xml", ".mjcf")
@@ -52,8 +53,8 @@ def add(
 ) -> Added:
     """Copy an examined URDF, and the side file beside it, into `folder` (default: `user_folder()`).
 
-    `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and a
-    side file that says so is written in place of the one beside the URDF; with `write_side`, one to fill in.
+    `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and the
+    side file beside the URDF is written with them; where there is none, one to fill in, as with `write_side`.
     A URDF that was made here has one in any case: it says where the numbers are from; the one it was made
     with, where that knows its gripper.
 
@@ -66,8 +67,7 @@ def add(
     if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
         raise MorphVlaError(f"the robot's name is '{name}'; expected a name, not a path")
     chosen = chosen or examination.text is not None
-    beside = source.with_suffix(".yaml")
-    side = beside.read_text("utf-8") if beside.is_file() and not chosen else None
+    side = _side_beside(examination, robot, chosen)
     complete = examination.text is not None and robot.side.grippers
     text = side or (side_text(robot.side) if complete else template.side_file(robot))
     data = source.read_bytes() if examination.text is None else examination.text
@@ -77,6 +77,17 @@ def add(
     if side or write_side or chosen:
         written.append(_copy(text.encode(), target.with_suffix(".yaml")))
     return Added(robot, target, tuple(path for path in written if path), text, hides)
+
+
+def _side_beside(examination: Examination, robot: Robot, chosen: bool) -> str:
+    """The side file beside the URDF as it is, or, with `chosen`, with the robot's joints; "" for none."""
+    beside = examination.side_path
+    if beside is None or not chosen:
+        return beside.read_text("utf-8") if beside else ""
+    side, gripper = robot.side, typed_yaml.read(beside, Side).gripper
+    if isinstance(gripper, Attached) and parallel_jaw.FINGER in robot.names:
+        side = replace(side, gripper=gripper)  # the copy's URDF has no gripper either
+    return f"# {beside.name} with the joints that were chosen (--joints).\n{side_text(side)}"
 
 
 def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
