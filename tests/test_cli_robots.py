@@ -60,6 +60,22 @@ def test_add_never_replaces(run, folder, arm):
     assert (status, err) == (2, "error: the robot's name is '../elsewhere'; expected a name, not a path\n")
 
 
+def test_add_writes_no_urdf_where_another_side_file_is_there(run, folder, arm):
+    target = Path("urdf_descriptors/my_arm.urdf")
+    target.parent.mkdir()
+    target.with_suffix(".yaml").write_text("joints: [elbow]\n")
+    status, _, err = run(f"robots add {arm} --write-side")
+    assert (status, target.exists()) == (2, False)
+    assert "my_arm.yaml exists and is another file; give the robot another name" in err
+    status, out, _ = run(f"robots add {arm}")
+    words = f"{target.with_suffix('.yaml')} was there before, and is this robot's side file\n"
+    assert status == 0
+    assert f"\nwarning: {words}" in out
+    again = run(f"robots add {arm}")[1]
+    assert f"\n{words}" in again
+    assert "warning: urdf" not in again
+
+
 def test_add_stops_at_errors_and_copies_nothing(run, folder, arm):
     arm.write_text(ARM.replace('<child link="jaw"/>', ""))
     status, out, _ = run(f"robots add {arm}")

@@ -5,7 +5,7 @@ one needs no simulator, and its text, its findings and its digest are those of a
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Added:
     """The text of the side file, written or to be filled in"""
     hides: Path | None = None
     """Another robot's file of the same name, which is found no more"""
+    kept: Path | None = None
+    """A side file that was there, where none was to be written: from now on it is this robot's"""
 
     def __str__(self) -> str:
         """Warnings, what was written, and what to do next."""
@@ -58,8 +60,8 @@ def add(
     A URDF that was made here has one in any case: it says where the numbers are from; the one it was made
     with, where that knows its gripper.
 
-    Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and where another file is there:
-    none is ever replaced.
+    Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and, before anything is written,
+    where another file is there: none is ever replaced.
     """
     source, robot = examination.path, examination.loaded()
     folder = folder or user_folder()
@@ -73,10 +75,11 @@ def add(
     data = source.read_bytes() if examination.text is None else examination.text
     there = available("robots").get(target.stem)
     hides = there if there and there.resolve() != target.resolve() else None
-    written = [_copy(data, target)]
+    files, side_path = {target: data}, target.with_suffix(".yaml")
     if side or write_side or chosen:
-        written.append(_copy(text.encode(), target.with_suffix(".yaml")))
-    return Added(robot, target, tuple(path for path in written if path), text, hides)
+        files[side_path] = text.encode()
+    kept = side_path if side_path.is_file() and side_path not in files else None
+    return Added(robot, target, _write(files), text, hides, kept)
 
 
 def _side_beside(examination: Examination, robot: Robot, chosen: bool) -> str:
@@ -106,13 +109,9 @@ def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
     added = add(examination, name, folder)
     head = f"# What {target.name} cannot say, from its kinematics: the arm's joints, and a gripper."
     text = f"{head}\n{side_text(side)}"
-    written = _copy(text.encode(), target.with_suffix(".yaml"))
-    return replace(
-        added,
-        robot=examine(added.urdf).loaded(),
-        written=(*added.written, *filter(None, [written])),
-        side_file=text,
-    )
+    written = _write({target.with_suffix(".yaml"): text.encode()})
+    robot = examine(added.urdf).loaded()
+    return replace(added, robot=robot, written=(*added.written, *written), side_file=text)
 
 
 def _lines(added: Added) -> Iterator[str]:
@@ -125,6 +124,9 @@ def _lines(added: Added) -> Iterator[str]:
         yield f"\n{more}"
     if added.hides:
         yield f"\nwarning: from here '{target.stem}' is now this robot and hides {added.hides}; see --name"
+    if added.kept:
+        warning = "\nwarning: " if target in added.written else ""
+        yield f"{warning}{added.kept} was there before, and is this robot's side file"
     if side not in added.written and not side.is_file():
         yield f"\nWhat a URDF cannot say goes into {side}, which is not written (--write-side writes it):\n"
         yield added.side_file.rstrip("\n")
@@ -181,11 +183,13 @@ def user_folder() -> Path:
     return Path(name)
 
 
-def _copy(data: bytes, target: Path) -> Path | None:
-    """Write the file whole; None where it is there already. Another file of the name is never replaced."""
-    if target.is_file():
-        if target.read_bytes() == data:
-            return None
-        raise MorphVlaError(f"{target} exists and is another file; give the robot another name")
-    write_bytes(target, data)
-    return target
+def _write(files: Mapping[Path, bytes]) -> tuple[Path, ...]:
+    """Write those that are not there yet, and return them; before the first, refuse to replace another."""
+    there = [path for path in files if path.is_file()]
+    for path in there:
+        if path.read_bytes() != files[path]:
+            raise MorphVlaError(f"{path} exists and is another file; give the robot another name")
+    missing = tuple(path for path in files if path not in there)
+    for path in missing:
+        write_bytes(path, files[path])
+    return missing
