@@ -167,6 +167,18 @@ def test_the_users_folder(monkeypatch, tmp_path):
     assert adding.user_folder() == tmp_path / "urdf_descriptors"
 
 
+def test_a_flat_folder_of_robots_stays_one(run, folder, arm, monkeypatch):
+    flat = folder / "mine"
+    flat.mkdir()
+    (flat / "older.urdf").write_text(ARM)
+    monkeypatch.setenv("MORPH_VLA_PATH", str(flat))
+    assert run(f"robots add {arm}")[0] == 0
+    assert {path.name for path in flat.iterdir()} == {"older.urdf", "my_arm.urdf"}
+    assert {"older", "my_arm"} <= robots.available().keys()
+    (flat / "urdf_descriptors").mkdir()
+    assert adding.user_folder() == flat / "urdf_descriptors"  # it is searched in place of the flat one
+
+
 def test_show_explains_too_many_joints(run, shared):
     path = shared / "urdf_zoo" / "tiago_dual.urdf"
     _, out, _ = run(f"robots show {path}")

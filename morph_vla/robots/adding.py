@@ -175,11 +175,15 @@ def examine_model(
 
 
 def user_folder() -> Path:
-    """Where a user's own robots go: the first folder of MORPH_VLA_PATH, else `./urdf_descriptors`."""
-    name, _ = KINDS["robots"]
+    """Where a user's own robots go: the first folder of MORPH_VLA_PATH, else `./urdf_descriptors`.
+
+    A folder that holds robots itself keeps doing so: a subfolder would be searched in its place.
+    """
+    name, suffix = KINDS["robots"]
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
         folder = Path(entry).expanduser()
-        return folder if folder.name == name else folder / name
+        flat = folder.name == name or any(folder.glob(f"*{suffix}"))
+        return folder if flat and not (folder / name).is_dir() else folder / name
     return Path(name)
 
 
