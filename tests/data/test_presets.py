@@ -56,6 +56,19 @@ def test_steps_become_targets_and_the_gripper_stays():
         presets.targets(robot, "steps", 0.2, np.ones((2, 5)), action)
 
 
+@pytest.mark.parametrize("unit", ["degrees", "percent"])
+def test_a_step_is_in_radians_whatever_the_unit(unit):
+    robot = robots.load("so101")
+    recorded = presets.as_recorded(robot, unit, ())
+    start = np.full((1, 6), 10.0)
+    state = recorded.to_dataset(robot.to_native(start))
+    action = np.array([[1.0, -1.0, 0.5, 0.0, 1.0, 20.0]])
+    result = recorded.to_native(presets.targets(recorded, "steps", 0.2, state, action))
+    moved = result - robot.to_native(start)
+    np.testing.assert_allclose(moved[0, :5], [0.2, -0.2, 0.1, 0.0, 0.2], atol=1e-12)
+    np.testing.assert_allclose(recorded.to_dataset(result)[0, 5], 20.0)
+
+
 # ---------------------------------------------------------------------------------------------- in a recipe
 
 
