@@ -33,7 +33,9 @@ class Preset:
     actions: Kind = "absolute"  # what is learnt
     state: tuple[str, ...] = ()  # the dataset's keys; none takes those of the robot's side file
     action: tuple[str, ...] = ()
-    unit: Unit = "robot"  # of the dataset's turning joints; "robot": as the robot's side file says
+    unit: Unit = (
+        "robot"  # of the dataset's turning joints, scales of the side file or not; "robot": as it says
+    )
     gripper: tuple[float, ...] = ()  # (open, closed) in the dataset; () as the side file says
     recorded: Recorded = "targets"  # "steps": action = the change in one step / `step`, the gripper a target
     step: float = (
@@ -95,11 +97,18 @@ def find(name: str) -> Preset:
 def as_recorded(robot: Robot, unit: Unit, gripper: tuple[float, ...]) -> Robot:
     """The robot with a dataset's units and gripper values in place of its side file's.
 
+    A `unit` is that of every turning joint, those with a scale in the side file too; percent is 0 halfway
+    between a joint's limits, whatever its zero there.
+
     Raises MorphVlaError when that cannot be, such as percent of a joint without a range.
     """
     side = robot.side
     if unit != "robot":
-        side = dataclasses.replace(side, unit=unit)
+        replaced = {joint.name for joint in robot.joints if joint.type != "prismatic"}
+        scales = {name: scale for name, scale in side.scales.items() if name not in replaced}
+        in_percent = replaced if unit == "percent" else ()
+        zeros = {name: zero for name, zero in side.zeros.items() if name not in in_percent}
+        side = dataclasses.replace(side, unit=unit, scales=scales, zeros=zeros)
     if gripper:
         ends = {"dataset_open": gripper[0], "dataset_closed": gripper[1]}
         grippers = tuple(dataclasses.replace(gripper_, **ends) for gripper_ in side.grippers.values())
