@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = f"{dataset}; or a recipe: the values that each of its robots learns, over all its datasets"
     add(parser, "source", about, "DATASET|RECIPE")
     add_overrides(parser, "recipe")
-    about = "also write them as JSON, for `data.statistics` in a recipe"
+    about = "of a recipe: also write them as JSON, for its `data.statistics`"
     add(parser, "--output", about, "FILE", type=Path)
     add_common(parser)
     parser.set_defaults(run=run)
@@ -37,6 +37,11 @@ def run(arguments: argparse.Namespace) -> None:
 
         if arguments.overrides:
             raise MorphVlaError(f"{arguments.overrides[0]}: KEY=VALUE needs a recipe, and this is a dataset")
+        if arguments.output:
+            raise MorphVlaError(
+                "--output needs a recipe, which says what each robot learns, and this is a dataset; run "
+                f"`morph-vla stats RECIPE data.dataset={arguments.source} --output {arguments.output}`"
+            )
         measured = measure(arguments.source)
         plain, text = measured.plain(), str(measured)
     else:

@@ -209,16 +209,23 @@ def test_a_recipes_robots_have_theirs(so101_dataset):
 def test_the_command_on_a_dataset(run, write_dataset, tmp_path):
     values = [{"observation.state": [[1.0, 2.0]] * 5, "action": [[float(i), 2.0] for i in range(5)]}]
     root = write_dataset("v2.1", values, names={"action": ["a", "b"]})
-    status, out, _ = run(f"stats {root} --output {tmp_path}/out.json")
+    status, out, _ = run(f"stats {root}")
     assert status == 0
     assert out.startswith(f"{root}: LeRobot v2.1, 1 episodes, 5 frames, 30 Hz\n")
     assert (
         "action 'b' hardly moves: training widens its range to 0.01, or refuses it (data.degenerate)" in out
     )
-    assert json.loads((tmp_path / "out.json").read_text())["action"]["mean"] == [2.0, 2.0]
+    assert json.loads(run(f"stats {root} --json")[1])["action"]["mean"] == [2.0, 2.0]
     assert not (tmp_path / "cache").exists()  # nothing was converted
     status, _, err = run(f"stats {root} seed=1")
     assert (status, err) == (2, "error: seed=1: KEY=VALUE needs a recipe, and this is a dataset\n")
+    status, _, err = run(f"stats {root} --output {tmp_path}/out.json")
+    assert status == 2, "what `data.statistics` would refuse is not written"
+    assert err == (
+        "error: --output needs a recipe, which says what each robot learns, and this is a dataset; run "
+        f"`morph-vla stats RECIPE data.dataset={root} --output {tmp_path}/out.json`\n"
+    )
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):
