@@ -31,8 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Quantiles, mean and standard deviation of states and actions; no video is decoded."""
-    begun, given = time.perf_counter(), Path(arguments.source).expanduser()
-    if given.is_dir() or ("/" in arguments.source and given.suffix not in (".yaml", ".yml")):
+    from morph_vla.recipes import ablations
+
+    begun, source = time.perf_counter(), arguments.source
+    is_recipe = ablations.split(source)[0].endswith((".yaml", ".yml")) or "/" not in source
+    if Path(source).expanduser().is_dir() or not is_recipe:
         from morph_vla.training.measured import measure
 
         if arguments.overrides:

@@ -238,6 +238,17 @@ def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):
     assert json.loads(out)["robots"]["so101"]["source"] == f"{tmp_path}/out.json"
 
 
+def test_the_command_on_a_variant_of_a_recipes_file(run, so101_dataset, tmp_path, root):
+    given = tmp_path / "my.yaml"
+    given.write_bytes((root / "configs/panda_demo.yaml").read_bytes())
+    line = f"stats {given}@tabl1.tokens data.dataset={so101_dataset} data.robot=so101 data.cameras={{}}"
+    status, _, err = run(line)
+    assert status == 2
+    assert "no variant 'tabl1.tokens'" in err
+    line = line.replace("@tabl1", "@table1")
+    assert "statistics of 'so101': measured on 110 frames" in run(line)[1]
+
+
 def test_public_sets(shared, run):
     for name, frames in (("g1_inspire_v21", 35965), ("gr1_sim_picknplace_v20", 2096)):
         status, out, _ = run(f"stats {shared}/lerobot_data/{name}")
