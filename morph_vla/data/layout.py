@@ -8,9 +8,10 @@ that file, so that a check can go on with the others.
 """
 
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -351,19 +352,19 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
             raise MorphVlaError(f"{root / 'meta' / 'episodes.jsonl'}: an episode has the index {index!r}")
         fields = {"episode_chunk": index // size, "episode_index": index}
         path = info_file.expand(root, data, fields)
-        path = _existing(path, [chunk / path.name for chunk in chunks])
+        path = _existing(path, (chunk / path.name for chunk in chunks))
         videos = {}
         for key in keys_of(info["features"], "video"):
             file = _video_path(root, video, key, **fields)
-            file = _existing(file, [chunk / key / file.name for chunk in video_chunks])
+            file = _existing(file, (chunk / key / file.name for chunk in video_chunks))
             videos[camera_of(key, info["features"])] = Video(file, None, None)
         tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
         yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
 
 
-def _existing(path: Path, others: Sequence[Path]) -> Path:
-    """The first of these that is a file; else `path`."""
-    return next((candidate for candidate in (path, *others) if candidate.is_file()), path)
+def _existing(path: Path, others: Iterable[Path]) -> Path:
+    """The first of these that is a file; else `path`. The others are asked for where it is none."""
+    return next((candidate for candidate in itertools.chain([path], others) if candidate.is_file()), path)
 
 
 def _tasks_v2(root: Path) -> dict[int, str]:
