@@ -60,6 +60,22 @@ def test_add_never_replaces(run, folder, arm):
     assert (status, err) == (2, "error: the robot's name is '../elsewhere'; expected a name, not a path\n")
 
 
+def test_add_writes_no_urdf_where_another_side_file_is_there(run, folder, arm):
+    target = Path("urdf_descriptors/my_arm.urdf")
+    target.parent.mkdir()
+    target.with_suffix(".yaml").write_text("joints: [elbow]\n")
+    status, _, err = run(f"robots add {arm} --write-side")
+    assert (status, target.exists()) == (2, False)
+    assert "my_arm.yaml exists and is another file; give the robot another name" in err
+    status, out, _ = run(f"robots add {arm}")
+    words = f"{target.with_suffix('.yaml')} was there before, and is this robot's side file\n"
+    assert status == 0
+    assert f"\nwarning: {words}" in out
+    again = run(f"robots add {arm}")[1]
+    assert f"\n{words}" in again
+    assert "warning: urdf" not in again
+
+
 def test_add_stops_at_errors_and_copies_nothing(run, folder, arm):
     arm.write_text(ARM.replace('<child link="jaw"/>', ""))
     status, out, _ = run(f"robots add {arm}")
@@ -78,6 +94,33 @@ def test_add_brings_the_side_file_or_writes_the_chosen_joints(run, folder, arm):
     assert (status, added["joints"]) == (0, ["jaw_joint"])
     assert [Path(path).name for path in added["written"]] == ["only_jaw.urdf", "only_jaw.yaml"]
     assert robots.load("only_jaw").names == ("jaw_joint",)
+
+
+def test_chosen_joints_keep_what_the_side_file_beside_the_urdf_says(run, folder, arm):
+    arm.with_suffix(".yaml").write_text(
+        "unit: degrees\nsigns: {elbow: -1}\nzeros: {elbow: 0.25}\nrest: [0.5, 0.02]\nnames: [e.pos, j.pos]\n"
+        "control_rate: 13\nfeatures: {state: [q], action: [a]}\nsource: measured\n"
+    )
+    added = json.loads(run(f"robots add {arm} --joints 'jaw*,elbow' --json")[1])
+    copy, given = robots.load("my_arm"), robots.load(arm)
+    assert copy.names == ("jaw_joint", "elbow")
+    assert (*copy.rest, *copy.side.names) == (0.02, 0.5, "j.pos", "e.pos")
+    assert (copy.joints[1], copy.side.features) == (given.joints[0], given.side.features)
+    assert (copy.control_rate, copy.side.source) == (13, "measured")
+    assert added["side_file"] == Path("urdf_descriptors/my_arm.yaml").read_text()
+    run(f"robots add {arm} --name elbow_alone --joints elbow")
+    assert robots.load("elbow_alone").rest.tolist() == [0.5]
+
+
+def test_chosen_joints_keep_a_gripper_of_ours(run, folder, arm):
+    gripper = "gripper: {attach: parallel_jaw, link: upper, opening: 0.06}\n"
+    arm.with_suffix(".yaml").write_text(f"{gripper}rest: [0.5, 0.01]\n")
+    assert run(f"robots add {arm} --joints 'elbow,parallel_jaw_joint'")[0] == 0
+    copy = robots.load("my_arm")
+    assert copy.names == ("elbow", "parallel_jaw_joint")
+    assert (copy.joints[1].opened, copy.rest.tolist()) == (0.0, [0.5, 0.01])
+    assert run(f"robots add {arm} --name bare --joints elbow")[0] == 0
+    assert robots.load("bare").names == ("elbow",)
 
 
 def test_a_side_file_that_does_not_fit_is_not_copied(run, folder, arm):
@@ -122,6 +165,18 @@ def test_the_users_folder(monkeypatch, tmp_path):
     assert adding.user_folder() == tmp_path / "urdf_descriptors"
     monkeypatch.setenv("MORPH_VLA_PATH", str(tmp_path / "urdf_descriptors"))
     assert adding.user_folder() == tmp_path / "urdf_descriptors"
+
+
+def test_a_flat_folder_of_robots_stays_one(run, folder, arm, monkeypatch):
+    flat = folder / "mine"
+    flat.mkdir()
+    (flat / "older.urdf").write_text(ARM)
+    monkeypatch.setenv("MORPH_VLA_PATH", str(flat))
+    assert run(f"robots add {arm}")[0] == 0
+    assert {path.name for path in flat.iterdir()} == {"older.urdf", "my_arm.urdf"}
+    assert {"older", "my_arm"} <= robots.available().keys()
+    (flat / "urdf_descriptors").mkdir()
+    assert adding.user_folder() == flat / "urdf_descriptors"  # it is searched in place of the flat one
 
 
 def test_show_explains_too_many_joints(run, shared):

@@ -82,6 +82,11 @@ def test_rubbish_ends_in_words(run, tmp_path, name, content, status, words):
         ("none.urdf", "error: no such file: none.urdf"),
         ("panda --output x.png", "error: --feature and --output are used with --episode"),
         ("panda --episode nowhere", "error: nowhere: no such folder"),
+        (
+            "panda --episode somebody/nothing:3",
+            "fetching dataset somebody/nothing from the Hub\n"
+            "error: somebody/nothing: no such folder, and the Hub cannot be reached",
+        ),
         ("panda --episode .", "error: .: no LeRobot dataset here (meta/info.json is missing)"),
         ("panda --episode .:-1", "error: --episode .:-1: the index is '-1'; expected a number from 0"),
         ("panda --episod x", "error: no option --episod; did you mean '--episode'?"),

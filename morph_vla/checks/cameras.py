@@ -189,6 +189,7 @@ def of_pictures(dataset: Layout, camera: str, rows: Rows) -> Iterator[Finding]:
     severities: set[str] = set()  # of those reported: the first of each is
     lost: list[MorphVlaError] = []
     empty, most, largest = -1, 0, None
+    bounds = np.searchsorted(rows.file_of, np.arange(len(rows.files) + 1))  # rows lie file by file
     for number, path in enumerate(rows.files):
         try:
             table = pictures.Table(path, dataset.pictures[camera])
@@ -197,7 +198,7 @@ def of_pictures(dataset: Layout, camera: str, rows: Rows) -> Iterator[Finding]:
             continue
         chosen = [int(row) for row in wanted[rows.file_of[wanted] == number]]
         if empty < 0:
-            empty = _first_empty(table, rows, np.flatnonzero(rows.file_of == number))
+            empty = _first_empty(table, rows, np.arange(*bounds[number : number + 2]))
             chosen = chosen if empty < 0 else sorted({empty, *chosen})
         for row in chosen:
             for finding in _of_one(dataset, camera, table, rows, row):

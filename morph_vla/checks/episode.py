@@ -8,7 +8,7 @@ from pathlib import Path
 from morph_vla.checks import draw_path, playback, playback_rules
 from morph_vla.checks.playback import Played, Trace
 from morph_vla.checks.playback_rules import mostly
-from morph_vla.data import values
+from morph_vla.data import values, versions
 from morph_vla.errors import MissingExtraError
 from morph_vla.findings import Finding, tally
 from morph_vla.robots.robot import Robot
@@ -120,16 +120,16 @@ class PlayedEpisode:
 def play_episode(
     robot: Robot, folder: Path, index: int = 0, features: Sequence[str] = (), picture: Path | None = None
 ) -> PlayedEpisode:
-    """Play an episode of the LeRobot dataset in `folder`, and draw the paths of the end effectors.
+    """Play an episode of a LeRobot dataset, and draw the paths of the end effectors.
 
     Args:
         robot: Whose joints, limits and units the values are held against.
-        folder: The dataset's.
+        folder: The dataset's, or its name on the Hub (`user/name`), which is fetched once.
         index: The episode's number.
         features: Which features; none takes action and state, under the keys of the robot's side file.
         picture: Where to draw; default: ROBOT_DATASET_INDEX.png in the current folder.
 
-    Raises MorphVlaError as `values.read` does. Without matplotlib there is no picture.
+    Raises MorphVlaError as `versions.located` and `values.read` do. Without matplotlib there is no picture.
     """
     episode = _read(robot, folder, index, features)
     played: list[Played] = []
@@ -191,6 +191,7 @@ def _lines(episode: PlayedEpisode) -> Iterator[str]:
 
 def _read(robot: Robot, folder: Path, index: int, asked: Sequence[str]) -> values.Episode:
     """The features asked for, else action and state under the keys that the side file gives them."""
+    folder = versions.located(folder)
     keys = robot.side.features
     if asked or keys == Features():
         return values.read(folder, index, asked)

@@ -54,7 +54,7 @@ def match(robot: Robot, names: Sequence[str], width: int) -> Match:
     joints, else not at all.
     """
     count = len(robot.joints)
-    named = len(names) == width <= MAX_NAMES and not _numbered(names)
+    named = len(names) == width <= MAX_NAMES and not _numbered(_of_arms(robot, names))
     by_name = nearest_places(robot, names) if named else (None,) * count
     columns: tuple[int, ...] | None = None
     if count and None not in by_name:
@@ -128,6 +128,13 @@ def _as_gripper(joint: str, other: str) -> float:
     two = set(words(other))
     alone = bool(two & HAND) and two <= HAND | {"left", "right"}  # `kLeftHandPinky` is one finger of several
     return 0.9 if alone and _marks(words(joint))[1] == {"left", "right"} & two else 0.0
+
+
+def _of_arms(robot: Robot, names: Sequence[str]) -> list[str]:
+    """The names but those of a hand alone, where the robot has a hand or no joint: `gripper.pos`."""
+    hands = [joint.is_gripper or bool(HAND & {*words(joint.name)}) for joint in robot.joints]
+    hands += [True] * (len(names) - len(hands))
+    return [name for name, hand in zip(names, hands, strict=False) if not (hand and {*words(name)} <= HAND)]
 
 
 def _numbered(names: Sequence[str]) -> bool:

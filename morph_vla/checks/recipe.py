@@ -205,7 +205,7 @@ def _values(
         yield problem("state-width", f"{key}.actions", found)
     try:
         recorded_robot = presets.as_recorded(robot, asked.unit, asked.gripper)
-        targets = presets.targets(robot, asked.recorded, asked.step, state, action)
+        targets = presets.targets(recorded_robot, asked.recorded, asked.step, state, action)
     except MorphVlaError as error:
         yield problem("units", key, str(error))
         return

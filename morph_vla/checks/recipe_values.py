@@ -126,10 +126,11 @@ def kinds(recorded: Recorded, kind: Kind) -> Iterator[Finding]:
     if motion is None:
         return
     velocities = presets.PRESETS["droid_velocity"]
-    readings = {
+    readings: dict[str, float | Float[np.ndarray, "a"]] = {
         "differences from the state": 1.0,
         "velocities": recorded.fps,
-        f"DROID's velocities (preset: droid_velocity, {velocities.step:g} rad a step)": 1 / velocities.step,
+        f"DROID's velocities (preset: droid_velocity, {velocities.step:g} rad a step)": 1
+        / presets.sizes(recorded.robot, velocities.step),
     }
     errors = {
         called: float(np.abs(motion.action - scale * motion.change)[:, motion.moving].sum())
@@ -149,7 +150,7 @@ def positions(recorded: Recorded, step: float) -> Iterator[Finding]:
     Rule: as in `kinds`, with the state in the place of its steps.
     """
     motion = _motion(recorded)
-    if motion is not None and motion.most(motion.now, motion.change / step):
+    if motion is not None and motion.most(motion.now, motion.change / presets.sizes(recorded.robot, step)):
         found = f"the recorded actions look like joint positions, not like steps of {step:g} rad"
         yield problem("not-steps", recorded.where, found)
 

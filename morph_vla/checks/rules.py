@@ -55,7 +55,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "old-version": ("note", "training converts it to v3.0 once, with LeRobot's converter"),
     "nothing-left": ("error", "no episode is left to train on: lower it, or record more"),
     "nothing-held-out": ("warning", "this dataset will have no held-out loss: raise it to have one"),
-    "statistics": ("error", "`morph-vla stats --output` writes such a file"),
+    "statistics": ("error", "`morph-vla stats RECIPE --output FILE` writes such a file"),
     # its values
     "action-width": (
         "error",

@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = f"{dataset}; or a recipe: the values that each of its robots learns, over all its datasets"
     add(parser, "source", about, "DATASET|RECIPE")
     add_overrides(parser, "recipe")
-    about = "also write them as JSON, for `data.statistics` in a recipe"
+    about = "of a recipe: also write them as JSON, for its `data.statistics`"
     add(parser, "--output", about, "FILE", type=Path)
     add_common(parser)
     parser.set_defaults(run=run)
@@ -31,12 +31,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Quantiles, mean and standard deviation of states and actions; no video is decoded."""
-    begun, given = time.perf_counter(), Path(arguments.source).expanduser()
-    if given.is_dir() or ("/" in arguments.source and given.suffix not in (".yaml", ".yml")):
+    from morph_vla.recipes import ablations
+
+    begun, source = time.perf_counter(), arguments.source
+    is_recipe = ablations.split(source)[0].endswith((".yaml", ".yml")) or "/" not in source
+    if Path(source).expanduser().is_dir() or not is_recipe:
         from morph_vla.training.measured import measure
 
         if arguments.overrides:
             raise MorphVlaError(f"{arguments.overrides[0]}: KEY=VALUE needs a recipe, and this is a dataset")
+        if arguments.output:
+            raise MorphVlaError(
+                "--output needs a recipe, which says what each robot learns, and this is a dataset; run "
+                f"`morph-vla stats RECIPE data.dataset={arguments.source} --output {arguments.output}`"
+            )
         measured = measure(arguments.source)
         plain, text = measured.plain(), str(measured)
     else:

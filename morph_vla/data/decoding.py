@@ -49,12 +49,17 @@ def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
     try:
         with av.open(path) as container:
             stream = _video(container, path)
-            packets = [p for p in container.demux(stream) if p.size and not p.is_discard]
-            if any(p.pts is None for p in packets):
-                raise MorphVlaError(f"{path}: the video cannot be decoded: its frames have no time stamps")
-            begin = [p for p in packets if p.is_keyframe] or packets[:1]  # damaged files mark none
-            keys = sorted((p.pts, p.dts if p.dts is not None else p.pts) for p in begin)
-            return sorted(p.pts for p in packets), keys
+            shown, keys = [], []
+            for packet in container.demux(stream):  # kept whole they would be the file in memory
+                if not packet.size or packet.is_discard:
+                    continue
+                if packet.pts is None:
+                    lack = "its frames have no time stamps"
+                    raise MorphVlaError(f"{path}: the video cannot be decoded: {lack}")
+                shown.append((packet.pts, packet.dts if packet.dts is not None else packet.pts))
+                if packet.is_keyframe:
+                    keys.append(shown[-1])
+            return sorted(pts for pts, _ in shown), sorted(keys or shown[:1])  # damaged files mark none
     except (av.error.FFmpegError, OSError) as error:
         raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error
 

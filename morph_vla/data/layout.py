@@ -8,9 +8,10 @@ that file, so that a check can go on with the others.
 """
 
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,9 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     needed = ["episode_index", "data/chunk_index", "data/file_index"]
     words = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
     columns = [*needed, "length", "tasks", *(f"videos/{key}/{word}" for key in keys for word in words)]
-    for row in (row for path in paths for row in tables.table_of(path, columns, needed).to_pylist()):
+    rows = ((path, row) for path in paths for row in tables.table_of(path, columns, needed).to_pylist())
+    for table, row in rows:
+        index, *places = (_number(table, row, name) for name in needed)
         videos = {}
         for key in keys:
             chunk, file, *times = (row.get(f"videos/{key}/{word}") for word in words)
@@ -296,10 +299,21 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
                 path = _video_path(root, video, key, chunk_index=chunk, file_index=file)
                 begin, end = (_seconds(value) for value in times)
                 videos[camera_of(key, info["features"])] = Video(path, begin, end)
-        fields = {key: int(row[f"data/{key}"]) for key in ("chunk_index", "file_index")}
-        tasks = tuple(map(str, row.get("tasks") or ()))
-        path = info_file.expand(root, data, fields)
-        yield Entry(int(row["episode_index"]), row.get("length"), tasks, path, videos)
+        length, tasks = row.get("length"), row.get("tasks")
+        tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
+        path = info_file.expand(root, data, dict(zip(("chunk_index", "file_index"), places, strict=True)))
+        yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
+
+
+def _number(table: Path, row: Mapping[str, Any], name: str) -> int:
+    """The whole number in a column of the table of episodes."""
+    value, episode = row[name], row["episode_index"]
+    if isinstance(value, float) and value.is_integer():  # pandas makes them of whole numbers
+        value = int(value)
+    if not isinstance(value, int) or value < 0:
+        of_episode = "" if name == "episode_index" else f" of episode {episode}"
+        raise MorphVlaError(f"{table}: {name}{of_episode} is {value!r}; expected a whole number from 0")
+    return value
 
 
 def _seconds(value: Any) -> float | None:
@@ -338,19 +352,19 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
             raise MorphVlaError(f"{root / 'meta' / 'episodes.jsonl'}: an episode has the index {index!r}")
         fields = {"episode_chunk": index // size, "episode_index": index}
         path = info_file.expand(root, data, fields)
-        path = _existing(path, [chunk / path.name for chunk in chunks])
+        path = _existing(path, (chunk / path.name for chunk in chunks))
         videos = {}
         for key in keys_of(info["features"], "video"):
             file = _video_path(root, video, key, **fields)
-            file = _existing(file, [chunk / key / file.name for chunk in video_chunks])
+            file = _existing(file, (chunk / key / file.name for chunk in video_chunks))
             videos[camera_of(key, info["features"])] = Video(file, None, None)
         tasks = tuple(map(str, tasks)) if isinstance(tasks, list) else ()
         yield Entry(index, length if isinstance(length, int) else None, tasks, path, videos)
 
 
-def _existing(path: Path, others: Sequence[Path]) -> Path:
-    """The first of these that is a file; else `path`."""
-    return next((candidate for candidate in (path, *others) if candidate.is_file()), path)
+def _existing(path: Path, others: Iterable[Path]) -> Path:
+    """The first of these that is a file; else `path`. The others are asked for where it is none."""
+    return next((candidate for candidate in itertools.chain([path], others) if candidate.is_file()), path)
 
 
 def _tasks_v2(root: Path) -> dict[int, str]:
@@ -366,7 +380,8 @@ def lines_of(path: Path) -> list[dict[str, Any]] | None:
     if path.stat().st_size > MAX_META:
         raise MorphVlaError(f"{path}: larger than {MAX_META >> 20} MiB")
     values = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    # Not splitlines: U+2028 and its like may stand within a task.
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -90,8 +90,10 @@ def read(
     dataset = layouts.read(versions.located(name))
     size = f"{len(dataset.episodes)} episodes at {dataset.fps:g} Hz"
     LOG.info("%s: LeRobot %s, %s", dataset.root, dataset.version, size)
+    known = {entry.index for entry in dataset.episodes}
     for index in episodes:
-        dataset.entry(index)
+        if index not in known:
+            dataset.entry(index)  # raises
     episodes = chosen(dataset, episodes, share)
     ready = versions.ready(dataset, episodes)
     more = (ENVIRONMENT,) if environment else ()
@@ -128,11 +130,17 @@ def read(
 
 
 def chosen(dataset: Layout, episodes: Sequence[int], share: float | int) -> Sequence[int]:
-    """The numbers of the episodes that are read; none means all. Raises MorphVlaError for a share of none."""
+    """The numbers of the episodes that are read; none means all. Raises MorphVlaError for a share of none.
+
+    One that is not there stays among them, for whoever reads them to name.
+    """
     if share == 1:
         return episodes
-    given = episodes or [entry.index for entry in dataset.episodes]
-    kept = mixture.shared(given, share)
+    there = [entry.index for entry in dataset.episodes]
+    known = {*there}
+    unknown = [index for index in episodes if index not in known]
+    given = [index for index in episodes or there if index in known]
+    kept = (*unknown, *mixture.shared(given, share))
     if given and not kept:
         few = f"a share of {share:g} of {len(given)} episodes selects none"
         raise MorphVlaError(f"{dataset.root}: {few}; raise `share` or name `episodes`")

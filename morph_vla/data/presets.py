@@ -33,10 +33,14 @@ class Preset:
     actions: Kind = "absolute"  # what is learnt
     state: tuple[str, ...] = ()  # the dataset's keys; none takes those of the robot's side file
     action: tuple[str, ...] = ()
-    unit: Unit = "robot"  # of the dataset's turning joints; "robot": as the robot's side file says
+    unit: Unit = (
+        "robot"  # of the dataset's turning joints, scales of the side file or not; "robot": as it says
+    )
     gripper: tuple[float, ...] = ()  # (open, closed) in the dataset; () as the side file says
     recorded: Recorded = "targets"  # "steps": action = the change in one step / `step`, the gripper a target
-    step: float = 1.0  # [rad] that a recorded step of 1 stands for
+    step: float = (
+        1.0  # [rad] (of a sliding joint [m]) that a recorded step of 1 stands for, whatever the unit
+    )
 
     def __str__(self) -> str:
         """What it is about, then a line for each key that it fills in."""
@@ -93,11 +97,18 @@ def find(name: str) -> Preset:
 def as_recorded(robot: Robot, unit: Unit, gripper: tuple[float, ...]) -> Robot:
     """The robot with a dataset's units and gripper values in place of its side file's.
 
+    A `unit` is that of every turning joint, those with a scale in the side file too; percent is 0 halfway
+    between a joint's limits, whatever its zero there.
+
     Raises MorphVlaError when that cannot be, such as percent of a joint without a range.
     """
     side = robot.side
     if unit != "robot":
-        side = dataclasses.replace(side, unit=unit)
+        replaced = {joint.name for joint in robot.joints if joint.type != "prismatic"}
+        scales = {name: scale for name, scale in side.scales.items() if name not in replaced}
+        in_percent = replaced if unit == "percent" else ()
+        zeros = {name: zero for name, zero in side.zeros.items() if name not in in_percent}
+        side = dataclasses.replace(side, unit=unit, scales=scales, zeros=zeros)
     if gripper:
         ends = {"dataset_open": gripper[0], "dataset_closed": gripper[1]}
         grippers = tuple(dataclasses.replace(gripper_, **ends) for gripper_ in side.grippers.values())
@@ -108,25 +119,32 @@ def as_recorded(robot: Robot, unit: Unit, gripper: tuple[float, ...]) -> Robot:
 
 
 def targets(
-    robot: Robot,
+    recorded_robot: Robot,
     recorded: Recorded,
     step: float,
     state: Float[np.ndarray, "n s"],
     action: Float[np.ndarray, "n a"],
 ) -> Float[np.ndarray, "n a"]:
-    """Absolute targets of what was recorded: state + step * action where those are steps; grippers stay.
+    """Absolute targets of what was recorded, in the dataset's units (`recorded_robot`, see `as_recorded`).
 
-    Raises MorphVlaError when there are not as many values in the state as in the action.
+    Where those are steps, state + step * scale * action, with each joint's units of the dataset in one rad or
+    m; grippers stay. Raises MorphVlaError when there are not as many values in the state as in the action.
     """
     if recorded == "targets":
         return action
-    if state.shape != action.shape or action.shape[1] != len(robot.joints):
+    joints = recorded_robot.joints
+    if state.shape != action.shape or action.shape[1] != len(joints):
         raise MorphVlaError(
             f"steps are added to the state, which has {state.shape[1]} values, an action has "
-            f"{action.shape[1]} and robot '{robot.name}' {len(robot.joints)} joints"
+            f"{action.shape[1]} and robot '{recorded_robot.name}' {len(joints)} joints"
         )
-    moving = np.array([not joint.is_gripper for joint in robot.joints])
-    return np.where(moving, state + action.dtype.type(step) * action, action)
+    moving = np.array([not joint.is_gripper for joint in joints])
+    return np.where(moving, state + sizes(recorded_robot, step).astype(action.dtype) * action, action)
+
+
+def sizes(recorded_robot: Robot, step: float) -> Float[np.ndarray, "j"]:
+    """A step of so many rad or m in the dataset's units, per joint."""
+    return np.array([step * abs(joint.scale) for joint in recorded_robot.joints])
 
 
 def brought(robot: Robot, recorded: Robot, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:

@@ -52,9 +52,10 @@ def groups(file: Any, columns: Sequence[str], path: Path) -> Iterator[Any]:
 def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode: int | None = None) -> Any:
     """Those of `columns` that the file has; with `episode`, only its rows.
 
-    Raises MorphVlaError for a file that cannot be read, is too large, or lacks a `needed` column.
+    Raises MorphVlaError for a file that cannot be read, is too large, or lacks a `needed` column, and with
+    `episode` for one whose episodes are not whole numbers.
     """
-    arrow, compute = require("pyarrow", "lerobot"), require("pyarrow.compute", "lerobot")
+    arrow = require("pyarrow", "lerobot")
     file = open_file(path)
     present = set(file.schema_arrow.names)
     for name in needed:
@@ -64,7 +65,7 @@ def table_of(path: Path, columns: Sequence[str], needed: Sequence[str], episode:
     parts, rows = [], 0
     for part in groups(file, [name for name in columns if name in present], path):
         if episode is not None:
-            part = part.filter(compute.equal(part.column("episode_index"), episode))
+            part = part.filter(arrow.array(whole(path, part, "episode_index") == episode))
         rows += part.num_rows
         if rows > limit:
             raise MorphVlaError(f"{path}: more than {limit} rows {of}")

@@ -285,6 +285,7 @@ class Draft:
         side = replace(
             side,
             rest=tuple(self.rest[joint] for joint in self.order),
+            names=(),
             gripper=self.gripper or side.gripper,
             source=f"a relative of {parent.name}, drawn by morph-vla robots vary: {changes}",
         )

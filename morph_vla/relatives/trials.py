@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from morph_vla.files import typed_yaml
+from morph_vla.errors import ConfigError
 from morph_vla.relatives import vary
 from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.robots.robot import Robot
@@ -17,6 +17,8 @@ from morph_vla.robots.robot import Robot
 AGAIN = ("", *"bcdefgh")
 """What stands behind a number's name in its first draw, and in the next ones"""
 FILE = "suites.json"
+MAX_BYTES = 256 << 20
+"""Of that file: some 500,000 trials"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,21 @@ class Journal:
 def read(folder: Path) -> dict[str, Trial]:
     """What was tried in a folder before, by name. Raises ConfigError for a file that is no such list."""
     path = folder / FILE
-    journal = typed_yaml.read(path, Journal) if path.is_file() else Journal()
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # a tenth of a second
+
+    # The tuple of one carries the settings, which pydantic passes on into nested standard dataclasses.
+    adapter = TypeAdapter(tuple[Journal], config=ConfigDict(extra="forbid", strict=True))
+    try:
+        (journal,) = adapter.validate_json(b"[%b]" % path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"][1:])) or "the file"
+        text = f"{path}: {place}: {problem['msg']}; expected what `morph-vla robots vary --suites` writes"
+        raise ConfigError(text) from error
     return {trial.name: trial for trial in journal.trials}
 
 

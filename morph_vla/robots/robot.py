@@ -294,13 +294,16 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def choose_joints(side: Side, joints: tuple[str, ...]) -> Side:
-    """The side file with other action joints: what it says of joints that remain is kept."""
-    rest = dict(zip(side.joints, side.rest, strict=False))
+    """The side file, which names its joints, with others: what it says of those that remain is kept.
+
+    `rest` and `names` stay where there is a value for every one.
+    """
+    rest, names = (dict(zip(side.joints, values, strict=False)) for values in (side.rest, side.names))
     tables = {key: getattr(side, key) for key in ("drives", "scales", "signs", "zeros")}
     return replace(
         side,
         joints=joints,
-        names=(),
+        names=tuple(names[name] for name in joints) if set(joints) <= set(names) else (),
         rest=tuple(rest[name] for name in joints) if set(joints) <= set(rest) else (),
         gripper=tuple(gripper for name, gripper in side.grippers.items() if name in joints),
         **{key: {name: table[name] for name in table if name in joints} for key, table in tables.items()},

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tiny_arm import FPS, FRAMES, NAMES, motion, remarks, robot, sentences
 
 from morph_vla.checks import name_match, playback
+from morph_vla.robots import load
 
 # ------------------------------------------------------------------------------------------------- names
 
@@ -63,6 +64,16 @@ def test_a_gripper_is_found_by_its_function():
 
 def left_and_right(names) -> list[str]:
     return [name.replace("left", side) for side in ("right", "left") for name in names]
+
+
+@pytest.mark.parametrize("hand", ["gripper", "gripper_position"])
+def test_numbers_from_zero_and_a_gripper_say_no_order(hand):
+    panda = load("panda")  # joint1 to joint7, and a finger
+    numbered = [f"joint_{place}" for place in range(7)]
+    match = name_match.match(panda, [*numbered, hand], 8)
+    assert (match.named, match.columns) == (False, tuple(range(8)))
+    assert name_match.match(panda, [hand, *numbered], 8).named  # that the hand is elsewhere is worth a word
+    assert name_match.match(panda, [*(f"joint_{place}" for place in range(1, 8)), hand], 8).known
 
 
 def test_a_left_arm_is_found_in_a_recording_of_two_and_is_no_right_one():

@@ -76,6 +76,12 @@ def test_no_dataset(tmp_path):
     assert "no copy of the Hub's dataset is on this machine" in line
 
 
+@pytest.mark.parametrize("episodes", ["[-1]", "[-1, 1000000000000, 1]"])
+def test_a_share_of_episodes_that_are_not_there(write, episodes):
+    lines = check_sentences(write(), f"data.episodes={episodes}", "data.share=0.9")
+    assert any("there is no episode -1" in line for line in lines)
+
+
 def test_a_dataset_without_the_table_of_its_episodes(write):
     root = write()
     shutil.rmtree(root / "meta/episodes")

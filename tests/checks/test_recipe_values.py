@@ -159,6 +159,23 @@ def test_droids_positions_and_velocities_are_told_apart(given, preset, sentence)
         assert once([str(finding) for finding in findings], f"error: here: {sentence}")
 
 
+def test_steps_of_a_dataset_in_degrees_are_told_from_positions():
+    robot = presets.as_recorded(robots.load("panda"), "degrees", (0.0, 1.0))
+    count = np.arange(60)
+    native = robot.rest + 0.2 * np.sin(0.2 * count[:, None] + np.arange(8))
+    native[:, 7] = 0.02
+    state = robot.to_dataset(native)
+    action = np.diff(native, axis=0, append=native[-1:]) / 0.2
+    rows = Rows((), count, count, {}, np.zeros(60, int), count, None, None)
+    recorded = recipe_values.Recorded(robot, "here", {}, action, state, rows, 15.0)
+    assert not [*recipe_values.positions(recorded, 0.2)]
+    (finding,) = recipe_values.kinds(recorded, "delta")
+    assert "look like DROID's velocities" in finding.found
+    positions = dataclasses.replace(recorded, action=state + 0.8 * np.diff(state, axis=0, append=state[-1:]))
+    (finding,) = recipe_values.positions(positions, 0.2)
+    assert finding.code == "not-steps"
+
+
 def test_differences_need_a_state_like_the_action(write):
     root = write()
     assert once(

@@ -249,6 +249,8 @@ def test_a_share_of_the_episodes_is_read(written):
     sentence = rf"^{written}: a share of 0.1 of 2 episodes selects none; raise `share` or name `episodes`$"
     with pytest.raises(MorphVlaError, match=sentence):
         door.read(written, share=0.1)
+    with pytest.raises(MorphVlaError, match=r"no episode -1; its episodes are 0 to 1"):
+        door.read(written, episodes=(-1, 0), share=0.4)
     with pytest.raises(MorphVlaError, match=r"a share of 0\.4 of 1 episodes selects none"):
         door.read(written, episodes=(1,), share=0.4)
 

@@ -1,5 +1,7 @@
 """Presets, and values in a dataset's units brought to the robot's."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from morph_vla import robots
 from morph_vla.data import presets
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.recipes import recipe as config
+from morph_vla.robots.robot import with_side
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
@@ -54,6 +57,37 @@ def test_steps_become_targets_and_the_gripper_stays():
         match=r"^steps are added to the state, which has 5 values, an action has 8 and robot 'panda' 8 j",
     ):
         presets.targets(robot, "steps", 0.2, np.ones((2, 5)), action)
+
+
+def test_a_datasets_unit_replaces_the_scales_of_turning_joints():
+    given = robots.load("panda")
+    hand = {"panda_finger_joint1": 1000.0}
+    side = dataclasses.replace(given.side, scales={"panda_joint1": 57.3, **hand}, gripper=(), zeros={})
+    recorded = presets.as_recorded(with_side(given, side), "radians", ())
+    assert [joint.scale for joint in recorded.joints] == [1.0] * 7 + [1000.0]
+    assert presets.as_recorded(with_side(given, side), "robot", ()).joints[0].scale == 57.3
+
+
+def test_percent_replaces_the_zeros_of_turning_joints():
+    given = robots.load("so101")
+    robot = with_side(given, dataclasses.replace(given.side, zeros={"shoulder_pan": 0.1}))
+    recorded = presets.as_recorded(robot, "percent", ())
+    middle = [(joint.lower + joint.upper) / 2 for joint in robot.joints]
+    np.testing.assert_allclose(recorded.to_native(np.zeros(6))[:5], middle[:5])
+    assert presets.as_recorded(robot, "radians", ()).joints[0].zero == 0.1
+
+
+@pytest.mark.parametrize("unit", ["degrees", "percent"])
+def test_a_step_is_in_radians_whatever_the_unit(unit):
+    robot = robots.load("so101")
+    recorded = presets.as_recorded(robot, unit, ())
+    start = np.full((1, 6), 10.0)
+    state = recorded.to_dataset(robot.to_native(start))
+    action = np.array([[1.0, -1.0, 0.5, 0.0, 1.0, 20.0]])
+    result = recorded.to_native(presets.targets(recorded, "steps", 0.2, state, action))
+    moved = result - robot.to_native(start)
+    np.testing.assert_allclose(moved[0, :5], [0.2, -0.2, 0.1, 0.0, 0.2], atol=1e-12)
+    np.testing.assert_allclose(recorded.to_dataset(result)[0, 5], 20.0)
 
 
 # ---------------------------------------------------------------------------------------------- in a recipe

@@ -220,6 +220,43 @@ def test_a_column_that_is_no_matrix(write_dataset, column, sentence):
         values.read(root)
 
 
+@pytest.mark.parametrize(
+    ("episode", "holds"), [(["0", "0"], "string"), ([[0], [0]], r"list<\w+: int64>"), ([0, None], "int64")]
+)
+def test_an_episode_index_that_is_no_number(write_dataset, episode, holds):
+    root = write_dataset("v2.1", [{"action": rows(2, 2, 0)}])
+    table = pyarrow.table({"action": [[1.0], [2.0]], "episode_index": episode})
+    parquet.write_table(table, root / "data/chunk-000/episode_000000.parquet")
+    with pytest.raises(MorphVlaError, match=f"'episode_index' holds {holds}; expected whole numbers$"):
+        values.read(root)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("data/chunk_index", None, "data/chunk_index of episode 0 is None"),
+        ("data/file_index", "0", "data/file_index of episode 0 is '0'"),
+        ("episode_index", None, "episode_index is None"),
+        ("episode_index", -1, "episode_index is -1"),
+    ],
+)
+def test_a_table_of_episodes_that_lacks_a_number(write_dataset, column, value, words):
+    root = write_dataset("v3.0", episodes()[:1])
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(path)
+    parquet.write_table(table.set_column(table.column_names.index(column), column, [[value]]), path)
+    with refused(f"{path}: {words}; expected a whole number from 0"):
+        values.read(root)
+
+
+@pytest.mark.parametrize("letter", ["\u2028", "\u0085"])
+def test_a_line_of_json_ends_where_the_line_does(tmp_path, letter):
+    path = tmp_path / "tasks.jsonl"
+    lines = [{"task_index": 0, "task": f"lift{letter}the cube"}, {"task_index": 1, "task": "drop"}]
+    path.write_bytes("\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines).encode())
+    assert layout.lines_of(path) == lines
+
+
 def test_a_column_of_single_numbers_and_one_with_a_gap(write_dataset):
     root = put(write_dataset("v2.1", [{"action": rows(2, 2, 0)}]), [1, 2, 3])
     np.testing.assert_array_equal(values.read(root).values["action"], [[1], [2], [3]])

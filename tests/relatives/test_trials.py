@@ -51,7 +51,20 @@ def test_what_was_tried_is_read_as_it_was_written(tmp_path: Path):
     trials.write(tmp_path, done)
     assert trials.read(tmp_path) == done
     (tmp_path / trials.FILE).write_text('{"trials": [{"name": 3}]}')
-    with pytest.raises(ConfigError, match=r"suites\.json"):
+    words = r"suites\.json: trials\.0\.name: .*; expected what `morph-vla robots vary --suites` writes$"
+    with pytest.raises(ConfigError, match=words):
+        trials.read(tmp_path)
+    (tmp_path / trials.FILE).write_text("[")
+    with pytest.raises(ConfigError, match=r"suites\.json: the file: "):
+        trials.read(tmp_path)
+
+
+def test_a_folder_of_many_trials_can_be_gone_on_with(tmp_path: Path, monkeypatch):
+    many = [Trial(f"panda_vary0_{number}", "d" * 64, ("stack",), 20, (19,)) for number in range(3000)]
+    trials.write(tmp_path, {trial.name: trial for trial in many})
+    assert len(trials.read(tmp_path)) == 3000
+    monkeypatch.setattr(trials, "MAX_BYTES", 1 << 10)
+    with pytest.raises(ConfigError, match=r"suites\.json: larger than 0 MiB$"):
         trials.read(tmp_path)
 
 

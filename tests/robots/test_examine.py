@@ -69,6 +69,15 @@ def test_a_gripper_on_a_link_that_is_not_there_is_an_error(tmp_path):
         examination.loaded()
 
 
+@pytest.mark.parametrize("link", ["l0", "l1", "l3"])
+def test_a_gripper_on_links_in_a_loop_leaves_the_loop_an_error(tmp_path, link):
+    joint = "<joint name='back' type='revolute'><parent link='l3'/><child link='l1'/></joint>"
+    loop = tree([0, 1, 2]).replace("</robot>", f"{joint}</robot>")
+    examination = examine(write(tmp_path, loop, f"gripper: {{attach: parallel_jaw, link: {link}}}\n"))
+    (problem,) = errors(examination.findings)
+    assert problem.code == "two-parents"
+
+
 def test_a_side_file_that_is_no_yaml(tmp_path):
     examination = examine(write(tmp_path, tree([0]), "joints: [j0\n"))
     assert "tree.yaml:2: error: not YAML: expected ',' or ']'" in str(examination.findings[-1])

@@ -209,16 +209,23 @@ def test_a_recipes_robots_have_theirs(so101_dataset):
 def test_the_command_on_a_dataset(run, write_dataset, tmp_path):
     values = [{"observation.state": [[1.0, 2.0]] * 5, "action": [[float(i), 2.0] for i in range(5)]}]
     root = write_dataset("v2.1", values, names={"action": ["a", "b"]})
-    status, out, _ = run(f"stats {root} --output {tmp_path}/out.json")
+    status, out, _ = run(f"stats {root}")
     assert status == 0
     assert out.startswith(f"{root}: LeRobot v2.1, 1 episodes, 5 frames, 30 Hz\n")
     assert (
         "action 'b' hardly moves: training widens its range to 0.01, or refuses it (data.degenerate)" in out
     )
-    assert json.loads((tmp_path / "out.json").read_text())["action"]["mean"] == [2.0, 2.0]
+    assert json.loads(run(f"stats {root} --json")[1])["action"]["mean"] == [2.0, 2.0]
     assert not (tmp_path / "cache").exists()  # nothing was converted
     status, _, err = run(f"stats {root} seed=1")
     assert (status, err) == (2, "error: seed=1: KEY=VALUE needs a recipe, and this is a dataset\n")
+    status, _, err = run(f"stats {root} --output {tmp_path}/out.json")
+    assert status == 2, "what `data.statistics` would refuse is not written"
+    assert err == (
+        "error: --output needs a recipe, which says what each robot learns, and this is a dataset; run "
+        f"`morph-vla stats RECIPE data.dataset={root} --output {tmp_path}/out.json`\n"
+    )
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):
@@ -229,6 +236,17 @@ def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):
     assert "shoulder_pan" in out
     status, out, _ = run(f"{line} data.statistics={tmp_path}/out.json --json")
     assert json.loads(out)["robots"]["so101"]["source"] == f"{tmp_path}/out.json"
+
+
+def test_the_command_on_a_variant_of_a_recipes_file(run, so101_dataset, tmp_path, root):
+    given = tmp_path / "my.yaml"
+    given.write_bytes((root / "configs/panda_demo.yaml").read_bytes())
+    line = f"stats {given}@tabl1.tokens data.dataset={so101_dataset} data.robot=so101 data.cameras={{}}"
+    status, _, err = run(line)
+    assert status == 2
+    assert "no variant 'tabl1.tokens'" in err
+    line = line.replace("@tabl1", "@table1")
+    assert "statistics of 'so101': measured on 110 frames" in run(line)[1]
 
 
 def test_public_sets(shared, run):
