@@ -52,7 +52,7 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
         environment=reads_numbers(recipe.model),
     )
     units = presets.as_recorded(robot, asked.unit, asked.gripper)
-    targets = presets.targets(robot, asked.recorded, asked.step, recorded.state, recorded.action)
+    targets = presets.targets(units, asked.recorded, asked.step, recorded.state, recorded.action)
     state, action = (presets.brought(robot, units, values) for values in (recorded.state, targets))
     recordings = dataclasses.replace(recorded, state=state, action=action)
     names, width = robot.names, action.shape[1]

@@ -47,7 +47,7 @@ class Measured:
     features: dict[str, Feature]
 
     def plain(self) -> dict[str, Any]:
-        """What `data.statistics` reads back."""
+        """Each feature's statistics, for JSON."""
         return {word: dataclasses.asdict(feature.stats) for word, feature in self.features.items()}
 
     def __str__(self) -> str:

@@ -68,6 +68,22 @@ def test_rows_in_which_nothing_moves_are_not_drawn_but_held_out_ones_stay(mixed_
         np.testing.assert_array_equal(part.held_rows, whole.held_rows)
 
 
+@pytest.mark.parametrize(("unit", "in_degrees"), [("robot", 1.0), ("radians", np.degrees(1))])
+def test_a_recorded_step_is_in_radians_whatever_the_datasets_unit(
+    mixed_recipe, so101_dataset, unit, in_degrees
+):
+    entry = Dataset(str(so101_dataset), "so101", recorded="steps", step=0.2, unit=unit)
+    (steps,), (plain,) = (
+        read_parts(
+            dataclasses.replace(mixed_recipe, data=dataclasses.replace(mixed_recipe.data, datasets=(asked,)))
+        )
+        for asked in (entry, dataclasses.replace(entry, recorded="targets"))
+    )
+    state, action = (values[:, :5] for values in (plain.recordings.state, plain.recordings.action))
+    moved = steps.recordings.action[:, :5] - state  # the robot's own degrees
+    np.testing.assert_allclose(moved, np.degrees(0.2) * action / in_degrees, rtol=1e-3)
+
+
 def test_threads_change_nothing(source):
     for threads in (1, 3):
         for step, batch in enumerate(source.batches(4, 9, threads), start=4):
