@@ -13,6 +13,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.plain import to_plain
@@ -93,11 +94,24 @@ def summary(relatives: Sequence[Relative], expert: Mapping[str, str] | None = No
 def write(relatives: Sequence[Relative], folder: Path) -> list[Path]:
     """Each relative's URDF and side file, and `relatives.json`, which lists them all; returns the paths.
 
-    Raises as `write_bodies`.
+    Those that were drawn into the folder before stay listed. Raises as `write_bodies`, and for another
+    relatives.json.
     """
-    paths, listed = write_bodies(relatives, folder), folder / "relatives.json"
-    write_json(listed, [item.as_dict() for item in relatives])
+    listed, new = folder / "relatives.json", {item.robot.name: item.as_dict() for item in relatives}
+    before = {name: fields for name, fields in _listed(listed).items() if name not in new}
+    paths = write_bodies(relatives, folder)
+    write_json(listed, [*before.values(), *new.values()])
     return [*paths, listed]
+
+
+def _listed(path: Path) -> dict[str, dict[str, Any]]:
+    """The relatives that a folder's list has, by name."""
+    if not path.is_file():
+        return {}
+    try:
+        return {str(fields["name"]): dict(fields) for fields in json.loads(path.read_bytes())}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MorphVlaError(f"{path} is no list of relatives; move it, or choose another folder") from error
 
 
 def write_bodies(relatives: Sequence[Relative], folder: Path) -> list[Path]:

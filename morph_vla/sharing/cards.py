@@ -42,11 +42,14 @@ class Trained:
     """The sha256 before the parameters were rounded to 16 bits; "" where they were not"""
     made: Mapping[str, str] = field(default_factory=dict)
     """What else is known of how it was made"""
+    revision: str = ""
+    """The branch of the repository; "" is the main one"""
 
     @property
     def source(self) -> str:
         """How others name it."""
-        return f"hf://{self.repository}" if "/" in self.repository else self.repository
+        at = f"@{self.revision}" if self.revision else ""
+        return f"hf://{self.repository}{at}" if "/" in self.repository else self.repository
 
     @property
     def every_robot(self) -> str:

@@ -71,6 +71,8 @@ class Options:
     """Whether parameters are rounded to 16 bits"""
     made: Mapping[str, str] = field(default_factory=dict)
     """What the card says beside of how it was made"""
+    revision: str = ""
+    """The branch that it goes to; "" is the main one"""
 
 
 def of(folder: Path, repository: str, staging: Path, options: Options = Options()) -> Contents:
@@ -120,6 +122,7 @@ def _of_checkpoint(folder: Path, run: Path, repository: str, staging: Path, opti
             options.base,
             before if before != sha256 else "",
             made,
+            options.revision,
         )
     )
     files: dict[str, Path | bytes] = {"README.md": card.encode(), packed.FILE: weights}

@@ -22,14 +22,16 @@ class Pushed:
     nbytes: int
     evaluations: int
     """Records of this very policy"""
+    revision: str = ""
+    """The branch that it is on; "" is the main one"""
 
     def __str__(self) -> str:
         """What was uploaded, and how others name it."""
         what = f"{count(self.files, 'file')}, {self.nbytes / 1e6:,.1f} MB"
         if self.kind == "dataset":
             return f"{what}: {self.url}\nothers name it data.dataset={self.repository}"
-        evaluations = count(self.evaluations, "evaluation")
-        return f"{what}, {evaluations}: {self.url}\nothers name it hf://{self.repository}"
+        evaluations, at = count(self.evaluations, "evaluation"), f"@{self.revision}" if self.revision else ""
+        return f"{what}, {evaluations}: {self.url}\nothers name it hf://{self.repository}{at}"
 
 
 def push(
@@ -52,7 +54,7 @@ def push(
     place = cache_folder() / "push"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as staging:
-        options = contents.Options(records, base)
+        options = contents.Options(records, base, revision=revision)
         shared = contents.of(Path(folder), repository, Path(staging), options)
         url = hub.upload(
             repository,
@@ -63,4 +65,5 @@ def push(
             owned=shared.owned,
             tag="" if revision else shared.tag,
         )
-        return Pushed(repository, shared.kind, url, len(shared.files), shared.nbytes, shared.evaluations)
+        sizes = len(shared.files), shared.nbytes, shared.evaluations
+        return Pushed(repository, shared.kind, url, *sizes, revision)

@@ -36,6 +36,8 @@ def test_a_file_dropped_in_is_a_configuration(folder):
     (place / "pi05_morph_g1.yaml").write_text("robot: g1_dex1\ndata: lerobot\ngripper: 2\n")
     assert sorted(recipes.available()) == sorted([*NAMES, "mine"])
     assert recipes.load("mine") == recipes.Recipe("so101", "lerobot", cameras=("front", None, None))
+    with pytest.raises(ConfigError, match=r"cameras: name at least one of the dataset's for openpi's three"):
+        recipes.Recipe("so101", "lerobot")
     with pytest.raises(ConfigError, match=r"yaml:3: gripper: no such key; did you mean 'grippers'\?$"):
         recipes.load("pi05_morph_g1")  # the current folder's comes before the one that is shipped
 

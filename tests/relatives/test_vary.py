@@ -44,6 +44,20 @@ def test_every_relative_passes_the_check_as_written(name: str, label: str, tmp_p
     assert len({item["digest"] for item in listed}) == len({item["name"] for item in listed}) == 3
 
 
+def test_a_list_keeps_what_was_drawn_before(panda, tmp_path):
+    drawn = [vary.draw(panda, EVERYTHING, seed, 2)[0] for seed in (3, 4)]
+    for item in (*drawn, drawn[0]):
+        vary.write([item], tmp_path)
+    listed = {item["name"]: item["digest"] for item in json.loads((tmp_path / "relatives.json").read_text())}
+    assert listed == {item.robot.name: item.digest for item in drawn}
+    for text in ("7", "[7]", "{", '[{"digest": "ab"}]'):
+        (tmp_path / "relatives.json").write_text(text)
+        with pytest.raises(
+            MorphVlaError, match=r"relatives\.json is no list of relatives; move it, or choose"
+        ):
+            vary.write(drawn, tmp_path)
+
+
 def test_a_seed_gives_the_same_bytes_whatever_else_is_drawn_and_in_any_order(panda):
     first, second, third = vary.draw(panda, EVERYTHING, 3, 3)
     assert (first.text, first.side) != (second.text, second.side)

@@ -9,7 +9,7 @@ from morph_vla.data.layout import Entry, Layout
 from morph_vla.recipes import recipe as recipes
 from morph_vla.results.record import EngineFacts, PolicyCard, Record, Stopped, SuiteFacts
 from morph_vla.results.trial import Trial
-from morph_vla.sharing import cards
+from morph_vla.sharing import cards, push
 
 GOLDEN = Path(__file__).parent
 SHAPE = ["height", "width", "channels"]
@@ -66,6 +66,14 @@ def dataset(**changes) -> Layout:
 )  # fmt: skip
 def test_a_card_is_this_text(name, made):
     assert made() == (GOLDEN / f"{name}.md").read_text()
+
+
+def test_a_card_on_a_branch_names_the_branch():
+    card = cards.model_card(dataclasses.replace(trained(), revision="trial"))
+    assert "morph-vla serve hf://me/arm@trial " in card
+    assert "weights=hf://me/arm@trial " in card
+    shared = push.Pushed("me/arm", "model", "https://hub/me/arm", 3, 7, 0, "trial")
+    assert str(shared).endswith("others name it hf://me/arm@trial")
 
 
 def test_a_card_without_an_evaluation_names_no_rate():

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.morphology import MorphologyConfig
 
@@ -29,6 +29,13 @@ class Recipe:
     grippers: int = 1  # the last joints, whose actions stay absolute where those of the others become deltas
     steps: int = 20_000
     batch: int = 32
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError where a dataset's images would have no name, so that there were none."""
+        if self.data == "lerobot" and not any(self.cameras):
+            raise ConfigError(
+                "cameras: name at least one of the dataset's for openpi's three, the others null"
+            )
 
 
 def available() -> dict[str, Path]:
