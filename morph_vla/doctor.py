@@ -192,10 +192,14 @@ def _gpu() -> Check:
     if program:
         query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
         try:
-            listing = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False).stdout
+            listing = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
         except subprocess.TimeoutExpired:
             return Check("GPU", "nvidia-smi does not answer", "restart the driver", needed=False)
-        gpus = "; ".join(line.strip() for line in listing.splitlines() if line.strip())
+        lines = [line.strip() for line in listing.stdout.splitlines() if line.strip()]
+        if listing.returncode:
+            why = lines[0] if lines else f"exit status {listing.returncode}"
+            return Check("GPU", f"nvidia-smi fails: {why}", "repair the driver", needed=False)
+        gpus = "; ".join(lines)
     if not gpus:
         return Check("GPU", "none found: everything runs on the CPU", needed=False)
     plugins = [name for name in ("jax-cuda12-plugin", "jax-cuda13-plugin") if _installed(name)]

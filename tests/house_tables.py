@@ -125,7 +125,7 @@ PUBLIC = {
     "serving": "bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",
-    "training": "checkpoint counted datasets estimate folder loop meaning measured part progress restoring "
+    "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress restoring "
     "sharding source statistics step trackers",
     "weights": "checkpoint convert inspect load packed tensors",
 }

@@ -143,6 +143,14 @@ def test_a_gpu_that_jax_cannot_use_is_said(monkeypatch, listing, plugin, found, 
     assert doctor._gpu() == doctor.Check("GPU", found, remedy, needed=False)
 
 
+def test_a_driver_that_fails_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/nvidia-smi")
+    for text, why in (("NVIDIA-SMI has failed\n", "NVIDIA-SMI has failed"), ("", "exit status 9")):
+        monkeypatch.setattr(doctor.subprocess, "run", answering(text, 9))
+        check = doctor.Check("GPU", f"nvidia-smi fails: {why}", "repair the driver", needed=False)
+        assert doctor._gpu() == check
+
+
 def test_too_little_memory_or_disk_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 1 << 18)
     check = doctor._memory()

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shlex
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_json, add_output
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise MorphVlaError("one part is given twice")
     parts = {str(path): journal.so_far(path) for path in arguments.parts}
     merged, copied = merging.videos(merging.merge(parts), parts, arguments.output)
-    command = f"morph-vla merge {' '.join(map(str, arguments.parts))} -o {arguments.output}"
+    command = shlex.join(["morph-vla", "merge", *map(str, arguments.parts), "-o", str(arguments.output)])
     whole = dataclasses.replace(merged, command=command)
     record.write(whole, target)
     missing, unknown = merging.missing(whole), comparison.unknown(parts)

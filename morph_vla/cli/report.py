@@ -53,7 +53,7 @@ def _inside(given: list[Path], whole: Record | Study, task: str, episode: int) -
     if len(given) > 1:
         raise MorphVlaError("--inside plays an episode of one record; name one FOLDER")
     process.prepare()
-    last = whole if isinstance(whole, Record) else record.read(whole.folder)
+    last = record.read(given[0])
     files = inside.of_record(last, task, episode, whole.folder).files
     if isinstance(whole, Study):
         whole = dataclasses.replace(whole, pictures={**whole.pictures, **files})

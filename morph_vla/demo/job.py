@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -114,12 +115,12 @@ class Settings:
     @property
     def command(self) -> str:
         """The whole command, with what was left to its default."""
-        words = [*self.overrides]
-        words += [f"--robot {self.robot}"] if self.robot else []
-        words += [] if self.writes_suite else [f"--suite {self.suite_name}"]
-        words += [f"--base {self.source}", f"--attempts {self.size.attempts}"]
-        words += [f"--episodes {self.rows[1]}", f"--untrained-episodes {self.rows[0]}"]
-        return f"morph-vla demo {' '.join(words)}"
+        words = ["morph-vla", "demo", *self.overrides]
+        words += ["--robot", self.robot] if self.robot else []
+        words += [] if self.writes_suite else ["--suite", self.suite_name]
+        words += ["--base", self.source, "--attempts", self.size.attempts]
+        words += ["--episodes", self.rows[1], "--untrained-episodes", self.rows[0]]
+        return shlex.join(map(str, words))
 
 
 class Quiet:

@@ -1,5 +1,6 @@
 """The demo's last screen: the table, the difference, the minutes, the page, and what to try next."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -94,22 +95,22 @@ def next_commands(
     `prefix` stands before those that need the run's own robot or suite, and `overrides` say the robot to the
     recipe; `base` is what was fine-tuned, if anything was.
     """
-    sampler, step = trained.policy.sampler, trained.policy.step or 0
+    sampler, step, home = trained.policy.sampler, trained.policy.step or 0, shlex.quote(str(folder))
     noise = f" --noise {sampler.noise:g}" if sampler and sampler.noise not in (None, 1.0) else ""
     recipe, change, place = "panda_demo", "model.depth=6", "deeper"
     another = "morph-vla robots add my_robot.urdf"
     if base:
         recipe, change, place = "nano_demo", f"weights={base} training.steps={2 * step}", "longer"
         another = f"morph-vla demo --robot my_robot.urdf --base {base} -o runs/my_robot"
-    values = " ".join([*overrides, f"data.dataset={folder}/dataset", change])
+    values = " ".join([*overrides, f"data.dataset={home}/dataset", change])
     return [
         (
-            f"{prefix}morph-vla eval {folder}/train/checkpoints/{step} --suite {suite}"
-            f" --episodes {episodes}:{2 * episodes}{noise} -o {folder}/eval/fresh",
+            f"{prefix}morph-vla eval {home}/train/checkpoints/{step} --suite {suite}"
+            f" --episodes {episodes}:{2 * episodes}{noise} -o {home}/eval/fresh",
             "the same policy from initial states that nobody has seen yet",
         ),
         (
-            f"{prefix}morph-vla train {recipe} {values} -o {folder}/{place}",
+            f"{prefix}morph-vla train {recipe} {values} -o {home}/{place}",
             f"your own recipe: any value of `morph-vla recipes show {recipe}`, or a file in configs/",
         ),
         (another, "your own robot: a URDF is enough"),

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -66,8 +67,8 @@ class Check:
     @property
     def seconds(self) -> float | None:
         """Median simulated time to success [s]; None where nothing succeeded."""
-        times = sorted(outcome.seconds for outcome in self.outcomes if outcome.failed_clause is None)
-        return times[len(times) // 2] if times else None
+        times = [outcome.seconds for outcome in self.outcomes if outcome.failed_clause is None]
+        return statistics.median(times) if times else None
 
     def as_dict(self) -> dict[str, object]:
         """Plain values: counts, the rate with its interval, and the episodes that failed, by clause."""

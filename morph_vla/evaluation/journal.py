@@ -8,12 +8,12 @@ ended.
 import contextlib
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.files.writing import write_text
+from morph_vla.files.writing import taken, write_text
 from morph_vla.results import identity, record
 from morph_vla.results import trial as trials
 from morph_vla.results.record import Json, Record
@@ -21,8 +21,23 @@ from morph_vla.results.trial import Trial
 from morph_vla.results.values import mapping
 
 LOG = logging.getLogger(__name__)
-FILE_NAME = "trials.jsonl"
+FILE_NAME, LOCK = "trials.jsonl", ".evaluation.lock"
 EARLIER = "earlier-"  # and a number: folders in which other evaluations are kept
+
+
+@contextlib.contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """Nobody else evaluates into the folder within the block: two would append to one journal.
+
+    Raises MorphVlaError where another process does.
+    """
+    if folder is None:
+        yield
+        return
+    with taken(folder / LOCK) as is_ours:
+        if not is_ours:
+            raise MorphVlaError(f"{folder}: another process evaluates into it; wait, or give another folder")
+        yield
 
 
 class Journal:

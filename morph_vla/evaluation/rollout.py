@@ -20,7 +20,7 @@ from morph_vla.evaluation.asking import Asker
 from morph_vla.evaluation.benchmark import Benchmark, Task
 from morph_vla.evaluation.chunking import Chunking
 from morph_vla.evaluation.flights import Flights
-from morph_vla.evaluation.journal import Journal
+from morph_vla.evaluation.journal import Journal, alone
 from morph_vla.process import versions
 from morph_vla.results.record import FILE_NAME, Record, Stopped, SuiteFacts, policy_from_json, read
 from morph_vla.results.trial import Trial
@@ -68,8 +68,25 @@ def evaluate(
     the suite was loaded with, for the record. `notes` are sentences for the record, to which it adds what
     went wrong without costing an episode. `progress` is called with (episodes done, episodes in all,
     successes). `stop` is asked after every episode: with a reason, no further one is begun, those that were
-    begun are finished and counted, and the record says so under `stopped`.
+    begun are finished and counted, and the record says so under `stopped`. Raises MorphVlaError while another
+    process evaluates into `folder`.
     """
+    with alone(folder):
+        return _evaluate(task, policy, settings, about, folder, command, notes, progress, stop, overrides)
+
+
+def _evaluate(
+    task: Task,
+    policy: Policy,
+    settings: Settings,
+    about: Mapping[str, object] | None,
+    folder: Path | None,
+    command: str,
+    notes: Sequence[str],
+    progress: Callable[[int, int, int], None] | None,
+    stop: Stop | None,
+    overrides: Sequence[str],
+) -> Record:
     _check(settings, policy)
     played = benchmark.of(task, settings.engine, policy)
     count = played.episodes if settings.episodes is None else settings.episodes

@@ -2,8 +2,9 @@
 
 import dataclasses
 import enum
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,15 @@ def as_typed(path: Path) -> str:
     """A path as a person would type it: relative to the current folder where it lies below, else its name."""
     absolute, here = path.resolve(), Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else path.name
+
+
+def infinite(plain: Any, at: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers among plain values that are not finite, by their keys."""
+    if isinstance(plain, dict):
+        for key, value in plain.items():
+            yield from infinite(value, f"{at}.{key}".strip("."))
+    elif isinstance(plain, list):
+        for value in plain:
+            yield from infinite(value, at)
+    elif isinstance(plain, float) and not math.isfinite(plain):
+        yield at, plain

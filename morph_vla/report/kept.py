@@ -67,7 +67,7 @@ def _section(content: Json) -> Kept | None:
     cameras = listing(content.get("cameras"))
     rows = [(_when(moment), _pictures(moment, str(how), keep, patches, largest)) for moment in moments]
     rows = [(when, pictures) for when, pictures in rows if pictures and len(pictures) == len(cameras)]
-    if how not in WORDS or not rows:
+    if str(how) not in WORDS or not rows:
         return None
     words = (
         f"The language model reads {keep} of each camera's {patches} image tokens, {WORDS[str(how)]}. {SEEN}"

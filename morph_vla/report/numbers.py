@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from morph_vla.report.reading import Evaluation, evaluations
 from morph_vla.results.comparison import Comparison, compare
-from morph_vla.results.curves import Panel, curves, suite_label
+from morph_vla.results.curves import Panel, curves_if_any, suite_label
 from morph_vla.results.record import Record
 from morph_vla.results.statistics import Summary
 
@@ -41,4 +41,4 @@ def numbers(records: Sequence[Record]) -> Numbers:
         if evaluation.trials and (first := firsts.setdefault(suite, evaluation)) is not evaluation:
             difference = compare(first.record, record)
             differences.append(replace(difference, a=first.label, b=evaluation.label))
-    return Numbers(rows, differences, curves(records))
+    return Numbers(rows, differences, curves_if_any(records))

@@ -4,6 +4,7 @@ As in the paper's Figure 8: a line a run, a picture a suite, and around each che
 95% Wilson interval. A band says how well a checkpoint was measured, not how much another seed would differ.
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.files.writing import write_bytes
 from morph_vla.results.record import Record
 
 if TYPE_CHECKING:
@@ -74,6 +76,14 @@ def curves(records: Sequence[Record]) -> list[Panel]:
     return panels
 
 
+def curves_if_any(records: Sequence[Record]) -> list[Panel]:
+    """The same, and none where one run has two evaluations at one step, as under two conditions."""
+    try:
+        return curves(records)
+    except MorphVlaError:
+        return []
+
+
 def run_of(record: Record) -> str:
     """The training run that a record's checkpoint is of: `runs/first` for `runs/first/checkpoints/1400`.
 
@@ -107,9 +117,10 @@ def write(panels: Sequence[Panel], path: Path) -> Path:
     FigureCanvasAgg(figure)
     for place, panel in enumerate(panels, start=1):
         _panel(figure.add_subplot(1, len(panels), place), panel)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata, content = {"Software": None} if path.suffix == ".png" else None, io.BytesIO()
     try:
-        figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
+        figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=metadata)
+        write_bytes(path, content.getvalue())
     except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
         raise MorphVlaError(f"{path}: cannot be drawn: {error}") from error
     return path

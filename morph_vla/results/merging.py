@@ -108,16 +108,20 @@ def merge(parts: Mapping[str, Record]) -> Record:
 def videos(record: Record, parts: Mapping[str, Record], folder: Path) -> tuple[Record, int]:
     """Copy the videos of a merged record into `folder`; the record with them there, and how many there were.
 
-    Raises MorphVlaError for a link that leads out of the folder of its part.
+    Where two are of one name, as those of two tasks are, the later one goes into a folder of its task. Raises
+    MorphVlaError for a link that leads out of the folder of its part.
     """
     homes = {trial.video: part.folder for part in parts.values() for trial in part.trials if trial.video}
     trials, copied = [], 0
+    owners: dict[str, Path] = {}
     for trial in record.trials:
         if trial.video is not None:
             video, home = trial.video, homes[trial.video]
             name = name_in(home, video)
             if not video.resolve().is_relative_to(home.resolve()):
                 raise MorphVlaError(f"{home} names the video '{name}', a link that leads out of its folder")
+            if owners.setdefault(name, video) != video:
+                name = f"{trial.task or 'other'}/{name}"
             if video.is_file():
                 poster = poster_of(video)
                 for path in (video, poster) if poster.is_file() and not poster.is_symlink() else (video,):

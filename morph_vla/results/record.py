@@ -346,10 +346,10 @@ def load(given: Path) -> Record | Study:
     except FileNotFoundError:
         hint = f"{given} holds no {FILE_NAME}" if given.is_dir() else f"no such folder or file: {given}"
         raise MorphVlaError(f"{hint}; a record is written by `morph-vla eval` and `morph-vla demo`") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise MorphVlaError(f"{path}: cannot be read: {error}") from error
     except json.JSONDecodeError as error:
         raise MorphVlaError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except (OSError, ValueError, RecursionError) as error:  # not text; digits or brackets without end
+        raise MorphVlaError(f"{path}: cannot be read: {error}") from error
     try:
         return from_json(plain, path.parent)
     except MorphVlaError as error:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from morph_vla.results import sequential
 from morph_vla.results.comparison import Comparison, RateDifference, check_comparable, compare, unknown
-from morph_vla.results.curves import Panel, curves
+from morph_vla.results.curves import Panel, curves_if_any
 from morph_vla.results.intervals import Real
 from morph_vla.results.record import Record, Stopped
 from morph_vla.results.sequential import Look
@@ -99,7 +99,7 @@ def side_by_side(names: Sequence[str], records: Sequence[Record]) -> SideBySide:
         Against(**vars(compare(records[0], record)), letter_a="A", letter_b=letter)
         for letter, record in list(lettered.items())[1:]
     ]
-    return SideBySide(rows, differences, unknown(lettered), curves(records))
+    return SideBySide(rows, differences, unknown(lettered), curves_if_any(records))
 
 
 def watched(a: Record, b: Record, error: Real, margin: Real) -> Watched:

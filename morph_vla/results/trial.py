@@ -203,12 +203,20 @@ def inside(folder: Path, name: object) -> Path:
     Raises MorphVlaError for an absolute path, for `..` and for a name that is no text: a record is data from
     elsewhere, and must not make us publish other files.
     """
-    if not isinstance(name, str) or not name.strip() or "\0" in name:
+    if not isinstance(name, str) or not name.strip() or "\0" in name or not _is_written(name):
         raise MorphVlaError(f"the record names a file {name!r}, expected a path relative to its folder")
     windows = PureWindowsPath(name)  # reads both separators, so it sees `..\\x` on every system
     if windows.drive or windows.root or PurePosixPath(name).is_absolute() or ".." in windows.parts:
         raise MorphVlaError(f"the record names the file {name!r}, which is not inside its folder")
     return folder / name
+
+
+def _is_written(name: str) -> bool:
+    """Whether a text can be a file's name: half a surrogate pair, which JSON may hold, cannot."""
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def name_in(folder: Path, path: Path) -> str:

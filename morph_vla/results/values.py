@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from math import isfinite
 from typing import TypeVar
 
 T = TypeVar("T")
+LARGEST = 1e15  # of any number that a record has; a stranger's may have 400 digits
 Real = float | int  # a coordinate or a rate: 0 and 1 are as good as 0.0 and 1.0
 
 
@@ -20,8 +20,8 @@ def listing(value: object) -> Sequence[object]:
 
 
 def real(value: object) -> Real | None:
-    """The value if it is a finite number, integers kept as integers, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    """The value if it is a number of at most LARGEST, integers kept as integers, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         return None
     return value
 

@@ -4,6 +4,7 @@ The same colour stands for the same joint in all three panels. Drawn with matplo
 pyplot's global state and without a display.
 """
 
+import io
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.files.writing import write_bytes
 from morph_vla.robots import graph
 from morph_vla.robots.geometry import transform
 from morph_vla.robots.records import Geometry, Shape
@@ -45,10 +47,10 @@ def save(drawn: "Figure", path: Path | str, dpi: int) -> Path:
     """
     path = Path(path)
     # A date or a version in the file would make two drawings of one robot differ.
-    metadata = {"Software": None} if path.suffix == ".png" else None
+    metadata, content = {"Software": None} if path.suffix == ".png" else None, io.BytesIO()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawn.savefig(path, dpi=dpi, facecolor=PAPER, metadata=metadata)
+        drawn.savefig(content, format=path.suffix[1:], dpi=dpi, facecolor=PAPER, metadata=metadata)
+        write_bytes(path, content.getvalue())
     except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
         raise MorphVlaError(f"{path}: the picture cannot be written: {error}") from error
     return path

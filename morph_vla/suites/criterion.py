@@ -53,6 +53,13 @@ class Success:
             yield f"success.min_upright: must be a cosine, -1 to 1, not {self.min_upright:g}"
         if self.max_moved is not None and not self.max_moved > 0:
             yield f"success.max_moved: must be above 0, not {self.max_moved:g}"
+        if not 0 <= self.min_opening <= 1:
+            yield f"success.min_opening: is a share of the gripper's range, 0 to 1, not {self.min_opening:g}"
+        for key in ("max_speed", "max_spin"):
+            if not getattr(self, key) > 0:
+                yield f"success.{key}: must be above 0, not {getattr(self, key):g}"
+        if self.dwell_seconds < 0:
+            yield f"success.dwell_seconds: must be at least 0, not {self.dwell_seconds:g}"
         names = [name for pair in self.pairs for name in pair]
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield f"success.also: '{name}' is named twice among the objects and targets"

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from morph_vla.errors import ConfigError, nearest
-from morph_vla.files.plain import to_plain
+from morph_vla.files.plain import infinite, to_plain
 from morph_vla.suites import tasks
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.criterion import Success, Vector3
@@ -262,6 +262,10 @@ def _read(path: Path, task: str, overrides: Sequence[str]) -> Suite:
 
 def _problems(suite: SuiteFile) -> Iterator[str]:
     """What is wrong with a suite's values, one sentence each."""
+    no_numbers = [*infinite(to_plain(suite))]
+    yield from (f"{key}: must be a finite number, not {value}" for key, value in no_numbers)
+    if no_numbers:  # no rate or table can be reckoned from it
+        return
     ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
     if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
         yield f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"
@@ -286,11 +290,32 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     if suite.success.dwell_seconds >= suite.episode_seconds:
         yield "success.dwell_seconds: must be shorter than episode_seconds"
     yield from suite.expert.problems()
+    yield from _of_the_model(suite)
     if suite.success.also and (kind := suite.expert.kind) != "push":
         yield f"expert.kind: '{kind}' moves one object alone; with success.also it must be 'push'"
     for name, thing in known.items():
         if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
             yield f"objects.{name}: mass and sizes must be above 0"
+
+
+def _of_the_model(suite: SuiteFile) -> Iterator[str]:
+    """What no simulator builds: cameras without pixels, negative servos and frictions."""
+    for name, camera in suite.cameras.items():
+        if not 0 < camera.fovy < 180 or min(camera.width, camera.height) < 1:
+            yield f"cameras.{name}: needs a fovy between 0 and 180 degrees, and at least one pixel"
+    servos = {"arm": suite.actuators.arm, "gripper": suite.actuators.gripper}
+    servos |= {f"joints.{name}": actuator for name, actuator in suite.actuators.joints.items()}
+    for name, actuator in servos.items():
+        for key, value in vars(actuator).items():
+            if value < 0:
+                yield f"actuators.{name}.{key}: must be at least 0, not {value:g}"
+    for name, thing in {**suite.objects, **suite.distractors}.items():
+        if min(thing.friction, thing.rolling_friction) < 0:
+            yield f"objects.{name}: frictions must be at least 0"
+    if suite.settle_seconds < 0:
+        yield f"settle_seconds: must be at least 0, not {suite.settle_seconds:g}"
+    if not suite.expert.speed > 0:
+        yield f"expert.speed: must be above 0, not {suite.expert.speed:g}"
 
 
 def _on_the_table(suite: SuiteFile) -> dict[str, ObjectSpec]:

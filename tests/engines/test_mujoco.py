@@ -187,6 +187,10 @@ def test_physics_that_diverges_is_said(trio):
     trio.data(0).joint("cube/free").qvel[:] = 2000.0
     with pytest.raises(MorphVlaError, match="the physics diverged: a joint or object moves faster than 1000"):
         step_one(trio, 0, wave(0))
+    trio.reset({0: state_of(trio, 3)})
+    trio.data(0).joint("cube/free").qvel[:] = 1e11  # of which MuJoCo by itself would begin anew
+    with pytest.raises(MorphVlaError, match="the physics diverged"):
+        step_one(trio, 0, wave(0))
     trio.reset({0: state_of(trio, 3)})  # contained: the world is as good as new
     assert np.isfinite(everything(trio, 0)).all()
 

@@ -1,12 +1,14 @@
 """A folder that holds another evaluation: never taken for this one, never lost, and named."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from morph_vla.evaluation.journal import Journal, make_room, read
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.journal import Journal, alone, make_room, read
 from morph_vla.results import identity
 from morph_vla.results.record import Record, record_from_json, write
 from morph_vla.results.trial import Trial
@@ -117,6 +119,14 @@ def test_a_changed_robot_file_is_another_evaluation_and_so_is_one_that_does_not_
     assert "another evaluation (schema 3, which says less of the suite than this one)" in silent
     assert f"another evaluation ({of}: a1 there, b2 here)" in changed
     assert identity.differences(facts(), facts(digests={of: "b2"})) == []  # but the two can be compared
+
+
+def test_one_process_evaluates_into_a_folder(tmp_path):
+    words = f"{tmp_path}: another process evaluates into it; wait, or give another folder"
+    with alone(tmp_path), pytest.raises(MorphVlaError, match=re.escape(words)), alone(tmp_path):
+        pytest.fail("both may")
+    with alone(None), alone(None), alone(tmp_path):
+        pass
 
 
 # -------------------------------------------------------------------------------- one task, then all of them

@@ -6,7 +6,8 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.results import curves as module
-from morph_vla.results.curves import run_of, write
+from morph_vla.results import several
+from morph_vla.results.curves import curves_if_any, run_of, write
 from morph_vla.results.intervals import wilson
 from morph_vla.results.record import PolicyCard, Record, record_from_json
 
@@ -56,6 +57,12 @@ def test_a_step_that_was_evaluated_twice_is_refused():
         MorphVlaError, match="runs/a was evaluated twice on cube at step 10: a curve needs one"
     ):
         curves([record("a", 10, 2), record("a", 10, 5), record("a", 30, 5)])
+
+
+def test_three_conditions_of_one_checkpoint_are_compared_and_have_no_curve():
+    conditions = [record_from_json(record("a", 10, count)) for count in (2, 5, 3)]
+    assert curves_if_any(conditions) == []
+    assert several.side_by_side("abc", conditions).curves == []
 
 
 @pytest.mark.parametrize(

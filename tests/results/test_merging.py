@@ -191,6 +191,22 @@ def test_videos_come_along_from_whichever_part_has_them(tmp_path: Path):
         merging.videos(merging.merge(records), records, tmp_path / "d")
 
 
+def test_the_films_of_two_tasks_of_one_name_stay_those_of_their_tasks(tmp_path: Path):
+    parts = {}
+    for task in ("can", "cube"):
+        film = tmp_path / task / "videos" / "000.mp4"
+        film.parent.mkdir(parents=True)
+        film.write_bytes(task.encode())
+        trials = [{"task": task, "episode": 0, "success": False, "video": "videos/000.mp4"}]
+        plain = {**part([0]), "suite": {"name": "s", "tasks": {task: {}}}, "trials": trials}
+        parts[task] = record_from_json(plain, tmp_path / task)
+    whole, copied = merging.videos(merging.merge(parts), parts, tmp_path / "c")
+    assert copied == 2
+    for trial in whole.trials:
+        assert trial.video is not None
+        assert trial.video.read_bytes() == trial.task.encode()
+
+
 # --- journals
 
 

@@ -1,6 +1,7 @@
 """The door for records: every schema that was written is read, and what cannot be is one sentence."""
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +12,8 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import journal
 from morph_vla.results import record
 from morph_vla.results.record import EngineFacts, PolicyCard, Record, Sampler, Stopped, Study, from_json
-from morph_vla.results.trial import Trial
+from morph_vla.results.trial import Trial, inside
+from morph_vla.results.values import real
 
 GOLDEN = Path(__file__).with_name("golden")
 BARE = {"schema": 3, "kind": "evaluation", "trials": []}
@@ -157,3 +159,20 @@ def test_what_cannot_be_read_is_one_sentence_with_its_file(tmp_path: Path, chang
     path.write_text(json.dumps({**BARE, **changes}))
     with pytest.raises(MorphVlaError, match=f"^{re.escape(f'{path}: {words}')}"):
         record.read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5000], ids=["brackets", "digits"])
+def test_a_strangers_file_without_end_is_one_sentence(tmp_path, text):
+    (tmp_path / "record.json").write_text(text)
+    with pytest.raises(MorphVlaError, match=r"record\.json: cannot be read: "):
+        record.load(tmp_path)
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, -1e16, math.inf, math.nan, True, "1"], ids=str)
+def test_a_number_beyond_all_measure_counts_as_absent(value):
+    assert real(value) is None
+
+
+def test_half_a_character_names_no_file(tmp_path):
+    with pytest.raises(MorphVlaError, match="expected a path relative to its folder"):
+        inside(tmp_path, "videos/\udc80.mp4")

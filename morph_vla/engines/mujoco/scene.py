@@ -53,6 +53,8 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     spec.option.integrator = mj.mjtIntegrator.mjINT_IMPLICITFAST
     spec.option.cone = mj.mjtCone.mjCONE_ELLIPTIC
     spec.option.impratio = 10.0
+    # By itself MuJoCo puts all back where it began when numbers diverge, and the episode would go on.
+    spec.option.disableflags |= int(mj.mjtDisableBit.mjDSBL_AUTORESET)
     spec.stat.extent = 1.5  # a large ground would push the near plane through the wrist camera
     spec.stat.center = [0.4, 0.0, 0.2]
     spec.visual.map.znear = 0.005

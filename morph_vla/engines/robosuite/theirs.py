@@ -97,6 +97,8 @@ def _repair(model: Any, arm: str) -> None:
     mj = mujoco()
     if hasattr(mj.mjtDisableBit, "mjDSBL_MULTICCD"):
         model.opt.disableflags |= int(mj.mjtDisableBit.mjDSBL_MULTICCD)
+    # What diverges is to be said, not put back where it began.
+    model.opt.disableflags |= int(mj.mjtDisableBit.mjDSBL_AUTORESET)
     if arm == "Sawyer":
         base = model.geom("robot0_base_col").id
         model.geom_contype[base] = model.geom_conaffinity[base] = 0
