@@ -125,8 +125,8 @@ PUBLIC = {
     "serving": "bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",
-    "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress restoring "
-    "sharding source statistics step trackers",
+    "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress "
+    "restoring sharding source statistics step trackers",
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}

@@ -302,7 +302,7 @@ def _of_the_model(suite: SuiteFile) -> Iterator[str]:
     """What no simulator builds: cameras without pixels, negative servos and frictions."""
     for name, camera in suite.cameras.items():
         if not 0 < camera.fovy < 180 or min(camera.width, camera.height) < 1:
-            yield f"cameras.{name}: needs a fovy between 0 and 180 degrees, and at least one pixel"
+            yield f"cameras.{name}: fovy must lie in (0, 180) degrees, and a side have a pixel"
     servos = {"arm": suite.actuators.arm, "gripper": suite.actuators.gripper}
     servos |= {f"joints.{name}": actuator for name, actuator in suite.actuators.joints.items()}
     for name, actuator in servos.items():

@@ -100,7 +100,7 @@ def test_an_unknown_key_names_the_nearest():
         ("actuators.arm.damping=-50", "actuators.arm.damping: must be at least 0, not -50"),
         (
             "cameras.wrist.width=0",
-            "cameras.wrist: needs a fovy between 0 and 180 degrees, and at least one pixel",
+            "cameras.wrist: fovy must lie in (0, 180) degrees, and a side have a pixel",
         ),
         ("objects.cube.friction=-1", "objects.cube: frictions must be at least 0"),
         ("settle_seconds=-1", "settle_seconds: must be at least 0, not -1"),
