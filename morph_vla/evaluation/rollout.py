@@ -71,6 +71,7 @@ def evaluate(
     begun are finished and counted, and the record says so under `stopped`. Raises MorphVlaError while another
     process evaluates into `folder`.
     """
+    _check(settings, policy)
     with alone(folder):
         return _evaluate(task, policy, settings, about, folder, command, notes, progress, stop, overrides)
 
@@ -87,7 +88,6 @@ def _evaluate(
     stop: Stop | None,
     overrides: Sequence[str],
 ) -> Record:
-    _check(settings, policy)
     played = benchmark.of(task, settings.engine, policy)
     count = played.episodes if settings.episodes is None else settings.episodes
     rows = range(settings.first, settings.first + count)

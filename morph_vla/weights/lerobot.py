@@ -72,9 +72,7 @@ class LerobotCheckpoint(TensorsCheckpoint):
         known = {key: known[key] for key in ("heads", "vit_heads") if key in known}
         for key, count in known.items():
             if not isinstance(count, int) or count < 1:
-                raise ValueError(
-                    f"its metadata '{SIZES}' has {key}: {count!r}; expected a whole number above 0"
-                )
+                raise ValueError(f"its metadata '{SIZES}' has {key}: {count!r}; expected a number above 0")
         return names.lerobot_config_of(shapes, **known)
 
 
