@@ -161,3 +161,18 @@ def test_joints_that_no_action_drives_are_fixed_in_the_urdf_that_is_converted():
     mj = mujoco()
     model = mj.MjSpec.from_string(frozen_urdf(robot)).compile()
     assert {model.joint(i).name for i in range(model.njnt)} == {name for name, *_ in robot.drives()}
+
+
+def test_a_gripper_of_ours_is_in_the_urdf_that_is_converted(tmp_path):
+    panda = robots.load("panda")
+    side = tmp_path / "arm.yaml"
+    side.write_text(
+        "joints: [panda_joint1, panda_joint2, panda_joint4, parallel_jaw_joint]\n"
+        "gripper: {attach: parallel_jaw, link: panda_link8, opening: 0.06}\n"
+    )
+    (tmp_path / "arm.urdf").write_bytes(panda.urdf_path.read_bytes())
+    robot = robots.load(tmp_path / "arm.urdf")
+    assert "parallel_jaw_joint" not in robot.urdf_path.read_text()
+    model = mujoco().MjSpec.from_string(frozen_urdf(robot)).compile()
+    driven = {name for name, *_ in robot.drives()}
+    assert {model.joint(i).name for i in range(model.njnt)} == driven > {"parallel_jaw_joint"}

@@ -23,6 +23,7 @@ from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.cache import cache_folder
 from morph_vla.robots import Robot
 from morph_vla.robots.geometry import product
+from morph_vla.robots.text import urdf_text
 from morph_vla.suites.shapes import Part, composed, parts, principal, rolls, touches
 from morph_vla.suites.suite import ObjectSpec, Vector3
 
@@ -54,9 +55,13 @@ def _filling(folder: Path) -> Iterator[Path]:
 
 
 def frozen_urdf(robot: Robot) -> str:
-    """The robot's URDF with every joint that no action drives fixed at 0."""
+    """The robot's URDF, with a gripper of ours if it has one, and every joint that no action drives fixed at 0."""
     driven = {name for name, *_ in robot.drives()}
     root = ET.fromstring(robot.urdf_path.read_text(encoding="utf-8"))
+    if not driven <= {
+        joint.get("name") for joint in root.findall("joint")
+    }:  # a gripper of ours is in no file
+        root = ET.fromstring(urdf_text(robot.urdf))
     for joint in root.findall("joint"):
         if joint.get("name") not in driven and joint.get("type") != "fixed":
             joint.set("type", "fixed")
