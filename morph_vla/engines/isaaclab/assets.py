@@ -55,7 +55,7 @@ def _filling(folder: Path) -> Iterator[Path]:
 
 
 def frozen_urdf(robot: Robot) -> str:
-    """The robot's URDF, with a gripper of ours if it has one, and every joint that no action drives fixed at 0."""
+    """The robot's URDF, with a gripper of ours if it has one; joints that no action drives are fixed at 0."""
     driven = {name for name, *_ in robot.drives()}
     root = ET.fromstring(robot.urdf_path.read_text(encoding="utf-8"))
     if not driven <= {
