@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.overwrite:
         sharding.first_then_others("overwrite", lambda: folder.remove(output) if first else None)
     # Before a tracker goes on with the line of another run.
-    sharding.first_then_others("claim", lambda: folder.claim(output, recipe, first))
+    sharding.first_then_others("claim", lambda: folder.claim_alone(output, recipe, first))
 
     def on_record(suite: str, record: object) -> None:
         if not arguments.json:

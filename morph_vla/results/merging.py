@@ -16,7 +16,7 @@ from morph_vla.results import identity
 from morph_vla.results.films import poster_of
 from morph_vla.results.identity import NONE
 from morph_vla.results.record import Json, Record, Stopped, TaskFacts
-from morph_vla.results.trial import Key, Trial, name_in
+from morph_vla.results.trial import Key, Trial, inside, name_in
 
 SINCE_3 = (".resolved.", ".sampler.", "policy.batch")  # facts that records before schema 3 do not have
 NAMES = ("name", "checkpoint")  # of a policy: where it lay, which may differ between two machines
@@ -121,7 +121,7 @@ def videos(record: Record, parts: Mapping[str, Record], folder: Path) -> tuple[R
             if not video.resolve().is_relative_to(home.resolve()):
                 raise MorphVlaError(f"{home} names the video '{name}', a link that leads out of its folder")
             if owners.setdefault(name, video) != video:
-                name = f"{trial.task or 'other'}/{name}"
+                name = name_in(folder, inside(folder, f"{trial.task or 'other'}/{name}"))
             if video.is_file():
                 poster = poster_of(video)
                 for path in (video, poster) if poster.is_file() and not poster.is_symlink() else (video,):

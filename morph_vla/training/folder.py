@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,12 @@ def claim(folder: Path, recipe: Recipe, first: bool = True) -> None:
             f"{folder} holds a run of another recipe (differs in {', '.join(changed)}); "
             "give another folder or remove it (--overwrite)"
         )
+
+
+def claim_alone(folder: Path, recipe: Recipe, first: bool) -> None:
+    """The same before a run begins: not while another process trains there. Raises as `claim` and `alone`."""
+    with alone(folder) if first else nullcontext():
+        claim(folder, recipe, first)
 
 
 def _trained(folder: Path) -> bool:

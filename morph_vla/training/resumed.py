@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, reason
 from morph_vla.files.plain import to_plain
 from morph_vla.training.checkpoint import about as about_of
 from morph_vla.training.part import Part
@@ -35,7 +35,12 @@ def check_same_data(newest: Path, about: dict[str, Any]) -> None:
     """
     robots_then, robots_now = about_of(newest)["robots"], to_plain(about["robots"])
     path = newest / "about" / "data.json"
-    digests = about["data"] | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
+    try:
+        digests = about["data"] | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
+    except (ValueError, TypeError) as error:
+        raise MorphVlaError(
+            f"{path} is damaged ({reason(error)}): remove it, and data is not compared"
+        ) from error
     changed = [f"robot {name}" for name in sorted(robots_then.keys() ^ robots_now.keys())]
     for name in sorted(robots_then.keys() & robots_now.keys()):
         then, now = robots_then[name], robots_now[name]

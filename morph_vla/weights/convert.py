@@ -80,10 +80,11 @@ def _about(folder: Path, lora: Lora | None, keep_lora: bool) -> dict[str, bytes]
     if lora is None or "recipe.json" not in contents:
         return contents
     recipe = json.loads(contents["recipe.json"])
-    whole = (recipe["training"]["lora"] or {}).get("whole", lora.whole)  # no shape says what learnt whole
+    training = recipe.setdefault("training", {})
+    whole = (training.get("lora") or {}).get("whole", lora.whole)  # no shape says what learnt whole
     pairs = to_plain(dataclasses.replace(_unit_scale(lora), whole=tuple(whole))) if keep_lora else None
-    recipe["model"]["lora"] = recipe["training"]["lora"] = pairs
-    recipe["training"]["kind"] = "lora" if keep_lora else "full"
+    recipe["model"]["lora"] = training["lora"] = pairs
+    training["kind"] = "lora" if keep_lora else "full"
     return contents | {"recipe.json": json.dumps(recipe, indent=2).encode()}
 
 

@@ -5,28 +5,22 @@ import numpy as np
 import morph_vla
 
 SEED, ROWS = 100, 8
-GYMNASIUM = """
+_SHARED = """
+version: 3
+seed: 100
+episodes: 8
+control_rate: 5
+episode_seconds: 1
+success: {info: is_success}
+"""
+GYMNASIUM = f"""
 kind: gymnasium
-id: tiny_environment:Tiny-v0
-version: 3
-seed: 100
-episodes: 8
-control_rate: 5
-episode_seconds: 1
-success: {info: is_success}
-state: [agent_pos]
-images: {front: pixels}
+id: tiny_environment:Tiny-v0{_SHARED}state: [agent_pos]
+images: {{front: pixels}}
 """
-LEROBOT = """
+LEROBOT = f"""
 kind: lerobot
-id: tiny_lerobot:tiny
-version: 3
-seed: 100
-episodes: 8
-control_rate: 5
-episode_seconds: 1
-success: {info: is_success}
-"""
+id: tiny_lerobot:tiny{_SHARED}"""
 VECTORIZED = f"{GYMNASIUM}vectorized: true\n"
 
 

@@ -207,6 +207,20 @@ def test_the_films_of_two_tasks_of_one_name_stay_those_of_their_tasks(tmp_path: 
         assert trial.video.read_bytes() == trial.task.encode()
 
 
+def test_a_task_of_a_stranger_leads_no_film_out_of_the_folder(tmp_path: Path):
+    parts = {}
+    for task in ("../elsewhere", "../../elsewhere"):  # whichever comes second
+        home = tmp_path / f"part{len(parts)}"
+        (home / "videos").mkdir(parents=True)
+        (home / "videos" / "000.mp4").write_bytes(task.encode())
+        trials = [{"task": task, "episode": 0, "success": False, "video": "videos/000.mp4"}]
+        plain = {**part([0]), "suite": {"name": "s", "tasks": {task: {}}}, "trials": trials}
+        parts[task] = record_from_json(plain, home)
+    with pytest.raises(MorphVlaError, match="which is not inside its folder"):
+        merging.videos(merging.merge(parts), parts, tmp_path / "a" / "b" / "c")
+    assert not list(tmp_path.rglob("elsewhere"))
+
+
 # --- journals
 
 

@@ -75,6 +75,11 @@ def test_other_data_or_another_robot_is_named(tiny_run, about):
 def test_what_an_earlier_checkpoint_does_not_say_is_not_compared(tiny_run, about, tmp_path):
     older = tmp_path / "6"
     shutil.copytree(tiny_run.checkpoint / "about", older / "about")
+    (older / "about" / "data.json").write_text('{"half')
+    with pytest.raises(
+        MorphVlaError, match=r"data\.json is damaged \(.*\): remove it, and data is not compared"
+    ):
+        resumed.check_same_data(older, about)
     (older / "about" / "data.json").unlink()
     resumed.check_same_data(older, {**about, "data": {"panda": "ab"}})
 
@@ -94,6 +99,8 @@ def test_one_process_trains_in_a_folder(tiny_recipe, tiny_run):
             loop.train(tiny_recipe, tiny_run.folder)
         with pytest.raises(MorphVlaError, match=re.escape(words)):
             folder.remove(tiny_run.folder)
+        with pytest.raises(MorphVlaError, match=re.escape(words)):
+            folder.claim_alone(tiny_run.folder, tiny_recipe, first=True)
     assert dataclasses.replace(loop.train(tiny_recipe, tiny_run.folder), seconds=0.0).checkpoint.is_dir()
 
 
