@@ -62,14 +62,19 @@ def reason(error: BaseException) -> str:
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional dependency, or say which extra of this package installs it.
 
-    Raises MissingExtraError when `module` itself (or its parent package) is not installed. A failure
-    *inside* an installed module is passed on as it is: naming an extra there would hide the cause.
+    Raises MissingExtraError when `module` itself (or its parent package) is not installed, and says so where
+    the package is there and lacks that part, as another release of it may. A failure *inside* an installed
+    module is passed on as it is: naming an extra there would hide the cause.
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
+        package, remedy = module.partition(".")[0], f"pip install 'morph-vla[{extra}]'"
+        if error.name == package:
+            raise MissingExtraError(f"'{module}' is not installed; install the extra: {remedy}") from error
         raise MissingExtraError(
-            f"'{module}' is not installed; install the extra: pip install 'morph-vla[{extra}]'"
+            f"the installed '{package}' has no '{error.name}', another release of it has; "
+            f"install that: {remedy}"
         ) from error

@@ -25,6 +25,18 @@ def test_require_names_the_extra():
     )
 
 
+def test_require_says_what_an_installed_package_lacks(tmp_path, monkeypatch):
+    (tmp_path / "old_engine").mkdir()
+    (tmp_path / "old_engine" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError) as caught:
+        require("old_engine.viewer.passive", "sim")
+    assert str(caught.value) == (
+        "the installed 'old_engine' has no 'old_engine.viewer', another release of it has; install that: "
+        "pip install 'morph-vla[sim]'"
+    )
+
+
 def test_require_passes_on_a_failure_inside_an_installed_module(tmp_path, monkeypatch):
     (tmp_path / "half_engine.py").write_text("import a_part_that_is_absent\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.writing import write_text
 
 Kind = Literal["model", "dataset"]
 NEEDED = (
@@ -104,11 +105,11 @@ def fetch(source: str) -> Path:
     what is not there, cannot be fetched, or is not what we read.
     """
     address, (client, errors) = Address.parse(source), _doors()
-    options: dict[str, Any] = {"revision": address.revision or None}
+    options: dict[str, Any] = {"revision": address.revision or None, "local_files_only": True}
+    commit = ""
     if os.environ.get("MORPH_VLA_CACHE"):
         options["cache_dir"] = cache_folder() / "hub"
     with _worded(f"{source} could not be fetched", address, GO_ON):
-        is_reached = True
         try:
             info = client.HfApi().repo_info(
                 address.repository, revision=address.revision or None, files_metadata=True
@@ -116,19 +117,26 @@ def fetch(source: str) -> Path:
         except (OSError, errors.HTTPError) as error:
             if _status(error) is not None:
                 raise
-            is_reached = False
         else:
             sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
             if not needed(sizes, address.folder):
                 where = f"folder '{address.folder}'" if address.folder else "file"
                 raise MorphVlaError(f"the repository has no {where} with weights")
-        snapshot = client.snapshot_download(
-            address.repository,
-            allow_patterns=_patterns(address.folder),
-            local_files_only=not is_reached,
-            **options,
+            # The commit whose list was checked: a branch may move before its files are asked for.
+            commit = info.sha
+            options |= {"revision": commit, "local_files_only": False}
+        snapshot = Path(
+            client.snapshot_download(address.repository, allow_patterns=_patterns(address.folder), **options)
         )
-    return Path(snapshot) / address.folder
+        if commit:
+            _remember(snapshot.parent.parent, address.revision or "main", commit)
+    return snapshot / address.folder
+
+
+def _remember(cached: Path, revision: str, commit: str) -> None:
+    """Note in the Hub's cache which commit a branch or tag was, as its client does and offline looks up."""
+    if revision != commit and is_inside(revision):
+        write_text(cached / "refs" / revision, commit)
 
 
 def pinned(source: str, folder: Path) -> str:

@@ -22,14 +22,18 @@ SHARES = ("touched", "grasped", "lifted", "knocked", "dropped")
 def write(folder: Path, answer: Answer) -> Path:
     """Write evidence.html, which opens offline and loads nothing; its path.
 
-    Beside it evidence.json has its numbers, and evidence.md the tables for a page of the docs.
+    Beside it evidence.json has its numbers, and for a page of the docs evidence.md has the tables, rates.svg
+    the bars of the first of them and differences.svg the hypotheses, or what is exploratory without any.
     """
+    figures = [(name, bars(name, rows)) for name, rows in groups(answer)]
+    hypotheses = charts.mean_differences("Hypotheses", _drawn(answer.hypotheses), answer.margin)
+    exploratory = charts.mean_differences("Exploratory", _drawn(answer.exploratory), answer.margin)
     page = template("evidence.html.jinja").render(
         answer=answer,
         lead=lead(answer),
-        figures=[(name, bars(name, rows)) for name, rows in groups(answer)],
-        hypotheses=charts.mean_differences("Hypotheses", _drawn(answer.hypotheses), answer.margin),
-        exploratory=charts.mean_differences("Exploratory", _drawn(answer.exploratory), answer.margin),
+        figures=figures,
+        hypotheses=hypotheses,
+        exploratory=exploratory,
         tables=[rates_table(name, rows) for name, rows in groups(answer)],
         contrasts=contrast_table(answer),
         graded=[graded_table(name, rows) for name, rows in groups(answer)],
@@ -38,6 +42,10 @@ def write(folder: Path, answer: Answer) -> Path:
     write_bytes(path, page.encode("utf-8", "replace"))
     write_text(path.with_suffix(".json"), json.dumps(to_plain(answer), indent=1) + "\n")
     write_text(path.with_suffix(".md"), markdown(answer))
+    pictures = {"rates.svg": figures[0][1] if figures else None, "differences.svg": hypotheses or exploratory}
+    for name, chart in pictures.items():
+        if chart is not None:
+            write_bytes(folder / name, charts.picture(chart))
     return path
 
 

@@ -51,6 +51,22 @@ def test_a_copy_that_was_fetched_serves_without_a_network(hub_server, shared, mo
         hub.fetch("hf://me/leg")
 
 
+def test_a_branch_that_moves_meanwhile_brings_only_what_was_checked(hub_server, shared, monkeypatch):
+    import huggingface_hub
+
+    listed = huggingface_hub.HfApi.repo_info
+
+    def and_then_it_moves(*arguments, **options):
+        answer = listed(*arguments, **options)
+        shared.branches["main"].append({**FILES, "about/policy.json": b"not what was listed"})
+        return answer
+
+    with monkeypatch.context() as between:
+        between.setattr(huggingface_hub.HfApi, "repo_info", and_then_it_moves)
+        assert contents(hub.fetch("hf://me/arm"))["about/policy.json"] == b"{}"
+    assert contents(hub.fetch("hf://me/arm"))["about/policy.json"] == b"not what was listed"
+
+
 def test_an_interrupted_download_is_no_copy_and_goes_on(hub_server, shared, monkeypatch):
     from huggingface_hub import constants
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from xml.etree import ElementTree as ET
 
 import pytest
 from test_page import Page
@@ -90,6 +92,21 @@ def test_the_numbers_beside_it_are_the_answers(answer, tmp_path):
     tables = (tmp_path / "evidence.md").read_text()
     assert "| H1: full <b> − matched | +30.0 |" in tables
     assert tables.endswith("12 of 20 cells, 1.2 h, 600 episodes.\n")
+
+
+def test_the_figures_for_the_docs_stand_alone(answer, tmp_path):
+    page.write(tmp_path, answer)
+    for name, words in (
+        ("rates.svg", "full <b> 64.0%"),
+        ("differences.svg", "H1: full <b> − matched +30.0 [+25.0, +35.0] yes"),
+    ):
+        chart = ET.fromstring((tmp_path / name).read_text(encoding="utf-8"))
+        assert chart.tag == "{http://www.w3.org/2000/svg}svg"
+        assert words in str(chart.attrib["aria-label"]).replace("\xa0", " ")
+        style = chart.find("{http://www.w3.org/2000/svg}style")
+        assert style is not None
+        assert ".whisker { stroke:" in str(style.text)
+        assert not re.search(r"url\((?!#)|@import", str(style.text))  # it loads nothing
 
 
 def test_a_difference_that_decides_nothing_shows_no_interval_and_why(answer, tmp_path):
