@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.gpu_parts import ALL, BATCHES, Asked, Result, title
+from benchmarks.gpu_parts import ALL, BATCHES, Asked, Result, goals, title
 from morph_vla import process
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
@@ -57,7 +57,7 @@ def page(known: dict[str, Result]) -> str:
         elif result.not_possible or result.failed:
             how = "not possible here" if result.not_possible else "failed"
             lines += [f"{name}: {how}: {result.not_possible or result.failed}", ""]
-        elif result.rows:
+        if result is not None and result.rows:
             rows = table(list(result.rows[0]), [list(row.values()) for row in result.rows])
             lines += [f"{name}, {span(result.seconds)}. {result.note}".rstrip(), "", "```", *rows, "```", ""]
     return "\n".join(lines)
@@ -79,7 +79,9 @@ def run_part(asked: Asked, name: str) -> None:
     except Exception as error:  # of XLA (out of memory) or of openpi: the list goes on
         lines = str(error).strip().splitlines() or [""]
         result = Result(failed=f"{type(error).__name__}: {lines[0]}")
-    keep(asked.folder, name, dataclasses.replace(result, seconds=round(time.monotonic() - began, 1)))
+    said = goals(name, result.rows) if asked.size == "full" else ""
+    note, seconds = "; ".join(filter(None, (result.note, said))), round(time.monotonic() - began, 1)
+    keep(asked.folder, name, dataclasses.replace(result, note=note, seconds=seconds))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -23,6 +23,7 @@ from benchmarks.openpi_step import openpi_sampler, openpi_step
 from benchmarks.subject import PARTS, Subject, batch_of, compiled, config_of, recipe_of, served
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import counts, sample_actions
+from morph_vla.pi05.config import CAMERAS as CAMERAS_OF_A_MODEL
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.training import memory
 from morph_vla.training import step as steps
@@ -32,6 +33,19 @@ MIDDLE = {"small": "small", "mid": "mid", "full": "mid"}
 BATCHES = {"small": (1, 2, 3), "mid": (1, 2, 4), "full": (8, 32, 64)}
 TOLERANCES = {"float32": 2e-4, "bfloat16": 5e-2}
 SEEDS = {"small": (2, 3), "mid": (4, 64), "full": (8, 64)}  # of a comparison of bodies, and rows of a batch
+LEVERS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "prompt": {"max_tokens": 96},  # as training.prompt_bucket cuts most batches of DROID
+    "cameras": {"cameras": CAMERAS_OF_A_MODEL[:2]},
+    "fused": {"fused_attention": True},
+    "remat": {"remat": False},  # the suffix keeps what it computed: about 3.5 GB more
+}
+GOALS: Mapping[str, Mapping[str, float]] = {  # at full size, on an H200
+    "step_expert_middle": {"ms": 250, "temporary GB": 5.5},
+    "call_1": {"ms": 15},
+    "call_8": {"ms": 55},
+}
+SHARES = {"step": 1.05, "call": 1.10}  # of the plugin, over the bare host
 DEMO_SECONDS = 420  # before its part is ended
 CAMERAS = [f"cameras.{name}.{side}=224" for name in ("exterior", "wrist") for side in ("width", "height")]
 
@@ -109,7 +123,12 @@ def parity(dtype: str, asked: Asked) -> Result:
         apart = float(np.abs(np.asarray(ours[name], np.float64) - values).max()) / max(scale, 1e-30)
         rows.append({"what": name, "apart": apart, "allowed": most, "within": bool(apart <= most)})
     alone = "; there is no accelerator here: the CPU against itself" if _is_cpu() else ""
-    return Result(rows, f"largest difference over the largest value, {dtype}{alone}")
+    beyond = [str(row["what"]) for row in rows if not row["within"]]
+    return Result(
+        rows,
+        f"largest difference over the largest value, {dtype}{alone}",
+        failed=f"further apart than {most:g}: {', '.join(beyond)}" if beyond else "",
+    )
 
 
 def _is_cpu() -> bool:
@@ -156,6 +175,42 @@ def step(kind: str, index: int, asked: Asked) -> Result:
     return Result(
         [row], f"prompt of {recipe.model.max_tokens} tokens, {len(recipe.model.cameras)} cameras, a body"
     )
+
+
+def lever(name: str, asked: Asked) -> Result:
+    """What each lever is worth: the step and a call with one key changed, or with all of them."""
+    keys = {key: value for each in LEVERS.values() for key, value in each.items()}
+    recipe = recipe_of(asked.size, asked.batch)
+    changes = dict(keys if name == "all" else LEVERS[name])
+    if "max_tokens" in changes:
+        changes["max_tokens"] = min(changes["max_tokens"], recipe.model.max_tokens)
+    subject = Subject(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, **changes)))
+    work, call = subject.step(), subject.sampling(1)
+    row = {
+        "batch": asked.batch,
+        "step ms": milliseconds(work.run, asked.repeats),
+        "temporary GB": (work.temporary_mb or float("nan")) / 1e3,
+        "call ms": milliseconds(call.run, asked.repeats),
+    }
+    told = ", ".join(f"{key} {value}" for key, value in changes.items())
+    return Result([row], told or "as it is: a prompt of 200 tokens, three cameras")
+
+
+def goals(name: str, rows: list[Row]) -> str:
+    """Which goals of the full size these rows of a part reach and miss; "" where it has none.
+
+    >>> goals("call_1", [{"ms": 14.2}])
+    'goals: ms 14.2 of at most 15, reached'
+    """
+    asked = [(key, row[key], most) for row in rows for key, most in GOALS.get(name, {}).items()]
+    if name == "plugin":
+        asked = [(row["what"], row["ratio"], SHARES[str(row["what"]).split(",")[0]]) for row in rows]
+    words = (
+        f"{key} {value:.4g} of at most {most:g}, {'reached' if value <= most else 'missed'}"
+        for key, value, most in asked
+    )
+    said = "; ".join(words)
+    return f"goals: {said}" if said else ""
 
 
 def floors(asked: Asked) -> Result:
@@ -357,6 +412,7 @@ ALL: Mapping[str, Part] = {
     },
     **{f"call_{rows}": partial(sampling, rows) for rows in ROWS_OF_A_CALL},
     "plugin": plugin,
+    **{f"lever_{name}": partial(lever, name) for name in (*LEVERS, "all")},
     "openpi": openpi,
     "loader": loader,
     "demo": demo,

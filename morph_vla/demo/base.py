@@ -12,7 +12,8 @@ from morph_vla.serving import policy as policies
 from morph_vla.training import checkpoint
 from morph_vla.weights.checkpoint import flat
 
-NO_MATTER = {"dtype", "remat", "unroll", "init", "delay_max"}  # keys of a model that change no leaf
+# keys of a model that change no leaf
+NO_MATTER = {"dtype", "remat", "unroll", "fused_attention", "init", "delay_max"}
 SHOWN = 4  # keys that differ
 
 

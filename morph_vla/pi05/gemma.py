@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.morphology.bias import token_bias
 from morph_vla.pi05.config import LowRank, Pi05Config
+from morph_vla.pi05.fused import attend
 from morph_vla.pi05.lora import Pair, joined, pair_of, project, project_heads
 from morph_vla.pi05.norm import RMSNorm
 
@@ -129,6 +130,11 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = (jnp.concatenate([old, new], axis=1) for old, new in zip(cache, (k, v), strict=True))
         keys = k.shape[1]
+        # Whoever looks inside asks for weights, which a fused kernel never has.
+        is_plain = bias is not None or joints or self.is_mutable_collection("intermediates")
+        if self.config.fused_attention and not is_plain:
+            mixed = attend(q, k, v, mask)
+            return self._out(streams, mixed.reshape(*mixed.shape[:2], -1)), (k, v)
         weights = attention_weights(q, k, mask[:, :own, :keys], None if joints else bias)
         mixed = _mix(weights, v)
         if joints:

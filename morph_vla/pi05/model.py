@@ -52,6 +52,7 @@ class PaliGemma(nn.Module):
             config.remat,
             config.unroll,
             config.init == "openpi",
+            config.fused_attention,
         )
         self.llm = Gemma(config)
 

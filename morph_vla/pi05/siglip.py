@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from morph_vla.pi05.config import VitConfig
+from morph_vla.pi05.fused import of_flax
 
 
 def patchify(images: Float[Array, "b h w 3"], patch: int) -> Float[Array, "b t p"]:
@@ -73,6 +74,7 @@ class EncoderBlock(nn.Module):
     mlp_dim: int
     heads: int
     dtype: str
+    fused: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"], _: None) -> tuple[Float[Array, "b t d"], None]:
@@ -83,6 +85,7 @@ class EncoderBlock(nn.Module):
             kernel_init=nn.initializers.xavier_uniform(),
             deterministic=True,
             dtype=self.dtype,
+            attention_fn=of_flax if self.fused else nn.dot_product_attention,
         )(y, y)
         y = nn.LayerNorm(dtype=self.dtype)(x)
         return x + MlpBlock(self.mlp_dim, self.dtype)(y), None
@@ -95,11 +98,12 @@ class Transformer(nn.Module):
     dtype: str
     remat: bool
     unroll: bool
+    fused: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """All layers in turn."""
-        sizes = self.config.mlp_dim, self.config.heads, self.dtype
+        sizes = self.config.mlp_dim, self.config.heads, self.dtype, self.fused
         if self.has_variable("params", "encoderblock_0"):  # `serving`: no stack to slice out of
             for i in range(self.config.depth):
                 x, _ = EncoderBlock(*sizes, name=f"encoderblock_{i}")(x, None)
@@ -127,6 +131,7 @@ class Siglip(nn.Module):
     remat: bool = False
     unroll: bool = False
     zero_head: bool = True
+    fused: bool = False
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w 3"]) -> Float[Array, "b t d"]:
@@ -135,8 +140,7 @@ class Siglip(nn.Module):
         x = PatchEmbedding(width, self.config.patch, name="embedding")(images.astype(jnp.float32))
         init = nn.initializers.normal(stddev=width**-0.5) if self.zero_head else waves
         x = x + self.param("pos_embedding", init, (1, x.shape[1], width))
-        x = Transformer(self.config, self.dtype, self.remat, self.unroll, name="Transformer")(
-            x.astype(self.dtype)
-        )
+        stack = Transformer(self.config, self.dtype, self.remat, self.unroll, self.fused, name="Transformer")
+        x = stack(x.astype(self.dtype))
         init = nn.initializers.zeros if self.zero_head else nn.initializers.lecun_normal()
         return nn.Dense(self.out_width, dtype=self.dtype, kernel_init=init, name="head")(x)

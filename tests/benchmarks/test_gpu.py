@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import numpy as np
 import pytest
 
 from benchmarks import gpu, gpu_parts
@@ -101,9 +102,31 @@ def test_floors_at_full_size_are_those_of_the_paper_and_pencil():
     assert work["step"][0] == work["prefix"][0] + work["suffix"][0]
 
 
+def test_goals_are_held_against_what_was_measured():
+    step = [{"ms": 312.4, "temporary GB": 5.1}]
+    said = "goals: ms 312.4 of at most 250, missed; temporary GB 5.1 of at most 5.5, reached"
+    assert gpu_parts.goals("step_expert_middle", step) == said
+    shares = [{"what": "step, batch 32", "ratio": 1.04}, {"what": "call, batch 1", "ratio": 1.2}]
+    said = "goals: step, batch 32 1.04 of at most 1.05, reached; call, batch 1 1.2 of at most 1.1, missed"
+    assert gpu_parts.goals("plugin", shares) == said
+    assert gpu_parts.goals("call_16", [{"ms": 1.0}]) == ""
+
+
+def test_numbers_that_are_too_far_apart_have_failed_and_are_shown(asked, monkeypatch):
+    sides = iter([{"losses": np.array([1.0])}, {"losses": np.array([1.3])}])
+    monkeypatch.setattr(gpu_parts, "_numbers", lambda *_: next(sides))
+    gpu.run_part(asked, "parity_float32")
+    result = gpu.results(asked.folder)["parity_float32"]
+    assert result.failed == "further apart than 0.0002: losses"
+    page = (asked.folder / gpu.PAGE).read_text()
+    assert "parity_float32: failed: further apart than 0.0002: losses" in page
+    assert "\nlosses " in page
+    assert "parity_float32" in gpu.remaining(gpu.results(asked.folder))
+
+
 @pytest.mark.slow
 def test_the_list_runs_here(asked):
-    only = ("machine", "parity_float32", "step_parts", "step_lora_few", "call_2", "plugin")
+    only = ("machine", "parity_float32", "step_parts", "step_lora_few", "call_2", "plugin", "lever_all")
     words = [word for name in only for word in ("--only", name)]
     assert gpu.main([str(asked.folder), "--size", "small", "--repeats", "1", *words]) == 0
     known = gpu.results(asked.folder)

@@ -194,9 +194,10 @@ def test_fresh_parameters_of_every_last_layer_are_zero(plugin):
     assert {leaf.dtype for leaf in jax.tree.leaves(fresh)} == {np.dtype(np.float32)}
 
 
-def test_how_it_is_computed_changes_nothing(plugin, params, seen, chunk, cached):
+@pytest.mark.parametrize("fused", [False, True])
+def test_how_it_is_computed_changes_nothing(plugin, params, seen, chunk, cached, fused):
     actions, noise, time = map(jnp.asarray, chunk)
-    config = dataclasses.replace(plugin, remat=True, unroll=True)
+    config = dataclasses.replace(plugin, remat=True, unroll=True, fused_attention=fused)
 
     def mean(params):
         value = loss(config, params, seen, actions, noise[:1], time[:1])

@@ -1,0 +1,62 @@
+"""Attention in one kernel: the same as written out, and one sentence where a GPU has none."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from morph_vla.errors import ConfigError
+from morph_vla.pi05 import fused
+from morph_vla.pi05.gemma import Attention, PerLayer, attention_weights
+
+
+@settings(max_examples=25)
+@given(
+    queries=st.integers(1, 7),
+    keys=st.integers(1, 11),
+    groups=st.sampled_from([(1, 3), (2, 1), (3, 2)]),
+    seed=st.integers(0, 2**31),
+)
+def test_it_is_attention_written_out(queries, keys, groups, seed):
+    rng, (kv_heads, each) = np.random.default_rng(seed), groups
+
+    def drawn(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+    q, k, v = drawn(2, queries, kv_heads * each, 5), *(drawn(2, keys, kv_heads, 5) for _ in range(2))
+    mask = rng.random((2, queries, keys)) < 0.6
+    mask[0, 0] = False  # a padded token sees nothing
+    weights = attention_weights(q, k, jnp.asarray(mask), None)
+    wanted = jnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(q.shape)
+    found = np.asarray(fused.attend(q, k, v, jnp.asarray(mask)))
+    assert np.isfinite(found).all()
+    seeing = mask.any(axis=-1)
+    np.testing.assert_allclose(found[seeing], np.asarray(wanted)[seeing], atol=2e-6)
+
+
+def test_who_looks_inside_gets_weights_all_the_same(plugin):
+    config = dataclasses.replace(plugin, fused_attention=True)
+    tokens, positions = jnp.ones((1, 3, config.prefix.width)), jnp.arange(3)[None]
+    arguments = [tokens, None], None, PerLayer(), positions, jnp.ones((1, 3, 3), bool)
+    attention = Attention(config)
+    variables = {"params": attention.init(jax.random.key(0), *arguments)["params"]}
+    (shown, _), seen = attention.apply(variables, *arguments, mutable=["intermediates"])
+    assert jax.tree.leaves(seen)[0].shape[-2:] == (3, 3)
+    hidden, _ = attention.apply(variables, *arguments)
+    np.testing.assert_allclose(hidden[0], shown[0], atol=1e-5)
+
+
+def test_a_gpu_without_a_kernel_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    q = jnp.ones((1, 3, 2, 8), jnp.bfloat16)
+    with pytest.raises(
+        ConfigError,
+        match=r"^model\.fused_attention: cuDNN has no kernel for these sizes here \(.+\); set",
+    ):
+        fused.attend(q, q, q)
+    wide = q.astype(jnp.float32)  # of which cuDNN has none: XLA's
+    assert fused.attend(wide, wide, wide).shape == q.shape
