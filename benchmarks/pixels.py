@@ -104,8 +104,7 @@ def implicit(kernel: tuple[Features, int, int]) -> Callable[[Any, Any], Array]:
     gaussians = ranking.draw(0, WIDTH, projections, signs)
 
     def scores(queries: Float[Array, "t d"], keys: Float[Array, "t d"]) -> Float[Array, "t"]:
-        left = ranking.features(kind, queries, "query", gaussians)
-        return ranking.scores(left, ranking.features(kind, keys, "key", gaussians))
+        return ranking.scores_of(kind, queries, keys, gaussians)
 
     return scores
 

@@ -27,6 +27,8 @@ from jaxtyping import Array, Bool, Float
 from morph_vla.pi05 import ranking
 from morph_vla.pi05.config import ImageTokens
 
+SIDES: tuple[ranking.Side, ranking.Side] = ("query", "key")
+
 
 class FewerTokens(nn.Module):
     """[b t d] to [b keep d]; `average` and `random` have no parameters."""
@@ -48,9 +50,11 @@ class FewerTokens(nn.Module):
             self._sow(jnp.broadcast_to(is_kept, tokens.shape[:2]))
             return tokens[:, places]
         exact = tokens.astype(jnp.float32)
-        queries, keys = self._features(exact)
+        signs = (config.projections + 1) // 2 if config.features == "hybrid" else 0
+        gaussians = ranking.draw(config.seed, config.width, config.projections, signs)
+        rows = self._rows(exact)
         if config.how == "ranking":
-            scores = ranking.scores(queries, keys)
+            scores = ranking.scores_of(config.features, *rows, gaussians, config.normalized)
             chosen = ranking.top(scores, config.keep)
             self._sow(ranking.is_chosen(chosen, self.count))
             mean = jnp.mean(jnp.abs(scores), axis=-1, keepdims=True)
@@ -59,6 +63,10 @@ class FewerTokens(nn.Module):
             gate = 1 + (weights - jax.lax.stop_gradient(weights))
             kept = jnp.take_along_axis(gate, chosen, axis=-1)[..., None]
             return ranking.submatrix(tokens, chosen) * kept.astype(tokens.dtype)
+        queries, keys = (
+            ranking.features(config.features, row, side, gaussians, config.normalized)
+            for row, side in zip(rows, SIDES, strict=True)
+        )
         projection = self.param("projection", runs, (config.keep, self.count))
         gate = self.param("gate", nn.initializers.zeros, tokens.shape[-1:])
         mixed = ranking.transformed(projection, queries, keys, exact)
@@ -70,17 +78,12 @@ class FewerTokens(nn.Module):
     def _sow(self, weights: Float[Array, "b t"] | Bool[Array, "b t"]) -> None:
         self.sow("intermediates", "weights", weights.astype(jnp.float32))
 
-    def _features(self, exact: Float[Array, "b t d"]) -> tuple[Float[Array, "b t f"], Float[Array, "b t f"]]:
-        """Of queries and keys."""
-        config, shape = self.config, (exact.shape[-1], self.config.width)
-        signs = (config.projections + 1) // 2 if config.features == "hybrid" else 0
-        gaussians = ranking.draw(config.seed, config.width, config.projections, signs)
-        query = self.param("query", partial(_start, config.seed, -1.0), shape)
-        key = self.param("key", partial(_start, config.seed, 1.0), shape)
-        return (
-            ranking.features(config.features, exact @ query, "query", gaussians, config.normalized),
-            ranking.features(config.features, exact @ key, "key", gaussians, config.normalized),
-        )
+    def _rows(self, exact: Float[Array, "b t d"]) -> tuple[Float[Array, "b t w"], Float[Array, "b t w"]]:
+        """Queries and keys."""
+        shape = exact.shape[-1], self.config.width
+        query = self.param("query", partial(_start, self.config.seed, -1.0), shape)
+        key = self.param("key", partial(_start, self.config.seed, 1.0), shape)
+        return exact @ query, exact @ key
 
 
 def _start(seed: int, sign: float, key: Array, shape: tuple[int, int]) -> Float[Array, "d w"]:

@@ -114,6 +114,33 @@ def scores(
     return jnp.einsum("...f,...sf->...s", summed, keys) / queries.shape[-2]
 
 
+def scores_of(
+    kind: Features,
+    queries: Float[Array, "*b t d"],
+    keys: Float[Array, "*b s d"],
+    gaussians: Gaussians,
+    normalized: bool = True,
+) -> Float[Array, "*b s"]:
+    """`scores` of the features of these rows.
+
+    The hybrid's features hold every sign times every other feature. Its scores need them only summed over the
+    queries, which is a product of two matrices, so that no row ever has so many.
+    """
+    if kind != "hybrid":
+        asked = features(kind, queries, "query", gaussians, normalized)
+        return scores(asked, features(kind, keys, "key", gaussians, normalized))
+    x, y = _scaled(queries, normalized), _scaled(keys, normalized)
+    share = len(gaussians.angle) ** -0.5
+    signs, turned = (jnp.sign(rows @ gaussians.angle.T) * share for rows in (x, y))
+    total = jnp.zeros(y.shape[:-1], y.dtype)
+    for made, sign in ((_positive, -1), (_trigonometric, 1)):
+        left, right = made(x, gaussians), made(y, gaussians)
+        summed = left.sum(axis=-2)[..., None, :]
+        mixed = turned @ (signs.swapaxes(-1, -2) @ left)
+        total += jnp.sum((summed + sign * mixed) * right, axis=-1)
+    return total / (2 * x.shape[-2])
+
+
 def top(scores: Float[Array, "*b t"], count: int) -> Int[Array, "*b {count}"]:
     """The tokens with the `count` largest scores, in reading order."""
     return jnp.sort(jax.lax.top_k(scores, count)[1], axis=-1)

@@ -89,6 +89,20 @@ def test_the_hybrid_is_exact_where_query_and_key_are_equal_or_opposite():
         np.testing.assert_allclose(jnp.sum(queries * keys, axis=-1), exact, rtol=2e-4)
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_rows_are_those_of_their_features(kind, normalized):
+    both, gaussians = rows(radius=1.5), ranking.draw(5, WIDTH, 7, 3)
+    wanted = ranking.scores(*implicit(kind, both, gaussians, normalized))
+    queries, keys = map(jnp.asarray, both)
+    found = ranking.scores_of(kind, queries, keys, gaussians, normalized)
+    np.testing.assert_allclose(found, wanted, rtol=2e-5)
+    side_by_side = ranking.scores_of(
+        kind, jnp.stack([queries, keys]), jnp.stack([keys, queries]), gaussians, normalized
+    )
+    np.testing.assert_allclose(side_by_side[0], wanted, rtol=2e-5)
+
+
 @given(st.integers(1, 17), st.integers(0, 2**31))
 def test_directions_of_a_block_are_at_right_angles(count, seed):
     drawn = ranking.orthogonal_gaussians(np.random.default_rng(seed), count, WIDTH)
