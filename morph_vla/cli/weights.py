@@ -6,7 +6,6 @@ from typing import Any
 
 from morph_vla.cli.common import add, add_common, add_number, add_verbs
 from morph_vla.cli.render import render
-from morph_vla.errors import MorphVlaError
 
 EXAMPLES = """
   morph-vla weights inspect pi05-nano
@@ -88,12 +87,6 @@ def _model(arguments: argparse.Namespace) -> Any:
     """The model of the recipe that was named, or None."""
     if arguments.config is None:
         return None
-    from morph_vla.recipes import recipe
+    from morph_vla.recipes.fitting import host
 
-    model = recipe.load(arguments.config, (), arguments.folders).model
-    if model.family != "pi05":
-        raise MorphVlaError(
-            f"--config {arguments.config}: its model.family is '{model.family}', and only pi0.5 has layouts "
-            "that other programs read and write; name a recipe of pi0.5, or leave it out"
-        )
-    return model
+    return host(arguments.config, arguments.folders)

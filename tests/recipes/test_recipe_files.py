@@ -247,6 +247,22 @@ def test_the_papers_recipes(name, kind, batch, horizon, steps):
         assert loaded.data.by == "batch"
 
 
+@pytest.mark.parametrize(
+    ("name", "base", "changes"),
+    [
+        ("pi05_droid_tokens", "pi05_droid", ["model.image_tokens={keep: 64}"]),
+        (
+            "pi05_poses_bins",
+            "pi05_poses",
+            ["model.head={bins: 24, gamma: 2}", "training.flow_samples=1", "training.noise_share=0"],
+        ),
+    ],
+)
+def test_a_recipe_beside_its_control_differs_in_what_it_asks_about(name, base, changes):
+    assert config.load(name) == config.load(base, changes)
+    assert config.load(name) != config.load(base)
+
+
 def test_every_shipped_recipe_is_read_and_says_what_it_is_for():
     shipped = dropin.available("recipes")
     assert len(shipped) >= 4
