@@ -100,3 +100,13 @@ def test_the_sampler_is_in_the_record_and_in_its_command(run, folder, tiny_run):
 )
 def test_a_sampler_that_cannot_be_is_refused(run, folder, option, words):
     assert run(f"eval nowhere --suite droid_panda -o a {option}")[::2] == (2, f"error: {words}\n")
+
+
+@pytest.mark.parametrize("policy", ["ws://localhost:1", "lerobot:here", "expert"])
+def test_a_sampler_of_a_policy_elsewhere_is_refused(run, folder, policy):
+    begin = f"eval --policy {policy} --suite droid_panda -o a"
+    assert run(f"{begin} --sampler-steps 3 --noise 0.5")[::2] == (
+        2,
+        f"error: --noise 0.5 --sampler-steps 3 has no effect on --policy {policy}: a checkpoint's sampler "
+        "is set where it is loaded (here, or by `morph-vla serve`); leave it out\n",
+    )

@@ -47,6 +47,8 @@ def add_sampler(parser: argparse.ArgumentParser) -> None:
 
 def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
     """The policy that the arguments name; a server is asked once before the first episode."""
+    from morph_vla.evaluation.sampler import Sampler
+
     if not arguments.policy and not arguments.checkpoint:
         raise MorphVlaError(f"what is evaluated? a checkpoint's folder, or --policy {ELSEWHERE}")
     if not arguments.policy:
@@ -57,10 +59,15 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
         first = tasks[0]
         cameras = keys.roles(list(first.cameras if isinstance(first, Suite) else first.images))
         return policies.load(
-            arguments.checkpoint, robot=first.robot, batch=policies.EVALUATION_BATCH,
+            arguments.checkpoint, robot=first.robot, batch=policies.EVALUATION_BATCH, refuse_unused=True,
             steps=arguments.sampler_steps, noise=arguments.noise,
             given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics, cameras),
         )  # fmt: skip
+    if asked := Sampler(arguments.sampler_steps, arguments.noise).options():
+        raise MorphVlaError(
+            f"{' '.join(asked)} has no effect on --policy {arguments.policy}: a checkpoint's sampler is set "
+            "where it is loaded (here, or by `morph-vla serve`); leave it out"
+        )
     if arguments.policy.startswith(("ws://", "wss://")):
         from morph_vla.evaluation.asking import FIRST
         from morph_vla.serving import remote

@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
     policy = policies.load(
         arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,
-        any_size=not arguments.fixed_batch, steps=arguments.sampler_steps, noise=arguments.noise,
+        any_size=not arguments.fixed_batch, refuse_unused=True, steps=arguments.sampler_steps,
+        noise=arguments.noise,
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
     server = servers.of(

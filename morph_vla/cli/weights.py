@@ -87,6 +87,6 @@ def _model(arguments: argparse.Namespace) -> Any:
     """The model of the recipe that was named, or None."""
     if arguments.config is None:
         return None
-    from morph_vla.recipes import recipe
+    from morph_vla.recipes.fitting import host
 
-    return recipe.load(arguments.config, (), arguments.folders).model
+    return host(arguments.config, arguments.folders)

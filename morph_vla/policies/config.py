@@ -25,6 +25,7 @@ class StateConfig:
     delay_max: ClassVar[int] = 0
     morphology: ClassVar[None] = None
     dtype: ClassVar[Literal["float32"]] = "float32"
+    draws: ClassVar[bool] = False  # whether an answer depends on the noise
 
     action_dim: int = 8  # places for joints: robots are padded to as many
     horizon: int = 16
@@ -191,6 +192,8 @@ class BetConfig(WindowConfig):
 
     Bins are of whole chunks, so that one answer is of one kind; with `horizon: 1` they are the paper's.
     """
+
+    draws: ClassVar[bool] = True
 
     family: Literal["bet"] = "bet"
     bins: int = 64

@@ -1,9 +1,9 @@
-"""Which recipes a checkpoint's sizes fit."""
+"""Which recipes a checkpoint's sizes fit, and the model that it is asked to fit."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin
 from morph_vla.pi05 import Pi05Config
 from morph_vla.recipes import recipe as recipes
@@ -21,3 +21,14 @@ def fitting(stored: Pi05Config, folders: Sequence[str | Path] = ()) -> list[str]
         if isinstance(model, Pi05Config) and not differences(stored, model):
             fits.append(name)
     return fits
+
+
+def host(name: str, folders: Sequence[str | Path] = ()) -> Pi05Config:
+    """The model of a recipe of pi0.5. Raises ConfigError for another family's, and as `recipe.load`."""
+    model = recipes.load(name, (), folders).model
+    if not isinstance(model, Pi05Config):
+        raise ConfigError(
+            f"--config {name}: its model.family is '{model.family}', and only pi0.5 has layouts that other "
+            "programs read and write; name a recipe of pi0.5, or leave it out"
+        )
+    return model

@@ -17,7 +17,7 @@ from morph_vla.files import dropin, typed_yaml
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
-from morph_vla.policies.config import ModelConfig, StateConfig
+from morph_vla.policies.config import ModelConfig, StateConfig, WindowConfig
 from morph_vla.recipes import ablations
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
@@ -32,6 +32,16 @@ LEAST = {
     "training.keep_every": 0, "training.mesh.data": 0, "training.mesh.fsdp": 1, "evaluation.every": 1,
     "evaluation.episodes": 1, "data.workers": 0, "optimizer.warmup": 0,
 }  # fmt: skip
+# Keys that a family on numbers has no use for -> why. Their defaults are no request.
+UNUSED_ON_STATE = {
+    "training.flow_samples": "draws no noise in training",
+    "training.noise_share": "draws no noise in training",
+    "training.prompt_bucket": "reads no prompt tokens",
+    "training.shift_pixels": "sees no images",
+    "training.brightness": "sees no images",
+    "optimizer.plugin_lr_share": "has no plugin",
+    "tokenizer": "reads a hash of the task's words, no tokens",
+}
 UNSET: Any = None  # a key that is left out: the preset's, or what stands in Preset
 
 
@@ -267,6 +277,7 @@ def check(recipe: Recipe, where: str) -> None:
             _check_of_state(recipe)
         elif recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
             check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
+        _check_stride(recipe.model)
         _check_augmentation(recipe.training)
         _check_numbers(recipe)
         _check_head(recipe)
@@ -295,6 +306,36 @@ def _check_of_state(recipe: Recipe) -> None:
         if source.cameras:
             cameras = ", ".join(source.cameras)
             raise ConfigError(f"data.cameras: {family} looks through none; leave out {cameras}")
+    if recipe.training.augmentation == "openpi":
+        raise ConfigError(
+            f"training.augmentation: 'openpi' has no effect with {family}, which sees no images; set it to "
+            "none, or leave it out"
+        )
+    for name, why in UNUSED_ON_STATE.items():
+        owner, _, key = name.rpartition(".")
+        part = getattr(recipe, owner) if owner else recipe
+        value, default = getattr(part, key), getattr(type(part), key)
+        if value != default:
+            text = isinstance(value, str)
+            given, unset = (f"'{value}'", default) if text else (f"{value:g}", f"{default:g}")
+            what = f"{given} has no effect with {family}, which {why}"
+            raise ConfigError(f"{name}: {what}; set it to {unset}, or leave it out")
+
+
+def _check_stride(model: ModelConfig) -> None:
+    """Raise ConfigError for the distance between rows of the past where there are none."""
+    history = model.morphology.history if isinstance(model, Pi05Config) and model.morphology else None
+    windows = (
+        ("model", "window", model if isinstance(model, WindowConfig) else None),
+        ("model.morphology.history", "steps", history),
+    )
+    for place, rows, window in windows:
+        if window is None or getattr(window, rows) > 1 or window.stride == type(window).stride:
+            continue
+        raise ConfigError(
+            f"{place}.stride: {window.stride} has no effect with {place}.{rows} 1, which has no earlier row; "
+            f"set it to {type(window).stride} (the default), or {place}.{rows} to 2 or more"
+        )
 
 
 def _check_head(recipe: Recipe) -> None:

@@ -309,14 +309,39 @@ def sizes_up_to(batch: int) -> tuple[int, ...]:
     return (*(power for power in powers if power < batch), batch)
 
 
-def load(checkpoint: str | Path, **options: Any) -> CheckpointPolicy:
+def load(checkpoint: str | Path, *, refuse_unused: bool = False, **options: Any) -> CheckpointPolicy:
     """The policy of a checkpoint: its folder, `hf://OWNER/NAME[/FOLDER][@REVISION]`, or a name (`pi05-nano`).
 
-    `options` are those of `CheckpointPolicy` (robot, noise, ...).
+    `options` are those of `CheckpointPolicy` (robot, noise, ...). With `refuse_unused` (a command's) those
+    of the sampler are refused as in `check_sampler`; a grid asks the same of policies of several families.
     """
     folder, name = remote.folder_of(checkpoint), str(checkpoint)
+    if refuse_unused and not is_foreign(folder):
+        steps, noise = options.get("steps", Sampler.steps), options.get("noise", Sampler.noise)
+        check_sampler(folder, Sampler(steps, float(noise)))
     source = name if name in remote.NAMES else hub.pinned(name, folder)
     return CheckpointPolicy(folder, source=source, **options)
+
+
+def check_sampler(folder: Path, sampler: Sampler) -> None:
+    """Raise MorphVlaError where a checkpoint of ours answers the same whatever the sampler's options.
+
+    Noise 0, one observation's one answer, is what a policy that draws nothing gives: it is no mistake.
+    """
+    checkpoint.about(folder)
+    model = typed_yaml.read(folder / "about" / "recipe.json", Recipe).model
+    of_numbers = isinstance(model, StateConfig)
+    kind = f"of model.family '{model.family}'" if of_numbers else "with model.head"
+    if sampler.steps != Sampler.steps and (of_numbers or model.head is not None):
+        raise MorphVlaError(
+            f"--sampler-steps {sampler.steps} has no effect: {folder} is a policy {kind}, which answers in "
+            "one pass and integrates no flow; leave it out"
+        )
+    if of_numbers and not model.draws and sampler.noise not in (0, Sampler.noise):
+        raise MorphVlaError(
+            f"--noise {sampler.noise:g} has no effect: {folder} is a policy {kind}, which draws nothing and "
+            "always gives one observation the same answer; leave it out"
+        )
 
 
 def _own(folder: Path) -> Loaded:

@@ -10,7 +10,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model
 from morph_vla.weights.lerobot import refuse_plugin, save_lerobot
-from morph_vla.weights.load import load, sizes_of
+from morph_vla.weights.load import check_family, load, sizes_of
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
 from morph_vla.weights.names import ENVIRONMENT, HEAD_LEAF, IMAGE_TOKENS
 from morph_vla.weights.openpi import save_morph_vla, save_openpi
@@ -38,10 +38,12 @@ def convert(
     plugin's leaves into a file of their own (LeRobot). What LeRobot's config.json says beside sizes is of
     `config`, or of the recipe beside a checkpoint of ours, whose number of actions `horizon` replaces. A
     checkpoint of ours stays a policy in our own format. Raises ConfigError for pairs that LeRobot cannot
-    have, MorphVlaError for a target that exists, for a model that only morph_vla has, and as `load`.
+    have, MorphVlaError for a target that exists, for a model that only morph_vla has (or of another family),
+    and as `load`.
     """
     new_folder(target)  # before gigabytes are read
     opened = open_checkpoint(source, kind)
+    check_family(opened)
     if to != "morph_vla":
         _check_host(opened, to, keep_plugin)
     lora = lora_of(opened) if config is None else config.lora

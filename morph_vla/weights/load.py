@@ -19,7 +19,7 @@ from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.serving import is_stack, layers
 from morph_vla.weights import names, recognise
-from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, layers_of, nested
+from morph_vla.weights.checkpoint import Checkpoint, assembled, flat, layers_of, nested, recipe_model
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs
 from morph_vla.weights.names import ALL, Piece, Shape
 from morph_vla.weights.plugin import check_reads
@@ -152,10 +152,21 @@ def sizes_of(opened: Checkpoint) -> Pi05Config:
     try:
         return opened.config()
     except (KeyError, ValueError) as error:
+        check_family(opened)
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise MorphVlaError(
             f"{opened.path} ({opened.format}): the sizes of a pi0.5 cannot be read off it ({why})"
         ) from error
+
+
+def check_family(opened: Checkpoint) -> None:
+    """Raise MorphVlaError for a checkpoint of ours whose family is not pi0.5's."""
+    family = recipe_model(opened).get("family", Pi05Config.family)
+    if family != Pi05Config.family:
+        raise MorphVlaError(
+            f"{opened.path} is a policy of model.family '{family}': only pi0.5 has layouts that other "
+            "programs read and write; use the checkpoint as it is (`eval`, `serve`, `push`)"
+        )
 
 
 def plan_of(

@@ -17,7 +17,7 @@ from morph_vla.pi05.config import BinsHead
 from morph_vla.pi05.parts import by_name
 from morph_vla.recipes import recipe as recipes
 from morph_vla.serving import card, foreign
-from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.serving.policy import CheckpointPolicy, load
 from morph_vla.training import counted, loop, parameters
 from morph_vla.training.source import Source
 from morph_vla.weights.convert import convert
@@ -192,3 +192,10 @@ def test_it_is_counted(dataset):
     assert not {"head", "bins"} & {row["part"] for row in without.parts}
     (ours, *_), (theirs, *_) = with_head.variants, without.variants
     assert ours.sampling_call_flop < theirs.sampling_call_flop
+
+
+def test_steps_of_a_sampler_that_it_does_not_have_are_refused(run):
+    words = "--sampler-steps 5 has no effect: .* is a policy with model.head, which answers in one pass and"
+    with pytest.raises(MorphVlaError, match=f"^{words} integrates no flow; leave it out$"):
+        load(run.checkpoint, refuse_unused=True, steps=5)
+    assert load(run.checkpoint, refuse_unused=True, noise=0.5).sampler["noise"] == 0.5  # its kind is drawn

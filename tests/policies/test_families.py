@@ -1,6 +1,7 @@
 """`model.family` in a recipe: which sizes it means, and what does not go with it."""
 
 import json
+import re
 import textwrap
 
 import pytest
@@ -61,6 +62,53 @@ def test_the_family_names_the_sizes(path, override, kind):
 def test_what_does_not_go_with_a_family_is_said(path, overrides, sentence):
     with pytest.raises(ConfigError, match=f"{sentence}$"):
         recipes.load(path, overrides)
+
+
+NO_TOKENS = "reads a hash of the task's words, no tokens"
+UNUSED = [
+    ("training.flow_samples=4", "training.flow_samples: 4", "draws no noise in training", "1"),
+    ("training.noise_share=0.5", "training.noise_share: 0.5", "draws no noise in training", "0"),
+    ("training.prompt_bucket=32", "training.prompt_bucket: 32", "reads no prompt tokens", "0"),
+    ("training.shift_pixels=3", "training.shift_pixels: 3", "sees no images", "0"),
+    ("training.brightness=0.2", "training.brightness: 0.2", "sees no images", "0"),
+    ("training.augmentation=openpi", "training.augmentation: 'openpi'", "sees no images", "none"),
+    ("optimizer.plugin_lr_share=0.5", "optimizer.plugin_lr_share: 0.5", "has no plugin", "1"),
+    ("tokenizer=words", "tokenizer: 'words'", NO_TOKENS, "bytes"),
+]
+
+
+@pytest.mark.parametrize("family", ["body", "mlp", "fourier", "bet"])
+@pytest.mark.parametrize(("override", "given", "why", "unset"), UNUSED)
+def test_a_key_that_a_family_on_numbers_does_not_use_is_refused(path, family, override, given, why, unset):
+    words = (
+        f"{given} has no effect with model.family '{family}', which {why}; set it to {unset}, or leave it out"
+    )
+    with pytest.raises(ConfigError, match=rf": {re.escape(words)}$"):
+        recipes.load(path, [f"model={{family: {family}}}", override])
+    recipes.load(path, [f"model={{family: {family}}}", f"{override.partition('=')[0]}={unset}"])
+
+
+@pytest.mark.parametrize(
+    ("model", "place", "rows"),
+    [
+        ("{family: fourier, window: 1, modes: 1, stride: 5}", "model", "window"),
+        ("{family: bet, window: 1, stride: 5}", "model", "window"),
+        (
+            "{morphology: {history: {steps: 1, modes: 1, stride: 5}}}",
+            "model.morphology.history",
+            "steps",
+        ),
+    ],
+)
+def test_a_stride_between_no_rows_is_refused(path, model, place, rows):
+    words = (
+        f"{place}.stride: 5 has no effect with {place}.{rows} 1, which has no earlier row; set it to 8 (the "
+        f"default), or {place}.{rows} to 2 or more"
+    )
+    with pytest.raises(ConfigError, match=rf": {re.escape(words)}$"):
+        recipes.load(path, [f"model={model}"])
+    recipes.load(path, [f"model={model}", f"{place}.stride=8"])
+    recipes.load(path, [f"model={model}", f"{place}.{rows}=2"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from morph_vla import robots
+from morph_vla import cli, robots
 from morph_vla.data import lerobot
 from morph_vla.engines import by_name
 from morph_vla.engines.engine import environment_names, environment_state
@@ -15,10 +15,12 @@ from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.evaluation.sampler import Sampler
 from morph_vla.findings import errors
 from morph_vla.policies.config import MlpConfig, WindowConfig
 from morph_vla.recipes import recipe as recipes
 from morph_vla.serving import card, keys, requests
+from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import initial_state, load
 from morph_vla.training import loop, parameters
@@ -235,3 +237,43 @@ def test_a_policy_that_looks_back_is_shown_what_it_was_trained_on(policy, datase
         trained = source.batch(np.zeros(policy.batch, int), np.full(policy.batch, row)).observation
         for key in ("state", "environment", "window_mask"):
             np.testing.assert_array_equal(getattr(shown, key), getattr(trained, key))
+
+
+ONE_PASS = "which answers in one pass and integrates no flow; leave it out"
+SAME = "which draws nothing and always gives one observation the same answer; leave it out"
+
+
+@pytest.mark.parametrize("verb", ["eval {} --suite droid_panda:cube_in_bowl -o there", "serve {}"])
+def test_the_sampler_of_a_policy_without_one_is_refused_before_parameters_are_read(
+    run, policy, verb, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(policies, "_own", lambda folder: pytest.fail("parameters are read"))
+    begin, family = verb.format(run.checkpoint).split(), policy.config.family
+    what = f"has no effect: {run.checkpoint} is a policy of model.family '{family}', "
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*begin, "--sampler-steps", "5"]) == 2
+    assert capsys.readouterr().err == f"error: --sampler-steps 5 {what}{ONE_PASS}\n"
+    sampler = Sampler(noise=0.5)
+    if family == "bet":  # draws its kind
+        return policies.check_sampler(run.checkpoint, sampler)
+    assert cli.main([*begin, "--noise", "0.5"]) == 2
+    assert capsys.readouterr().err == f"error: --noise 0.5 {what}{SAME}\n"
+    policies.check_sampler(run.checkpoint, Sampler(noise=0.0))  # which is what it does
+    return None
+
+
+def test_a_grid_asks_the_same_sampler_of_all_its_policies(run):
+    assert policies.load(run.checkpoint, steps=5, noise=0.5).sampler == {"steps": 5, "noise": 0.5}
+
+
+@pytest.mark.parametrize("to", ["openpi", "lerobot", "morph_vla"])
+@pytest.mark.parametrize("run", ["mlp", "bet"], indirect=True)
+def test_its_weights_have_no_layout_of_others(run, policy, to, capsys, tmp_path):
+    words = (
+        f"{run.checkpoint} is a policy of model.family '{policy.config.family}': only pi0.5 has layouts that "
+        "other programs read and write; use the checkpoint as it is (`eval`, `serve`, `push`)"
+    )
+    assert cli.main(["weights", "convert", str(run.checkpoint), str(tmp_path / "there"), "--to", to]) == 2
+    assert capsys.readouterr().err == f"error: {words}\n"
+    assert cli.main(["weights", "inspect", str(run.checkpoint)]) == 1
+    assert f"does not fit: {words}" in capsys.readouterr().out

@@ -242,9 +242,27 @@ def test_the_papers_recipes(name, kind, batch, horizon, steps):
     assert loaded.model.morphology is not None
     assert max(joints) == loaded.model.morphology.max_joints  # more places cost time, and nothing fills them
     assert max(joints) <= loaded.model.action_dim
+    # DROID's operators pause often; openpi leaves still rows out.
+    assert all(source.idle == (7 if source.preset == "droid" else 0) for source in loaded.data.sources)
     if name == "pi05_droid_so101":
         assert [source.weight for source in loaded.data.sources] == [8, 2]
         assert loaded.data.by == "batch"
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "changes"),
+    [
+        ("pi05_droid_tokens", "pi05_droid", ["model.image_tokens={keep: 64}"]),
+        (
+            "pi05_poses_bins",
+            "pi05_poses",
+            ["model.head={bins: 24, gamma: 2}", "training.flow_samples=1", "training.noise_share=0"],
+        ),
+    ],
+)
+def test_a_recipe_beside_its_control_differs_in_what_it_asks_about(name, base, changes):
+    assert config.load(name) == config.load(base, changes)
+    assert config.load(name) != config.load(base)
 
 
 def test_every_shipped_recipe_is_read_and_says_what_it_is_for():

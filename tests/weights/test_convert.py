@@ -155,3 +155,14 @@ def test_inspect_of_what_is_no_pi05(run, tmp_path, write):
     assert status == 1
     assert "does not fit: " in out
     assert "the sizes of a pi0.5 cannot be read off it" in out
+
+
+@pytest.mark.parametrize("verb", ["inspect", "convert"])
+def test_the_recipe_of_another_family_is_refused(run, tmp_path, verb):
+    rest = "target --to openpi" if verb == "convert" else ""
+    assert run(f"weights {verb} {tmp_path} {rest} --config body_state") == (
+        2,
+        "",
+        "error: --config body_state: its model.family is 'body', and only pi0.5 has layouts that other "
+        "programs read and write; name a recipe of pi0.5, or leave it out\n",
+    )
