@@ -57,6 +57,7 @@ def test_one_value_has_no_interval_and_equal_ones_one_of_no_width():
         student([1.0, 2.0], 95.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_holms_p_values_are_those_of_statsmodels(p_values):

@@ -130,6 +130,7 @@ def test_what_a_bucket_cuts_is_padding_in_every_row(buckets, tmp_path):
         assert {share.at(step).observation.tokens.shape for share in shares} == {(1, count)}
 
 
+@pytest.mark.slow
 def test_a_bucket_changes_no_loss(buckets, tmp_path):
     """Masked keys weigh nothing and positions are counted over real tokens: rounding alone is left."""
     source, recipe = buckets
