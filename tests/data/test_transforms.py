@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mutations import Mutation, is_noticed, law
 
 from morph_vla.data import stats, transforms
 from morph_vla.data.lerobot import Recordings
@@ -78,3 +79,20 @@ def test_a_window_ends_at_its_row_and_repeats_its_episodes_first_one_before_the_
     assert rows.tolist() == [[0, 1, 3], [4, 4, 4], [4, 4, 6], [0, 0, 0]]
     first = [False, False, True]
     assert mask.tolist() == [[False, True, True], first, [False, True, True], first]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("wanted, first = rows[:, None] - lags", "wanted, first = rows[:, None] - lags - 1"),
+        ("rows[:, None] - lags", "rows[:, None] - lags[::-1]"),
+        ("np.maximum(wanted, first)", "np.maximum(wanted, 0)"),
+        ("wanted >= first", "wanted > first"),
+        ("wanted >= first", "wanted >= 0"),
+    ],
+)
+def test_a_window_a_row_off_or_of_another_episode_is_noticed(recordings, right, wrong):
+    windows = law(
+        test_a_window_ends_at_its_row_and_repeats_its_episodes_first_one_before_the_start, recordings
+    )
+    is_noticed(Mutation(transforms.window, right, wrong, windows))

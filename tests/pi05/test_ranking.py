@@ -81,6 +81,16 @@ def test_votes_weigh_the_rows_of_attention():
     np.testing.assert_allclose(ranking.scores(queries, keys), alike, rtol=1e-5)
 
 
+def test_a_score_is_a_mean_over_the_queries_however_many_keys_there_are():
+    queries, keys = rows()
+    few = [
+        ranking.features("relu", jnp.asarray(x), "query", ranking.draw(0, WIDTH, 3))
+        for x in (queries[:7], keys)
+    ]
+    wanted = attention("relu", queries[:7], keys).mean(axis=0)
+    np.testing.assert_allclose(ranking.scores(*few), wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_the_hybrid_is_exact_where_query_and_key_are_equal_or_opposite():
     x = rows()[0]
     for sign in (1, -1):

@@ -151,6 +151,24 @@ def test_bins_are_drawn_by_their_probability():
         assert bins.draw(logits[:1], jnp.array([noise])).item() == wanted
 
 
+def test_a_drawn_chunk_is_a_bins_centre_and_the_offset_in_that_bin():
+    logits, offsets = normal(ROWS, BINS), normal(ROWS, BINS, HORIZON, JOINTS, seed=1)
+    centres, noise = normal(BINS, HORIZON, JOINTS, seed=2), np.linspace(-2, 2, ROWS, dtype=np.float32)
+    chosen = np.asarray(bins.draw(jnp.asarray(logits), jnp.asarray(noise)))
+    assert (chosen != logits.argmax(axis=1)).any()
+    known = {"centres": jnp.asarray(centres)}
+    chunk = bins.drawn(jnp.asarray(logits), jnp.asarray(offsets), jnp.asarray(noise), known)
+    np.testing.assert_allclose(chunk, centres[chosen] + offsets[np.arange(ROWS), chosen], atol=1e-6)
+
+
+def test_values_that_a_robot_does_not_have_change_no_bin_and_no_weight():
+    actions, mask = chunks()(61)
+    padded = np.pad(actions, ((0, 0), (0, 0), (0, 4))), np.pad(mask, ((0, 0), (0, 4)))
+    alone, among = (bins.fitted(*each, BINS, CONFIG.gamma, seed=1) for each in ((actions, mask), padded))
+    np.testing.assert_array_equal(among["centres"][..., :JOINTS], alone["centres"])
+    np.testing.assert_allclose(among["weight"], alone["weight"], rtol=1e-6)
+
+
 def test_before_the_first_step_both_losses_are_equal():
     params = bet.fit(CONFIG, init(CONFIG, jax.random.key(0)), chunks(), seed=1)
     actions, _ = chunks()(61)
@@ -194,6 +212,35 @@ def test_an_observation_sees_those_before_it_in_its_episode():
     params = jax.tree.map(lambda leaf: jnp.asarray(0.3 * normal(*leaf.shape)), shapes)
     slopes = jax.jit(jax.jacrev(lambda x: model.apply({"params": params}, x, mask)[0]))(values)
     np.testing.assert_array_equal(np.abs(slopes).max(axis=(0, 2, 3, 5)) > 0, seen)
+
+
+def answering(config):
+    """From an observation to what is said of the bins."""
+    params = filled(config)
+    logits = jax.jit(lambda seen: bet.predicted(config, params, seen)[0])
+    return lambda seen: np.asarray(logits(seen))
+
+
+def test_it_answers_to_the_last_observation_and_those_of_its_episode_before_it():
+    seen = dataclasses.replace(observation(), window_mask=np.tile([False, False, True, True], (ROWS, 1)))
+    answered = answering(CONFIG)
+    before = answered(seen)
+    for key in ("state", "environment"):
+        for place, is_seen in enumerate((False, False, True, True)):
+            values = np.array(getattr(seen, key))
+            values[:, place] += 1
+            moved = np.abs(answered(dataclasses.replace(seen, **{key: values})) - before).max(axis=1)
+            assert (moved > 1e-4).all() if is_seen else not moved.any()
+
+
+def test_an_observation_has_a_place_in_the_window():
+    """One layer of attention would not notice that two that came before are exchanged."""
+    config, order = dataclasses.replace(CONFIG, depth=1), np.array([1, 0, 2, 3])
+    seen = dataclasses.replace(observation(), window_mask=np.ones((ROWS, WINDOW), bool))
+    values = {key: getattr(seen, key)[:, order] for key in ("state", "environment")}
+    swapped = dataclasses.replace(seen, **values)
+    before, after = map(answering(config), (seen, swapped))
+    assert np.abs(before - after).max(axis=1).min() > 1e-4
 
 
 def test_renaming_the_bins_changes_no_answer():

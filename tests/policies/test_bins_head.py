@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.morphology import Body, MorphologyConfig
 from morph_vla.pi05 import Observation, Pi05, Pi05Config, VitConfig, init_params, model
 from morph_vla.pi05.config import BinsHead, GemmaConfig, ImageTokens
+from morph_vla.pi05.head import Head
 from morph_vla.pi05.parts import by_name, part_of
 from morph_vla.policies import bins
 from morph_vla.policies import pi05 as family
@@ -88,6 +90,17 @@ def test_the_pass_over_the_cache_equals_the_joint_one():
     for ours, reference in zip(cached, joint, strict=True):
         np.testing.assert_allclose(ours, reference, atol=1e-5)
         assert np.abs(np.asarray(ours)[0] - np.asarray(ours)[1]).max() > 1e-3
+
+
+def test_a_row_of_an_offset_is_read_from_its_token_and_the_logits_from_all():
+    head, tokens = Head(BinsHead(bins=BINS), HORIZON, VALUES), normal(ROWS, HORIZON, 13)
+    kernel, bias = normal(13, BINS * (1 + VALUES), seed=1), normal(BINS * (1 + VALUES), seed=2)
+    params = {"queries": jnp.zeros((HORIZON, VALUES)), "out": {"kernel": kernel, "bias": bias}}
+    said: Any = head.apply({"params": params}, jnp.asarray(tokens))
+    each = (tokens @ kernel + bias).reshape(ROWS, HORIZON, BINS, 1 + VALUES)
+    np.testing.assert_allclose(said.logits, each[..., 0].mean(axis=1), atol=1e-5)
+    for row in range(HORIZON):
+        np.testing.assert_allclose(said.offsets[:, :, row], each[:, row, :, 1:], atol=1e-5)
 
 
 def test_its_table_of_modulations_is_what_each_call_computes():

@@ -1,11 +1,13 @@
 """Body Transformer: what a node has seen after so many layers, and that the joints' order means nothing."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import dense, gelu, layer_norm, softmax
 
 from morph_vla import policies, robots
 from morph_vla.errors import ConfigError, MorphVlaError
@@ -21,6 +23,7 @@ CONFIG = BodyConfig(
     attention="hard", action_dim=JOINTS, horizon=HORIZON, environment=POSES, width=WIDTH, depth=2, heads=3,
     mlp_dim=13,
 )  # fmt: skip
+MLP = MlpConfig(action_dim=JOINTS, horizon=HORIZON, environment=POSES, width=WIDTH, depth=2, hidden=13)
 # Root 0, a torso of two joints, an arm of three and one of two (node 6, 7 beside it).
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (1, 6), (6, 7)]
 
@@ -88,6 +91,54 @@ def test_without_a_mask_every_node_sees_every_other(attention):
     assert sees(dataclasses.replace(CONFIG, attention=attention, depth=1), TREE).all()
 
 
+def embeddings(nodes=JOINTS + 1):
+    """Of the nodes of two rows."""
+    return np.random.default_rng(1).normal(size=(2, nodes, WIDTH)).astype(np.float32)
+
+
+def attended(leaves, x, bias, heads):
+    """The attention of a layer, head by head."""
+    query, key, value = (np.split(dense(leaves[name], x), heads, -1) for name in ("query", "key", "value"))
+    size = x.shape[-1] // heads
+    logits = (q @ k.swapaxes(-1, -2) / size**0.5 + bias for q, k in zip(query, key, strict=True))
+    mixed = (softmax(each) @ v for each, v in zip(logits, value, strict=True))
+    return dense(leaves["out"], np.concatenate(list(mixed), axis=-1))
+
+
+def test_the_encoder_is_the_papers_equations():
+    """Section 4 in NumPy: a masked layer and one without a mask, each normalised before its halves."""
+    config = dataclasses.replace(CONFIG, attention="mix")
+    params, given = filled(config)["encoder"], embeddings()
+    x = given.astype(np.float64)
+    for number, bias in enumerate((np.where(TREE.adjacency, 0.0, -np.inf), 0.0)):
+        leaves = params[f"layer_{number}"]
+        x = x + attended(leaves, layer_norm(leaves["attention_norm"], x), bias, config.heads)
+        hidden = gelu(dense(leaves["mlp_in"], layer_norm(leaves["mlp_norm"], x)))
+        x = x + dense(leaves["mlp_out"], hidden)
+    found: Any = Transformer(config).apply({"params": params}, jnp.asarray(given), stack([TREE] * 2))
+    np.testing.assert_allclose(found, layer_norm(params["norm"], x), atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", [JOINTS, 1])
+def test_a_joint_has_its_own_weights_or_those_of_all(weights):
+    rng = np.random.default_rng(6)
+    kernel, bias = rng.normal(size=(weights, 2, WIDTH)), rng.normal(size=(weights, WIDTH))
+    values = rng.normal(size=(3, JOINTS, 2)).astype(np.float32)
+    params = {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
+    found: Any = state.PerJoint(weights, WIDTH).apply({"params": params}, jnp.asarray(values))
+    for joint, row in enumerate(np.arange(JOINTS) % weights):
+        np.testing.assert_allclose(found[:, joint], values[:, joint] @ kernel[row] + bias[row], atol=1e-5)
+
+
+def test_an_mlp_is_dense_layers_over_the_nodes_that_there_are():
+    body, params, given = body_of(EDGES[:4], JOINTS + 1, 5), filled(MLP)["encoder"], embeddings()
+    flat = np.pad(given[:, :5], ((0, 0), (0, JOINTS - 4), (0, 0))).reshape(2, -1).astype(np.float64)
+    for number in range(MLP.depth):
+        flat = gelu(dense(params[f"layer_{number}"], flat))
+    found: Any = state.Mlp(MLP).apply({"params": params}, jnp.asarray(given), stack([body] * 2))
+    np.testing.assert_allclose(found, dense(params["out"], flat).reshape(given.shape), atol=1e-5)
+
+
 def test_a_random_graph_has_as_many_edges_and_others():
     config = dataclasses.replace(CONFIG, graph="random", graph_seed=5, depth=1)
     seen = sees(config, TREE)
@@ -116,9 +167,9 @@ def test_permuting_joints_permutes_actions_where_tokenizers_are_shared(attention
     assert np.allclose(actions, permuted, atol=1e-5) == (tokenizer == "shared")
 
 
-@pytest.mark.parametrize("attention", ["none", "hard", "mix", "soft"])
+@pytest.mark.parametrize("attention", ["none", "hard", "mix", "soft", "mlp"])
 def test_places_without_a_joint_change_nothing(attention):
-    config = dataclasses.replace(CONFIG, attention=attention)
+    config = MLP if attention == "mlp" else dataclasses.replace(CONFIG, attention=attention)
     params, small = filled(config), body_of(EDGES[:4], JOINTS + 1, 5)
     seen = observation(small)
     other = np.array(seen.state)
@@ -137,9 +188,8 @@ def test_positions_tell_joints_apart():
     assert np.ptp(chunk(bare, filled(bare), alike), axis=-1).max() < 1e-5
 
 
-@pytest.mark.parametrize("config", [CONFIG, MlpConfig(depth=2, hidden=13)], ids=["body", "mlp"])
+@pytest.mark.parametrize("config", [CONFIG, MLP], ids=["body", "mlp"])
 def test_the_loss_is_the_mean_square_over_the_horizon(config):
-    config = dataclasses.replace(config, action_dim=JOINTS, horizon=HORIZON, environment=POSES, width=WIDTH)
     params, seen = filled(config), observation()
     actions = np.random.default_rng(4).normal(size=(2, HORIZON, JOINTS)).astype(np.float32)
     drawn = policies.Drawn(
@@ -167,6 +217,8 @@ def test_texts_have_numbers_by_their_words():
     assert cube.shape == (TEXT,)
     np.testing.assert_array_equal(cube, text_features("Put  the bowl in the cube"))
     assert np.abs(cube - can).max() > 0.5
+    np.testing.assert_array_equal(np.abs(text_features("cube")), 1)
+    np.testing.assert_allclose(text_features("cube cube cube"), 3**0.5 * text_features("cube"), rtol=1e-6)
     rows = global_values(
         np.ones((2, POSES), np.float32), ["put the cube in the bowl", "put the can in the mug"]
     )

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import dense, gelu, layer_norm
 
 from morph_vla import policies
 from morph_vla.errors import ConfigError
 from morph_vla.pi05 import Observation
-from morph_vla.policies import fourier
+from morph_vla.policies import fourier, spectral
 from morph_vla.policies.config import FourierConfig
 from morph_vla.policies.text import TEXT
 
@@ -22,12 +23,16 @@ CONFIG = FourierConfig(
 WIDTH = JOINTS + POSES + TEXT
 
 
-@pytest.fixture(scope="module")
-def params():
-    """None of them zero."""
+def filled():
+    """Parameters none of which is zero."""
     rng = np.random.default_rng(0)
     shapes = policies.shapes(CONFIG)
     return jax.tree.map(lambda leaf: (0.5 * rng.normal(size=leaf.shape)).astype(np.float32), shapes)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return filled()
 
 
 def rows_of(count, seed=3):
@@ -51,6 +56,23 @@ def test_the_papers_sizes_make_the_papers_number_of_parameters():
         mlp_dim=256, decoder=128,
     )  # fmt: skip
     assert sum(leaf.size for leaf in jax.tree.leaves(policies.shapes(sizes))) == 787_852
+
+
+def test_the_controller_is_the_papers_equations(params):
+    """Section 3.1 in NumPy but for the convolution, which `test_spectral` holds against the paper's sum."""
+    rows, encoder = rows_of(WINDOW), params["encoder"]
+    x = dense(params["tokenizer"], rows.astype(np.float64))
+    for number in range(CONFIG.depth):
+        leaves = encoder[f"layer_{number}"]
+        taps = np.asarray(spectral.taps(spectral.readout(jnp.asarray(leaves["modes"]), WINDOW), WINDOW))
+        seen, mixed = layer_norm(leaves["norm"], x), np.zeros_like(x)
+        for back in range(WINDOW):
+            mixed[:, back:] += taps[back] * seen[:, : WINDOW - back]
+        y = gelu(mixed) + x
+        x = dense(leaves["mlp_out"], gelu(dense(leaves["mlp_in"], layer_norm(leaves["mlp_norm"], y)))) + y
+    out = dense(params["detokenizer"]["out"], gelu(dense(params["detokenizer"]["hidden"], x)))
+    wanted = out.reshape(ROWS, WINDOW, HORIZON, JOINTS)
+    np.testing.assert_allclose(chunks(params, rows), wanted, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_one_row_at_a_time_gives_what_all_rows_at_once_give(params):

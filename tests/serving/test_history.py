@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from mutations import Mutation, is_noticed, law
 from stand_ins import card, observation
 
 from morph_vla.errors import MorphVlaError
@@ -160,3 +161,38 @@ def test_a_server_of_a_policy_that_looks_back_has_to_be_told_the_control_step():
     for moment in ({}, {"env_id": 3}, {"episode": 4}, {"episode": 4, "step": 2.0}):
         with pytest.raises(MorphVlaError, match=words):
             asked(**moment)
+
+
+BEFORE = law(test_a_window_is_of_its_own_episode_and_repeats_its_first_row_before_the_start)
+MUTATIONS = {
+    "the newest first": Mutation(
+        History, "return [known[at] for at in wanted]", "return [known[at] for at in wanted[::-1]]", BEFORE
+    ),
+    "the present row is not of the episode": Mutation(
+        History, "steps >= np.asarray", "steps > np.asarray", BEFORE
+    ),
+    "a row too new": Mutation(
+        History, "wanted = [max(0, step - lag)", "wanted = [min(step, max(0, step - lag + 3))", BEFORE
+    ),
+    "every episode is one": Mutation(History, "episode  # clients", "0  # clients", BEFORE),
+    "every client is one": Mutation(
+        History,
+        'row.get("connection"), episode',
+        "None, episode",
+        law(test_episodes_of_other_connections_are_not_mixed_up),
+    ),
+    "the caller's array is kept": Mutation(
+        History, "np.array(row[key])", "row[key]", law(test_what_was_shown_is_kept_as_it_was)
+    ),
+    "what was first shown stays": Mutation(
+        History,
+        "known[step] = {",
+        "known[step] = before.get(step) or {",
+        law(test_an_episode_begins_at_step_0_whatever_was_known_of_its_number),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_is_noticed(name):
+    is_noticed(MUTATIONS[name])
