@@ -22,6 +22,7 @@ RELU, POSITIVE, WAVES, HYBRID = (
     for kind in ("relu", "positive", "trigonometric", "hybrid")
 )
 OPPOSITE = law(test_ranking.test_the_hybrid_is_exact_where_query_and_key_are_equal_or_opposite)
+SCORES = law(test_ranking.test_scores_of_rows_are_those_of_their_features, "hybrid", True)
 QUERIES = law(test_ranking.test_a_score_is_a_mean_over_the_queries_however_many_keys_there_are)
 VOTES = law(test_ranking.test_votes_weigh_the_rows_of_attention)
 LINEAR = law(test_ranking.test_operations_and_memory_grow_with_the_tokens_and_not_with_their_square, "relu")
@@ -63,6 +64,11 @@ RANKING = {
     "both sides of the hybrid alike": Mutation(ranking.features, 'if side == "key"', "if False", OPPOSITE),
     "the hybrid not halved": Mutation(ranking.features, " * 0.5**0.5", "", HYBRID),
     "negative keys count": Mutation(ranking.features, "jax.nn.relu(rows)", "jnp.abs(rows)", RELU),
+    "both halves of the hybrid's scores alike": Mutation(ranking.scores_of, "sign * mixed", "mixed", SCORES),
+    "signs of the keys alone": Mutation(ranking.scores_of, "@ left)", "@ jnp.ones_like(left))", SCORES),
+    "the hybrid's scores not halved": Mutation(
+        ranking.scores_of, "total / (2 * x.shape[-2])", "total / x.shape[-2]", SCORES
+    ),
     "a mean over the keys": Mutation(ranking.scores, "/ queries.shape[-2]", "/ keys.shape[-2]", QUERIES),
     "votes are not heard": Mutation(ranking.scores, "if votes is None", "if True", VOTES),
     "the whole matrix is made": Mutation(
@@ -112,8 +118,8 @@ MIXED = law(test_kept.test_the_matrix_that_is_measured_is_the_one_that_mixes)
 LEFT = {
     "queries begin as keys": Mutation(
         image_tokens.FewerTokens,
-        "partial(_start, config.seed, -1.0)",
-        "partial(_start, config.seed, 1.0)",
+        "partial(_start, self.config.seed, -1.0)",
+        "partial(_start, self.config.seed, 1.0)",
         START,
     ),
     "kept tokens are weighed": Mutation(

@@ -248,6 +248,7 @@ KINDS = {
 MUTATIONS = {**BODIES, **WAVES, **KINDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_is_noticed(name):
     is_noticed(MUTATIONS[name])
