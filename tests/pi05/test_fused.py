@@ -13,6 +13,12 @@ from morph_vla.errors import ConfigError
 from morph_vla.pi05 import fused
 from morph_vla.pi05.gemma import Attention, PerLayer, attention_weights
 
+# Flax 0.10 under JAX 0.5, openpi's pins.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
+]
+
 
 @settings(max_examples=25)
 @given(
