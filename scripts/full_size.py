@@ -256,17 +256,21 @@ def act(kind: str) -> Callable[[Path, str], dict[str, Any]]:
     return part
 
 
-def act_openpi(folder: Path, size: str) -> dict[str, Any]:
-    """The checkpoint of openpi's layout, as it is, asked for one chunk of actions."""
-    from morph_vla.serving import policy
-    from morph_vla.serving.foreign import Given
+def act_as_it_is(name: str) -> Callable[[Path, str], dict[str, Any]]:
+    """A part that asks a checkpoint of another program's layout, as it is, for one chunk of actions."""
 
-    ends = {"q01": [-1.0] * 8, "q99": [1.0] * 8}
-    statistics = folder / "norm_stats.json"
-    statistics.write_text(json.dumps({"norm_stats": {"state": ends, "actions": ends}}))
-    given = Given(preset="droid", statistics=str(statistics))
-    tokenizer = recipe_of(folder, size).tokenizer
-    return answered(lambda: policy.load(folder / "openpi", given=given, tokenizer_name=tokenizer))
+    def part(folder: Path, size: str) -> dict[str, Any]:
+        from morph_vla.serving import policy
+        from morph_vla.serving.foreign import Given
+
+        ends = {"q01": [-1.0] * 8, "q99": [1.0] * 8}
+        statistics = folder / "norm_stats.json"
+        statistics.write_text(json.dumps({"norm_stats": {"state": ends, "actions": ends}}))
+        given = Given(preset="droid", statistics=str(statistics))
+        tokenizer = recipe_of(folder, size).tokenizer
+        return answered(lambda: policy.load(folder / name, given=given, tokenizer_name=tokenizer))
+
+    return part
 
 
 def answered(load: Callable[[], Any]) -> dict[str, Any]:
@@ -306,11 +310,12 @@ def refused(folder: Path, size: str) -> dict[str, Any]:
 PARTS: dict[str, Callable[[Path, str], dict[str, Any]]] = {
     "write_openpi": write_openpi,
     "to_lerobot": convert("openpi", "lerobot", "converted"),
+    "dataset": dataset,
+    "act_lerobot": act_as_it_is("converted"),
     "write_lerobot": write_lerobot,
     "to_openpi": convert("lerobot", "openpi", "back"),
     "back": back,
-    "dataset": dataset,
-    "act_openpi": act_openpi,
+    "act_openpi": act_as_it_is("openpi"),
     "refused": refused,
     **{
         f"{verb}_{kind}": made
