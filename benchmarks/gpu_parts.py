@@ -184,6 +184,8 @@ def lever(name: str, asked: Asked) -> Result:
     changes = dict(keys if name == "all" else LEVERS[name])
     if "max_tokens" in changes:
         changes["max_tokens"] = min(changes["max_tokens"], recipe.model.max_tokens)
+    if changes and dataclasses.replace(recipe.model, **changes) == recipe.model:
+        raise MorphVlaError(f"it changes nothing at the size '{asked.size}'")
     subject = Subject(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, **changes)))
     work, call = subject.step(), subject.sampling(1)
     row = {
@@ -193,7 +195,9 @@ def lever(name: str, asked: Asked) -> Result:
         "call ms": milliseconds(call.run, asked.repeats),
     }
     told = ", ".join(f"{key} {value}" for key, value in changes.items())
-    return Result([row], told or "as it is: a prompt of 200 tokens, three cameras")
+    model = recipe.model
+    as_it_is = f"as it is: a prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras"
+    return Result([row], told or as_it_is)
 
 
 def goals(name: str, rows: list[Row]) -> str:

@@ -75,6 +75,6 @@ def require(module: str, extra: str) -> ModuleType:
         if error.name == package:
             raise MissingExtraError(f"'{module}' is not installed; install the extra: {remedy}") from error
         raise MissingExtraError(
-            f"the installed '{package}' has no '{error.name}', another release of it has; "
-            f"install that: {remedy}"
+            f"the installed '{package}' has no '{error.name}', which another release or "
+            f"part of it brings: {remedy}"
         ) from error

@@ -32,7 +32,7 @@ def test_require_says_what_an_installed_package_lacks(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         require("old_engine.viewer.passive", "sim")
     assert str(caught.value) == (
-        "the installed 'old_engine' has no 'old_engine.viewer', another release of it has; install that: "
+        "the installed 'old_engine' has no 'old_engine.viewer', which another release or part of it brings: "
         "pip install 'morph-vla[sim]'"
     )
 

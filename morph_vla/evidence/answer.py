@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evidence.grid import Cell, Grid, Hypothesis, cells, condition_of, seeds_of
+from morph_vla.evidence.grid import Cell, Grid, Hypothesis, as_read_now, cells, condition_of, seeds_of
 from morph_vla.evidence.status import failures_of, read_all, require_study
 from morph_vla.files.plain import to_plain
 from morph_vla.hosts.lerobot.options import Training
@@ -100,7 +100,11 @@ def _asked(condition: Recipe | Training) -> dict[str, object]:
     recipe = mapping(to_plain(condition))
     training = {key: value for key, value in mapping(recipe["training"]).items() if key != "seed"}
     data = {key: mapping(recipe["data"])[key] for key in OF_ALL}
-    about = {"model": recipe["model"], "optimizer": recipe["optimizer"], "training": training, "data": data}
+    model = mapping(recipe["model"])
+    if body := mapping(model.get("morphology")):
+        # The robots of `descriptors: robot` are those that a split trains on.
+        model = {**model, "morphology": {key: value for key, value in body.items() if key != "robots"}}
+    about = {"model": model, "optimizer": recipe["optimizer"], "training": training, "data": data}
     return {"recipe": about}
 
 
@@ -160,10 +164,11 @@ def _contents(record: CellRecord) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _but_seed(record: CellRecord) -> dict[str, object]:
-    """What a cell was measured under, its seed left out."""
-    recipe = mapping(record.settings.get("recipe"))
+    """What a cell was measured under, as this version reads it, its seed left out."""
+    settings = as_read_now(record.settings)
+    recipe = mapping(settings.get("recipe"))
     training = {key: value for key, value in mapping(recipe.get("training")).items() if key != "seed"}
-    others = {key: value for key, value in record.settings.items() if key != "seed"}
+    others = {key: value for key, value in settings.items() if key != "seed"}
     return {**others, "recipe": {**recipe, "training": training}}
 
 

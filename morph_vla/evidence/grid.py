@@ -314,6 +314,18 @@ def digest(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
+def as_read_now(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A record's settings as this version writes them: keys that it has and they lack hold their defaults.
+
+    A recipe that this version cannot read stays as it is, and is another one.
+    """
+    try:
+        recipe = typed_yaml.of_plain(settings.get("recipe"), Recipe, "recipe")
+    except ConfigError:
+        return dict(settings)
+    return {**settings, "recipe": to_plain(recipe)}
+
+
 def described(planned: Plan, split: str) -> dict[str, str]:
     """`BODY/FILE` -> SHA-256 of what describes each dataset of a split: layout and recording."""
     return {

@@ -28,7 +28,7 @@ from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError, reason
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.evidence import theirs
-from morph_vla.evidence.grid import Cell, Grid, Plan, cells, described, digest, is_seen, plan
+from morph_vla.evidence.grid import Cell, Grid, Plan, as_read_now, cells, described, digest, is_seen, plan
 from morph_vla.evidence.status import RECORDS, failure_of, read_all, record_of
 from morph_vla.files.writing import taken, write_text
 from morph_vla.hosts.lerobot import options
@@ -144,12 +144,17 @@ def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:
 
 def _check_same(folder: Path, wanted: dict[str, str], known: dict[str, CellRecord]) -> None:
     """Raise MorphVlaError where a finished cell was measured under other settings than the grid's."""
-    others = [name for name, sha in wanted.items() if name in known and known[name].settings_sha256 != sha]
+    others = [name for name, sha in wanted.items() if name in known and not _is_of(known[name], sha)]
     if others:
         raise MorphVlaError(
             f"{folder / RECORDS}: {count(len(others), 'cell')} measured under other settings than this "
             f"grid's, first {others[0]}; give another folder, or remove those records"
         )
+
+
+def _is_of(record: CellRecord, settings_sha256: str) -> bool:
+    """Whether a record is of these settings, or of what was known of them when it was measured."""
+    return settings_sha256 in (record.settings_sha256, digest(as_read_now(record.settings)))
 
 
 def _check_recordings(planned: Plan, cells: Sequence[Cell], known: Mapping[str, CellRecord]) -> None:

@@ -6,6 +6,7 @@ their names, each inside its folder and of a bounded size. No pickle is among th
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
 
+LOG = logging.getLogger(__name__)
 Kind = Literal["model", "dataset"]
 NEEDED = (
     "*.safetensors",
@@ -135,8 +137,14 @@ def fetch(source: str) -> Path:
 
 def _remember(cached: Path, revision: str, commit: str) -> None:
     """Note in the Hub's cache which commit a branch or tag was, as its client does and offline looks up."""
-    if revision != commit and is_inside(revision):
-        write_text(cached / "refs" / revision, commit)
+    path = cached / "refs" / revision
+    if revision == commit or not is_inside(revision):
+        return
+    try:
+        if not path.is_file() or path.read_text(encoding="utf-8") != commit:
+            write_text(path, commit)
+    except OSError as error:  # a cache that several people share, for one
+        LOG.warning("%s cannot be written (%s): offline, %s is not found", path, reason(error), revision)
 
 
 def pinned(source: str, folder: Path) -> str:

@@ -198,6 +198,11 @@ def read(
     return _judge(value, schema, document, overridden)
 
 
+def of_plain(value: object, schema: type[T], source: str) -> T:
+    """The same of a plain value that was read elsewhere, as from a record. Raises ConfigError as `read`."""
+    return _judge(value, schema, _Document("", source), {})
+
+
 def layers(path: Path, key: str) -> tuple[str, ...]:
     """The names under `key` of a YAML file, in its order, each of a mapping; none where it has no such key.
 

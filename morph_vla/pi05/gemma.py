@@ -130,9 +130,10 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = (jnp.concatenate([old, new], axis=1) for old, new in zip(cache, (k, v), strict=True))
         keys = k.shape[1]
-        # Whoever looks inside asks for weights, which a fused kernel never has.
-        is_plain = bias is not None or joints or self.is_mutable_collection("intermediates")
-        if self.config.fused_attention and not is_plain:
+        # Nothing is added there; whoever looks inside asks for weights, which a fused kernel never has.
+        is_prefix = streams[1] is None and cache is None
+        is_looked_into = self.is_mutable_collection("intermediates")
+        if self.config.fused_attention and is_prefix and not is_looked_into:
             mixed = attend(q, k, v, mask)
             return self._out(streams, mixed.reshape(*mixed.shape[:2], -1)), (k, v)
         weights = attention_weights(q, k, mask[:, :own, :keys], None if joints else bias)

@@ -256,6 +256,10 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
         changes = ablations.overrides_of(base, variant, recipe.training.steps)
         recipe = typed_yaml.read(path, Recipe, [*changes, *overrides])
     check(recipe, str(path))
+    try:
+        _check_used(recipe)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     return recipe
 
 
@@ -277,7 +281,6 @@ def check(recipe: Recipe, where: str) -> None:
             _check_of_state(recipe)
         elif recipe.tokenizer in OFFLINE:  # another one is a file, which training reads
             check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
-        _check_stride(recipe.model)
         _check_augmentation(recipe.training)
         _check_numbers(recipe)
         _check_head(recipe)
@@ -306,6 +309,14 @@ def _check_of_state(recipe: Recipe) -> None:
         if source.cameras:
             cameras = ", ".join(source.cameras)
             raise ConfigError(f"data.cameras: {family} looks through none; leave out {cameras}")
+
+
+def _check_used(recipe: Recipe) -> None:
+    """Raise ConfigError for what is asked for and changes nothing; a run that began with it goes on."""
+    _check_stride(recipe.model)
+    if not isinstance(recipe.model, StateConfig):
+        return
+    family = f"model.family '{recipe.model.family}'"
     if recipe.training.augmentation == "openpi":
         raise ConfigError(
             f"training.augmentation: 'openpi' has no effect with {family}, which sees no images; set it to "

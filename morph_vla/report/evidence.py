@@ -46,6 +46,8 @@ def write(folder: Path, answer: Answer) -> Path:
     for name, chart in pictures.items():
         if chart is not None:
             write_bytes(folder / name, charts.picture(chart))
+        else:  # of an earlier report
+            (folder / name).unlink(missing_ok=True)
     return path
 
 

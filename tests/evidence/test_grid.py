@@ -8,6 +8,7 @@ import pytest
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evidence import fits
 from morph_vla.evidence import grid as grids
+from morph_vla.evidence.answer import _asked
 from morph_vla.evidence.check import check
 from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split
 from morph_vla.findings import errors
@@ -56,6 +57,14 @@ def test_a_hypothesis_adds_seeds_of_its_two_conditions_alone(grid):
     assert cells[-len(added) :] == tuple(added)  # what every condition has comes first
     dealt = [grids.cells(more, (part, 3)) for part in (1, 2, 3)]
     assert sorted(cell for part in dealt for cell in part) == sorted(cells)
+
+
+def test_a_condition_that_names_robots_is_not_asked_for_those_of_its_recipe():
+    """They are a split's: `answer` may not hold a cell's against the recipe's own."""
+    asked = _asked(grids.condition_of(grids.load(GRIDS / "which.yaml"), "robot-embedding"))
+    body = asked["recipe"]["model"]["morphology"]  # pyright: ignore[reportIndexIssue]
+    assert body["descriptors"] == "robot"
+    assert "robots" not in body
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])

@@ -195,6 +195,28 @@ def test_records_of_other_settings_are_not_mixed_in(study, tmp_path):
             runs.run(grid, settings, quiet)
 
 
+def test_a_record_from_before_a_key_was_known_is_of_its_grid(study, tmp_path):
+    grid = grids.load(study / "grid.yaml")
+    settings = json.loads(json.dumps(grids.plan(grid, [study]).settings(CELL)))
+    sha = grids.digest(settings)
+    assert grids.digest(grids.as_read_now(settings)) == sha
+    body = cells.Judged("so101", "small_so101", False, "10")
+    unknown = settings["recipe"]["optimizer"].pop("clip_parts")
+    assert unknown == "together"
+    for given, fits in ((settings, True), ({**settings, "episodes": 3}, False), ({"recipe": 3}, False)):
+        record = cells.CellRecord(
+            split=CELL.split, condition=CELL.condition, seed=0, settings_sha256=grids.digest(given),
+            settings=given, judged=(body,),
+        )  # fmt: skip
+        cells.write(record, tmp_path / "records" / f"{CELL.name}.json")
+        asked = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+        if fits:
+            assert runs.run(grid, asked, quiet) == runs.Ran(0, 0, 1)
+            continue
+        with pytest.raises(MorphVlaError, match="1 cell measured under other settings than this grid's"):
+            runs.run(grid, asked, quiet)
+
+
 def test_a_cell_of_another_recording_is_not_taken_for_this_one(study, tmp_path):
     grid = grids.load(study / "grid.yaml")
     planned = grids.plan(grid, [study])

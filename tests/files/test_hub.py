@@ -67,6 +67,23 @@ def test_a_branch_that_moves_meanwhile_brings_only_what_was_checked(hub_server, 
     assert contents(hub.fetch("hf://me/arm"))["about/policy.json"] == b"not what was listed"
 
 
+def test_a_cache_that_cannot_be_written_is_read_all_the_same(hub_server, shared, monkeypatch, caplog):
+    folder = hub.fetch("hf://me/arm")
+    refused = []
+
+    def write(path, _):
+        refused.append(path.name)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(hub, "write_text", write)
+    assert hub.fetch("hf://me/arm") == folder
+    assert refused == []  # it says so already
+    (folder.parents[1] / "refs" / "main").unlink()
+    assert hub.fetch("hf://me/arm") == folder
+    assert refused == ["main"]
+    assert "main cannot be written ([Errno 13] Permission denied): offline, main is not found" in caplog.text
+
+
 def test_an_interrupted_download_is_no_copy_and_goes_on(hub_server, shared, monkeypatch):
     from huggingface_hub import constants
 

@@ -426,7 +426,7 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "lerobot.configs", None)
     with pytest.raises(
         MissingExtraError,
-        match=r"^the installed 'lerobot' has no 'lerobot.configs', another release",
+        match=r"^the installed 'lerobot' has no 'lerobot.configs', which another",
     ):
         export.write(str(checkpoint), tmp_path / "never")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morph_vla.errors import ConfigError
-from morph_vla.pi05 import fused
-from morph_vla.pi05.gemma import Attention, PerLayer, attention_weights
+from morph_vla.pi05 import fused, gemma
+from morph_vla.pi05.gemma import PerLayer, attention_weights
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -44,15 +44,20 @@ def test_it_is_attention_written_out(queries, keys, groups, seed):
     np.testing.assert_allclose(found[seeing], np.asarray(wanted)[seeing], atol=2e-6)
 
 
-def test_who_looks_inside_gets_weights_all_the_same(plugin):
-    config = dataclasses.replace(plugin, fused_attention=True)
-    tokens, positions = jnp.ones((1, 3, config.prefix.width)), jnp.arange(3)[None]
-    arguments = [tokens, None], None, PerLayer(), positions, jnp.ones((1, 3, 3), bool)
-    attention = Attention(config)
+def test_who_looks_inside_gets_weights_all_the_same(plugin, monkeypatch):
+    config, asked = dataclasses.replace(plugin, fused_attention=True), []
+    attend = fused.attend
+    monkeypatch.setattr(gemma, "attend", lambda *inputs: asked.append(1) or attend(*inputs))
+    tokens = jax.random.normal(jax.random.key(1), (1, 3, config.prefix.width))
+    mask = jnp.tril(jnp.ones((1, 3, 3), bool))
+    arguments = [tokens, None], None, PerLayer(), jnp.arange(3)[None], mask
+    attention = gemma.Attention(config)
     variables = {"params": attention.init(jax.random.key(0), *arguments)["params"]}
     (shown, _), seen = attention.apply(variables, *arguments, mutable=["intermediates"])
     assert jax.tree.leaves(seen)[0].shape[-2:] == (3, 3)
+    asked.clear()
     hidden, _ = attention.apply(variables, *arguments)
+    assert asked == [1]
     np.testing.assert_allclose(hidden[0], shown[0], atol=1e-5)
 
 
@@ -66,3 +71,6 @@ def test_a_gpu_without_a_kernel_is_one_sentence(monkeypatch):
         fused.attend(q, q, q)
     wide = q.astype(jnp.float32)  # of which cuDNN has none: XLA's
     assert fused.attend(wide, wide, wide).shape == q.shape
+    assert (
+        fused.attend(q, q, q, jnp.ones((1, 3, 3), bool)).shape == q.shape
+    )  # odd: of which it has no gradient

@@ -1,5 +1,6 @@
 """`model.family` in a recipe: which sizes it means, and what does not go with it."""
 
+import dataclasses
 import json
 import re
 import textwrap
@@ -7,6 +8,7 @@ import textwrap
 import pytest
 
 from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import Pi05Config
 from morph_vla.policies.config import BodyConfig, MlpConfig
 from morph_vla.policies.parts import part_of
@@ -86,6 +88,13 @@ def test_a_key_that_a_family_on_numbers_does_not_use_is_refused(path, family, ov
     with pytest.raises(ConfigError, match=rf": {re.escape(words)}$"):
         recipes.load(path, [f"model={{family: {family}}}", override])
     recipes.load(path, [f"model={{family: {family}}}", f"{override.partition('=')[0]}={unset}"])
+
+
+def test_a_run_that_began_with_a_key_of_no_use_goes_on(path, tmp_path):
+    recipe = recipes.load(path, ["model={family: mlp}"])
+    old = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, flow_samples=4))
+    (tmp_path / "recipe.json").write_text(json.dumps(to_plain(old)))
+    assert recipes.of_run(tmp_path) == old
 
 
 @pytest.mark.parametrize(
