@@ -66,8 +66,8 @@ def again(
             raise MorphVlaError(f"{where}; `morph-vla evidence status` counts those that are")
     repeated = []
     for name in names or spread([*known], most):
-        runs.run(grid, replace(settings, only=name), bars)  # nothing but its check of the settings
-        once_more = replace(settings, folder=settings.folder / AGAIN, only=name)
+        runs.run(grid, replace(settings, only=[name]), bars)  # nothing but its check of the settings
+        once_more = replace(settings, folder=settings.folder / AGAIN, only=[name])
         if runs.run(grid, once_more, bars).failed:
             (cell,) = (cell for cell in cells(grid) if cell.name == name)
             why = failure_of(once_more.folder, cell).read_text(encoding="utf-8").partition("\n")[0]

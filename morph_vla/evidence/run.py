@@ -57,8 +57,8 @@ class Settings:
     """Its file, for the commands in records"""
     part: tuple[int, int] = (1, 1)
     """This machine's share: k of n, from 1"""
-    only: str = ""
-    """One cell, by its name"""
+    only: Sequence[str] = ()
+    """These cells, by their names; all where none is named"""
     most: int | None = None
     """No more cells than that"""
     keep_weights: bool = False
@@ -137,9 +137,10 @@ def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:
     if not settings.only:
         return cells(grid, settings.part)
     by_name = {cell.name: cell for cell in cells(grid)}
-    if settings.only not in by_name:
-        raise MorphVlaError(f"no cell '{settings.only}'; expected SPLIT/CONDITION/SEED of this grid")
-    return (by_name[settings.only],)
+    for name in settings.only:
+        if name not in by_name:
+            raise MorphVlaError(f"no cell '{name}'; expected SPLIT/CONDITION/SEED of this grid")
+    return tuple(by_name[name] for name in dict.fromkeys(settings.only))
 
 
 def _check_same(folder: Path, wanted: dict[str, str], known: dict[str, CellRecord]) -> None:

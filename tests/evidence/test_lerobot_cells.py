@@ -280,7 +280,7 @@ def test_its_settings_are_all_that_its_numbers_depend_on(grid, study):
 
 
 def test_a_cell_is_trained_by_lerobot_judged_by_us_and_measured_again(grid, study, tmp_path, trainer):
-    settings = runs.Settings(tmp_path, "grid.yaml", only=CELL.name, folders=[study])
+    settings = runs.Settings(tmp_path, "grid.yaml", only=[CELL.name], folders=[study])
     assert runs.run(grid, settings, quiet) == runs.Ran(1, 0, 0)
     record = read_all(tmp_path)[CELL.name]
     assert (record.parameters, record.loss, record.held_out_loss) == (1234, 0.25, None)
@@ -295,7 +295,7 @@ def test_a_cell_is_trained_by_lerobot_judged_by_us_and_measured_again(grid, stud
     assert not (tmp_path / "work" / CELL.name).exists()
     stands = status(grid, tmp_path)
     assert [(row.condition, row.done, row.missing) for row in stands.rows] == [("mix", 0, 2), ("act", 1, 1)]
-    (repeated,) = again.again(grid, dataclasses.replace(settings, only=""), [CELL.name], 1, quiet, print)
+    (repeated,) = again.again(grid, dataclasses.replace(settings, only=()), [CELL.name], 1, quiet, print)
     assert str(repeated) == f"{CELL.name}: the same counts on 1 body, row by row; the same parameters"
     assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 1)
 
@@ -324,7 +324,7 @@ def test_a_record_of_other_options_is_refused_by_name(grid, study, tmp_path):
 
 def test_a_training_that_fails_is_a_failed_cell_and_the_next_run_goes_on(grid, study, tmp_path, trainer):
     trainer(die_after=3)
-    settings = runs.Settings(tmp_path, "grid.yaml", only=CELL.name, folders=[study])
+    settings = runs.Settings(tmp_path, "grid.yaml", only=[CELL.name], folders=[study])
     assert runs.run(grid, settings, quiet) == runs.Ran(0, 1, 0)
     why = status(grid, tmp_path).failures[CELL.name]
     assert why.startswith("lerobot-train ended with status 1: ValueError: out of luck (all of it: ")

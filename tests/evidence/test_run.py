@@ -99,7 +99,10 @@ def test_a_cell_begun_before_the_grid_was_edited_begins_anew(study, tmp_path, mo
 
     monkeypatch.setattr(runs, "_judge", lambda *_: [cells.Judged("so101", "small_so101", True, "10")])
     monkeypatch.setattr(loop, "train", stopped)
-    grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    grid, settings = (
+        grids.load(study / "grid.yaml"),
+        runs.Settings(tmp_path, only=[CELL.name], folders=[study]),
+    )
     work = tmp_path / "work" / CELL.name
     with pytest.raises(KeyboardInterrupt):
         runs.run(grid, settings, quiet)
@@ -158,7 +161,10 @@ def test_a_cell_of_which_rows_broke_has_failed_and_the_next_run_plays_them_again
     monkeypatch.setattr(loop, "train", lambda *_, **__: trained)
     monkeypatch.setattr(runs.policies, "load", lambda *_, **__: SimpleNamespace(loaded=None, infer=dict))
     monkeypatch.setattr(runs, "evaluate", evaluate)
-    grid, settings = grids.load(study / "grid.yaml"), runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    grid, settings = (
+        grids.load(study / "grid.yaml"),
+        runs.Settings(tmp_path, only=[CELL.name], folders=[study]),
+    )
     assert runs.run(grid, settings, quiet) == runs.Ran(0, 1, 0)
     assert status(grid, tmp_path).failures == {CELL.name: "so101: 1 of 2 rows broke: the physics diverged"}
     assert runs.run(grid, settings, quiet) == runs.Ran(1, 0, 0)
@@ -186,7 +192,7 @@ def test_records_of_other_settings_are_not_mixed_in(study, tmp_path):
         )
         cells.write(record, tmp_path / "records" / f"{CELL.name}.json")
         assert read_all(tmp_path) == {CELL.name: record}
-        settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+        settings = runs.Settings(tmp_path, only=[CELL.name], folders=[study])
         if fits:
             assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 1)
             continue
@@ -209,7 +215,7 @@ def test_a_record_from_before_a_key_was_known_is_of_its_grid(study, tmp_path):
             settings=given, judged=(body,),
         )  # fmt: skip
         cells.write(record, tmp_path / "records" / f"{CELL.name}.json")
-        asked = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+        asked = runs.Settings(tmp_path, only=[CELL.name], folders=[study])
         if fits:
             assert runs.run(grid, asked, quiet) == runs.Ran(0, 0, 1)
             continue
@@ -225,7 +231,7 @@ def test_a_cell_of_another_recording_is_not_taken_for_this_one(study, tmp_path):
         split=CELL.split, condition=CELL.condition, seed=0, settings_sha256=sha, datasets=datasets,
         judged=(cells.Judged("so101", "small_so101", False, "10"),),
     )  # fmt: skip
-    settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    settings = runs.Settings(tmp_path, only=[CELL.name], folders=[study])
     cells.write(record, tmp_path / "records" / f"{CELL.name}.json")
     assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 1)
     others = {**datasets, "so101/recording.json": "another", "elsewhere/recording.json": "unknown here"}
@@ -249,7 +255,7 @@ def test_so_many_cells_are_measured_whatever_another_process_is_at(study, tmp_pa
 
 def test_a_cell_that_another_process_is_at_is_left_to_it(study, tmp_path):
     grid = grids.load(study / "grid.yaml")
-    settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    settings = runs.Settings(tmp_path, only=[CELL.name], folders=[study])
     with taken(tmp_path / "locks" / CELL.name) as free:
         assert free
         assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 0)
@@ -258,7 +264,7 @@ def test_a_cell_that_another_process_is_at_is_left_to_it(study, tmp_path):
 
 def test_a_lock_lies_where_nothing_is_removed_and_is_held_until_the_work_is(study, tmp_path, monkeypatch):
     grid, lock = grids.load(study / "grid.yaml"), tmp_path / "locks" / CELL.name
-    settings, removed = runs.Settings(tmp_path, only=CELL.name, folders=[study]), []
+    settings, removed = runs.Settings(tmp_path, only=[CELL.name], folders=[study]), []
     remove = shutil.rmtree
 
     def rmtree(folder, **more):
@@ -286,7 +292,7 @@ def test_a_cell_that_another_process_finished_meanwhile_is_not_measured_again(st
 
     monkeypatch.setattr(runs, "taken", late)
     monkeypatch.setattr(runs, "_measure", lambda *_: pytest.fail("it was measured again"))
-    settings = runs.Settings(tmp_path, only=CELL.name, folders=[study])
+    settings = runs.Settings(tmp_path, only=[CELL.name], folders=[study])
     assert runs.run(grid, settings, quiet) == runs.Ran(0, 0, 0)
 
 
@@ -299,6 +305,12 @@ def test_a_part_that_is_none(run, text):
 def test_a_cell_of_no_grid(one):
     _, _, err = one(Cell(7, "both", "mix"))
     assert err.endswith("error: no cell 'both/mix/7'; expected SPLIT/CONDITION/SEED of this grid\n")
+
+
+def test_several_cells_may_be_named(study, tmp_path):
+    grid, other = grids.load(study / "grid.yaml"), Cell(1, "both", "random")
+    named = runs.Settings(tmp_path, only=[other.name, CELL.name, other.name])
+    assert runs._chosen(grid, named) == (other, CELL)
 
 
 def test_a_repeated_cell_says_what_came_out_otherwise():
