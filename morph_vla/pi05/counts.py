@@ -98,6 +98,8 @@ def _fewer_tokens(config: Pi05Config) -> int:
     both = 2 * (_product(count, width, fewer.width) + _product(count, fewer.width, random))
     inner = size[fewer.features]
     if fewer.how == "ranking":
+        if fewer.features == "hybrid":  # its signs are summed over the queries first (`ranking.scores_of`)
+            return both + _product(signs, count, 3 * drawn) + _product(count, signs, 3 * drawn)
         return both + _product(1, inner, count)
     left = _product(fewer.keep, count, inner, count, width)
     right = _product(inner, count, width) + _product(count, inner, width) + _product(fewer.keep, count, width)
