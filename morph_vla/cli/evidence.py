@@ -35,14 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             about = "this machine's share of the cells: part K of N"
             add(verb, "--shard", about, "K/N", type=shard, default=(1, 1))
         (add_common if name != "status" else add_json)(verb)
-    add(
-        made["run"],
-        "--only",
-        "this cell alone; may repeat",
-        "SPLIT/CONDITION/SEED",
-        action="append",
-        default=[],
-    )
+    about = "this cell alone (may be repeated)"
+    add(made["run"], "--only", about, "SPLIT/CONDITION/SEED", action="append", default=[])
     add_number(made["run"], "--limit", None, "measure no more cells than that", least=1)
     about = "a cell that is finished (may be repeated; default: some from the first to the last)"
     add(made["again"], "--only", about, "SPLIT/CONDITION/SEED", action="append", default=[])

@@ -124,11 +124,12 @@ def _check_alike(records: Sequence[CellRecord], within_seeds: bool) -> list[str]
     Raises MorphVlaError where the cells of a condition were measured under settings of several grids, or
     where suites or datasets of one name had several contents.
     """
-    first: dict[tuple[str, str], CellRecord] = {}
+    first: dict[tuple[str, str], tuple[CellRecord, dict[str, object]]] = {}
     contents: dict[tuple[str, ...], dict[str, CellRecord]] = {}
     for record in records:
-        other = first.setdefault((record.split, record.condition), record)
-        if _but_seed(record) != _but_seed(other):
+        settings = _but_seed(record)
+        other, others = first.setdefault((record.split, record.condition), (record, settings))
+        if settings != others:
             raise MorphVlaError(
                 f"{other.name} and {record.name} differ in more than the seed: they were measured under "
                 "several states of this grid; report on folders of one of them"

@@ -155,7 +155,9 @@ def _check_same(folder: Path, wanted: dict[str, str], known: dict[str, CellRecor
 
 def _is_of(record: CellRecord, settings_sha256: str) -> bool:
     """Whether a record is of these settings, or of what was known of them when it was measured."""
-    return settings_sha256 in (record.settings_sha256, digest(as_read_now(record.settings)))
+    return settings_sha256 == record.settings_sha256 or settings_sha256 == digest(
+        as_read_now(record.settings)
+    )
 
 
 def _check_recordings(planned: Plan, cells: Sequence[Cell], known: Mapping[str, CellRecord]) -> None:

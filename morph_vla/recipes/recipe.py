@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -256,10 +257,8 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
         changes = ablations.overrides_of(base, variant, recipe.training.steps)
         recipe = typed_yaml.read(path, Recipe, [*changes, *overrides])
     check(recipe, str(path))
-    try:
+    with _said_of(str(path)):
         _check_used(recipe)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
     return recipe
 
 
@@ -275,7 +274,7 @@ def of_run(folder: Path) -> Recipe:
 
 def check(recipe: Recipe, where: str) -> None:
     """Raise ConfigError for a recipe whose parts do not fit together."""
-    try:
+    with _said_of(where):
         recipe.model.check()
         if isinstance(recipe.model, StateConfig):
             _check_of_state(recipe)
@@ -294,6 +293,13 @@ def check(recipe: Recipe, where: str) -> None:
                     f"data.datasets: '{source.robot}' learns {kinds[source.robot]} actions from one dataset "
                     f"and {source.actions} ones from another; a robot's actions have one meaning"
                 )
+
+
+@contextmanager
+def _said_of(where: str) -> Iterator[None]:
+    """A ConfigError says which file or cell it is about."""
+    try:
+        yield
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
 

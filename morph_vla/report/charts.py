@@ -1,4 +1,4 @@
-"""The charts of the page as plain SVG: they scale with it, and report.css gives them their colours.
+"""The charts of the page as plain SVG: they scale with it, and charts.css gives them their colours.
 
 Coordinates are in user units, which are near the pixels of a phone, so that labels stay legible there. Every
 label, and the title that a screen reader reads out, is escaped.
@@ -54,7 +54,7 @@ def svg(title: str, height: Real, *children: object, width: Real = WIDTH, **attr
 
 def picture(chart: Markup) -> bytes:
     """A chart as a file of its own, for a page of the docs: its colours and letters are in it."""
-    css = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+    css = (Path(__file__).parent / "charts.css").read_text(encoding="utf-8")
     letters = "svg text { font-family: system-ui, sans-serif; }"
     style = el("style", Markup(f"\n{css}{letters}\n"))
     opening, _, rest = chart.partition(">")

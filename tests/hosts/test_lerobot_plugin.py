@@ -424,10 +424,8 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     assert isinstance(several, MorphVlaConfig)
     assert (several.robot, several.input_features) == ("", {})  # --policy.robot says which
     monkeypatch.setitem(sys.modules, "lerobot.configs", None)
-    with pytest.raises(
-        MissingExtraError,
-        match=r"^the installed 'lerobot' has no 'lerobot.configs', which another",
-    ):
+    words = r"^the installed 'lerobot' has no 'lerobot.configs', which another"
+    with pytest.raises(MissingExtraError, match=words):
         export.write(str(checkpoint), tmp_path / "never")
 
 
