@@ -48,6 +48,7 @@ def test_what_has_none_of_the_rows_cannot_be_decided_against(run, folder, tiny_r
     )
 
 
+@pytest.mark.slow
 def test_another_criterion_is_never_already_there(run, folder, tiny_run):
     given, rest = f"eval {tiny_run.checkpoint} {SHORT}", f"{QUICK} --episodes 1 --videos 0 -o a"
     begin, loose = f"{given} {rest}", f"{given} success.dwell_seconds=0.1 success.max_speed=9 {rest}"

@@ -17,6 +17,7 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_its_python_runs_on_a_cpu(readme, capsys):
     (code,) = blocks(readme, "python")
     assert len(code.splitlines()) < 20

@@ -36,6 +36,7 @@ def test_every_family_answers_with_a_chunk(config):
     assert np.isfinite(chunk).all()
 
 
+@pytest.mark.slow
 def test_conditions_are_held_against_the_first(tmp_path, capsys):
     (tmp_path / "small.yaml").write_text(GRID)
     assert main(["bench", "families", str(tmp_path / "small.yaml"), "--repeats", "1", "--json"]) == 0

@@ -22,7 +22,7 @@ class Blind(Right):
         self.cameras: dict[str, str] = {}
 
 
-@pytest.mark.parametrize("kind", [GYMNASIUM, VECTORIZED])
+@pytest.mark.parametrize("kind", [GYMNASIUM, pytest.param(VECTORIZED, marks=pytest.mark.slow)])
 def test_who_looks_through_no_camera_is_shown_poses_on_the_same_rows(load, kind):
     suite = load(kind, *POSES)
     looking, blind = Right(), Blind()

@@ -149,6 +149,7 @@ def test_what_raises_while_it_is_looked_at_is_a_finding(load):
     assert finding.found == "RuntimeError: no OpenGL here"
 
 
+@pytest.mark.slow
 def test_more_rows_than_the_suite_says_are_the_same_evaluation(load, tmp_path):
     suite, policy = load(GYMNASIUM, "episodes=3"), Right()
     evaluate(policy, suite, folder=tmp_path, episodes=3)
@@ -161,6 +162,7 @@ def test_more_rows_than_the_suite_says_are_the_same_evaluation(load, tmp_path):
     assert len(merge({"a": parts[0], "b": parts[1]}).trials) == 4
 
 
+@pytest.mark.slow
 def test_tasks_that_one_record_cannot_hold_are_refused_before_the_first_episode(tmp_path):
     path, policy = tmp_path / "two.yaml", Right()
     path.write_text(f"{GYMNASIUM}tasks:\n  one: {{}}\n  other: {{seed: 7}}\n")
@@ -179,6 +181,7 @@ def test_every_task_of_a_file_is_tried(run, folder):
     assert "its observation has no 'nothing'" in out.partition("two:other:")[2]
 
 
+@pytest.mark.slow
 def test_actions_of_another_width_are_refused_or_chosen(load):
     record = evaluate(Right(width=3), load(GYMNASIUM), episodes=1)
     assert record.trials[0].error == (

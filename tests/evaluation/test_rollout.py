@@ -166,6 +166,7 @@ def test_the_library_says_through_its_log_that_a_folder_held_another_evaluation(
     assert record["overrides"] == ["success.dwell_seconds=0.05"]
 
 
+@pytest.mark.slow
 def test_a_policy_that_hangs_costs_its_episode_and_the_same_command_goes_on(tiny_suite, alone, tmp_path):
     gate = threading.Event()
 

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     queries=st.integers(1, 7),

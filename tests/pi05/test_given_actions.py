@@ -24,7 +24,10 @@ STEPS, MOST = 7, 4
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
-@pytest.fixture(scope="module", params=["body", "exact", "host"])
+@pytest.fixture(
+    scope="module",
+    params=["body", *(pytest.param(name, marks=pytest.mark.slow) for name in ("exact", "host"))],
+)
 def model(request, plugin, host, params, seen):
     """(config, parameters, what is seen), trained to go on from up to four of six actions."""
     if request.param == "host":

@@ -88,6 +88,7 @@ def test_low_rank_pairs_are_merged_before(plugin, seen):
     close(acted(plugin, made, seen), acted(paired, params, seen), 1e-5)  # W + A B is another sum
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 def test_bfloat16_is_rounded_once(plugin, params, seen):
     """Rounding what is multiplied changes no bit; other products' sums, rounded to 8 bits, do."""

@@ -86,6 +86,7 @@ def test_values_that_are_no_poses_stay_as_they_are():
     assert in_body_frame(robots.load("panda"), ["keypoint 0 x", "keypoint 0 y"], values) is values
 
 
+@pytest.mark.slow
 def test_it_acts_on_poses_and_joint_values(run, seen):
     policy = CheckpointPolicy(run.checkpoint, batch=2)
     asked = {**seen, "episode": 0, "step": 0}
@@ -97,6 +98,7 @@ def test_it_acts_on_poses_and_joint_values(run, seen):
     assert (about["environment"], about["statistics"]) == (list(ENVIRONMENT), "robot")
 
 
+@pytest.mark.slow
 def test_a_robot_that_no_training_saw_is_driven_by_what_its_urdf_says(run, seen):
     policy = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)
     state = policy.robot.to_dataset(policy.robot.rest).astype(np.float32)

@@ -35,7 +35,13 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module", params=SMALL)
+# Two of the four in `make test`: one that looks back, one that does not.
+FAMILIES = [
+    name if name in ("mlp", "fourier") else pytest.param(name, marks=pytest.mark.slow) for name in SMALL
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
 def run(request, dataset, tmp_path_factory):
     pace = [f"training.{key}" for key in ("steps=5", "batch=6", "checkpoint_every=5", "held_out_every=5")]
     changes = [SMALL[request.param], *pace, f"data.dataset={dataset}", "data.held_out=0.4"]
@@ -219,7 +225,7 @@ def test_a_window_without_rows_is_refused():
             model.check()
 
 
-@pytest.mark.parametrize("run", ["fourier", "bet"], indirect=True)
+@pytest.mark.parametrize("run", ["fourier", pytest.param("bet", marks=pytest.mark.slow)], indirect=True)
 def test_a_policy_that_looks_back_is_shown_what_it_was_trained_on(policy, dataset, tmp_path):
     recipe = recipes.load("body_state", [f"data.dataset={dataset}", SMALL[policy.config.family]])
     source = Source(recipe, tmp_path)
@@ -267,7 +273,7 @@ def test_a_grid_asks_the_same_sampler_of_all_its_policies(run):
 
 
 @pytest.mark.parametrize("to", ["openpi", "lerobot", "morph_vla"])
-@pytest.mark.parametrize("run", ["mlp", "bet"], indirect=True)
+@pytest.mark.parametrize("run", ["mlp", pytest.param("bet", marks=pytest.mark.slow)], indirect=True)
 def test_its_weights_have_no_layout_of_others(run, policy, to, capsys, tmp_path):
     words = (
         f"{run.checkpoint} is a policy of model.family '{policy.config.family}': only pi0.5 has layouts that "

@@ -197,6 +197,7 @@ def test_a_card_is_read_back_from_its_metadata():
     assert cards.read({"served_by": "other 1.0"}) is None
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_served_and_asked_by_the_command_line(tiny_run, run, folder):
     command = [
         sys.executable,

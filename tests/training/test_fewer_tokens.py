@@ -31,6 +31,7 @@ def run(tiny_recipe, tmp_path_factory):
     return loop.train(recipe, tmp_path_factory.mktemp("fewer"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_remembers_and_a_policy_acts(run):
     policy = CheckpointPolicy(run.checkpoint)
     assert isinstance(policy.config, Pi05Config)
@@ -52,6 +53,7 @@ def test_a_checkpoint_remembers_and_a_policy_acts(run):
     np.testing.assert_array_equal(CheckpointPolicy(run.checkpoint).infer(asked)["actions"], actions)
 
 
+@pytest.mark.slow
 def test_queries_and_keys_are_trained(run):
     recipe = recipes.of_run(run.folder)
     assert isinstance(recipe.model, Pi05Config)
@@ -82,6 +84,7 @@ def test_what_would_never_be_learnt_is_refused(tiny_recipe):
     parameters.first_params(with_tokens(tiny_recipe, learnt, kind="full"))
 
 
+@pytest.mark.slow
 def test_other_programs_models_read_all_tokens(run, tmp_path):
     words = r"trained with model.image_tokens, and openpi's pi0.5 reads all tokens of an image$"
     with pytest.raises(MorphVlaError, match=words):

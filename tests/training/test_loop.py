@@ -129,6 +129,7 @@ def test_params_are_stored_as_openpi_stores_them(tiny_run):
     assert tree["params"]["PaliGemma"]["llm"]["layers"]["attn"]["q_einsum_1"]["w"].shape == (2, 2, 16, 6)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path):
     def stop(report: progress.Report) -> None:
         if report.step == 4:

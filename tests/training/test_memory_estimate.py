@@ -86,6 +86,7 @@ def test_what_learns_decides_and_devices_divide():
     assert memory.estimate(recipe("full", accumulate=4)).activations < full.activations / 2
 
 
+@pytest.mark.slow
 def test_levers_come_in_order_and_save_what_they_say():
     levers = memory.levers(recipe("full"))
     names = [lever.change for lever in levers]

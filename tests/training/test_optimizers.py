@@ -65,6 +65,7 @@ def matrices(name: str, leaf: np.ndarray) -> np.ndarray | None:
     return None
 
 
+@pytest.mark.slow
 def test_every_direction_of_a_matrix_moves_as_far(updates):
     """Singular values of an orthogonalised update lie about 1, times sqrt(max(1, out / in)) and the rate."""
     seen = 0

@@ -91,8 +91,10 @@ def batch_of(*names: str, **keys: Any) -> tuple[Observation, np.ndarray, np.ndar
 
 @pytest.mark.parametrize(
     "keys",
-    [{"bias": "full", "control": "random"}, {"descriptors": "geometry", "poses": "present"}],
-    ids=["random", "geometry and poses"],
+    [
+        pytest.param({"bias": "full", "control": "random"}, id="random", marks=pytest.mark.slow),
+        pytest.param({"descriptors": "geometry", "poses": "present"}, id="geometry and poses"),
+    ],
 )
 def test_one_compiled_step_serves_every_robot_alone_and_mixed(keys):
     traced = []

@@ -127,7 +127,7 @@ def test_a_removal_that_was_interrupted_is_finished_and_nothing_goes_on_from_its
         folder.claim(run, tiny_recipe)
 
 
-@pytest.mark.parametrize("damaged", ["state", "leaves"])
+@pytest.mark.parametrize("damaged", ["state", pytest.param("leaves", marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_named_and_what_goes_on(tiny_recipe, tiny_run, tmp_path, damaged):
     run = tmp_path / "run"
     shutil.copytree(tiny_run.folder, run)

@@ -131,6 +131,7 @@ def test_what_the_expert_is(params):
     assert "PaliGemma/img/Transformer/encoderblock/MlpBlock_0/Dense_1/kernel" in frozen_names
 
 
+@pytest.mark.slow
 def test_expert_training_leaves_the_vlm_as_it_is(params, batch):
     run = Run("expert", params)
     before = leaves(params)
@@ -431,6 +432,7 @@ def test_every_row_counts_the_same_and_only_its_own_values():
 GIVEN = dataclasses.replace(CONFIG, delay_max=2)
 
 
+@pytest.mark.slow
 def test_microbatches_are_given_what_their_rows_are_given(params, batch):
     """Each row's loss is the same in one batch and in three microbatches."""
     seen, actions, mask = batch
