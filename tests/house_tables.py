@@ -107,7 +107,7 @@ PUBLIC = {
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
     "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool robosuite.arms "
     "robosuite.theirs robosuite.vector robosuite.world success workers",
-    "evidence": "again answer check grid run status",
+    "evidence": "again answer check grid inside run status",
     "evaluation": "asking benchmark evaluate fit journal rollout sampler stepper",
     "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.options lerobot.theirs lerobot.training",
@@ -117,12 +117,12 @@ PUBLIC = {
     "policies": "config parts text",
     "recipes": "ablations fitting held recipe",
     "report": "evidence numbers",
-    "results": "cells comparison curves evidence films identity intervals merging modes record sequential "
-    "several statistics trial values",
+    "results": "cells comparison curves evidence films identity insides intervals merging modes record "
+    "sequential several statistics trial values",
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
     "kinematics markup mjcf parallel_jaw reach records robot screws side template text",
-    "serving": "bounds history inside keys policy remote requests server settings trials",
+    "serving": "activations bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress "

@@ -1,16 +1,17 @@
-"""`morph-vla evidence check | run | again | status | report GRID`."""
+"""`morph-vla evidence check | run | again | inside | status | report GRID`."""
 
 import argparse
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_common, add_json, add_number, add_output, add_verbs, search, shard
-from morph_vla.cli.evidence_cells import run_again, run_run
+from morph_vla.cli.evidence_cells import run_again, run_inside, run_run
 from morph_vla.cli.render import render
 
 EXAMPLES = """
   morph-vla evidence check configs/evidence/quick.yaml
   morph-vla evidence run configs/evidence/quick.yaml -o runs/quick --shard 2/8
   morph-vla evidence again configs/evidence/quick.yaml -o runs/quick --only both/mix/0
+  morph-vla evidence inside configs/evidence/quick.yaml -o runs/quick --only both/mix/0
   morph-vla evidence status configs/evidence/quick.yaml -o runs/quick
   morph-vla evidence report configs/evidence/quick.yaml -o runs/quick --with runs/other_machine
 """
@@ -22,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "check": ("hold a grid against its recipes, suites and datasets; status 1 on an error", run_check),
         "run": ("measure the missing cells, each a training and its evaluations", run_run),
         "again": ("measure finished cells once more; status 1 where their counts are others", run_again),
+        "inside": ("look into the policies whose weights were kept: do they listen to the body?", run_inside),
         "status": ("show what is done, missing and failed, and the hours left", run_status),
         "report": ("say what follows: a page, its numbers as JSON, tables for the docs", run_report),
     }
@@ -41,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "a cell that is finished (may be repeated; default: some from the first to the last)"
     add(made["again"], "--only", about, "SPLIT/CONDITION/SEED", action="append", default=[])
     add_number(made["again"], "--count", 3, "how many, where none are named", least=1)
+    about = "this cell alone (may be repeated; default: all whose weights are there)"
+    add(made["inside"], "--only", about, "SPLIT/CONDITION/SEED", action="append", default=[])
+    add_number(made["inside"], "--episodes", 1, "how many of each body are played", least=1)
     about = "the study's folder on another machine, copied here (may be repeated)"
     add(made["report"], "--with", about, "FOLDER", type=Path, action="append", default=[], dest="others")
     about = "suites and recordings are to be the same within a seed alone: seeds may be of several machines"

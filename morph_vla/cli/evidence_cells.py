@@ -1,4 +1,4 @@
-"""What `morph-vla evidence run | again` measure, and how they say it."""
+"""What `morph-vla evidence run | again | inside` measure, and how they say it."""
 
 import argparse
 import sys
@@ -39,6 +39,20 @@ def run_again(arguments: argparse.Namespace) -> int:
         repeated = again.again(read, settings, arguments.only, arguments.count, Bars, say)
     render(repeated, arguments.json, text="")
     return int(not all(each.is_same for each in repeated))
+
+
+def run_inside(arguments: argparse.Namespace) -> None:
+    """Look into policies whose weights are there, and print what was seen."""
+    process.prepare()
+    from morph_vla.evidence import grid, inside
+
+    search(arguments.folders)
+    read = grid.load(arguments.grid)
+    given = (arguments.only, arguments.episodes, arguments.folders)
+    with passing():
+        seen = inside.look(read, arguments.output, *given, say=now)
+    now("")
+    render(seen, arguments.json, text="\n\n".join(map(str, seen)))
 
 
 def _ready(arguments: argparse.Namespace) -> tuple["Grid", Callable[[str], None]]:

@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import bias
-from morph_vla.pi05 import Pi05, Pi05Config, sample_actions
+from morph_vla.pi05 import Observation, Pi05, Pi05Config, sample_actions
 from morph_vla.pi05.model import interpolate
 from morph_vla.policies.config import ModelConfig
 from morph_vla.serving.policy import CheckpointPolicy
@@ -73,20 +73,29 @@ def _weights_of(policy: CheckpointPolicy) -> Callable[[Any, Any], Any]:
 
     @jax.jit
     def weights(params: dict[str, Any], ready: Any) -> Any:
-        model, variables = Pi05(config), {"params": params}
-        cache, mask = model.apply(variables, ready, method=Pi05.prefix)
-        method: Any = Pi05.kinds
-        inputs: tuple[Any, ...] = (cache, mask, ready.body)
-        if config.head is None:
-            actions = sample_actions(config, params, ready, noise)
-            time, method = jnp.full(policy.batch, 0.5), Pi05.velocity
-            x_t, _ = interpolate(actions, noise, time)
-            inputs = (cache, mask, x_t, time, ready.body)
-        _, seen = model.apply(variables, *inputs, method=method, mutable=["intermediates"])
+        method, inputs = halfway(config, params, ready, noise)
+        variables = {"params": params}
+        _, seen = Pi05(config).apply(variables, *inputs, method=method, mutable=["intermediates"])
         layers: Any = seen["intermediates"]["PaliGemma"]["llm"]
         return jnp.stack([layers[f"layers_{i}"]["attn"]["weights"][0] for i in range(config.depth)])
 
     return weights
+
+
+def halfway(
+    config: Pi05Config, params: dict[str, Any], ready: Observation, noise: Float[Array, "b h a"]
+) -> tuple[Any, tuple[Any, ...]]:
+    """A method of `Pi05` and its inputs: the suffix halfway from `noise` to what the policy answers.
+
+    With `model.head` its one pass.
+    """
+    cache, mask = Pi05(config).apply({"params": params}, ready, method=Pi05.prefix)
+    if config.head is not None:
+        return Pi05.kinds, (cache, mask, ready.body)
+    actions = sample_actions(config, params, ready, noise)
+    time = jnp.full(len(noise), 0.5)
+    x_t, _ = interpolate(actions, noise, time)
+    return Pi05.velocity, (cache, mask, x_t, time, ready.body)
 
 
 def _matrix(policy: CheckpointPolicy, matrix: Float[np.ndarray, "j j"]) -> list[list[float]]:

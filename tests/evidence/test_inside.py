@@ -1,0 +1,126 @@
+"""Looking into the policies of a study: which cells, which bodies, what is written."""
+
+import json
+
+import pytest
+
+from morph_vla import robots
+from morph_vla.evidence import inside
+from morph_vla.robots import screws
+
+GRID = """
+title: A small study
+question: Does it listen?
+recipe: pi05_poses
+overrides:
+  - "model.prefix={width: 12, mlp_dim: 20}"
+  - "model.expert={width: 12, mlp_dim: 20}"
+  - model.depth=2
+  - model.heads=2
+  - model.head_dim=6
+  - training.steps=4
+  - training.batch=6
+  - training.checkpoint_every=2
+  - training.log_every=1
+  - data.held_out=0.3
+conditions:
+  h1: ["@table1.tokens-mix-film"]
+  control: ["@table1.tokens", model.morphology.control=tokens]
+bodies:
+  panda: {suite: "small_panda:cube_in_bowl", dataset: FOLDER/panda}
+  so101: {suite: small_so101, dataset: FOLDER/so101, cameras: {}}
+splits:
+  both: {train: [panda, so101], judge: [panda]}
+seeds: [0]
+episodes: 1
+"""
+
+
+@pytest.fixture
+def ran(run, study, tmp_path, monkeypatch):
+    """Both cells, with their weights."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.yaml").write_text(GRID.replace("FOLDER", str(study)), encoding="utf-8")
+    code, out, err = run(f"evidence run grid.yaml --folder {study} -o out --keep-weights")
+    assert code == 0, out + err
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+def test_every_body_of_the_split_is_played_and_the_numbers_are_kept(ran, run, study):
+    code, out, err = run(f"evidence inside grid.yaml --folder {study} -o out")
+    assert code == 0, err
+    assert "both/h1/0: 2 bodies, 0 of them not trained on; asked" in out
+    assert "both/control/0: 2 bodies" in out
+    known = {
+        name: json.loads((ran / "inside" / "both" / name / "0.json").read_text())
+        for name in ("h1", "control")
+    }
+    assert known["h1"]["bodies"] == ["panda", "so101"]
+    assert known["h1"]["observations"] >= 4
+    assert known["h1"]["moved"] is None  # eight joints and six: none can stand in the other's place
+    assert known["h1"]["scale"] > 0
+    assert known["control"]["scale"] is None
+    assert 0 < known["h1"]["film_by_body"] < 1
+    assert len(known["h1"]["read"]) == len(known["h1"]["attention_by_body"]) == 2
+    assert known["h1"]["gradients"]["morphology"] > 0
+    of = [(probe["of"], probe["length"], len(probe["layers"])) for probe in known["h1"]["probes"]]
+    joints = [("joint tokens", length, 3) for length in ("link_length", "tool_distance")]
+    assert of == [*joints, ("action tokens", "reach", 2)]
+    # One cell alone, as JSON: the same numbers.
+    code, out, _ = run(f"evidence inside grid.yaml --folder {study} -o out --only both/h1/0 --json")
+    assert (code, json.loads(out)) == (0, [known["h1"]])
+
+
+def test_cells_without_weights_are_named(run, study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.yaml").write_text(GRID.replace("FOLDER", str(study)), encoding="utf-8")
+    (tmp_path / "out" / "records").mkdir(parents=True)
+    words = f"evidence inside grid.yaml --folder {study} -o out"
+    code, _, err = run(words)
+    assert code == 2
+    assert "lacks the weights of all cells: `morph-vla evidence run --keep-weights` keeps them" in err
+    code, _, err = run(f"{words} --only both/h1/0")
+    assert "lacks the weights of both/h1/0" in err
+    code, _, err = run(f"{words} --only both/h1/1")
+    assert "this grid has no cell 'both/h1/1' (SPLIT/CONDITION/SEED); did you mean 'both/h1/0'?" in err
+    code, _, err = run(f"evidence inside grid.yaml --folder {study} -o elsewhere")
+    assert "elsewhere holds no cells of a study" in err
+
+
+def test_the_other_body_is_the_next_with_as_many_joints():
+    joints = {"a": 7, "b": 6, "c": 7, "d": 7, "e": 5}
+    others = {name: inside.next_alike(name, joints) for name in joints}
+    assert others == {"a": "c", "b": None, "c": "d", "d": "a", "e": None}
+
+
+def test_lengths_are_in_metres():
+    panda = robots.load("panda")
+    metres = inside.in_metres(panda, "link_length")
+    assert metres[1] == pytest.approx(0.316, abs=1e-5)  # shoulder to elbow
+    assert inside.in_metres(panda, "tool_distance").max() < screws.screws(panda).reach
+
+
+def test_what_is_overheard_is_what_was_asked():
+    asked = [{"state": place} for place in range(3)]
+
+    class Asked:
+        batch = 7
+
+        def infer(self, row):
+            return {"actions": row["state"]}
+
+        def infer_batch(self, rows):
+            return [self.infer(row) for row in rows]
+
+    heard = inside.Overheard(Asked())
+    assert [answer["actions"] for answer in heard.infer_batch(asked[:2])] == [0, 1]
+    assert heard.infer(asked[2]) == {"actions": 2}
+    assert heard.observations == asked
+    assert heard.batch == 7
+
+
+def test_a_log_without_norms_says_nothing(tmp_path):
+    assert inside._gradients(tmp_path) == {}
+    (tmp_path / "log.jsonl").write_text('{"step": 1}\n{"step": 2, "gradient_norms": {"morphology": 0.5}}\n')
+    assert inside._gradients(tmp_path) == {"morphology": 0.5}
