@@ -28,6 +28,7 @@ def openpi_step(
     with _importing(checkout):
         jax = importlib.import_module("jax")
         _stand_in_for_lerobot()
+        _as_flax_is_now()
         theirs = runpy.run_path(str(checkout / "scripts" / "train.py"))
         model = _resized(config, kind)
         settings = _settings(model, batch, kind)
@@ -99,6 +100,23 @@ def _stand_in_for_lerobot() -> None:
         sys.modules[name] = types.ModuleType(name)
         if "." in name:
             setattr(sys.modules[name.rpartition(".")[0]], part, sys.modules[name])
+
+
+def _as_flax_is_now() -> None:
+    """openpi's `state_map` by the paths of a state, which a current Flax gives beside leaves that no set takes;
+    and no check of types, which knows the names of classes that Flax has moved since.
+
+    It computes the same: a GPU machine has a current JAX, and openpi is pinned to one of 2025.
+    """
+    importlib.import_module("jaxtyping").config.update("jaxtyping_disable", True)
+    utils: Any = importlib.import_module("openpi.shared.nnx_utils")
+
+    def state_map(state: Any, chosen: Any, function: Callable[[Any], Any]) -> Any:
+        flat = state.filter(chosen).flat_state()
+        paths = set(getattr(flat, "paths", None) or flat)
+        return state.map(lambda path, leaf: function(leaf) if path in paths else leaf)
+
+    utils.state_map = state_map
 
 
 def _resized(config: Pi05Config, kind: str) -> Any:

@@ -8,7 +8,6 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,8 +40,12 @@ class Recordings:
     tasks: tuple[str, ...]
     cameras: tuple[str, ...]  # names without 'observation.images.'
     entries: tuple[Entry, ...] = ()  # of each episode: its number in the dataset, its videos
-    pictures: Mapping[str, str] = MappingProxyType({})  # camera -> column, of those within the tables
-    sizes: Mapping[str, tuple[int, int]] = MappingProxyType({})  # camera -> (height, width) [pixels] recorded
+    pictures: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # camera -> column, of those within the tables
+    sizes: Mapping[str, tuple[int, int]] = dataclasses.field(
+        default_factory=dict
+    )  # camera -> (height, width) [pixels] recorded
     rows: Rows | None = None  # where in the tables each frame is
     environment: Float[np.ndarray, "n p"] | None = None  # what is no joint's: the poses of objects
     environment_names: tuple[str, ...] = ()
