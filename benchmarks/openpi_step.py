@@ -103,8 +103,10 @@ def _stand_in_for_lerobot() -> None:
 
 
 def _as_flax_is_now() -> None:
-    """openpi's `state_map` by the paths of a state, which a current Flax gives beside leaves that no set takes;
-    and no check of types, which knows the names of classes that Flax has moved since.
+    """Let openpi's training step run on a current Flax.
+
+    Its `state_map` goes by the paths of a state, which Flax now gives beside leaves that no set takes; types
+    are not checked, by the names of classes that Flax has moved since.
 
     It computes the same: a GPU machine has a current JAX, and openpi is pinned to one of 2025.
     """
