@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from morph_vla.engines.engine import Answer, BatchPolicy
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.evidence.grid import Cell, Grid, Plan, cells, is_seen, plan
@@ -37,25 +36,22 @@ LENGTHS = ("link_length", "tool_distance")
 OF_JOINTS, OF_ACTIONS, REACH = "joint tokens", "action tokens", "reach"
 
 
-class Overheard:
+class Overheard(CheckpointPolicy):
     """A policy that keeps what it is asked."""
 
-    def __init__(self, policy: BatchPolicy):
-        """Of this policy, whose other members are its own."""
-        self._policy = policy
+    def __init__(self, policy: CheckpointPolicy):
+        """Of this policy, which it is in all else. Raises MorphVlaError for one that looks back: asked once
+        more it would be shown an earlier step after a later one.
+        """
+        if policy.looks_back:
+            raise MorphVlaError(f"{policy.folder}: a policy that looks back is not asked the same again")
+        vars(self).update(vars(policy))
         self.observations: list[dict[str, Any]] = []
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
-
-    def infer(self, observation: dict[str, Any]) -> Answer:
-        """The policy's answer."""
-        return self.infer_batch([observation])[0]
-
-    def infer_batch(self, observations: Sequence[dict[str, Any]]) -> Sequence[Answer]:
+    def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The policy's answers."""
         self.observations.extend(observations)
-        return self._policy.infer_batch(observations)
+        return super().infer_batch(observations)
 
 
 class _Seen(NamedTuple):

@@ -93,7 +93,8 @@ class Inside:
 
 
 def _cells(values: Sequence[float], width: int = 0) -> list[str]:
-    return [f"{value:.2f}" for value in values] or [""] * width
+    """How far below nothing a probe is says nothing: it was asked beyond what it was fitted on."""
+    return ["< -1" if value < -1 else f"{value:.2f}" for value in values] or [""] * width
 
 
 def write(inside: Inside, path: Path) -> None:

@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from morph_vla import robots
+from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import inside
 from morph_vla.robots import screws
+from morph_vla.serving.policy import CheckpointPolicy
 
 GRID = """
 title: A small study
@@ -101,23 +104,28 @@ def test_lengths_are_in_metres():
     assert inside.in_metres(panda, "tool_distance").max() < screws.screws(panda).reach
 
 
-def test_what_is_overheard_is_what_was_asked():
-    asked = [{"state": place} for place in range(3)]
-
-    class Asked:
-        batch = 7
-
-        def infer(self, row):
-            return {"actions": row["state"]}
-
-        def infer_batch(self, rows):
-            return [self.infer(row) for row in rows]
-
-    heard = inside.Overheard(Asked())
-    assert [answer["actions"] for answer in heard.infer_batch(asked[:2])] == [0, 1]
-    assert heard.infer(asked[2]) == {"actions": 2}
+def test_what_is_overheard_is_what_was_asked(tiny_run, tiny_suite):
+    policy = CheckpointPolicy(tiny_run.checkpoint, batch=2)
+    image = np.zeros((24, 24, 3), np.uint8)
+    asked = [
+        {
+            "images/exterior": image, "images/wrist": image, "state": np.full(8, 0.1 * step, np.float32),
+            "prompt": tiny_suite.task, "episode": 0, "step": step,
+        }
+        for step in range(3)
+    ]  # fmt: skip
+    heard = inside.Overheard(policy)
+    answers = [*heard.infer_batch(asked[:2]), heard.infer(asked[2])]
     assert heard.observations == asked
-    assert heard.batch == 7
+    for answer, same in zip(answers, policy.infer_batch(asked), strict=True):
+        np.testing.assert_array_equal(answer["actions"], same["actions"])
+
+
+def test_a_policy_that_looks_back_is_refused(monkeypatch, tiny_run):
+    policy = CheckpointPolicy(tiny_run.checkpoint)
+    monkeypatch.setattr(CheckpointPolicy, "looks_back", True)
+    with pytest.raises(MorphVlaError, match="a policy that looks back is not asked the same again"):
+        inside.Overheard(policy)
 
 
 def test_a_log_without_norms_says_nothing(tmp_path):
