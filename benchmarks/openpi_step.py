@@ -15,6 +15,10 @@ from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.pi05.config import Pi05Config
 
 
+UNASKED = ("lerobot.common.datasets.lerobot_dataset", "wandb", "tqdm_loggable.auto")
+"""What openpi's trainer imports for its data (a git commit of lerobot's) and its log"""
+
+
 def openpi_step(
     checkout: Path, config: Pi05Config, batch: int, kind: str
 ) -> tuple[Callable[[], Any], list[str]]:
@@ -27,7 +31,8 @@ def openpi_step(
     """
     with _importing(checkout):
         jax = importlib.import_module("jax")
-        _stand_in_for_lerobot()
+        for module in UNASKED:
+            _stand_in(module)
         _as_flax_is_now()
         theirs = runpy.run_path(str(checkout / "scripts" / "train.py"))
         model = _resized(config, kind)
@@ -82,6 +87,7 @@ def _importing(checkout: Path) -> Iterator[None]:
     sys.path[:0] = [path for path in added if path not in sys.path]
     try:
         importlib.import_module("jax").config.update("jax_numpy_dtype_promotion", "standard")
+        _without_type_checks()
         yield
     except (ImportError, AttributeError) as error:
         raise MissingExtraError(
@@ -90,27 +96,34 @@ def _importing(checkout: Path) -> Iterator[None]:
         ) from error
 
 
-def _stand_in_for_lerobot() -> None:
-    """Empty modules where openpi's loader imports its lerobot, a git commit; the step never asks for it."""
-    if "lerobot" in sys.modules or importlib.util.find_spec("lerobot") is not None:
+def _stand_in(module: str) -> None:
+    """Empty modules where openpi's trainer imports what its step never asks for, if it is not here."""
+    package, name = module.partition(".")[0], ""
+    if package in sys.modules or importlib.util.find_spec(package) is not None:
         return
-    name = ""
-    for part in ("lerobot", "common", "datasets", "lerobot_dataset"):
+    for part in module.split("."):
         name = f"{name}.{part}".lstrip(".")
         sys.modules[name] = types.ModuleType(name)
         if "." in name:
             setattr(sys.modules[name.rpartition(".")[0]], part, sys.modules[name])
 
 
+def _without_type_checks() -> None:
+    """Openpi checks types by names of classes that Flax has moved since, and replaces a function of jaxtyping
+    that is there no more.
+    """
+    importlib.import_module("jaxtyping").config.update("jaxtyping_disable", True)
+    decorator = importlib.import_module("jaxtyping._decorator")
+    vars(decorator).setdefault("_check_dataclass_annotations", None)
+
+
 def _as_flax_is_now() -> None:
     """Let openpi's training step run on a current Flax.
 
-    Its `state_map` goes by the paths of a state, which Flax now gives beside leaves that no set takes; types
-    are not checked, by the names of classes that Flax has moved since.
+    Its `state_map` goes by the paths of a state, which Flax now gives beside leaves that no set takes.
 
     It computes the same: a GPU machine has a current JAX, and openpi is pinned to one of 2025.
     """
-    importlib.import_module("jaxtyping").config.update("jaxtyping_disable", True)
     utils: Any = importlib.import_module("openpi.shared.nnx_utils")
 
     def state_map(state: Any, chosen: Any, function: Callable[[Any], Any]) -> Any:

@@ -1,6 +1,7 @@
 """The embedded engine: what a reset, a step, a reading and a frame promise."""
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import math
 
@@ -8,10 +9,10 @@ import numpy as np
 import pytest
 from three_worlds import state_of, wave
 
-from morph_vla.engines import hands
+from morph_vla.engines import by_name, hands
 from morph_vla.engines.engine import Worlds, actions_of, step_one
 from morph_vla.engines.success import Reading
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.suites.suite import ObjectSpec, Placement, initial_state
 
 if importlib.util.find_spec("mujoco") is None:  # not importorskip: mujoco reads MUJOCO_GL when it is imported
@@ -317,3 +318,13 @@ def test_an_answer_is_cut_to_the_robots_joints():
 def test_an_answer_that_is_none_is_described(answer, sentence):
     with pytest.raises(MorphVlaError, match=f"^{sentence}"):
         actions_of(answer, 7)
+
+
+def test_without_mujoco_the_extra_is_named(monkeypatch):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    remedy = r"engine mujoco is not installed; install the extra: pip install 'morph-vla\[sim\]'"
+    with pytest.raises(MissingExtraError, match=remedy):
+        by_name.facts("mujoco")

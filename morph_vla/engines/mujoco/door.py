@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from morph_vla import robots
 from morph_vla.engines.engine import Worlds
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.suites.suite import Suite
 
 LOCKSTEP = False
@@ -15,7 +15,11 @@ def facts(options: Mapping[str, str]) -> dict[str, str]:
     """Name and version."""
     if options:
         raise MorphVlaError(f"engine mujoco has no options, not {', '.join(options)}")
-    return {"name": "mujoco", "version": importlib.metadata.version("mujoco")}
+    try:
+        return {"name": "mujoco", "version": importlib.metadata.version("mujoco")}
+    except importlib.metadata.PackageNotFoundError as error:
+        remedy = "pip install 'morph-vla[sim]'"
+        raise MissingExtraError(f"engine mujoco is not installed; install the extra: {remedy}") from error
 
 
 def worlds(suite: Suite, count: int, options: Mapping[str, str]) -> Worlds:
