@@ -14,7 +14,6 @@ from typing import Any
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.pi05.config import Pi05Config
 
-
 UNASKED = ("lerobot.common.datasets.lerobot_dataset", "wandb", "tqdm_loggable.auto")
 """What openpi's trainer imports for its data (a git commit of lerobot's) and its log"""
 
