@@ -1,6 +1,7 @@
 """What is seen inside a policy is what it computed: weights, tokens that give its answer, FiLM."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -78,8 +79,9 @@ def test_the_last_action_tokens_give_the_velocity(policy, observations, seen):
         norm = module.PaliGemma.llm.final_norm_1
         return module.action_out_proj(norm(behind[:, :16], module.conditions(inputs[3], None), None, None)[0])
 
-    velocity = model.apply(variables, *inputs, method=method)
-    np.testing.assert_allclose(model.apply(variables, method=last), velocity, rtol=1e-4, atol=1e-5)
+    velocity: Any = model.apply(variables, *inputs, method=method)
+    of_tokens: Any = model.apply(variables, method=last)
+    np.testing.assert_allclose(of_tokens, velocity, rtol=1e-4, atol=1e-5)
 
 
 def test_film_is_the_generators_output_and_enters_the_tokens(policy, seen):
