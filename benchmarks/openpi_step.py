@@ -119,9 +119,8 @@ def _without_type_checks() -> None:
 def _as_flax_is_now() -> None:
     """Let openpi's training step run on a current Flax.
 
-    Its `state_map` goes by the paths of a state, which Flax now gives beside leaves that no set takes.
-
-    It computes the same: a GPU machine has a current JAX, and openpi is pinned to one of 2025.
+    Its `state_map` goes by the paths of a state, which Flax now gives beside leaves that no set takes. What
+    is computed stays the same. A GPU machine has a current JAX, and openpi is pinned to one of 2025.
     """
     utils: Any = importlib.import_module("openpi.shared.nnx_utils")
 

@@ -40,12 +40,10 @@ class Recordings:
     tasks: tuple[str, ...]
     cameras: tuple[str, ...]  # names without 'observation.images.'
     entries: tuple[Entry, ...] = ()  # of each episode: its number in the dataset, its videos
-    pictures: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # camera -> column, of those within the tables
-    sizes: Mapping[str, tuple[int, int]] = dataclasses.field(
-        default_factory=dict
-    )  # camera -> (height, width) [pixels] recorded
+    # camera -> column, of those within the tables
+    pictures: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # camera -> (height, width) [pixels] recorded
+    sizes: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     rows: Rows | None = None  # where in the tables each frame is
     environment: Float[np.ndarray, "n p"] | None = None  # what is no joint's: the poses of objects
     environment_names: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.evidence.grid import Cell, Grid, Plan, cells, is_seen, plan
 from morph_vla.evidence.run import WORK
 from morph_vla.evidence.status import read_all, require_study
+from morph_vla.recipes.recipe import Recipe
 from morph_vla.results import insides
 from morph_vla.results.insides import Inside, Probe
 from morph_vla.robots import Robot, screws
@@ -73,8 +74,8 @@ def look(
 ) -> tuple[Inside, ...]:
     """Look into the cells named, or into every finished one whose weights are there.
 
-    Raises MorphVlaError for a name that is no cell's, where weights are not there, and for a policy without
-    kinematic tokens.
+    Those without kinematic tokens are passed over. Raises MorphVlaError for a name that is no cell's, where
+    weights are not there, and where nothing that was asked for has kinematic tokens.
     """
     require_study(folder)
     records, every = read_all(folder), {cell.name: cell for cell in cells(grid)}
@@ -86,11 +87,14 @@ def look(
     if lacking := [name for name in only if every[name] not in kept] or ([] if kept else ["all cells"]):
         raise MorphVlaError(
             f"{folder / WORK} lacks the weights of {', '.join(lacking)}: `morph-vla evidence run "
-            "--keep-weights` keeps them, and trains no finished cell again"
+            "--keep-weights` keeps them; it trains no finished cell again, so give it another folder"
         )
     planned, results = plan(grid, folders), []
-    for cell, path in kept.items():
-        seen = _look(planned, cell, path, episodes, lambda body, name=cell.name: say(f"{name}: {body}"))
+    bare = [cell for cell in kept if not _has_tokens(planned, cell)]
+    if bare and (only or len(bare) == len(kept)):
+        raise MorphVlaError(f"{bare[0].name}: this policy has no kinematic tokens to look at")
+    for cell in (cell for cell in kept if cell not in bare):
+        seen = _look(planned, cell, kept[cell], episodes, say)
         inside = summed(planned, cell, seen, _gradients(folder / WORK / cell.name / "train"))
         insides.write(inside, folder / INSIDE / f"{cell.name}.json")
         results.append(inside)
@@ -119,8 +123,14 @@ def _look(
             liar = load(robot=policy.robot_name, loaded=loaded, told=own[other].robot)
             misled = activations.answers(liar, heard.observations)
         seen[name] = _Seen(policy.robot, activations.of(policy, heard.observations), misled)
-        say(name)
+        say(f"{cell.name}: {name}")
     return seen
+
+
+def _has_tokens(planned: Plan, cell: Cell) -> bool:
+    """Whether a cell's policy has kinematic tokens; one that LeRobot trained has none."""
+    condition = planned.conditions[cell.condition]
+    return isinstance(condition, Recipe) and condition.model.morphology is not None
 
 
 def next_alike(name: str, joints: Mapping[str, int]) -> str | None:

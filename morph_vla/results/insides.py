@@ -55,7 +55,7 @@ class Inside:
     scale: float | None
     """FiLM's scale, root mean square; none without FiLM"""
     shift: float | None
-    """FiLM's shift, in sizes of what it is added to"""
+    """FiLM's shift, in sizes of the tokens that FiLM makes"""
     film_by_body: float | None
     """Of FiLM's scale and shift what differs between bodies at the same joint, as a share of all (root mean
     squares)"""

@@ -29,6 +29,7 @@ overrides:
 conditions:
   h1: ["@table1.tokens-mix-film"]
   control: ["@table1.tokens", model.morphology.control=tokens]
+  bare: [model.morphology=null]
 bodies:
   panda: {suite: "small_panda:cube_in_bowl", dataset: FOLDER/panda}
   so101: {suite: small_so101, dataset: FOLDER/so101, cameras: {}}
@@ -41,7 +42,7 @@ episodes: 1
 
 @pytest.fixture
 def ran(run, study, tmp_path, monkeypatch):
-    """Both cells, with their weights."""
+    """Every cell, with its weights."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(GRID.replace("FOLDER", str(study)), encoding="utf-8")
     code, out, err = run(f"evidence run grid.yaml --folder {study} -o out --keep-weights")
@@ -70,6 +71,9 @@ def test_every_body_of_the_split_is_played_and_the_numbers_are_kept(ran, run, st
     of = [(probe["of"], probe["length"], len(probe["layers"])) for probe in known["h1"]["probes"]]
     joints = [("joint tokens", length, 3) for length in ("link_length", "tool_distance")]
     assert of == [*joints, ("action tokens", "reach", 2)]
+    assert not (ran / "inside" / "both" / "bare").exists()
+    code, _, err = run(f"evidence inside grid.yaml --folder {study} -o out --only both/bare/0")
+    assert (code, err) == (2, "error: both/bare/0: this policy has no kinematic tokens to look at\n")
     # One cell alone, as JSON: the same numbers.
     code, out, _ = run(f"evidence inside grid.yaml --folder {study} -o out --only both/h1/0 --json")
     assert (code, json.loads(out)) == (0, [known["h1"]])
@@ -82,7 +86,10 @@ def test_cells_without_weights_are_named(run, study, tmp_path, monkeypatch):
     words = f"evidence inside grid.yaml --folder {study} -o out"
     code, _, err = run(words)
     assert code == 2
-    assert "lacks the weights of all cells: `morph-vla evidence run --keep-weights` keeps them" in err
+    assert (
+        "lacks the weights of all cells: `morph-vla evidence run --keep-weights` keeps them; it trains no finished cell again, so give it another folder"
+        in err
+    )
     code, _, err = run(f"{words} --only both/h1/0")
     assert "lacks the weights of both/h1/0" in err
     code, _, err = run(f"{words} --only both/h1/1")
