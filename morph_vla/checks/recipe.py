@@ -171,7 +171,7 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Findin
     elif source not in ("own", "dataset"):
         try:
             if source == "robot":
-                statistics.of_body(robot, asked.actions)
+                statistics.of_body(robot, asked.actions, recipe.data.space)
             else:
                 statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
         except MorphVlaError as error:

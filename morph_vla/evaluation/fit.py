@@ -17,6 +17,7 @@ from morph_vla.engines.engine import environment_names
 from morph_vla.errors import nearest
 from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
+from morph_vla.robots.tool import tool_space
 from morph_vla.suites.suite import Suite
 
 ErrorCode = Literal[
@@ -97,25 +98,34 @@ def _statistics(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:
     for name in ("states", "actions"):
         kept, problem = trained.get(f"{name[:-1]}_stats") or {}, ""
         ends = [kept.get(key, ()) for key in ("q01", "q99")]
-        if {len(end) for end in ends} != {len(robot.joints)}:
+        count = len(_names(trained, robot))
+        if {len(end) for end in ends} != {count}:
             problem = f"have {' and '.join(str(len(end)) for end in ends)} values (q01 and q99)"
         elif not np.isfinite(ends).all():
             problem = "hold values that are not finite"
         if problem:
-            has = f"normalisation: the suite's robot has {len(robot.joints)} joints"
+            what = "values of tools and grippers" if trained.get("space") == "tool" else "joints"
+            has = f"normalisation: the suite's robot has {count} {what}"
             yield "statistics", name, has, f"the policy's statistics of {name} {problem}", ""
+
+
+def _names(trained: dict[str, Any], robot: Robot) -> tuple[str, ...]:
+    """Of the values of a state or an action as the policy has them."""
+    return tool_space(robot).names if trained.get("space") == "tool" else robot.names
 
 
 def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Difference]:
     """The pose in which episodes begin, against the range of states that the policy was trained on."""
     kept = trained.get("state_stats") or {}
     low, high = (np.asarray(kept.get(key, ()), np.float64) for key in ("q01", "q99"))
-    if not len(low) == len(high) == len(robot.joints):
+    names = _names(trained, robot)
+    if not len(low) == len(high) == len(names):
         return
     start = robot.to_dataset(hands.start(robot, suite))
+    start = tool_space(robot).seen(start) if trained.get("space") == "tool" else start
     outside = np.flatnonzero(np.abs((start - low) / (high - low + 1e-6) * 2 - 1) > BEYOND)
     if outside.size:
-        begins = ", ".join(f"{robot.names[j]} {start[j]:.4g}" for j in outside)
+        begins = ", ".join(f"{names[j]} {start[j]:.4g}" for j in outside)
         seen = ", ".join(f"{low[j]:.4g} to {high[j]:.4g}" for j in outside)
         yield "start-pose", "", f"start: episodes begin at {begins}", f"the policy was trained on {seen}", ""
 
@@ -140,7 +150,7 @@ def _actions(policy: Trained, suite: Suite) -> Iterator[Difference]:
         near = f"{nearest(str(kind), KINDS)} ({', '.join(KINDS)})"
         yield "actions", "kind", takes, f"the policy was trained on '{kind}' ones{near}", ""
     mask, joints = policy.trained.get("relative"), len(policy.trained["joints"])
-    if mask is not None and len(mask) != joints:
+    if mask is not None and len(mask) != joints and policy.trained.get("space") != "tool":
         says = f"the policy says for {len(mask)} values whether they are relative, and has {joints} joints"
         yield "actions", "relative", takes, says, ""
 

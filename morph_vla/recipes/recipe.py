@@ -13,6 +13,7 @@ from morph_vla.data.actions import Kind
 from morph_vla.data.frames import Mode
 from morph_vla.data.mixture import By
 from morph_vla.data.phases import AS_RECORDED, Shares
+from morph_vla.data.space import Space
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.files.plain import to_plain
@@ -106,6 +107,9 @@ class Data(Dataset):
     # dataset: its meta/stats.json; else a checkpoint or a file
     statistics: str = "own"
     degenerate: Literal["widen", "refuse"] = "widen"  # a value whose q99 - q01 is below 0.01
+    # what a state and an action are: joint values, or poses of the robot's tools, which every arm has alike
+    # (`robots.tool`); served, its actions are joint targets in both
+    space: Space = "joints"
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a dataset of its own beside `datasets`, and as `Dataset`."""
@@ -241,7 +245,7 @@ def on_datasets(recipe: Recipe, datasets: Sequence[Dataset], **changes: Any) -> 
     return dataclasses.replace(recipe, data=Data(datasets=tuple(datasets), **shared))
 
 
-OF_ALL = ("by", "held_out", "frames", "workers", "statistics", "degenerate")
+OF_ALL = ("by", "held_out", "frames", "workers", "statistics", "degenerate", "space")
 """What a recipe's data say of all their datasets"""
 
 
@@ -282,6 +286,7 @@ def check(recipe: Recipe, where: str) -> None:
             check_vocab(OFFLINE[recipe.tokenizer](), recipe.model.vocab)
         _check_augmentation(recipe.training)
         _check_numbers(recipe)
+        _check_space(recipe)
         _check_head(recipe)
         for index, source in enumerate(recipe.data.sources):
             place = f"data.datasets.{index}" if recipe.data.datasets else "data"
@@ -315,6 +320,26 @@ def _check_of_state(recipe: Recipe) -> None:
         if source.cameras:
             cameras = ", ".join(source.cameras)
             raise ConfigError(f"data.cameras: {family} looks through none; leave out {cameras}")
+
+
+def _check_space(recipe: Recipe) -> None:
+    """Raise ConfigError for what has no meaning where an action is a tool's pose."""
+    if recipe.data.space == "joints":
+        return
+    model, where = recipe.model, "data.space: tool: an action is a pose of the tool"
+    if isinstance(model, StateConfig):
+        raise ConfigError(f"{where}, which model.family '{model.family}' does not know; choose pi05")
+    if model.morphology is not None:
+        raise ConfigError(
+            f"{where}, and model.morphology has a token for every joint's action; set model.morphology: null"
+        )
+    for source in recipe.data.sources:
+        if source.actions == "velocity":
+            raise ConfigError(f"{where}; data.actions: velocity are of joints; choose delta or absolute")
+    if recipe.data.statistics not in ("own", "robot"):
+        raise ConfigError(
+            f"{where}; data.statistics: {recipe.data.statistics} are of joints; choose own or robot"
+        )
 
 
 def _check_used(recipe: Recipe) -> None:

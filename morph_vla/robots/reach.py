@@ -70,17 +70,18 @@ class Chain:
         start: Float[np.ndarray, "n j"],
         spin: bool,
         weight: float = WEIGHT,
+        iterations: int = ITERATIONS,
     ) -> tuple[Float[np.ndarray, "n j"], Bool[np.ndarray, "n"], Bool[np.ndarray, "n"]]:
         """Joint values that bring the frame to each target, whether its place was met, and its direction.
 
         Without `spin` the turn about the frame's z axis is free; `weight` is that of a radian, in reaches.
         """
         values, weight = np.clip(start, self.lower, self.upper), weight * self.reach
-        for iteration in range(ITERATIONS + 1):
+        for iteration in range(iterations + 1):
             pose, origins, axes = self.forward(values)
             shift = targets[:, :3, 3] - pose[:, :3, 3]
             turn = _turn(pose[:, :3, :3], targets[:, :3, :3], spin)
-            if iteration == ITERATIONS:
+            if iteration == iterations:
                 break
             arms = np.cross(axes, pose[:, None, :3, 3] - origins)
             z = pose[:, None, :3, 2]

@@ -299,7 +299,7 @@ def choose_joints(side: Side, joints: tuple[str, ...]) -> Side:
     `rest` and `names` stay where there is a value for every one.
     """
     rest, names = (dict(zip(side.joints, values, strict=False)) for values in (side.rest, side.names))
-    tables = {key: getattr(side, key) for key in ("drives", "scales", "signs", "zeros")}
+    tables = {key: getattr(side, key) for key in ("drives", "scales", "signs", "zeros", "tools")}
     return replace(
         side,
         joints=joints,

@@ -12,6 +12,8 @@ docs/robots.md has a page on them.
                   percent is -100 at the lower limit and 100 at the upper
     scales        joint: the dataset's units in one rad or m, where `unit` does not say it (57.3: degrees)
     signs, zeros  joint: +1 or -1; joint: the native value [rad or m] at which the dataset says 0
+    tools         gripper's joint: {link, xyz, rpy}, the frame between the fingers where they take hold: z points
+                  out of the hand, y the way they open; where the file does not say it (`robots.tool`)
     rest          the pose the robot starts from, a value per joint [rad or m]
     control_rate  actions per second [Hz]
     contact       {stiffness, damping, lateral_friction, spinning_friction, friction_anchor}: the defaults
@@ -39,7 +41,7 @@ from morph_vla.robots.records import Urdf, Vector
 DRIVEN = ("revolute", "continuous", "prismatic")
 Code = Literal[
     "no-joint", "cannot-be-driven", "mimics", "driven-twice", "not-of-the-action", "value-of-gripper",
-    "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits",
+    "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits", "no-link",
 ]  # fmt: skip
 UNUSABLE = "the side file cannot be used"
 
@@ -89,6 +91,17 @@ def _check_ends(gripper: Gripper | Attached) -> None:
 
 
 @dataclass(frozen=True)
+class ToolFrame:
+    """Where a hand takes hold, in the frame of a link of its arm."""
+
+    link: str
+    xyz: Vector = (0.0, 0.0, 0.0)
+    """[m]"""
+    rpy: Vector = (0.0, 0.0, 0.0)
+    """[rad]"""
+
+
+@dataclass(frozen=True)
 class Follower:
     """A joint that moves with an action joint: multiplier * value + offset."""
 
@@ -120,6 +133,7 @@ class Side:
     scales: Mapping[str, float] = field(default_factory=dict)
     signs: Mapping[str, Literal[1, -1]] = field(default_factory=dict)
     zeros: Mapping[str, float] = field(default_factory=dict)
+    tools: Mapping[str, ToolFrame] = field(default_factory=dict)
     rest: tuple[float, ...] = ()
     control_rate: float | None = None
     contact: ContactDefaults = field(default_factory=ContactDefaults)
@@ -184,7 +198,7 @@ def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:
 
 def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[Code, str, str, str]]:
     """Values for joints that an action does not drive, in the wrong number, or out of range."""
-    for key in ("drives", "gripper", "scales", "signs", "zeros"):
+    for key in ("drives", "gripper", "scales", "signs", "zeros", "tools"):
         for name in side.grippers if key == "gripper" else getattr(side, key):
             if name not in action:
                 text = f"'{name}' is not one of the action's joints{nearest(name, action)}"
@@ -192,6 +206,10 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[C
             elif key in ("scales", "signs", "zeros") and name in side.grippers:
                 text = f"'{name}' is a gripper; its two ends say its scale, sign and zero"
                 yield "value-of-gripper", key, name, text
+    links = {name for joint in urdf.joints for name in (joint.parent, joint.child)}
+    for name, tool in side.tools.items():
+        if tool.link not in links:
+            yield "no-link", "tools", name, f"no link '{tool.link}' in {urdf.file}{nearest(tool.link, links)}"
     for key, values in (("rest", side.rest), ("names", side.names)):
         if values and len(values) != len(action):
             yield "wrong-count", key, "", f"{len(values)} values for {len(action)} joints"

@@ -20,7 +20,7 @@ import numpy as np
 
 from morph_vla import policies, weights
 from morph_vla.data.actions import restore, to_learn
-from morph_vla.data.environment import in_body_frame
+from morph_vla.data.space import Space, poses_seen, tools_of
 from morph_vla.data.stats import Stats
 from morph_vla.engines.hands import grippers
 from morph_vla.errors import MorphVlaError
@@ -103,14 +103,15 @@ class CheckpointPolicy:
         }
         self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
-        self._joints = len(self.trained["joints"])
+        self._joints, self._values = len(self.trained["joints"]), len(self.trained["relative"])
+        self._space: Space = self.trained.get("space", "joints")
         self._history = History(self._lags)
         family = policies.of(self.config)
         self.real_time = family.real_time(self.config)
         self._told = self.robot if told is None else _alike(told, self.robot)
         body = family.body(self.config, self._told)
         self._bodies = {size: None if body is None else stack([body] * size) for size in self.sizes}
-        self._sample = jax.jit(_sampler(self.config, self._joints, steps, noise, seed))
+        self._sample = jax.jit(_sampler(self.config, self._values, steps, noise, seed))
         self._ahead = jax.jit(lambda params: family.ahead(self.config, params, steps))(self.params)
 
     @property
@@ -172,10 +173,12 @@ class CheckpointPolicy:
         previous = self._previous(rows) if "previous_actions" in rows[0] else None
         sampled = np.asarray(self._sample(self.params, self._ahead, prepared, moments, previous))
         times.append(time.perf_counter())
-        learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._joints])
-        states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
-        relative = np.asarray(self.trained["relative"])
+        learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._values])
+        joints, relative = _states(observations), np.asarray(self.trained["relative"])
+        states = self._seen(joints)
         absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
+        if self._space == "tool":
+            absolute = tools_of(self.robot).joints(joints, absolute)
         times.append(time.perf_counter())
         parts = zip(("prepare_ms", "sample_ms", "restore_ms"), np.diff(times) * 1e3, strict=True)
         timing = {name: float(milliseconds) for name, milliseconds in parts}
@@ -192,12 +195,13 @@ class CheckpointPolicy:
             model_name: np.stack([resize_with_pad(row[f"images/{name}"], size) for row in rows])
             for model_name, name in self.cameras.items()
         }
-        states = self._stats["state_stats"].normalise(np.stack([row["state"] for row in rows]))
+        seen = self._seen(_states(rows))
+        states = self._stats["state_stats"].normalise(seen)
         prompts = [
             tokenizer.tokenize(self._tokenizer, row["prompt"], state, most)
             for row, state in zip(rows, states, strict=True)
         ]
-        numbers = self._numbers(rows, states) if reads_numbers(self.config) else ()
+        numbers = self._numbers(rows, seen, states) if reads_numbers(self.config) else ()
         return Observation(
             images,
             {name: np.ones(len(rows), bool) for name in images},
@@ -207,10 +211,16 @@ class CheckpointPolicy:
             *numbers,
         )
 
-    def _numbers(self, rows: Sequence[dict[str, Any]], states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Normalised states, padded, and poses as the body sees them, normalised."""
+    def _seen(self, joints: np.ndarray) -> np.ndarray:
+        """Joint values as the model has them (`data.space`)."""
+        return joints if self._space == "joints" else tools_of(self.robot).seen(joints)
+
+    def _numbers(
+        self, rows: Sequence[dict[str, Any]], state: np.ndarray, states: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Normalised states, padded, and poses as the body or its tool sees them, normalised."""
         poses = np.stack([np.asarray(row[ENVIRONMENT], np.float32) for row in rows])
-        seen = in_body_frame(self.robot, self.trained["environment"], poses)
+        seen = poses_seen(self.robot, self._space, self.trained["environment"], poses, state)
         padded = np.pad(states, ((0, 0), (0, self.config.action_dim - states.shape[1])))
         return padded, self._stats["environment_stats"].normalise(seen)
 
@@ -265,12 +275,13 @@ class CheckpointPolicy:
             left = np.asarray(row["previous_actions"], np.float32)[:horizon]
             counts[index] = len(left)
             if len(left):
-                learnt = to_learn(kind, left, np.asarray(row["state"], np.float32), relative, rate)
+                state = self._seen(np.asarray(row["state"], np.float32))
+                learnt = to_learn(kind, self._seen(left), state, relative, rate)
                 normal = self._stats["action_stats"].normalise(learnt)
-                actions[index, : len(left), : self._joints] = normal
+                actions[index, : len(left), : self._values] = normal
         delays = np.asarray([row["inference_delay"] for row in rows], np.int32)
         smooth = np.zeros((len(rows), self.config.action_dim), bool)
-        smooth[:, : self._joints] = ~grippers(self.robot)
+        smooth[:, : self._values] = np.asarray(self.trained["relative"]) if self._space == "tool" else ~grippers(self.robot)
         return Previous(actions, delays, counts, smooth)
 
     def _check(self, observation: dict[str, Any]) -> None:
@@ -301,6 +312,11 @@ class CheckpointPolicy:
             )
         if "previous_actions" in observation and observation.get("inference_delay", -1) < 0:
             raise MorphVlaError("previous_actions come with inference_delay, control steps from 0 on")
+
+
+def _states(rows: Sequence[dict[str, Any]]) -> np.ndarray:
+    """Where the joints stand."""
+    return np.stack([np.asarray(row["state"], np.float32) for row in rows])
 
 
 def sizes_up_to(batch: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from morph_vla import policies, robots
-from morph_vla.data import actions, environment, idle, layout, lerobot, mixture, phases, presets, transforms
+from morph_vla.data import actions, idle, layout, lerobot, mixture, phases, presets, space, transforms
 from morph_vla.data.stats import Stats, of_environment
 from morph_vla.errors import MorphVlaError
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
@@ -74,16 +74,19 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     part_of.check(recipe.model, asked.dataset, robot, state, recordings)
     held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     drawn = ~held & _moving(asked, robot, recordings)
+    recordings = space.of_recordings(robot, recipe.data.space, recordings)
+    space.check_width(robot, recipe.data.space, recipe.model.action_dim)
     if reads_numbers(recipe.model):
-        _check_numbers(asked, recipe.model, state, recorded.environment)
+        _check_numbers(asked, recipe.model, recordings.state, recorded.environment)
         recordings = _as_seen(recipe, robot, recordings)
     cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),
         robot,
         recordings,
-        np.array([not joint.is_gripper for joint in robot.joints]),
+        space.relative(robot, recipe.data.space),
         policies.of(recipe.model).body(recipe.model, robot),
+        action,
         np.flatnonzero(drawn),
         np.flatnonzero(held),
         units is not robot or targets is not recorded.action,
@@ -108,11 +111,11 @@ def _check_numbers(
 
 
 def _as_seen(recipe: Recipe, robot: Robot, recordings: lerobot.Recordings) -> lerobot.Recordings:
-    """Poses as the model sees them: pi0.5, which may know several robots, in the body's own frame."""
+    """Poses as the model sees them: pi0.5, which may know several robots, in the body's frame or the tool's."""
     values = recordings.environment
     if values is None or isinstance(recipe.model, StateConfig):
         return recordings
-    seen = environment.in_body_frame(robot, recordings.environment_names, values)
+    seen = space.poses_seen(robot, recipe.data.space, recordings.environment_names, values, recordings.state)
     return dataclasses.replace(recordings, environment=seen)
 
 
@@ -136,7 +139,7 @@ def drawn_rows(part: Part) -> Int[np.ndarray, "_"]:
         return rows
     last = recordings.last_of(np.arange(recordings.frames))
     try:
-        ahead = phases.of_robot(part.robot, recordings.action, last)
+        ahead = phases.of_robot(part.robot, part.targets, last)
         return phases.drawn(rows, ahead, shares)
     except MorphVlaError as error:
         raise MorphVlaError(f"data.phases: {part.asked.dataset}: {error}; leave it out") from error
@@ -156,7 +159,8 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     features = robot.side.features
     if recipe.data.statistics == "robot":
         rows = sum(part.recordings.frames for part in parts)
-        return dataclasses.replace(statistics.of_body(robot, parts[0].asked.actions), frames=rows)
+        own = statistics.of_body(robot, parts[0].asked.actions, recipe.data.space)
+        return dataclasses.replace(own, frames=rows)
     recorded = [
         statistics.Recorded(
             part.asked.dataset,
@@ -171,7 +175,7 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     ]
     return statistics.of_robot(
         name,
-        robot.names,
+        space.names(robot, recipe.data.space),
         recorded,
         recipe.model.horizon,
         statistics=recipe.data.statistics,
@@ -197,6 +201,6 @@ def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Ki
     # What is learnt of a robot's actions is the same in all its datasets.
     of_robot = {part.asked.robot: part for part in parts}
     return {
-        name: (part.robot.names, part.asked.actions, robot_stats(recipe, name, parts))
+        name: (space.names(part.robot, recipe.data.space), part.asked.actions, robot_stats(recipe, name, parts))
         for name, part in of_robot.items()
     }

@@ -254,7 +254,7 @@ def _termination() -> Iterator[Callable[[int], bool]]:
 
 def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
     """What makes parameters a policy: recipe, tokenizer, and of each robot statistics and control rate."""
-    known = meaning.of_parts(source.parts, source.stats, source.poses)
+    known = meaning.of_parts(source.parts, source.stats, source.poses, source.recipe.data.space)
     described = [(robot.name, path) for robot in source.robots.values() for path in robot.files]
     return {
         "schema": 3,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla import robots
+from morph_vla.data.space import Space, relative
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.plain import to_plain
@@ -20,19 +21,20 @@ from morph_vla.training.part import Part
 from morph_vla.training.statistics import RobotStats, of_body
 
 MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
-SHARED = ("control_rate", "actions", "cameras", "sizes", "environment", "environment_stats")
+SHARED = ("control_rate", "actions", "space", "cameras", "sizes", "environment", "environment_stats")
 """What an unseen robot takes over from the others"""
 
 
-def of_robot(robot: Robot, stats: RobotStats) -> dict[str, Any]:
+def of_robot(robot: Robot, stats: RobotStats, space: Space = "joints") -> dict[str, Any]:
     """What the robot itself says: a suite's robot of the same name must still have all of it."""
     return {
+        **({} if space == "joints" else {"space": space}),
         "urdf_sha256": robot.urdf_sha256,
         "limits": [[joint.lower, joint.upper] for joint in robot.joints],
         "units": [joint.unit for joint in robot.joints],
         "affine": [[joint.scale, joint.zero] for joint in robot.joints],
         "joints": list(robot.names),
-        "relative": [not joint.is_gripper for joint in robot.joints],
+        "relative": relative(robot, space).tolist(),
         "state_stats": dataclasses.asdict(stats.state),
         "action_stats": dataclasses.asdict(stats.action),
         "statistics": stats.source,
@@ -40,7 +42,10 @@ def of_robot(robot: Robot, stats: RobotStats) -> dict[str, Any]:
 
 
 def of_parts(
-    parts: Sequence[Part], stats: Mapping[str, RobotStats], poses: Mapping[str, Stats | None]
+    parts: Sequence[Part],
+    stats: Mapping[str, RobotStats],
+    poses: Mapping[str, Stats | None],
+    space: Space = "joints",
 ) -> dict[str, dict[str, Any]]:
     """Of each robot of a run what its checkpoints say, in the recipe's order."""
     known = {}
@@ -49,7 +54,7 @@ def of_parts(
         asked, recordings = own[0].asked, own[0].recordings
         texts = sorted({text for part in own for text in part.recordings.tasks})
         known[name] = {
-            **of_robot(own[0].robot, stats[name]),
+            **of_robot(own[0].robot, stats[name], space),
             "tasks": texts if len(texts) <= MAX_TEXTS else [],
             "sizes": {camera: list(size) for camera, size in recordings.sizes.items()},
             "control_rate": recordings.fps,
@@ -68,7 +73,8 @@ def of_recipe(recipe: Recipe, parts: Sequence[Part] | None = None) -> dict[str, 
     parts = parts or read_parts(recipe)
     names = dict.fromkeys(part.asked.robot for part in parts)
     stats = {name: robot_stats(recipe, name, parts) for name in names}
-    return of_parts(parts, stats, {name: pose_stats(recipe, name, parts) for name in names})
+    poses = {name: pose_stats(recipe, name, parts) for name in names}
+    return of_parts(parts, stats, poses, recipe.data.space)
 
 
 def of_environment(names: tuple[str, ...], stats: Stats | None) -> dict[str, Any]:
@@ -98,7 +104,8 @@ def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tu
             f"{', '.join(unlike)}: nobody says which holds for it"
         )
     robot = robots.load(name)
-    about = of_robot(robot, of_body(robot, first["actions"]))
+    space = first.get("space", "joints")
+    about = of_robot(robot, of_body(robot, first["actions"], space), space)
     tasks = sorted({text for each in known.values() for text in each.get("tasks", ())})
     return robot, {
         **about,

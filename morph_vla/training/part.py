@@ -25,6 +25,7 @@ class Part:
     recordings: lerobot.Recordings
     relative: Bool[np.ndarray, "n"]  # which joints a delta or a velocity is taken of
     body: Body | None
+    targets: Float[np.ndarray, "n j"]  # recorded actions as joint values, whatever they are to the model
     train_rows: Int[np.ndarray, "_"]
     held_rows: Int[np.ndarray, "_"]
     converted: bool = False  # whether values were brought from the dataset's units to the robot's

@@ -175,7 +175,7 @@ class Source:
         mask = np.zeros((count, model.action_dim), bool)
         for index in np.unique(dataset):
             part, here = self.parts[index], np.flatnonzero(dataset == index)
-            width, chunks = len(part.robot.joints), to_learn(part, rows[here], model.horizon)
+            width, chunks = len(part.relative), to_learn(part, rows[here], model.horizon)
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
         return learnt, mask

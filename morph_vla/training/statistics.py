@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from morph_vla.data import stats
 from morph_vla.data.actions import Kind, to_learn
 from morph_vla.data.lerobot import Recordings
+from morph_vla.data.space import Space
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import remote
@@ -28,10 +29,12 @@ from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.screws import screws
+from morph_vla.robots.tool import tool_space
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
 ROWS = 1 << 18  # rows whose chunks are taken apart at once: each needs 20 bytes for every action of its chunk
+FAR_TOOL, MOVE_TOOL = 1.0, 0.2  # [m] of a tool from the root, and within a chunk: 1 where a robot says
 TURN = 0.5  # [rad] a joint moves within a chunk, or of the reach that a sliding one does: 1 where a body says
 MAX_FILE = 64 << 20  # bytes of a file of statistics
 
@@ -112,7 +115,7 @@ def of_robot(
     return RobotStats(state, action, sum(part.recordings.frames for part in parts), source, remarks)
 
 
-def of_body(robot: Robot, kind: Kind) -> RobotStats:
+def of_body(robot: Robot, kind: Kind, space: Space = "joints") -> RobotStats:
     """What a robot's values are normalised by, from its URDF alone: a robot without a recording has it too.
 
     States and absolute targets by the joint's limits, a whole turn where it has none; differences by TURN, or
@@ -124,6 +127,12 @@ def of_body(robot: Robot, kind: Kind) -> RobotStats:
             f"data.statistics: robot knows no range of velocities ('{robot.name}' learns them); "
             "learn deltas, or choose own"
         )
+    of_joints = _of_joints(robot, kind)
+    return of_joints if space == "joints" else _of_tools(robot, kind, of_joints)
+
+
+def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
+    """Of joint values."""
     endless = np.array([joint.type == "continuous" for joint in robot.joints])
     low, high = np.where(endless, -np.pi, robot.lower), np.where(endless, np.pi, robot.upper)
     state = _between(robot, low, high)
@@ -137,6 +146,20 @@ def of_body(robot: Robot, kind: Kind) -> RobotStats:
     chosen = [dataclasses.asdict(values) for values in (state, moved)]
     action = {key: tuple(np.where(grippers, chosen[0][key], chosen[1][key]).tolist()) for key in chosen[0]}
     return RobotStats(state, Stats(**action), source="robot")
+
+
+def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats) -> RobotStats:
+    """Of poses of the tools: one range for all robots, for a metre is one on all; of other values their own."""
+    known = tool_space(robot)
+    far = np.tile([FAR_TOOL] * 3 + [1.0] * 6, len(known.tools))
+    moved = far if kind == "absolute" else np.tile([MOVE_TOOL] * 3 + [TURN] * 6, len(known.tools))
+
+    def joined(ends: Float[np.ndarray, "p"], own: Stats) -> Stats:
+        rest = np.array(dataclasses.astuple(own))[:, known.rest]
+        poses = np.stack([-ends, ends, 0 * ends, 2 * ends / np.sqrt(12)])
+        return Stats(*(tuple(map(float, row)) for row in np.concatenate([poses, rest], axis=1)))
+
+    return RobotStats(joined(far, of_joints.state), joined(moved, of_joints.action), source="robot")
 
 
 def _between(

@@ -1,0 +1,89 @@
+"""What a state and an action are to the model: joint values, or the poses of a robot's tools (`robots.tool`).
+
+Poses make one task one motion on every arm, whatever its joints; they say nothing of how the arm gets there,
+which kinematics does. Recordings and what is served are joint values in both.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from morph_vla.data.environment import in_body_frame, is_poses
+from morph_vla.data.lerobot import Recordings
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots.geometry import POSE
+from morph_vla.robots.robot import Robot
+from morph_vla.robots.tool import TOOL, ToolSpace, tool_space
+
+Space = Literal["joints", "tool"]
+
+
+@lru_cache(maxsize=64)
+def tools_of(robot: Robot) -> ToolSpace:
+    """`tool_space`, once for each robot. Raises as it does."""
+    return tool_space(robot)
+
+
+def names(robot: Robot, space: Space) -> tuple[str, ...]:
+    """Of the values of a state or an action."""
+    return robot.names if space == "joints" else tools_of(robot).names
+
+
+def relative(robot: Robot, space: Space) -> Bool[np.ndarray, "v"]:
+    """Which values a difference from the state is taken of: not those of grippers."""
+    arm = np.array([not joint.is_gripper for joint in robot.joints])
+    if space == "joints":
+        return arm
+    known = tools_of(robot)
+    return np.concatenate([np.ones(known.of_poses, bool), arm[list(known.rest)]])
+
+
+def check_width(robot: Robot, space: Space, most: int) -> None:
+    """Raise MorphVlaError for more values than a model has places for."""
+    count = len(names(robot, space))
+    if count > most:
+        raise MorphVlaError(
+            f"robot '{robot.name}' has {count} values in data.space: {space}, the model {most} action "
+            "values; raise model.action_dim"
+        )
+
+
+def of_recordings(robot: Robot, space: Space, recordings: Recordings) -> Recordings:
+    """States and actions as the model has them. Raises MorphVlaError for states that are no joint values."""
+    if space == "joints":
+        return recordings
+    known, width = tools_of(robot), recordings.state.shape[1]
+    if width != len(robot.names):
+        raise MorphVlaError(
+            f"{recordings.root}: data.space: tool needs where each joint is, but a state has {width} values "
+            f"where robot '{robot.name}' has {len(robot.names)} joints"
+        )
+    state, action = known.seen(recordings.state), known.seen(recordings.action)
+    return dataclasses.replace(recordings, state=state, action=action)
+
+
+def poses_seen(
+    robot: Robot,
+    space: Space,
+    names: Sequence[str],
+    values: Float[np.ndarray, "b g"],
+    state: Float[np.ndarray, "b v"],
+) -> Float[np.ndarray, "b g"]:
+    """Poses of objects as the model sees them, from the robot's root frame [m]; values of no poses stay.
+
+    With joint values in the body's frame (`in_body_frame`). With tools their places are counted from the
+    tool, of several from their mean; which way they lie stays.
+    """
+    if space == "joints":
+        return in_body_frame(robot, names, values)
+    if not is_poses(names):
+        return values
+    known, seen = tools_of(robot), values.copy()
+    of_tools = state[:, : known.of_poses].reshape(len(state), len(known.tools), len(TOOL))
+    for start in range(0, len(names), len(POSE)):
+        seen[:, start : start + 3] -= of_tools[:, :, :3].mean(axis=1)
+    return seen

@@ -1,0 +1,169 @@
+"""Joint values as the poses of a robot's tools, and back: a space of actions that is the same for every arm.
+
+A robot's values become, tool by tool, the nine numbers TOOL names, in its root's frame, then every value that
+moves no tool (grippers) as it is:
+
+    joints   q1 .. q7  g        tool   x y z  ahead  across  g
+
+Forward kinematics is exact. Back is damped least squares from where the joints stand (`robots.reach`), so of
+all joint values that bring the tool there those near the present ones; a pose out of reach is approached.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.robots.geometry import Transform, transform
+from morph_vla.robots.grasp import at, grasp
+from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.reach import Chain, chain
+from morph_vla.robots.records import Pose
+from morph_vla.robots.robot import Robot
+
+TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", "across_z")
+"""A tool's place [m], the way its fingers point, and the way they open; of the two ways across, the one to the
+robot's left at rest (forward, where it is neither): a parallel hand that is turned by half a turn is the same."""
+ITERATIONS = 6  # of inverse kinematics for an action: the one before is where it begins
+
+
+@dataclass(frozen=True, eq=False)
+class Tool:
+    """A frame that joints move, and which action values they are."""
+
+    name: str
+    """The gripper's joint; of an arm without a gripper its last joint"""
+    chain: Chain
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ToolSpace:
+    """A robot's tools. Values of joints are in its dataset's units, places in metres."""
+
+    robot: Robot
+    tools: tuple[Tool, ...]
+    rest: tuple[int, ...]
+    """The action values that move no tool"""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the values: `gripper x`, ..., then the joints that move no tool."""
+        poses = [f"{tool.name} {value}" for tool in self.tools for value in TOOL]
+        return (*poses, *(self.robot.names[column] for column in self.rest))
+
+    @property
+    def of_poses(self) -> int:
+        """How many of the values are of poses; they are the first."""
+        return len(TOOL) * len(self.tools)
+
+    def seen(self, joints: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b v"]:
+        """The values of joint values, float32. Raises MorphVlaError for another number of them."""
+        native = self.robot.to_native(joints).reshape(-1, joints.shape[-1])
+        parts = []
+        for tool in self.tools:
+            pose, *_ = tool.chain.forward(native[:, tool.columns])
+            parts += [pose[:, :3, 3], pose[:, :3, 2], pose[:, :3, 1]]
+        parts.append(joints.reshape(native.shape)[:, self.rest])
+        return np.concatenate(parts, axis=1).reshape(*joints.shape[:-1], -1).astype(np.float32)
+
+    def joints(
+        self, state: Float[np.ndarray, "b j"], chunk: Float[np.ndarray, "b h v"]
+    ) -> Float[np.ndarray, "b h j"]:
+        """Joint values, float32, that bring the tools to each row of `chunk` in turn, from `state` on.
+
+        Directions need neither be of length one nor at right angles. Joints stay within their limits.
+        """
+        native = np.repeat(self.robot.to_native(state)[:, None], chunk.shape[1], axis=1)
+        for index, tool in enumerate(self.tools):
+            now = native[:, 0, tool.columns]
+            for row, values in enumerate(np.moveaxis(chunk, 1, 0)):
+                target = poses_of(values[:, index * len(TOOL) : (index + 1) * len(TOOL)])
+                now, *_ = tool.chain.solve(target, now, spin=True, iterations=ITERATIONS)
+                native[:, row, tool.columns] = now
+        joints = self.robot.to_dataset(native)
+        joints[..., self.rest] = chunk[..., self.of_poses :]
+        return joints.astype(np.float32)
+
+
+def poses_of(values: Float[np.ndarray, "b 9"]) -> Float[np.ndarray, "b 4 4"]:
+    """The poses whose numbers TOOL names; directions are put right, `ahead` first (Gram and Schmidt)."""
+    place, ahead, across = np.split(values.astype(np.float64), 3, axis=1)
+    ahead = ahead / np.maximum(np.linalg.norm(ahead, axis=1, keepdims=True), 1e-9)
+    across = across - ahead * np.sum(ahead * across, axis=1, keepdims=True)
+    across = across / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-9)
+    matrix = np.tile(np.eye(4), (len(values), 1, 1))
+    matrix[:, :3, :3] = np.stack([np.cross(across, ahead), across, ahead], axis=2)
+    matrix[:, :3, 3] = place
+    return matrix
+
+
+def tool_space(robot: Robot) -> ToolSpace:
+    """The tools of a robot: its grippers, or the ends of its arms where it has none.
+
+    Raises MorphVlaError for a robot whose tools no joint that turns moves, or of which two are moved by one
+    joint (a waist): what to do with that joint, poses do not say.
+    """
+    tools, owner = [], {}
+    for name in list(robot.side.grippers) or _ends(robot):
+        link, link_from_tool = _frame(robot, name)
+        known = chain(robot, _arm(robot), link, link_from_tool)
+        for joint in known.names:
+            if joint in owner:
+                raise MorphVlaError(
+                    f"robot '{robot.name}': joint '{joint}' moves two tools, of '{owner[joint]}' and of "
+                    f"'{name}', and poses do not say how; choose data.space: joints"
+                )
+            owner[joint] = name
+        tools.append(Tool(name, known, tuple(robot.names.index(joint) for joint in known.names)))
+    return ToolSpace(
+        robot, tuple(tools), tuple(i for i, name in enumerate(robot.names) if name not in owner)
+    )
+
+
+def _arm(robot: Robot) -> tuple[str, ...]:
+    """The joints that may move a tool. Raises MorphVlaError where one of them slides."""
+    arm = [joint for joint in robot.joints if not joint.is_gripper]
+    sliding = [joint.name for joint in arm if joint.type == "prismatic"]
+    if sliding:
+        raise MorphVlaError(
+            f"robot '{robot.name}': joint '{sliding[0]}' slides, and a tool's joints turn; choose "
+            "data.space: joints"
+        )
+    return tuple(joint.name for joint in arm)
+
+
+def _ends(robot: Robot) -> list[str]:
+    """The action joints that carry no other."""
+    urdf, ends = robot.urdf, list(robot.names)
+    for name in robot.names:
+        joint = urdf.above.get(urdf.by_name[name].parent)
+        while joint is not None:
+            if joint.name in ends:
+                ends.remove(joint.name)
+            joint = urdf.above.get(joint.parent)
+    return ends
+
+
+def _frame(robot: Robot, name: str) -> tuple[str, Transform]:
+    """The link that carries a tool, and the tool in its frame: z ahead, y across."""
+    joint, gripper = robot.urdf.by_name[name], name in robot.side.grippers
+    link = joint.parent if gripper else joint.child
+    poses = link_poses(robot.urdf, robot.positions(at(robot, name, "closed") if gripper else robot.rest))
+    if name in robot.side.tools:
+        stated = robot.side.tools[name]
+        link, root_from_tool = stated.link, poses[stated.link] @ transform(Pose(stated.xyz, stated.rpy))
+    elif gripper and (hold := grasp(robot, name)) is not None:
+        root_from_tool = hold.pose.copy()
+    else:
+        root_from_tool = poses[link].copy()
+        if gripper:  # fingers that turn: where they begin
+            driven = [key for key, column, *_ in robot.drives() if robot.names[column] == name]
+            frames = [poses[robot.urdf.by_name[key].child][:3, 3] for key in driven]
+            root_from_tool[:3, 3] = np.mean(frames, axis=0)
+    across = root_from_tool[:3, 1]
+    if across[1] < -1e-3 or (abs(across[1]) <= 1e-3 and across[0] < 0):
+        root_from_tool[:3, :2] *= -1
+    return link, np.linalg.inv(poses[link]) @ root_from_tool
