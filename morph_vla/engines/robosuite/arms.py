@@ -14,9 +14,10 @@ from morph_vla.engines.robosuite.world import RATE, World
 from morph_vla.robots import mjcf
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.examine import Examination, examine_text
+from morph_vla.robots.geometry import Transform, pose
 from morph_vla.robots.records import Urdf
 from morph_vla.robots.robot import action_order
-from morph_vla.robots.side import Gripper, Side
+from morph_vla.robots.side import Gripper, Side, ToolFrame
 from morph_vla.robots.text import urdf_text
 
 BASE, PREFIXES = "robot0_base", ("robot0_", "gripper0_right_")
@@ -31,6 +32,7 @@ def examined(arm: str) -> Examination:
     """
     with contextlib.closing(World("Lift", arm)) as world:
         world.reset(0)
+        body, link_from_tool = world.tool()
         opened = mjcf.values(world.model, world.data.qpos, PREFIXES)
         for _ in range(SHUT_STEPS):
             world.step(np.append(world.q(), 1.0))
@@ -41,6 +43,7 @@ def examined(arm: str) -> Examination:
     side = Side(
         joints=(*joints, gripper.joint),
         gripper=gripper,
+        tools={gripper.joint: _tool(body, link_from_tool)},
         rest=(*rest.tolist(), gripper.open),
         control_rate=RATE,
         source=f"robosuite 1.5.2, the compiled model of its {arm}; the hand's ends as simulated",
@@ -48,6 +51,14 @@ def examined(arm: str) -> Examination:
     )
     path = Path(f"robosuite_{arm.lower()}.urdf")
     return examine_text(urdf_text(urdf).encode(), side, path, (), urdf.problems)
+
+
+def _tool(body: str, link_from_tool: Transform) -> ToolFrame:
+    """Where the hand takes hold, to a micrometre and a microradian."""
+    link = next((body.removeprefix(prefix) for prefix in PREFIXES if body.startswith(prefix)), body)
+    x, y, z = (round(value, 6) + 0.0 for value in pose(link_from_tool).xyz)
+    roll, pitch, yaw = (round(value, 6) + 0.0 for value in pose(link_from_tool).rpy)
+    return ToolFrame(link, (x, y, z), (roll, pitch, yaw))
 
 
 def _gripper(urdf: Urdf, names: Sequence[str], opened: dict[str, float], shut: dict[str, float]) -> Gripper:

@@ -151,6 +151,18 @@ class World:
         wide, shut = OPENINGS[self.arm]
         return (wide - self.gap()) / (wide - shut)
 
+    def tool(self) -> tuple[str, Float[np.ndarray, "4 4"]]:
+        """The body that carries the grasp point, and in its frame the point: z ahead, y from pad to pad."""
+        body, turned = int(self.model.site_bodyid[self.site]), self.data.site_xmat[self.site].reshape(3, 3)
+        left, right = (self.data.geom_xpos[pad] for pad in self._pads)
+        z = turned[:, 2]
+        y = left - right - z * (z @ (left - right))
+        y = y / np.linalg.norm(y)
+        pose, world_from_body = np.eye(4), self.data.xmat[body].reshape(3, 3)
+        pose[:3, :3] = world_from_body.T @ np.stack([np.cross(y, z), y, z], axis=1)
+        pose[:3, 3] = world_from_body.T @ (self.data.site_xpos[self.site] - self.data.xpos[body])
+        return self.model.body(body).name, pose
+
     def closing_axis(self) -> Float[np.ndarray, "3"]:
         """The direction from pad to pad, in the base frame."""
         left, right = (self.data.geom_xpos[pad] for pad in self._pads)
