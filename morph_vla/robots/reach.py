@@ -102,7 +102,7 @@ def chain(robot: Robot, names: tuple[str, ...], link: str, link_from_frame: Tran
     urdf, at_rest = robot.urdf, robot.positions(robot.rest)
     fixed, axes, pending = [], [], np.eye(4)
     order = []
-    for joint in _way(urdf, link):
+    for joint in way(urdf, link):
         pending = pending @ transform(joint.origin)
         if joint.name in names:
             fixed.append(pending)
@@ -118,7 +118,7 @@ def chain(robot: Robot, names: tuple[str, ...], link: str, link_from_frame: Tran
     return Chain(tuple(order), (*fixed, pending @ link_from_frame), np.array(axes), lower, upper)
 
 
-def _way(urdf: Urdf, link: str) -> list[Joint]:
+def way(urdf: Urdf, link: str) -> list[Joint]:
     """The joints from the root to a link."""
     joints = []
     while link in urdf.above:

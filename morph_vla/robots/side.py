@@ -12,8 +12,8 @@ docs/robots.md has a page on them.
                   percent is -100 at the lower limit and 100 at the upper
     scales        joint: the dataset's units in one rad or m, where `unit` does not say it (57.3: degrees)
     signs, zeros  joint: +1 or -1; joint: the native value [rad or m] at which the dataset says 0
-    tools         gripper's joint: {link, xyz, rpy}, the frame between the fingers where they take hold: z points
-                  out of the hand, y the way they open; where the file does not say it (`robots.tool`)
+    tools         gripper's joint: {link, xyz, rpy}, the frame in which its fingers take hold: z points out of
+                  the hand, y the way they open. Left out, fingers that slide say it, others do not
     rest          the pose the robot starts from, a value per joint [rad or m]
     control_rate  actions per second [Hz]
     contact       {stiffness, damping, lateral_friction, spinning_friction, friction_anchor}: the defaults

@@ -1,7 +1,7 @@
 """Joint values as the poses of a robot's tools, and back: a space of actions that is the same for every arm.
 
-A robot's values become, tool by tool, the nine numbers TOOL names, in its root's frame, then every value that
-moves no tool (grippers) as it is:
+A robot's values become, tool by tool, the nine numbers that TOOL names, in its root's frame, and then every
+value that moves no tool (grippers) as it is:
 
     joints   q1 .. q7  g        tool   x y z  ahead  across  g
 
@@ -19,13 +19,17 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import Transform, transform
 from morph_vla.robots.grasp import at, grasp
 from morph_vla.robots.kinematics import link_poses
-from morph_vla.robots.reach import Chain, chain
+from morph_vla.robots.reach import Chain, chain, way
 from morph_vla.robots.records import Pose
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.side import DRIVEN
 
 TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", "across_z")
-"""A tool's place [m], the way its fingers point, and the way they open; of the two ways across, the one to the
-robot's left at rest (forward, where it is neither): a parallel hand that is turned by half a turn is the same."""
+"""A tool's place [m], the way its fingers point, and the way they open.
+
+Of the two ways across it is the one to the robot's left at rest (forward, where it is neither): a parallel
+hand that is turned by half a turn is the same tool.
+"""
 ITERATIONS = 6  # of inverse kinematics for an action: the one before is where it begins
 
 
@@ -103,36 +107,42 @@ def poses_of(values: Float[np.ndarray, "b 9"]) -> Float[np.ndarray, "b 4 4"]:
 def tool_space(robot: Robot) -> ToolSpace:
     """The tools of a robot: its grippers, or the ends of its arms where it has none.
 
-    Raises MorphVlaError for a robot whose tools no joint that turns moves, or of which two are moved by one
-    joint (a waist): what to do with that joint, poses do not say.
+    Raises MorphVlaError for a robot of which a tool is moved by no joint, by one that slides or follows
+    another, or of which two are moved by one (a waist): what to do with that joint, poses do not say.
     """
-    tools, owner = [], {}
+    tools: list[Tool] = []
+    owner: dict[str, str] = {}
     for name in list(robot.side.grippers) or _ends(robot):
         link, link_from_tool = _frame(robot, name)
-        known = chain(robot, _arm(robot), link, link_from_tool)
-        for joint in known.names:
+        names = _arm(robot, name, link)
+        for joint in names:
             if joint in owner:
-                raise MorphVlaError(
-                    f"robot '{robot.name}': joint '{joint}' moves two tools, of '{owner[joint]}' and of "
-                    f"'{name}', and poses do not say how; choose data.space: joints"
-                )
+                raise _refused(robot, f"joint '{joint}' moves two tools, of '{owner[joint]}' and of '{name}'")
             owner[joint] = name
-        tools.append(Tool(name, known, tuple(robot.names.index(joint) for joint in known.names)))
-    return ToolSpace(
-        robot, tuple(tools), tuple(i for i, name in enumerate(robot.names) if name not in owner)
-    )
+        columns = tuple(robot.names.index(joint) for joint in names)
+        tools.append(Tool(name, chain(robot, names, link, link_from_tool), columns))
+    others = tuple(column for column, name in enumerate(robot.names) if name not in owner)
+    return ToolSpace(robot, tuple(tools), others)
 
 
-def _arm(robot: Robot) -> tuple[str, ...]:
-    """The joints that may move a tool. Raises MorphVlaError where one of them slides."""
-    arm = [joint for joint in robot.joints if not joint.is_gripper]
-    sliding = [joint.name for joint in arm if joint.type == "prismatic"]
-    if sliding:
-        raise MorphVlaError(
-            f"robot '{robot.name}': joint '{sliding[0]}' slides, and a tool's joints turn; choose "
-            "data.space: joints"
-        )
-    return tuple(joint.name for joint in arm)
+def _refused(robot: Robot, why: str) -> MorphVlaError:
+    return MorphVlaError(f"robot '{robot.name}' has no space of tools: {why}; choose data.space: joints")
+
+
+def _arm(robot: Robot, tool: str, link: str) -> tuple[str, ...]:
+    """The joints that move a tool on that link, from the root. Raises MorphVlaError as `tool_space`."""
+    driven, names = {name for name, *_ in robot.drives()}, []
+    for joint in way(robot.urdf, link):
+        if joint.name not in driven or joint.type not in DRIVEN:
+            continue
+        if joint.name not in robot.names:
+            raise _refused(robot, f"joint '{joint.name}', which moves '{tool}', follows another")
+        if joint.type == "prismatic":
+            raise _refused(robot, f"joint '{joint.name}', which moves '{tool}', slides")
+        names.append(joint.name)
+    if not names:
+        raise _refused(robot, f"no joint moves '{tool}'")
+    return tuple(names)
 
 
 def _ends(robot: Robot) -> list[str]:

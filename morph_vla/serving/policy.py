@@ -21,8 +21,8 @@ import numpy as np
 from morph_vla import policies, weights
 from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.space import Space, poses_seen, tools_of
+from morph_vla.data.space import relative as relative_of
 from morph_vla.data.stats import Stats
-from morph_vla.engines.hands import grippers
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import hub, remote, typed_yaml
@@ -281,7 +281,7 @@ class CheckpointPolicy:
                 actions[index, : len(left), : self._values] = normal
         delays = np.asarray([row["inference_delay"] for row in rows], np.int32)
         smooth = np.zeros((len(rows), self.config.action_dim), bool)
-        smooth[:, : self._values] = np.asarray(self.trained["relative"]) if self._space == "tool" else ~grippers(self.robot)
+        smooth[:, : self._values] = relative_of(self.robot, self._space)
         return Previous(actions, delays, counts, smooth)
 
     def _check(self, observation: dict[str, Any]) -> None:

@@ -111,7 +111,7 @@ def _check_numbers(
 
 
 def _as_seen(recipe: Recipe, robot: Robot, recordings: lerobot.Recordings) -> lerobot.Recordings:
-    """Poses as the model sees them: pi0.5, which may know several robots, in the body's frame or the tool's."""
+    """Poses as the model sees them: pi0.5, which may know several robots, from its base or its tool."""
     values = recordings.environment
     if values is None or isinstance(recipe.model, StateConfig):
         return recordings
@@ -201,6 +201,10 @@ def statistics_of(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], actions.Ki
     # What is learnt of a robot's actions is the same in all its datasets.
     of_robot = {part.asked.robot: part for part in parts}
     return {
-        name: (space.names(part.robot, recipe.data.space), part.asked.actions, robot_stats(recipe, name, parts))
+        name: (
+            space.names(part.robot, recipe.data.space),
+            part.asked.actions,
+            robot_stats(recipe, name, parts),
+        )
         for name, part in of_robot.items()
     }

@@ -23,7 +23,7 @@ class Part:
     asked: Dataset
     robot: Robot
     recordings: lerobot.Recordings
-    relative: Bool[np.ndarray, "n"]  # which joints a delta or a velocity is taken of
+    relative: Bool[np.ndarray, "v"]  # which values a delta or a velocity is taken of
     body: Body | None
     targets: Float[np.ndarray, "n j"]  # recorded actions as joint values, whatever they are to the model
     train_rows: Int[np.ndarray, "_"]

@@ -149,7 +149,7 @@ def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
 
 
 def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats) -> RobotStats:
-    """Of poses of the tools: one range for all robots, for a metre is one on all; of other values their own."""
+    """Of poses of the tools: one range for all robots (a metre is one on all); the rest as it was."""
     known = tool_space(robot)
     far = np.tile([FAR_TOOL] * 3 + [1.0] * 6, len(known.tools))
     moved = far if kind == "absolute" else np.tile([MOVE_TOOL] * 3 + [TURN] * 6, len(known.tools))

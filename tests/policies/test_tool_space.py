@@ -1,0 +1,148 @@
+"""pi0.5 in the space of tools: it learns poses of the hand, and is asked and answers in joint values."""
+
+import json
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.data import lerobot, space
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.evaluation import fit
+from morph_vla.recipes import recipe as recipes
+from morph_vla.robots.geometry import POSE
+from morph_vla.robots.tool import tool_space
+from morph_vla.serving.policy import CheckpointPolicy
+from morph_vla.suites.suite import load
+from morph_vla.training import loop
+from morph_vla.training.datasets import read_parts, robot_stats
+from morph_vla.training.statistics import of_body
+
+SMALL = [
+    "model={vocab: 1288, cameras: [], environment: 14, image_size: 16, vit: {width: 8, depth: 1, mlp_dim: 8,"
+    " heads: 1, patch: 16}, prefix: {width: 8, mlp_dim: 12}, expert: {width: 8, mlp_dim: 12}, depth: 2,"
+    " heads: 2, head_dim: 4, action_dim: 11, horizon: 5, max_tokens: 24, dtype: float32, init: scratch}",
+    "training={steps: 3, batch: 5, checkpoint_every: 3, held_out_every: 3}",
+    "tokenizer=words", "data.cameras={}", "data.held_out=0.4", "data.actions=delta", "data.phases={}",
+    "data.space=tool", "data.statistics=robot",
+]  # fmt: skip
+
+
+def changes(dataset, *more: str) -> list[str]:
+    return [*SMALL, f"data.dataset={dataset}", *more]
+
+
+@pytest.fixture(scope="module")
+def run(dataset, tmp_path_factory):
+    recipe = recipes.load("panda_demo", changes(dataset))
+    return loop.train(recipe, tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def policy(run):
+    return CheckpointPolicy(run.checkpoint, batch=2)
+
+
+def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen):
+    about = json.loads((run.checkpoint / "about" / "policy.json").read_text())["robots"]["panda"]
+    assert (about["space"], len(about["joints"]), len(about["relative"])) == ("tool", 8, 10)
+    assert about["relative"] == [True] * 9 + [False]
+    answer = policy.infer({**seen, "episode": 0, "step": 0})
+    assert answer["actions"].shape == (5, 8)
+    assert fit.check(policy, load("droid_panda:cube_in_bowl", ["cameras={}"])) == ()
+
+
+def test_who_asks_for_no_motion_stays(policy, seen, monkeypatch):
+    """A chunk of zeros is a pose that does not change and a gripper halfway, whatever the joints' values."""
+    monkeypatch.setattr(policy, "_sample", lambda *_: np.zeros((2, 5, 11), np.float32))
+    answer = policy.infer({**seen, "episode": 0, "step": 0})
+    state = np.asarray(seen["state"], np.float32)
+    np.testing.assert_allclose(answer["actions"][:, :7], np.tile(state[:7], (5, 1)), atol=2e-4)
+    np.testing.assert_allclose(answer["actions"][:, 7], 0.5, atol=1e-5)
+
+
+def test_what_is_still_to_come_is_told_as_the_tool_will_move(policy, seen):
+    state = np.asarray(seen["state"], np.float32)
+    left = np.tile(state, (3, 1))
+    rows = [{**seen, "previous_actions": left, "inference_delay": 1}] * 2
+    previous = policy._previous(rows)
+    assert previous.count.tolist() == [3, 3]
+    np.testing.assert_allclose(previous.actions[:, :3, :9], 0, atol=1e-5)
+    answer = policy.infer({**rows[0], "episode": 0, "step": 0})
+    assert answer["actions"].shape == (5, 8)
+
+
+def test_a_robot_that_no_training_saw_is_driven_by_its_own_joints(run, seen):
+    policy = CheckpointPolicy(run.checkpoint, robot="so101", batch=1)
+    state = policy.robot.to_dataset(policy.robot.rest).astype(np.float32)
+    answer = policy.infer({**seen, "state": state, "episode": 0, "step": 0})
+    assert answer["actions"].shape == (5, 6)
+    assert policy.trained["space"] == "tool"
+
+
+def test_one_motion_has_one_value_on_every_robot():
+    made = {}
+    for name in ("panda", "so101"):
+        robot = robots.load(name)
+        known = tool_space(robot)
+        made[name] = of_body(robot, "delta", "tool")
+        assert len(made[name].action.q99) == len(known.names)
+    for kind in ("state", "action"):
+        one, other = (getattr(made[name], kind) for name in made)
+        assert one.q99[:9] == other.q99[:9]
+        assert one.q01[:9] == other.q01[:9] == tuple(-value for value in one.q99[:9])
+
+
+def test_places_of_objects_are_counted_from_the_tool():
+    robot = robots.load("panda")
+    names = [f"{what} {value}" for what in ("cup", "plate") for value in POSE]
+    values = np.random.default_rng(5).normal(size=(3, 14)).astype(np.float32)
+    state = space.tools_of(robot).seen(robot.to_dataset(np.tile(robot.rest, (3, 1))))
+    seen = space.poses_seen(robot, "tool", names, values, state)
+    for start in (0, 7):
+        np.testing.assert_allclose(
+            seen[:, start : start + 3] + state[:, :3], values[:, start : start + 3], atol=1e-6
+        )
+        np.testing.assert_array_equal(seen[:, start + 3 : start + 7], values[:, start + 3 : start + 7])
+    points = space.poses_seen(robot, "tool", ["a x", "a y"], values[:, :2], state)
+    np.testing.assert_array_equal(points, values[:, :2])
+
+
+def test_measured_statistics_are_of_the_tool(dataset):
+    recipe = recipes.load("panda_demo", changes(dataset, "data.statistics=own", "training.steps=7"))
+    parts = read_parts(recipe)
+    stats = robot_stats(recipe, "panda", parts)
+    recorded = lerobot.read(dataset, ("observation.state",), ("action",), environment=True)
+    x = tool_space(robots.load("panda")).seen(recorded.state)[:, 0]
+    assert stats.state.q99[0] == pytest.approx(np.quantile(x, 0.99), abs=6e-3)
+    assert len(stats.action.q01) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            "model.morphology={max_joints: 8}",
+            "has a token for every joint's action; set model.morphology: null",
+        ),
+        ("data.actions=velocity", "data.actions: velocity are of joints; choose delta or absolute"),
+        ("data.statistics=dataset", "data.statistics: dataset are of joints; choose own or robot"),
+        ("data.space=tools", "did you mean 'tool'"),
+    ],
+)
+def test_what_has_no_meaning_for_a_tool_is_refused(dataset, change, words):
+    with pytest.raises(ConfigError, match=words):
+        recipes.load("panda_demo", changes(dataset, change))
+
+
+def test_a_family_on_numbers_acts_on_joints():
+    with pytest.raises(ConfigError, match=r"model\.family 'body' does not know; choose pi05"):
+        recipes.load("body_state", ["data.space=tool"])
+
+
+def test_more_values_than_the_model_has_are_refused(dataset):
+    recipe = recipes.load("panda_demo", changes(dataset, "model.action_dim=9"))
+    with pytest.raises(
+        MorphVlaError, match=r"10 values in data\.space: tool, the model 9 action values; raise"
+    ):
+        read_parts(recipe)

@@ -1,0 +1,203 @@
+"""The space of tools: forward it is the robot's own kinematics, and back it moves the tool where it was."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_trees import tree, trees
+
+from morph_vla import robots
+from morph_vla.errors import ConfigError, MorphVlaError
+from morph_vla.robots import Robot, Side
+from morph_vla.robots.geometry import rotation, transform
+from morph_vla.robots.records import Pose
+from morph_vla.robots.side import Gripper, ToolFrame
+from morph_vla.robots.tool import TOOL, poses_of, tool_space
+
+OURS = ("panda", "so101", "g1_dex1", "aloha")
+
+
+def near(robot: Robot, rows: int, far: float, seed: int = 7) -> np.ndarray:
+    """Joint values [rad] or [m] about the rest pose, within the limits."""
+    values = robot.rest + np.random.default_rng(seed).uniform(-far, far, (rows, len(robot.names)))
+    return np.clip(values, robot.lower, robot.upper)
+
+
+def told(robot: Robot, side: Side) -> Robot:
+    return robots.build(robot.urdf, side, robot.urdf_path)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_tool_moves_as_the_link_that_carries_it(name):
+    robot = robots.load(name)
+    space, native = tool_space(robot), near(robot, 5, 0.4)
+    seen = space.seen(robot.to_dataset(native))
+    assert seen.shape == (5, len(space.names))
+    for index, tool in enumerate(space.tools):
+        link = robot.urdf.by_name[tool.name].parent
+        poses = poses_of(seen[:, index * len(TOOL) : (index + 1) * len(TOOL)])
+        carried = [robot.forward_kinematics(row)[link] for row in native]
+        between = np.array([np.linalg.inv(a) @ b for a, b in zip(carried, poses, strict=True)])
+        np.testing.assert_allclose(between, np.broadcast_to(between[:1], between.shape), atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees(), st.integers(0, 10**6))
+def test_of_a_random_arm_it_is_forward_kinematics(spec, seed):
+    robot = robots.build(tree(_in_a_row(spec)), Side(), Path("arm.urdf"))
+    space, rng = tool_space(robot), np.random.default_rng(seed)
+    native = rng.uniform(robot.lower, robot.upper, (3, len(robot.names)))
+    last = robot.urdf.by_name[space.tools[0].name].child
+    for row, values in zip(native, space.seen(native), strict=True):
+        frame = robot.forward_kinematics(row)[last]
+        np.testing.assert_allclose(values[:3], frame[:3, 3], atol=1e-4)
+        np.testing.assert_allclose(values[3:6], frame[:3, 2], atol=1e-5)
+        np.testing.assert_allclose(np.abs(values[6:9]), np.abs(frame[:3, 1]), atol=1e-5)
+
+
+def _in_a_row(spec: list[dict]) -> list[dict]:
+    """The joints of a tree one behind the other; none slides or follows."""
+    turns = {"prismatic": "revolute"}
+    return [
+        {
+            **joint,
+            "type": turns.get(joint["type"], joint["type"]),
+            "parent": f"l{int(joint['child'][1:]) - 1}",
+            "mimic": (),
+        }
+        for joint in spec
+    ]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_back_the_tool_is_where_it_was_and_the_rest_is_untouched(name):
+    robot = robots.load(name)
+    space = tool_space(robot)
+    start = near(robot, 11, 0.2)
+    steps = np.random.default_rng(3).uniform(-0.02, 0.02, (11, 13, len(robot.names)))
+    wanted = np.clip(start[:, None] + np.cumsum(steps, axis=1), robot.lower, robot.upper)
+    chunk = space.seen(robot.to_dataset(wanted))
+    joints = space.joints(robot.to_dataset(start), chunk)
+    np.testing.assert_allclose(space.seen(joints), chunk, atol=2e-3)
+    np.testing.assert_array_equal(joints[..., space.rest], chunk[..., space.of_poses :])
+
+
+def test_who_asks_to_stay_stays():
+    robot = robots.load("panda")
+    state = robot.to_dataset(near(robot, 7, 0.3)).astype(np.float32)
+    space = tool_space(robot)
+    held = np.repeat(space.seen(state)[:, None], 5, axis=1)
+    np.testing.assert_allclose(space.joints(state, held), np.repeat(state[:, None], 5, axis=1), atol=1e-5)
+
+
+def test_a_pose_out_of_reach_is_approached_within_the_limits():
+    robot = robots.load("panda")
+    space, state = tool_space(robot), robot.to_dataset(robot.rest)[None]
+    far = np.repeat(space.seen(state)[:, None], 41, axis=1)
+    far[..., :3] = [3.0, 0.0, 0.4]
+    joints = space.joints(state, far)
+    native = robot.to_native(joints[0])
+    assert (native >= robot.lower - 1e-6).all()
+    assert (native <= robot.upper + 1e-6).all()
+    x = space.seen(joints)[0, :, 0]
+    assert x[-1] > x[0] > space.seen(state)[0, 0]
+
+
+def test_directions_need_not_be_right():
+    values = np.array([[1, 2, 3, 0, 0, -2, 0.3, 0.5, 0.7]], np.float32)
+    pose = poses_of(values)[0]
+    np.testing.assert_allclose(pose[:3, :3] @ pose[:3, :3].T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(pose[:3, :3]) == pytest.approx(1)
+    np.testing.assert_allclose(pose[:3, 2], [0, 0, -1])
+    np.testing.assert_allclose(pose[:3, 3], [1, 2, 3])
+    assert pose[2, 1] == pytest.approx(0)
+
+
+def test_half_a_turn_of_a_parallel_hand_is_the_same_tool():
+    robot = robots.load("panda")
+    joints = tuple(
+        replace(joint, origin=_turned(joint.origin)) if joint.name == "panda_hand_joint" else joint
+        for joint in robot.urdf.joints
+    )
+    twin = robots.build(replace(robot.urdf, joints=joints), robot.side, robot.urdf_path)
+    native = near(robot, 3, 0.2)
+    assert not np.allclose(
+        robot.forward_kinematics(native[0])["panda_hand"], twin.forward_kinematics(native[0])["panda_hand"]
+    )
+    values = robot.to_dataset(native)
+    np.testing.assert_allclose(tool_space(twin).seen(values), tool_space(robot).seen(values), atol=1e-5)
+
+
+def _turned(origin: Pose) -> Pose:
+    turned = transform(origin)
+    turned[:3, :3] = turned[:3, :3] @ rotation((0.0, 0.0, 1.0), np.pi)
+    return robots.geometry.pose(turned)
+
+
+def test_a_side_file_says_where_the_hand_takes_hold():
+    robot = robots.load("so101")
+    at_rest = robot.to_dataset(robot.rest)[None]
+    plain = tool_space(robot).seen(at_rest)[0]
+    link = robot.urdf.by_name["gripper"].parent
+    frame = robot.forward_kinematics(robot.rest)[link]
+    stated = told(robot, replace(robot.side, tools={"gripper": ToolFrame(link, (0.0, 0.0, -0.1))}))
+    seen = tool_space(stated).seen(at_rest)[0]
+    np.testing.assert_allclose(seen[:3], (frame @ [0, 0, -0.1, 1])[:3], atol=1e-6)
+    assert not np.allclose(seen[:3], plain[:3])
+
+
+def test_a_tool_on_no_link_or_of_no_joint_is_named():
+    robot = robots.load("so101")
+    link = robot.urdf.by_name["gripper"].parent
+    with pytest.raises(ConfigError, match=f"tools: no link '{link}x' in so101.urdf; did you mean '{link}'"):
+        told(robot, replace(robot.side, tools={"gripper": ToolFrame(f"{link}x")}))
+    with pytest.raises(ConfigError, match="tools: 'griper' is not one of the action's joints; did you mean"):
+        told(robot, replace(robot.side, tools={"griper": ToolFrame(link)}))
+
+
+JOINT = """<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>
+  <axis xyz="0 1 0"/><limit lower="-1" upper="1" effort="1" velocity="1"/>{more}</joint>"""
+
+
+def _of(*joints: tuple[str, str, str, str, str]) -> Robot:
+    """A robot called `it` of joints: name, type, parent, child, what else the file says."""
+    keys = ("name", "kind", "parent", "child", "more")
+    links = "".join(f'<link name="{name}"/>' for name in "abcd")
+    text = "".join(JOINT.format(**dict(zip(keys, joint, strict=True))) for joint in joints)
+    return robots.build(
+        robots.parse(f'<robot name="it">{links}{text}</robot>'.encode(), "it.urdf"), Side(), Path("it.urdf")
+    )
+
+
+@pytest.mark.parametrize(
+    ("robot", "why"),
+    [
+        (
+            _of(("waist", "revolute", "a", "b", ""), ("left", "revolute", "b", "c", ""),
+                ("right", "revolute", "b", "d", "")),
+            "joint 'waist' moves two tools, of 'left' and of 'right'",
+        ),
+        (
+            _of(("rail", "prismatic", "a", "b", ""), ("elbow", "revolute", "b", "c", "")),
+            "joint 'rail', which moves 'elbow', slides",
+        ),
+        (
+            _of(("leader", "revolute", "a", "d", ""), ("tip", "revolute", "b", "c", ""),
+                ("twin", "revolute", "a", "b", '<mimic joint="leader"/>')),
+            "joint 'twin', which moves 'tip', follows another",
+        ),
+    ],
+)  # fmt: skip
+def test_robots_without_a_space_of_tools_say_why(robot, why):
+    with pytest.raises(MorphVlaError, match=f"^robot 'it' has no space of tools: {why}; choose data.space"):
+        tool_space(robot)
+
+
+def test_a_gripper_that_nothing_moves_is_no_tool():
+    side = Side(gripper=Gripper("jaw", 0.0, 1.0))
+    robot = robots.build(_of(("jaw", "revolute", "a", "b", "")).urdf, side, Path("it.urdf"))
+    with pytest.raises(MorphVlaError, match="no space of tools: no joint moves 'jaw'"):
+        tool_space(robot)
