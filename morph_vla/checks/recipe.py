@@ -16,7 +16,7 @@ from morph_vla.checks import cameras, recipe_model, recipe_values, same_robot
 from morph_vla.checks import dataset as datasets
 from morph_vla.checks.rules import problem
 from morph_vla.data import layout as layouts
-from morph_vla.data import lerobot, mixture, phases, presets, versions
+from morph_vla.data import lerobot, mixture, phases, presets, space, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, in_order, tally
@@ -192,8 +192,13 @@ def _values(
     if width != joints:
         has = f"robot '{robot.name}' has {joints} joints ({', '.join(robot.names)})"
         yield problem("action-width", where, f"actions have {width} values, {has}", subject=subject)
-    if width > recipe.model.action_dim:
-        found = f"actions have {width} values, the model {recipe.model.action_dim}"
+    try:
+        learnt = width if recipe.data.space == "joints" else len(space.names(robot, recipe.data.space))
+    except MorphVlaError as error:
+        yield problem("no-tool", "data.space", str(error).partition(";")[0], subject=subject)
+        return
+    if learnt > recipe.model.action_dim:
+        found = f"actions have {learnt} values, the model {recipe.model.action_dim}"
         yield problem("model-width", "model.action_dim", found, subject=(where,))
     plugin = recipe.model.morphology
     if plugin is not None and joints > plugin.max_joints:

@@ -7,7 +7,7 @@ from morph_vla import robots
 from morph_vla.cli import robots_add, robots_check, robots_vary
 from morph_vla.cli.common import add, add_folders, add_json, add_verbs
 from morph_vla.cli.render import render
-from morph_vla.robots import examine, screws
+from morph_vla.robots import examine, screws, tool
 from morph_vla.wording import table
 
 EXAMPLES = """
@@ -69,7 +69,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     """Joints with type, axis, limits, units and neighbours; the 12 features; what was assumed."""
     robot = robots.load(arguments.robot, arguments.folders, arguments.joints)
     more = {name: getattr(robot, name) for name in ("descriptors", "side", "findings")}
-    text = str(robot)
+    text = f"{robot}\n\n{tool.listed(robot)}"
     if arguments.descriptors == "geometry":
         more["geometry"] = dict(zip(screws.GEOMETRY, screws.features(robot).T, strict=True))
         text += f"\n\n{screws.listed(robot)}"

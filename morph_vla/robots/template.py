@@ -68,6 +68,10 @@ def _others(robot: Robot) -> Iterator[str]:
     """The keys that are no lists of joints."""
     if any(joint.type != "prismatic" for joint in robot.joints):
         yield "# unit: degrees           # or percent (-100..100); without it, radians"
+    if tools := [name for name in robot.side.grippers if name not in robot.side.tools]:
+        link = _word(robot.urdf.by_name[tools[0]].parent)
+        frame = f"{{link: {link}, xyz: [0, 0, 0.1]}}"
+        yield f"# tools: {{{_word(tools[0])}: {frame}}}   # where its fingers take hold, z out of the hand"
     first = _word(robot.names[0])
     yield f"# signs: {{{first}: -1}}   # joints whose dataset values grow the other way round"
     yield f"# zeros: {{{first}: 0.1}}  # [rad or m] where the dataset says 0"

@@ -23,6 +23,7 @@ from morph_vla.robots.reach import Chain, chain, way
 from morph_vla.robots.records import Pose
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import DRIVEN
+from morph_vla.wording import table
 
 TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", "across_z")
 """A tool's place [m], the way its fingers point, and the way they open.
@@ -123,6 +124,25 @@ def tool_space(robot: Robot) -> ToolSpace:
         tools.append(Tool(name, chain(robot, names, link, link_from_tool), columns))
     others = tuple(column for column, name in enumerate(robot.names) if name not in owner)
     return ToolSpace(robot, tuple(tools), others)
+
+
+def listed(robot: Robot) -> str:
+    """Where each tool stands at rest and which joints move it; or why there is none. For `robots show`."""
+    try:
+        space = tool_space(robot)
+    except MorphVlaError as error:
+        return str(error)
+    values = space.seen(robot.to_dataset(robot.rest))
+    rows = []
+    for index, tool in enumerate(space.tools):
+        parts = np.split(values[index * len(TOOL) : (index + 1) * len(TOOL)], 3)
+        rows.append(
+            (tool.name, *(" ".join(f"{value:.3f}" for value in np.round(part, 3) + 0.0) for part in parts))
+        )
+    head = (
+        "tools (data.space: tool), at rest in the root's frame: place [m], where fingers point, how they open"
+    )
+    return "\n".join([head, *table(("tool", "place", "ahead", "across"), rows)])
 
 
 def _refused(robot: Robot, why: str) -> MorphVlaError:

@@ -1,11 +1,15 @@
 """Whether a recipe can begin with the checkpoint that its `weights` names; no value is read."""
 
+import logging
+
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, tokenizer
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.training import checkpoint
-from morph_vla.weights.checkpoint import Checkpoint
+from morph_vla.weights.checkpoint import Checkpoint, recipe_space
+
+LOG = logging.getLogger(__name__)
 
 
 def new_leaves(recipe: Recipe, opened: Checkpoint) -> list[str] | None:
@@ -20,6 +24,11 @@ def new_leaves(recipe: Recipe, opened: Checkpoint) -> list[str] | None:
         if family != "pi05":
             ours = "the recipe has 'pi05'"
             raise MorphVlaError(f"{recipe.weights}: trained as model.family '{family}', {ours}")
+        if (space := recipe_space(opened)) != recipe.data.space:
+            LOG.warning(
+                "%s: trained with data.space: %s, the recipe has %s: what it knows of states and actions "
+                "means something else here", recipe.weights, space, recipe.data.space,
+            )  # fmt: skip
         tokenizer.check_same(trained, tokenizer.load(recipe.tokenizer), recipe.weights)
         # A bias switched on, or auxiliary tokens, are new beside the plugin that a run of ours had.
         shapes = weights.leaf_shapes(recipe.model)

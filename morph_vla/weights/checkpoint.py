@@ -195,15 +195,24 @@ def recipe_model(opened: Checkpoint) -> dict[str, Any]:
 
     Raises MorphVlaError for a file that is no recipe.
     """
+    return _of_recipe(opened, "model")
+
+
+def recipe_space(opened: Checkpoint) -> str:
+    """What a state and an action are to the model: `joints`, or what the recipe beside it says."""
+    return str(_of_recipe(opened, "data").get("space", "joints"))
+
+
+def _of_recipe(opened: Checkpoint, key: str) -> dict[str, Any]:
     recipes = [opened.path / place for place in ("about/recipe.json", "recipe.json")]  # now, and earlier
     path = next((path for path in recipes if path.is_file()), None)
     if path is None:
         return {}
     try:
-        model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
-        parts = (model, model.get("morphology") or {}, model.get("lora") or {})
+        values = json.loads(path.read_text(encoding="utf-8")).get(key) or {}
+        parts = (values, values.get("morphology") or {}, values.get("lora") or {})
         if not all(isinstance(part, dict) for part in parts):
-            raise ValueError("its model is no mapping")
+            raise ValueError(f"its {key} is no mapping")
     except (ValueError, AttributeError, RecursionError) as error:
         raise MorphVlaError(f"{path}: not a recipe ({error})") from error
-    return model
+    return values

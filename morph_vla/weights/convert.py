@@ -8,7 +8,7 @@ from typing import Any, Literal
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
-from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model
+from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model, recipe_space
 from morph_vla.weights.lerobot import refuse_plugin, save_lerobot
 from morph_vla.weights.load import check_family, load, sizes_of
 from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
@@ -100,6 +100,9 @@ def _unit_scale(lora: Lora) -> Lora:
 
 def _check_host(opened: Checkpoint, to: Format, keep_plugin: bool) -> None:
     """Raise MorphVlaError for a model that no other program's pi0.5 can be."""
+    if (space := recipe_space(opened)) != "joints":
+        theirs = f"{to}'s pi0.5 has no kinematics between poses and joints"
+        raise MorphVlaError(f"{opened.path}: trained with data.space: {space}, and {theirs}")
     model = recipe_model(opened)
     if model.get(IMAGE_TOKENS) is not None:
         raise MorphVlaError(

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from morph_vla import robots
+from morph_vla import robots, weights
+from morph_vla.checks import recipe as check
 from morph_vla.data import lerobot, space
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import fit
@@ -14,9 +15,10 @@ from morph_vla.robots.geometry import POSE
 from morph_vla.robots.tool import tool_space
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import load
-from morph_vla.training import loop
+from morph_vla.training import begin_with, loop
 from morph_vla.training.datasets import read_parts, robot_stats
 from morph_vla.training.statistics import of_body
+from morph_vla.weights.convert import convert
 
 SMALL = [
     "model={vocab: 1288, cameras: [], environment: 14, image_size: 16, vit: {width: 8, depth: 1, mlp_dim: 8,"
@@ -116,6 +118,39 @@ def test_measured_statistics_are_of_the_tool(dataset):
     x = tool_space(robots.load("panda")).seen(recorded.state)[:, 0]
     assert stats.state.q99[0] == pytest.approx(np.quantile(x, 0.99), abs=6e-3)
     assert len(stats.action.q01) == 10
+
+
+def test_another_program_is_not_given_what_it_would_take_for_joints(run, tmp_path):
+    words = "trained with data.space: tool, and openpi's pi0.5 has no kinematics between poses and joints$"
+    with pytest.raises(MorphVlaError, match=words):
+        convert(run.checkpoint, tmp_path / "theirs", "openpi")
+
+
+def test_who_goes_on_in_another_space_is_told(run, dataset, caplog):
+    morphless = changes(dataset, f"weights={run.checkpoint}")
+    opened = weights.open_checkpoint(str(run.checkpoint))
+    begin_with.new_leaves(recipes.load("panda_demo", morphless), opened)
+    assert not caplog.records
+    begin_with.new_leaves(recipes.load("panda_demo", [*morphless, "data.space=joints"]), opened)
+    assert "trained with data.space: tool, the recipe has joints" in caplog.text
+
+
+def test_a_robot_without_tools_is_found_before_training(dataset, monkeypatch):
+    def refused(_):
+        raise MorphVlaError(
+            "robot 'it' has no space of tools: joint 'rail' slides; choose data.space: joints"
+        )
+
+    assert errors(dataset) == []
+    assert errors(dataset, "model.action_dim=9") == ["model-width"]
+    monkeypatch.setattr(space, "tools_of", refused)
+    assert errors(dataset) == ["no-tool"]
+
+
+def errors(dataset, *more: str) -> list[str]:
+    """What `recipes check` calls an error."""
+    report = check.check(recipes.load("panda_demo", changes(dataset, *more)))
+    return [problem.code for problem in report.problems if problem.severity == "error"]
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,9 @@ def test_every_variant_is_a_recipe(recipe):
     for name, variant in ablations.VARIANTS.items():
         loaded = config.load(f"{recipe}@{name}")
         body = loaded.model.morphology
-        assert dataclasses.replace(loaded, model=base.model, weights=base.weights) == base
-        assert (body is None) == name.endswith("baseline")
+        assert loaded.data.space == ("tool" if name == "ours.tool" else "joints")
+        assert dataclasses.replace(loaded, model=base.model, weights=base.weights, data=base.data) == base
+        assert (body is None) == (name.endswith("baseline") or name == "ours.tool")
         if body is not None:
             assert body.max_joints == base.model.morphology.max_joints
             seen.setdefault(body, loaded.model)

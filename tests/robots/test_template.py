@@ -82,7 +82,7 @@ def test_the_page_of_keys_is_whole(root: Path):
     from morph_vla.robots import side
     from morph_vla.robots.descriptors import ContactDefaults
 
-    for kind in (side.Side, side.Gripper, side.Follower, side.Features, ContactDefaults):
+    for kind in (side.Side, side.Gripper, side.ToolFrame, side.Follower, side.Features, ContactDefaults):
         for key in kind.__dataclass_fields__:
             assert f"`{key}" in page or f"{key}:" in page or f" {key}" in page, key
     table = page.split("## The side file")[1]
