@@ -31,7 +31,7 @@ TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", 
 Of the two ways across it is the one to the robot's left at rest (forward, where it is neither): a parallel
 hand that is turned by half a turn is the same tool.
 """
-ITERATIONS = 6  # of inverse kinematics for an action: the one before is where it begins
+ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,20 +77,19 @@ class ToolSpace:
     def joints(
         self, state: Float[np.ndarray, "b j"], chunk: Float[np.ndarray, "b h v"]
     ) -> Float[np.ndarray, "b h j"]:
-        """Joint values, float32, that bring the tools to each row of `chunk` in turn, from `state` on.
+        """Joint values, float32, that bring the tools to each row of `chunk`, each sought from `state`.
 
         Directions need neither be of length one nor at right angles. Joints stay within their limits.
         """
-        native = np.repeat(self.robot.to_native(state)[:, None], chunk.shape[1], axis=1)
+        rows = chunk.reshape(-1, chunk.shape[-1])
+        native = np.repeat(self.robot.to_native(state), chunk.shape[1], axis=0)
         for index, tool in enumerate(self.tools):
-            now = native[:, 0, tool.columns]
-            for row, values in enumerate(np.moveaxis(chunk, 1, 0)):
-                target = poses_of(values[:, index * len(TOOL) : (index + 1) * len(TOOL)])
-                now, *_ = tool.chain.solve(target, now, spin=True, iterations=ITERATIONS)
-                native[:, row, tool.columns] = now
+            target = poses_of(rows[:, index * len(TOOL) : (index + 1) * len(TOOL)])
+            start = native[:, tool.columns]
+            native[:, tool.columns], *_ = tool.chain.solve(target, start, spin=True, iterations=ITERATIONS)
         joints = self.robot.to_dataset(native)
-        joints[..., self.rest] = chunk[..., self.of_poses :]
-        return joints.astype(np.float32)
+        joints[:, self.rest] = rows[:, self.of_poses :]
+        return joints.reshape(*chunk.shape[:2], -1).astype(np.float32)
 
 
 def poses_of(values: Float[np.ndarray, "b 9"]) -> Float[np.ndarray, "b 4 4"]:

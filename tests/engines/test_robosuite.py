@@ -26,6 +26,7 @@ from morph_vla.engines.robosuite.world import OPENINGS, World
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.robots.geometry import POSE, matrix_of, rotation
+from morph_vla.robots.tool import tool_space
 from morph_vla.suites.environment import EnvironmentSuite, load_recordable, load_tasks
 from morph_vla.suites.suite import InitialState
 
@@ -414,6 +415,9 @@ def test_an_arm_is_a_robot_whose_kinematics_are_mujocos(arm, tmp_path, monkeypat
                 np.testing.assert_allclose(poses[link], base @ _pose(table, name), atol=1e-9)
                 compared += 1
         assert compared > len(robot.names)
+        place, axes = table.hand()
+        seen = tool_space(robot).seen(robot.to_dataset(native))
+        np.testing.assert_allclose(seen[:6], [*place, *axes[:, 2]], atol=1e-5)
     table.close()
 
 

@@ -77,7 +77,7 @@ def test_back_the_tool_is_where_it_was_and_the_rest_is_untouched(name):
     robot = robots.load(name)
     space = tool_space(robot)
     start = near(robot, 11, 0.2)
-    steps = np.random.default_rng(3).uniform(-0.02, 0.02, (11, 13, len(robot.names)))
+    steps = np.random.default_rng(3).uniform(-0.03, 0.03, (11, 13, len(robot.names)))
     wanted = np.clip(start[:, None] + np.cumsum(steps, axis=1), robot.lower, robot.upper)
     chunk = space.seen(robot.to_dataset(wanted))
     joints = space.joints(robot.to_dataset(start), chunk)
@@ -96,14 +96,13 @@ def test_who_asks_to_stay_stays():
 def test_a_pose_out_of_reach_is_approached_within_the_limits():
     robot = robots.load("panda")
     space, state = tool_space(robot), robot.to_dataset(robot.rest)[None]
-    far = np.repeat(space.seen(state)[:, None], 41, axis=1)
+    far = np.repeat(space.seen(state)[:, None], 3, axis=1)
     far[..., :3] = [3.0, 0.0, 0.4]
     joints = space.joints(state, far)
     native = robot.to_native(joints[0])
     assert (native >= robot.lower - 1e-6).all()
     assert (native <= robot.upper + 1e-6).all()
-    x = space.seen(joints)[0, :, 0]
-    assert x[-1] > x[0] > space.seen(state)[0, 0]
+    assert (space.seen(joints)[0, :, 0] > space.seen(state)[0, 0] + 0.2).all()
 
 
 def test_directions_need_not_be_right():
