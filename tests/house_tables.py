@@ -100,7 +100,7 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions environment frames idle layout lerobot mixture phases pictures pool presets stats "
+    "data": "actions environment frames idle layout lerobot mixture phases pictures pool presets space stats "
     "transforms values versions",
     "demo": "job words",
     "demonstrations": "bodies check new_suite recording robosuite",
@@ -121,7 +121,7 @@ PUBLIC = {
     "sequential several statistics trial values",
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
-    "kinematics markup mjcf parallel_jaw reach records robot screws side template text",
+    "kinematics markup mjcf parallel_jaw reach records robot screws side template text tool",
     "serving": "activations bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",

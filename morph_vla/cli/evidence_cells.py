@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from morph_vla import process
 from morph_vla.cli.common import search
-from morph_vla.cli.progress import Bars, now, passing
+from morph_vla.cli.progress import Bars, done, now, passing
 from morph_vla.cli.render import render
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_inside(arguments: argparse.Namespace) -> None:
     read = grid.load(arguments.grid)
     given = (arguments.only, arguments.episodes, arguments.folders)
     with passing():
-        seen = inside.look(read, arguments.output, *given, say=now)
+        seen = inside.look(read, arguments.output, *given, say=done)
     now("")
     render(seen, arguments.json, text="\n\n".join(map(str, seen)))
 

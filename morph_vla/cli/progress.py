@@ -68,6 +68,14 @@ def now(words: str) -> None:
         sys.stderr.flush()
 
 
+def done(words: str) -> None:
+    """Print that a part of long work is done: as `now` on a terminal, in a log a line of its own."""
+    if sys.stderr.isatty():
+        now(words)
+    else:
+        print(words, file=sys.stderr, flush=True)
+
+
 class Bar:
     """Shows how far long work is: a tqdm bar, or in a log a line every tenth. A context manager."""
 

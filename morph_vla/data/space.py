@@ -46,9 +46,9 @@ def check_width(robot: Robot, space: Space, most: int) -> None:
     """Raise MorphVlaError for more values than a model has places for."""
     count = len(names(robot, space))
     if count > most:
+        has = f"{count} joints" if space == "joints" else f"{count} values in data.space: {space}"
         raise MorphVlaError(
-            f"robot '{robot.name}' has {count} values in data.space: {space}, the model {most} action "
-            "values; raise model.action_dim"
+            f"robot '{robot.name}' has {has}, the model {most} action values; raise model.action_dim"
         )
 
 

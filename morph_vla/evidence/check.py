@@ -10,6 +10,7 @@ from typing import Literal
 import jax
 
 from morph_vla import policies, robots
+from morph_vla.data import space
 from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import fits, theirs
 from morph_vla.evidence.grid import Body, Grid, Plan, condition_of, grouped, plan, task_of
@@ -109,9 +110,7 @@ def _of_robots(planned: Plan, condition: str, recipe: Recipe) -> Iterator[Findin
     for task in planned.tasks.values():
         robot = robots.load(task.robot)
         try:
-            if len(robot.joints) > model.action_dim:
-                places = f"the model {model.action_dim} action values; raise model.action_dim"
-                raise MorphVlaError(f"robot '{robot.name}' has {len(robot.joints)} joints, {places}")
+            space.check_width(robot, recipe.data.space, model.action_dim)
             policies.of(model).body(model, robot)
         except MorphVlaError as error:
             yield _finding("robot", f"conditions.{condition}", str(error))

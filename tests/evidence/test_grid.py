@@ -387,18 +387,24 @@ def test_every_grid_that_is_shipped_makes_recipes_of_its_conditions(path):
 
 def test_the_grid_of_the_plan_has_its_controls_and_hypotheses(root):
     folder = root / "configs" / "evidence"
-    plan, parts = grids.load(folder / "relatives.yaml"), grids.load(folder / "parts.yaml")
+    plan, parts, tool = (grids.load(folder / f"{name}.yaml") for name in ("relatives", "parts", "tool"))
     assert list(plan.conditions) == ["token-matched", "h1-mix-film", "h2-all"]
     assert (plan.recipe, len(plan.seeds), plan.episodes) == ("pi05_poses", 5, 100)
     assert [body.count for body in plan.bodies.values()] == [26, 4, 5, 4]
-    # The control of the parts is that of the hypotheses: its cells are found, not trained again.
-    differ = {"title", "question", "conditions", "hypotheses"}
-    assert {key for key, value in vars(plan).items() if value != getattr(parts, key)} == differ
-    assert plan.conditions["token-matched"] == parts.conditions["token-matched"]
-    recipes = {name: recipe_of(grid, name) for grid in (parts, plan) for name in grid.conditions}
+    # The control of the others is that of the plan: its cells are found, not trained again.
+    differ = {"title", "question", "conditions", "hypotheses", "seeds"}
+    for other in (parts, tool):
+        changed = {key for key, value in vars(plan).items() if value != getattr(other, key)} - {"minutes"}
+        assert changed == differ
+        assert plan.conditions["token-matched"] == other.conditions["token-matched"]
+        assert set(other.seeds) <= set(grids.seeds_of(plan, "token-matched"))
+    assert plan.conditions["h1-mix-film"] == tool.conditions["h1-mix-film"]
+    recipes = {name: recipe_of(grid, name) for grid in (tool, parts, plan) for name in grid.conditions}
+    assert (recipes["tool"].data.space, recipes["bare"].data.space) == ("tool", "joints")
     assert {(recipe.training.steps, recipe.data.by) for recipe in recipes.values()} == {(3000, "row")}
     made = {name: recipe.model.morphology for name, recipe in recipes.items()}
     assert made["bare"] is None
+    assert made["tool"] is None
     matched, which, paper, ours = (
         made[name] for name in ("token-matched", "robot-embedding", "h1-mix-film", "h2-all")
     )
