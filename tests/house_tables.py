@@ -100,7 +100,7 @@ DOORS = {
 PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
-    "data": "actions environment frames idle layout lerobot mixture phases pictures pool presets space stats "
+    "data": "actions frames idle layout lerobot mixture phases pictures pool presets space stats "
     "transforms values versions",
     "demo": "job words",
     "demonstrations": "bodies check new_suite recording robosuite",
