@@ -10,6 +10,8 @@ from benchmarks import point_mass
 from benchmarks.point_mass import SETS
 from morph_vla.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", SETS)
 def test_every_demonstration_follows_a_path_and_every_path_is_shown(name):
@@ -63,7 +65,6 @@ def test_neighbours_weigh_by_distance():
     assert two == pytest.approx((near + 3 * far) / (near + far))
 
 
-@pytest.mark.slow
 def test_ways_are_kept_where_they_are_drawn_and_lost_in_their_mean(capsys):
     assert main(["bench", "bet", "--repeats", "1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -9,6 +9,8 @@ from benchmarks import families
 from morph_vla.cli import main
 from morph_vla.policies.config import BetConfig, BodyConfig, FourierConfig, MlpConfig
 
+pytestmark = pytest.mark.slow
+
 MODELS = (
     MlpConfig(action_dim=5, horizon=3, width=12, depth=1, hidden=7),
     BodyConfig(action_dim=5, horizon=3, width=12, depth=1, heads=2, mlp_dim=11),
@@ -36,7 +38,6 @@ def test_every_family_answers_with_a_chunk(config):
     assert np.isfinite(chunk).all()
 
 
-@pytest.mark.slow
 def test_conditions_are_held_against_the_first(tmp_path, capsys):
     (tmp_path / "small.yaml").write_text(GRID)
     assert main(["bench", "families", str(tmp_path / "small.yaml"), "--repeats", "1", "--json"]) == 0

@@ -15,13 +15,13 @@ from morph_vla.pi05.model import count, example, init_params
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
 ]
 SMALL = config_of("small")
 
 
-@pytest.mark.slow
 def test_every_comparison_is_measured(capsys):
     assert main(["bench", "model", "--size", "small", "--repeats", "1", "--only", "mix", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -41,7 +41,6 @@ def test_every_comparison_is_measured(capsys):
     assert (answer["batch"], answer["dtype"], answer["repeats"]) == (2, "float32", 1)
 
 
-@pytest.mark.slow
 def test_the_table_is_printed(capsys, monkeypatch):
     row = bench_model.Row("sampling, mix", 3.0, "bare host", 2.0, 1.5)
     monkeypatch.setattr(bench_model, "comparisons", lambda *_: iter([row]))
@@ -69,7 +68,6 @@ def test_the_middle_size_takes_a_second_and_not_a_minute():
     assert 20e6 < count(shapes) < 60e6
 
 
-@pytest.mark.slow
 def test_the_two_losses_that_are_timed_are_equal():
     params = init_params(SMALL, jax.random.key(0))
     observation, actions, _ = example(SMALL, 2)

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import pixels
 from benchmarks.harness import Ratio
 
+pytestmark = pytest.mark.slow
+
 
 def test_rankings_are_measured_and_their_growth(run, monkeypatch):
     kernels = {name: pixels.KERNELS[name] for name in ("relu", "hybrid (10, 5)")}
@@ -20,7 +22,6 @@ def test_rankings_are_measured_and_their_growth(run, monkeypatch):
     assert isinstance(answer["relu_grows_as_tokens_to"], float)
 
 
-@pytest.mark.slow
 def test_every_way_is_measured(run):
     command = "bench pixels --size small --keep 1 --how average --how ranking --lengths --repeats 1 --json"
     answer = json.loads(run(command)[1])

@@ -7,8 +7,9 @@ import pytest
 
 from morph_vla.cli import main
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_row_per_number_of_clients(capsys):
     asked = ["bench", "serve", "--clients", "1", "3", "--seconds", "0.6", "--batch", "2", "--ms", "5"]
     assert main([*asked, "--json"]) == 0

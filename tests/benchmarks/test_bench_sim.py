@@ -7,12 +7,13 @@ import pytest
 from benchmarks import sim as bench_sim
 from morph_vla.cli import main
 
+pytestmark = pytest.mark.slow
+
 SIZES = [f"cameras.{name}.{side}=16" for name in ("exterior", "wrist") for side in ("width", "height")]
 SMALL = [*SIZES, "settle_seconds=0.1", "--seconds", "0.8", "--workers", "1"]
 SHARES = ("physics", "rendering", "pipe", "waiting")
 
 
-@pytest.mark.slow
 def test_a_row_per_number_of_environments_with_frames_and_without(capsys):
     asked = ["bench", "sim", "droid_panda:cube_in_bowl", *SMALL, "--environments", "1", "3", "--json"]
     assert main(asked) == 0

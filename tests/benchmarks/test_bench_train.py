@@ -10,6 +10,8 @@ from benchmarks.subject import config_of
 from morph_vla.cli import main
 from morph_vla.errors import MorphVlaError
 
+pytestmark = pytest.mark.slow
+
 
 def test_shares_are_of_the_whole_step():
     names = ("step", *bench_train.PARTS, "joint")
@@ -38,7 +40,6 @@ def test_a_kind_or_a_checkout_that_is_not_there(capsys, tmp_path, monkeypatch):
     assert [row["kind"] for row in answer["rows"]] == ["full"]
 
 
-@pytest.mark.slow
 def test_every_part_runs(capsys):
     assert main(["bench", "train", "--repeats", "1", "--batch", "2", "--kind", "lora", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)["rows"][0]

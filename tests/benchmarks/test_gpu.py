@@ -11,6 +11,8 @@ from benchmarks.gpu_parts import ALL, Asked, Result
 from benchmarks.subject import PARTS, recipe_of
 from morph_vla.pi05 import Pi05Config, counts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def asked(tmp_path):
@@ -34,7 +36,6 @@ def test_what_cannot_be_done_here_says_why(asked):
     assert f"openpi: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
 
 
-@pytest.mark.slow
 def test_seeds_that_train_together_lose_what_each_loses_alone(asked):
     gpu.run_part(asked, "bodies")
     result = gpu.results(asked.folder)["bodies"]
@@ -124,7 +125,6 @@ def test_numbers_that_are_too_far_apart_have_failed_and_are_shown(asked, monkeyp
     assert "parity_float32" in gpu.remaining(gpu.results(asked.folder))
 
 
-@pytest.mark.slow
 def test_the_list_runs_here(asked):
     only = ("machine", "parity_float32", "step_parts", "step_lora_few", "call_2", "plugin", "lever_all")
     words = [word for name in only for word in ("--only", name)]

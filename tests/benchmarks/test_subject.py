@@ -11,7 +11,7 @@ from morph_vla.pi05.parts import by_name
 from morph_vla.recipes import recipe as recipes
 from morph_vla.training import step as steps
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*donated buffers were not usable")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*donated buffers were not usable")]
 
 
 @pytest.fixture
@@ -29,7 +29,6 @@ def test_its_recipe_is_the_shipped_one():
     assert paired.lora is not None
 
 
-@pytest.mark.slow
 def test_the_step_is_the_trainers_and_carries_its_state_on(promoting):
     recipe = recipe_of("small", 2, dtype="bfloat16")
     wanted, timed = Subject(recipe), Subject(recipe)
@@ -48,7 +47,6 @@ def test_the_step_is_the_trainers_and_carries_its_state_on(promoting):
     assert work.temporary_mb > 0
 
 
-@pytest.mark.slow
 def test_both_benchmarks_time_it(promoting, monkeypatch):
     made = []
     monkeypatch.setattr(Subject, "step", lambda subject: made.append(subject) or _Nothing)

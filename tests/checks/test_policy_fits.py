@@ -14,6 +14,8 @@ from morph_vla.findings import errors
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import Camera
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def real(tiny_run) -> CheckpointPolicy:

@@ -11,6 +11,8 @@ from tiny_suites import GYMNASIUM, VECTORIZED, Right, evaluate, steps_to_goal
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.environment import resolved
 
+pytestmark = pytest.mark.slow
+
 POSES = ("kwargs={poses: true}", "poses={goal: thing.pose}")
 
 

@@ -24,6 +24,8 @@ from morph_vla.results.merging import merge
 from morph_vla.suites import suite as suites
 from morph_vla.suites.environment import ActionMap, Signal, load_tasks
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["gymnasium", "vectorized", pytest.param("lerobot", marks=pytest.mark.slow)])
 def text(request):
@@ -56,7 +58,6 @@ def test_rows_succeed_as_their_seeds_say(text, load, tmp_path):
     assert evaluate(policy, load(text), folder=tmp_path / "out") == again  # it is there already
 
 
-@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on_with_the_rows_that_are_left(load, tmp_path):
     task, first, second = load(GYMNASIUM), Right(), Right()
     evaluate(first, task, episodes=3, folder=tmp_path / "out", videos=1)
@@ -69,7 +70,6 @@ def test_an_interrupted_evaluation_goes_on_with_the_rows_that_are_left(load, tmp
     ]
 
 
-@pytest.mark.slow
 def test_two_policies_are_compared_row_by_row(load):
     task = load(VECTORIZED)
     difference = morph_vla.compare(evaluate(Right(-1.0), task), evaluate(Right(), task))
@@ -149,7 +149,6 @@ def test_what_raises_while_it_is_looked_at_is_a_finding(load):
     assert finding.found == "RuntimeError: no OpenGL here"
 
 
-@pytest.mark.slow
 def test_more_rows_than_the_suite_says_are_the_same_evaluation(load, tmp_path):
     suite, policy = load(GYMNASIUM, "episodes=3"), Right()
     evaluate(policy, suite, folder=tmp_path, episodes=3)
@@ -162,7 +161,6 @@ def test_more_rows_than_the_suite_says_are_the_same_evaluation(load, tmp_path):
     assert len(merge({"a": parts[0], "b": parts[1]}).trials) == 4
 
 
-@pytest.mark.slow
 def test_tasks_that_one_record_cannot_hold_are_refused_before_the_first_episode(tmp_path):
     path, policy = tmp_path / "two.yaml", Right()
     path.write_text(f"{GYMNASIUM}tasks:\n  one: {{}}\n  other: {{seed: 7}}\n")
@@ -181,7 +179,6 @@ def test_every_task_of_a_file_is_tried(run, folder):
     assert "its observation has no 'nothing'" in out.partition("two:other:")[2]
 
 
-@pytest.mark.slow
 def test_actions_of_another_width_are_refused_or_chosen(load):
     record = evaluate(Right(width=3), load(GYMNASIUM), episodes=1)
     assert record.trials[0].error == (

@@ -22,6 +22,8 @@ from morph_vla.results.record import PolicyCard, Record, SuiteFacts, TaskFacts
 from morph_vla.results.trial import Trial
 from morph_vla.training import loop
 
+pytestmark = pytest.mark.slow
+
 CELL = Cell(0, "few", "mix")
 
 
@@ -69,7 +71,6 @@ def test_a_cell_is_trained_judged_and_kept_in_a_few_kilobytes(one, run, study, t
     assert out.splitlines()[-1].startswith("1 cell done in 0.0 h, 7 missing, about ")
 
 
-@pytest.mark.slow
 def test_an_unfinished_cell_goes_on_from_its_checkpoint(one, tmp_path, monkeypatch):
     train, begun = loop.train, []
 
@@ -90,7 +91,6 @@ def test_an_unfinished_cell_goes_on_from_its_checkpoint(one, tmp_path, monkeypat
     assert spent["train"] > 0
 
 
-@pytest.mark.slow
 def test_a_cell_begun_before_the_grid_was_edited_begins_anew(study, tmp_path, monkeypatch, caplog):
     train, seen = loop.train, []
 

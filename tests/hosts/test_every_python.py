@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 IMPORT = """
 import importlib, json, pkgutil, warnings
 import morph_vla

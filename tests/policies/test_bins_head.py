@@ -21,6 +21,8 @@ from morph_vla.policies import pi05 as family
 from morph_vla.recipes.recipe import Optimizer, Training
 from morph_vla.training import step as training
 
+pytestmark = pytest.mark.slow
+
 ROWS, JOINTS, VALUES, HORIZON, BINS = 3, 5, 7, 6, 11
 CAMERA = "base_0_rgb"
 PLUGIN = MorphologyConfig(max_joints=JOINTS, bias="mix", film=True, readout="joints")
@@ -195,7 +197,6 @@ def test_the_likeliest_kind_and_its_offset_are_the_answer_without_noise():
     np.testing.assert_allclose(act(CONFIG, params, None, quiet, 10), expected, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [False, True])
 def test_the_gradient_reaches_the_expert_and_every_leaf_of_the_head(frozen):
     params = filled()
@@ -207,7 +208,6 @@ def test_the_gradient_reaches_the_expert_and_every_leaf_of_the_head(frozen):
     assert (before <= still) == frozen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "expert"])
 def test_steps_lower_the_loss_and_leave_the_kinds(kind):
     settings = Training(steps=31, batch=ROWS, kind=kind, ema=0.9)

@@ -22,6 +22,8 @@ from morph_vla.training import counted, loop, parameters
 from morph_vla.training.source import Source
 from morph_vla.weights.convert import convert
 
+pytestmark = pytest.mark.slow
+
 MODEL = (
     "model={vocab: 1288, cameras: [], environment: 14, image_size: 16, vit: {width: 8, depth: 1, mlp_dim: 8,"
     " heads: 1, patch: 16}, prefix: {width: 8, mlp_dim: 12}, expert: {width: 8, mlp_dim: 12}, depth: 2,"
@@ -60,7 +62,6 @@ def policy(run) -> CheckpointPolicy:
     return CheckpointPolicy(run.checkpoint, batch=2)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_remembers_the_choice_and_its_kinds(run, policy):
     assert policy.config == model_of(run)
     assert model_of(run).head == BinsHead(bins=5, gamma=0.0)
@@ -72,7 +73,6 @@ def test_a_checkpoint_remembers_the_choice_and_its_kinds(run, policy):
     assert np.abs(policy.params["head"]["out"]["kernel"]).max() > 0
 
 
-@pytest.mark.slow
 def test_it_answers_alike_in_any_company_and_draws_by_episode_and_step(policy, run, seen):
     asked = {**seen, "episode": 0, "step": 0}
     moved = {**asked, "environment_state": asked["environment_state"] + np.float32(0.1)}
@@ -87,7 +87,6 @@ def test_it_answers_alike_in_any_company_and_draws_by_episode_and_step(policy, r
     assert len({answer["actions"].tobytes() for answer in quiet.infer_batch(rows)}) == 1
 
 
-@pytest.mark.slow
 def test_it_is_served_and_evaluated_but_does_not_go_on_from_other_answers(policy, tiny_suite):
     known, _ = card.of(policy)
     card.check(known)
@@ -100,7 +99,6 @@ def test_it_is_served_and_evaluated_but_does_not_go_on_from_other_answers(policy
         evaluate(policy, tiny_suite, real_time=True, **options)
 
 
-@pytest.mark.slow
 def test_weights_without_a_head_begin_it_anew(plain, dataset):
     recipe = recipe_of(dataset, HEAD, f"weights={plain.checkpoint}", "training.kind=expert")
     params, theirs = by_name(parameters.first_params(recipe)), CheckpointPolicy(plain.checkpoint).params
@@ -109,7 +107,6 @@ def test_weights_without_a_head_begin_it_anew(plain, dataset):
     np.testing.assert_array_equal(params["head/out/kernel"], 0)
 
 
-@pytest.mark.slow
 def test_weights_with_a_head_bring_their_kinds(run, policy, dataset, tmp_path):
     recipe = recipe_of(dataset, HEAD, f"weights={run.checkpoint}", "training.seed=3")
     params = parameters.begun(recipe, Source(recipe, tmp_path))
@@ -120,7 +117,6 @@ def test_weights_with_a_head_bring_their_kinds(run, policy, dataset, tmp_path):
         parameters.first_params(recipe_of(dataset, f"weights={run.checkpoint}"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("to", ["openpi", "lerobot"])
 def test_no_other_programs_pi05_can_have_it(run, tmp_path, to):
     with pytest.raises(
@@ -151,7 +147,6 @@ def test_our_own_format_keeps_it(tmp_path):
         np.testing.assert_array_equal(again["head"]["queries"], params["head"]["queries"])
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_others_is_not_read_by_a_recipe_with_a_head(plain, dataset, tmp_path):
     words = "trained with model.environment, and openpi's pi0.5 reads no poses"
     with pytest.raises(MorphVlaError, match=words):
@@ -201,7 +196,6 @@ def test_it_is_counted(dataset):
     assert ours.sampling_call_flop < theirs.sampling_call_flop
 
 
-@pytest.mark.slow
 def test_steps_of_a_sampler_that_it_does_not_have_are_refused(run):
     words = "--sampler-steps 5 has no effect: .* is a policy with model.head, which answers in one pass and"
     with pytest.raises(MorphVlaError, match=f"^{words} integrates no flow; leave it out$"):

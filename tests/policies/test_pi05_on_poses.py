@@ -112,6 +112,7 @@ def test_a_robot_that_no_training_saw_is_driven_by_what_its_urdf_says(run, seen)
     np.testing.assert_allclose(np.deg2rad(degrees), 0.5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_policy_that_knows_measured_values_alone_drives_no_other_robot(run, tmp_path):
     folder = tmp_path / "5"
     shutil.copytree(run.checkpoint, folder)

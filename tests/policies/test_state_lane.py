@@ -26,6 +26,8 @@ from morph_vla.suites.suite import initial_state, load
 from morph_vla.training import loop, parameters
 from morph_vla.training.source import Source
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = environment_names(load("droid_panda:cube_in_bowl").success)
 SMALL = {
     "body": "model={family: body, width: 8, depth: 2, heads: 2, mlp_dim: 12, horizon: 4}",

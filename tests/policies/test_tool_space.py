@@ -45,6 +45,7 @@ def policy(run):
     return CheckpointPolicy(run.checkpoint, batch=2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen):
     about = json.loads((run.checkpoint / "about" / "policy.json").read_text())["robots"]["panda"]
     assert (about["space"], len(about["joints"]), len(about["relative"])) == ("tool", 8, 10)
@@ -54,6 +55,7 @@ def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen):
     assert fit.check(policy, load("droid_panda:cube_in_bowl", ["cameras={}"])) == ()
 
 
+@pytest.mark.slow
 def test_who_asks_for_no_motion_stays(policy, seen, monkeypatch):
     """A chunk of zeros is a pose that does not change and a gripper halfway, whatever the joints' values."""
     monkeypatch.setattr(policy, "_sample", lambda *_: np.zeros((2, 5, 11), np.float32))
@@ -63,6 +65,7 @@ def test_who_asks_for_no_motion_stays(policy, seen, monkeypatch):
     np.testing.assert_allclose(answer["actions"][:, 7], 0.5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_still_to_come_is_told_as_the_tool_will_move(policy, seen):
     state = np.asarray(seen["state"], np.float32)
     left = np.tile(state, (3, 1))
@@ -74,6 +77,7 @@ def test_what_is_still_to_come_is_told_as_the_tool_will_move(policy, seen):
     assert answer["actions"].shape == (5, 8)
 
 
+@pytest.mark.slow
 def test_a_robot_that_no_training_saw_is_driven_by_its_own_joints(run, seen):
     policy = CheckpointPolicy(run.checkpoint, robot="so101", batch=1)
     state = policy.robot.to_dataset(policy.robot.rest).astype(np.float32)
@@ -120,12 +124,14 @@ def test_measured_statistics_are_of_the_tool(dataset):
     assert len(stats.action.q01) == 10
 
 
+@pytest.mark.slow
 def test_another_program_is_not_given_what_it_would_take_for_joints(run, tmp_path):
     words = "trained with data.space: tool, and openpi's pi0.5 has no kinematics between poses and joints$"
     with pytest.raises(MorphVlaError, match=words):
         convert(run.checkpoint, tmp_path / "theirs", "openpi")
 
 
+@pytest.mark.slow
 def test_who_goes_on_in_another_space_is_told(run, dataset, caplog):
     morphless = changes(dataset, f"weights={run.checkpoint}")
     opened = weights.open_checkpoint(str(run.checkpoint))

@@ -11,6 +11,8 @@ from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.relatives.trials import Trial
 from morph_vla.suites.suite import load
 
+pytestmark = pytest.mark.slow
+
 CHANGES = Changes(limits=((0.7, 1.0),))
 
 
@@ -68,7 +70,6 @@ def test_a_folder_of_many_trials_can_be_gone_on_with(tmp_path: Path, monkeypatch
         trials.read(tmp_path)
 
 
-@pytest.mark.slow
 def test_the_command_writes_a_suite_for_each_body_once(run, folder):
     line = "robots vary panda --set interpolation --seed 1 --suites --trials 2 --workers 1"
     status, out, _ = run(line)

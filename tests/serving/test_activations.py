@@ -14,6 +14,8 @@ from morph_vla.serving import activations, attention
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.serving.watched import Watched
 
+pytestmark = pytest.mark.slow
+
 COUNT = 5
 
 

@@ -16,6 +16,8 @@ from morph_vla.training import counted, loop, parameters
 from morph_vla.weights.checkpoint import flat
 from morph_vla.weights.convert import convert
 
+pytestmark = pytest.mark.slow
+
 RANKING = ImageTokens(keep=2, features="relu", width=5, projections=32)
 
 
@@ -31,7 +33,6 @@ def run(tiny_recipe, tmp_path_factory):
     return loop.train(recipe, tmp_path_factory.mktemp("fewer"))
 
 
-@pytest.mark.slow
 def test_a_checkpoint_remembers_and_a_policy_acts(run):
     policy = CheckpointPolicy(run.checkpoint)
     assert isinstance(policy.config, Pi05Config)
@@ -53,7 +54,6 @@ def test_a_checkpoint_remembers_and_a_policy_acts(run):
     np.testing.assert_array_equal(CheckpointPolicy(run.checkpoint).infer(asked)["actions"], actions)
 
 
-@pytest.mark.slow
 def test_queries_and_keys_are_trained(run):
     recipe = recipes.of_run(run.folder)
     assert isinstance(recipe.model, Pi05Config)
@@ -84,7 +84,6 @@ def test_what_would_never_be_learnt_is_refused(tiny_recipe):
     parameters.first_params(with_tokens(tiny_recipe, learnt, kind="full"))
 
 
-@pytest.mark.slow
 def test_other_programs_models_read_all_tokens(run, tmp_path):
     words = r"trained with model.image_tokens, and openpi's pi0.5 reads all tokens of an image$"
     with pytest.raises(MorphVlaError, match=words):

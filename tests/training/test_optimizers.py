@@ -13,6 +13,8 @@ from morph_vla.recipes import recipe as config
 from morph_vla.recipes.recipe import Optimizer
 from morph_vla.training import optimizers
 
+pytestmark = pytest.mark.slow
+
 MUON = Optimizer(kind="muon", peak_lr=0.1, matrix_lr=0.02, warmup=1, weight_decay=0.0, b2=0.99)
 
 SIZES = [
@@ -65,7 +67,6 @@ def matrices(name: str, leaf: np.ndarray) -> np.ndarray | None:
     return None
 
 
-@pytest.mark.slow
 def test_every_direction_of_a_matrix_moves_as_far(updates):
     """Singular values of an orthogonalised update lie about 1, times sqrt(max(1, out / in)) and the rate."""
     seen = 0
