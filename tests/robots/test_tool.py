@@ -12,7 +12,7 @@ from random_trees import tree, trees
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.robots import Robot, Side
-from morph_vla.robots.geometry import rotation, transform
+from morph_vla.robots.geometry import pose, rotation, transform
 from morph_vla.robots.records import Pose
 from morph_vla.robots.side import Gripper, ToolFrame
 from morph_vla.robots.tool import TOOL, poses_of, tool_space
@@ -107,12 +107,12 @@ def test_a_pose_out_of_reach_is_approached_within_the_limits():
 
 def test_directions_need_not_be_right():
     values = np.array([[1, 2, 3, 0, 0, -2, 0.3, 0.5, 0.7]], np.float32)
-    pose = poses_of(values)[0]
-    np.testing.assert_allclose(pose[:3, :3] @ pose[:3, :3].T, np.eye(3), atol=1e-12)
-    assert np.linalg.det(pose[:3, :3]) == pytest.approx(1)
-    np.testing.assert_allclose(pose[:3, 2], [0, 0, -1])
-    np.testing.assert_allclose(pose[:3, 3], [1, 2, 3])
-    assert pose[2, 1] == pytest.approx(0)
+    matrix = poses_of(values)[0]
+    np.testing.assert_allclose(matrix[:3, :3] @ matrix[:3, :3].T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(matrix[:3, :3]) == pytest.approx(1)
+    np.testing.assert_allclose(matrix[:3, 2], [0, 0, -1])
+    np.testing.assert_allclose(matrix[:3, 3], [1, 2, 3])
+    assert matrix[2, 1] == pytest.approx(0)
 
 
 def test_half_a_turn_of_a_parallel_hand_is_the_same_tool():
@@ -133,7 +133,7 @@ def test_half_a_turn_of_a_parallel_hand_is_the_same_tool():
 def _turned(origin: Pose) -> Pose:
     turned = transform(origin)
     turned[:3, :3] = turned[:3, :3] @ rotation((0.0, 0.0, 1.0), np.pi)
-    return robots.geometry.pose(turned)
+    return pose(turned)
 
 
 def test_a_side_file_says_where_the_hand_takes_hold():

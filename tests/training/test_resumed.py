@@ -26,7 +26,7 @@ def part(robot="so101", **changed) -> Part:
     nothing = np.zeros(0, np.int64)
     return Part(
         Dataset("recorded", robot), robots.load(robot), dataclasses.replace(recordings, **changed),
-        np.zeros(3, bool), None, nothing, nothing,
+        np.zeros(3, bool), None, recordings.action, nothing, nothing,
     )  # fmt: skip
 
 
