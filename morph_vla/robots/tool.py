@@ -9,7 +9,7 @@ Forward kinematics is exact. Back is damped least squares from where the joints 
 all joint values that bring the tool there those near the present ones; a pose out of reach is approached.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,10 +28,16 @@ from morph_vla.wording import table
 TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", "across_z")
 """A tool's place [m], the way its fingers point, and the way they open.
 
-Of the two ways across it is the one to the robot's left at rest (forward, where it is neither): a parallel
-hand that is turned by half a turn is the same tool.
+Of the two ways across it is the one nearer to the robot's left at rest (LEFT): a parallel hand that is turned
+by half a turn is the same tool.
 """
+SHORTEST = 1e-6  # [m] of a chain: from its second joint to the tool
 ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
+
+
+LEFT = np.array(
+    [0.1, 1.0, 0.01]
+)  # of two ways across the one nearer to it: left, a little forward, hardly up
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +126,10 @@ def tool_space(robot: Robot) -> ToolSpace:
                 raise _refused(robot, f"joint '{joint}' moves two tools, of '{owner[joint]}' and of '{name}'")
             owner[joint] = name
         columns = tuple(robot.names.index(joint) for joint in names)
-        tools.append(Tool(name, chain(robot, names, link, link_from_tool), columns))
+        tools.append(Tool(name, _chain(robot, names, link, link_from_tool), columns))
+    for tool in tools:
+        if tool.chain.reach < SHORTEST:
+            raise _refused(robot, f"between '{tool.chain.names[0]}' and the tool there is no length")
     others = tuple(column for column, name in enumerate(robot.names) if name not in owner)
     return ToolSpace(robot, tuple(tools), others)
 
@@ -154,6 +163,8 @@ def _arm(robot: Robot, tool: str, link: str) -> tuple[str, ...]:
     for joint in way(robot.urdf, link):
         if joint.name not in driven or joint.type not in DRIVEN:
             continue
+        if joint.name in robot.side.grippers:
+            raise _refused(robot, f"'{joint.name}', which closes a hand, moves '{tool}'")
         if joint.name not in robot.names:
             raise _refused(robot, f"joint '{joint.name}', which moves '{tool}', follows another")
         if joint.type == "prismatic":
@@ -162,6 +173,16 @@ def _arm(robot: Robot, tool: str, link: str) -> tuple[str, ...]:
     if not names:
         raise _refused(robot, f"no joint moves '{tool}'")
     return tuple(names)
+
+
+def _chain(robot: Robot, names: tuple[str, ...], link: str, link_from_tool: Transform) -> Chain:
+    """The chain, in which joints without limits have none."""
+    known = chain(robot, names, link, link_from_tool)
+    endless = np.array([robot.urdf.by_name[name].type == "continuous" for name in names])
+    lower, upper = (
+        np.where(endless, end, ends) for end, ends in ((-np.inf, known.lower), (np.inf, known.upper))
+    )
+    return replace(known, lower=lower, upper=upper)
 
 
 def _ends(robot: Robot) -> list[str]:
@@ -192,7 +213,6 @@ def _frame(robot: Robot, name: str) -> tuple[str, Transform]:
             driven = [key for key, column, *_ in robot.drives() if robot.names[column] == name]
             frames = [poses[robot.urdf.by_name[key].child][:3, 3] for key in driven]
             root_from_tool[:3, 3] = np.mean(frames, axis=0)
-    across = root_from_tool[:3, 1]
-    if across[1] < -1e-3 or (abs(across[1]) <= 1e-3 and across[0] < 0):
+    if root_from_tool[:3, 1] @ LEFT < 0:
         root_from_tool[:3, :2] *= -1
     return link, np.linalg.inv(poses[link]) @ root_from_tool

@@ -45,7 +45,7 @@ def test_a_tool_moves_as_the_link_that_carries_it(name):
 
 
 @settings(max_examples=60, deadline=None)
-@given(trees(), st.integers(0, 10**6))
+@given(trees(least=3), st.integers(0, 10**6))
 def test_of_a_random_arm_it_is_forward_kinematics(spec, seed):
     robot = robots.build(tree(_in_a_row(spec)), Side(), Path("arm.urdf"))
     space, rng = tool_space(robot), np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def test_of_a_random_arm_it_is_forward_kinematics(spec, seed):
 
 def _in_a_row(spec: list[dict]) -> list[dict]:
     """The joints of a tree one behind the other; none slides or follows."""
-    turns = {"prismatic": "revolute"}
+    turns = {"prismatic": "revolute", "fixed": "continuous"}
     return [
         {
             **joint,
@@ -103,6 +103,29 @@ def test_a_pose_out_of_reach_is_approached_within_the_limits():
     assert (native >= robot.lower - 1e-6).all()
     assert (native <= robot.upper + 1e-6).all()
     assert (space.seen(joints)[0, :, 0] > space.seen(state)[0, 0] + 0.2).all()
+
+
+def test_a_joint_without_limits_goes_on_turning():
+    urdf = robots.load("panda").urdf
+    joints = tuple(replace(j, type="continuous") if j.name == "panda_joint7" else j for j in urdf.joints)
+    robot = robots.build(replace(urdf, joints=joints), robots.load("panda").side, Path("panda.urdf"))
+    space, native = tool_space(robot), near(robot, 3, 0.1)
+    native[:, 6] = [-7.0, 3.2, 11.0]
+    state = robot.to_dataset(native).astype(np.float32)
+    held = np.repeat(space.seen(state)[:, None], 2, axis=1)
+    np.testing.assert_allclose(space.joints(state, held), np.repeat(state[:, None], 2, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("turn", [-0.002, 0.0, 0.002])
+def test_hands_that_open_to_and_fro_are_alike(turn):
+    """Which way across it is does not hang on a thousandth of a radian where fingers open ahead."""
+    robot = robots.load("panda")
+    rest = robot.rest.copy()
+    rest[6] += turn - np.pi / 4
+    twin = told(robot, replace(robot.side, rest=tuple(rest.tolist())))
+    across = tool_space(twin).seen(twin.to_dataset(rest))[6:9]
+    np.testing.assert_allclose(np.abs(across), [1, 0, 0], atol=0.003)
+    assert across[0] > 0
 
 
 def test_directions_need_not_be_right():
@@ -193,6 +216,19 @@ def _of(*joints: tuple[str, str, str, str, str]) -> Robot:
 def test_robots_without_a_space_of_tools_say_why(robot, why):
     with pytest.raises(MorphVlaError, match=f"^robot 'it' has no space of tools: {why}; choose data.space"):
         tool_space(robot)
+
+
+def test_a_hand_is_not_moved_by_what_closes_it():
+    robot = robots.load("so101")
+    jaw = robot.urdf.by_name["gripper"].child
+    closing = told(robot, replace(robot.side, tools={"gripper": ToolFrame(jaw)}))
+    with pytest.raises(MorphVlaError, match="tools: 'gripper', which closes a hand, moves 'gripper'; choose"):
+        tool_space(closing)
+
+
+def test_without_a_length_nothing_is_moved():
+    with pytest.raises(MorphVlaError, match="between 'pan' and the tool there is no length; choose"):
+        tool_space(_of(("pan", "revolute", "a", "b", ""), ("tilt", "revolute", "b", "c", "")))
 
 
 def test_a_gripper_that_nothing_moves_is_no_tool():
