@@ -22,6 +22,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, in_order, tally
 from morph_vla.policies.config import reads_numbers
 from morph_vla.recipes.recipe import Dataset, Recipe
+from morph_vla.robots import tool
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.wording import count
@@ -197,6 +198,9 @@ def _values(
     except MorphVlaError as error:
         yield problem("no-tool", "data.space", str(error).partition(";")[0], subject=subject)
         return
+    for name in tool.guessed(robot) if recipe.data.space == "tool" else ():
+        found = f"robot '{robot.name}': fingers of '{name}' turn, and their tool is taken where they begin"
+        yield problem("tool-guessed", "data.space", found, subject=(robot.name, name))
     if learnt > recipe.model.action_dim:
         found = f"actions have {learnt} values, the model {recipe.model.action_dim}"
         yield problem("model-width", "model.action_dim", found, subject=(where,))
@@ -204,9 +208,11 @@ def _values(
     if plugin is not None and joints > plugin.max_joints:
         found = f"robot '{robot.name}' has {joints} joints, the model room for {plugin.max_joints}"
         yield problem("max-joints", "model.morphology.max_joints", found, subject=subject)
-    if asked.actions != "absolute" and state.shape[1] != width:
+    of_joints = recipe.data.space == "joints"
+    if (asked.actions != "absolute" or not of_joints) and state.shape[1] != width:
         has = f"which has {state.shape[1]} values where an action has {width}"
-        found = f"{asked.actions} actions are differences from the state, {has}"
+        differ = f"{asked.actions} actions are differences from the state"
+        found = f"{differ if of_joints else 'data.space: tool needs where each joint is in the state'}, {has}"
         yield problem("state-width", f"{key}.actions", found)
     try:
         recorded_robot = presets.as_recorded(robot, asked.unit, asked.gripper)
@@ -222,7 +228,8 @@ def _values(
         yield from recipe_values.positions(dataclasses.replace(recorded, action=action), asked.step)
     yield from recipe_values.played(recorded, asked.actions)
     yield from recipe_values.kinds(recorded, asked.actions)
-    yield from recipe_values.still(recorded, recipe.data.degenerate)
+    if of_joints:
+        yield from recipe_values.still(recorded, recipe.data.degenerate)
     yield from _statistics(recipe, asked, robot)
     if asked.phases != phases.AS_RECORDED and width == joints:
         last = np.searchsorted(rows.episode, rows.episode, side="right") - 1
@@ -233,4 +240,6 @@ def _values(
             yield problem("phases", f"{key}.phases", f"{where}: {error}")
     numbers = [] if rows.task is None else np.unique(rows.task).tolist()
     tasks = {number: dataset.tasks.get(number, "") for number in numbers}
+    if not of_joints and state.shape[1] == joints:
+        state = space.tools_of(robot).seen(presets.brought(robot, recorded_robot, state))
     yield from recipe_model.prompts(recipe, where, state, rows, tasks)

@@ -65,6 +65,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "preset-robot": ("warning", "leave the entry's robot and cameras out to have the preset's"),
     "other-robot": ("warning", VARIES),
     "model-width": ("error", "raise it"),
+    "tool-guessed": ("warning", "say where they take hold: `tools` in its side file (docs/robots.md)"),
     "no-tool": ("error", "choose data.space: joints"),
     "max-joints": ("error", "raise it"),
     "state-width": ("error", "learn absolute ones, or name other keys with `state`"),

@@ -110,6 +110,7 @@ class Draft:
         self.grippers = grippers
         self.gripper: Gripper | None = None
         self.arm = [name for name in robot.names if name not in grippers]
+        self.is_mirrored = False
         self.notes: list[str] = []
         if len(self.arm) < FEWEST:
             raise MorphVlaError(
@@ -136,7 +137,7 @@ class Draft:
         if drawn["hand"]:
             self._hand()
         if drawn["mirror"]:
-            self.urdf = edits.mirrored(self.urdf)
+            self.urdf, self.is_mirrored = edits.mirrored(self.urdf), True
             self.notes.append("mirrored")
 
     def _structure(self, changes: Changes) -> dict[str, int]:
@@ -287,6 +288,9 @@ class Draft:
             rest=tuple(self.rest[joint] for joint in self.order),
             names=(),
             gripper=self.gripper or side.gripper,
+            tools={name: edits.mirrored_frame(frame) for name, frame in side.tools.items()}
+            if self.is_mirrored
+            else side.tools,
             source=f"a relative of {parent.name}, drawn by morph-vla robots vary: {changes}",
         )
         text = urdf_text(replace(self.urdf, name=name)).encode()

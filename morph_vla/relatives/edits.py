@@ -25,7 +25,7 @@ from morph_vla.robots.records import (
     Vector,
     unused,
 )
-from morph_vla.robots.side import DRIVEN
+from morph_vla.robots.side import DRIVEN, ToolFrame
 
 DENSITY = 1000.0
 """Of links that are added [kg/m^3]: water's, and about that of an arm as a whole."""
@@ -164,6 +164,12 @@ def inserted(urdf: Urdf, before: str, radius: float) -> tuple[Urdf, str]:
     joints = [item for joint in urdf.joints for item in ((added, carried) if joint is old else (joint,))]
     links = (*urdf.links, Link(link, body, (ball,), (ball,), None, 0))
     return replace(urdf, links=links, joints=tuple(joints)), name
+
+
+def mirrored_frame(tool: ToolFrame) -> ToolFrame:
+    """Where a mirrored hand takes hold: as an origin's, its y, roll and yaw change their sign."""
+    (x, y, z), (roll, pitch, yaw) = tool.xyz, tool.rpy
+    return replace(tool, xyz=(x, -y, z), rpy=(-roll, pitch, -yaw))
 
 
 def mirrored(urdf: Urdf) -> Urdf:

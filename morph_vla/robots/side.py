@@ -41,7 +41,7 @@ from morph_vla.robots.records import Urdf, Vector
 DRIVEN = ("revolute", "continuous", "prismatic")
 Code = Literal[
     "no-joint", "cannot-be-driven", "mimics", "driven-twice", "not-of-the-action", "value-of-gripper",
-    "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits", "no-link",
+    "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits", "no-link", "no-gripper",
 ]  # fmt: skip
 UNUSABLE = "the side file cannot be used"
 
@@ -208,6 +208,8 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[C
                 yield "value-of-gripper", key, name, text
     links = {name for joint in urdf.joints for name in (joint.parent, joint.child)}
     for name, tool in side.tools.items():
+        if side.grippers and name not in side.grippers and name in action:
+            yield "no-gripper", "tools", name, f"'{name}' is no gripper{nearest(name, side.grippers)}"
         if tool.link not in links:
             yield "no-link", "tools", name, f"no link '{tool.link}' in {urdf.file}{nearest(tool.link, links)}"
     for key, values in (("rest", side.rest), ("names", side.names)):

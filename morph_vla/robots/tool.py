@@ -31,6 +31,7 @@ TOOL = ("x", "y", "z", "ahead_x", "ahead_y", "ahead_z", "across_x", "across_y", 
 Of the two ways across it is the one nearer to the robot's left at rest (LEFT): a parallel hand that is turned
 by half a turn is the same tool.
 """
+ROWS = 1 << 15  # whose poses are computed at once: each needs about 2 kB
 SHORTEST = 1e-6  # [m] of a chain: from its second joint to the tool
 ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
 
@@ -66,19 +67,30 @@ class ToolSpace:
         return (*poses, *(self.robot.names[column] for column in self.rest))
 
     @property
+    def frames(self) -> dict[str, list[list[float]]]:
+        """Each tool's pose with the robot at rest, in the root's frame, as three rows: for files."""
+        at_rest = self.robot.rest[None]
+        poses = {tool.name: tool.chain.forward(at_rest[:, tool.columns])[0][0] for tool in self.tools}
+        return {name: np.round(pose[:3], 6).tolist() for name, pose in poses.items()}
+
+    @property
     def of_poses(self) -> int:
         """How many of the values are of poses; they are the first."""
         return len(TOOL) * len(self.tools)
 
     def seen(self, joints: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b v"]:
         """The values of joint values, float32. Raises MorphVlaError for another number of them."""
-        native = self.robot.to_native(joints).reshape(-1, joints.shape[-1])
-        parts = []
-        for tool in self.tools:
-            pose, *_ = tool.chain.forward(native[:, tool.columns])
-            parts += [pose[:, :3, 3], pose[:, :3, 2], pose[:, :3, 1]]
-        parts.append(joints.reshape(native.shape)[:, self.rest])
-        return np.concatenate(parts, axis=1).reshape(*joints.shape[:-1], -1).astype(np.float32)
+        rows = joints.reshape(-1, joints.shape[-1])
+        seen = np.empty((len(rows), len(self.names)), np.float32)
+        for start in range(0, len(rows), ROWS):
+            some = slice(start, start + ROWS)
+            native = self.robot.to_native(rows[some])
+            for index, tool in enumerate(self.tools):
+                pose, *_ = tool.chain.forward(native[:, tool.columns])
+                values = (pose[:, :3, 3], pose[:, :3, 2], pose[:, :3, 1])
+                seen[some, index * len(TOOL) : (index + 1) * len(TOOL)] = np.concatenate(values, axis=1)
+        seen[:, self.of_poses :] = rows[:, self.rest]
+        return seen.reshape(*joints.shape[:-1], -1)
 
     def joints(
         self, state: Float[np.ndarray, "b j"], chunk: Float[np.ndarray, "b h v"]
@@ -134,6 +146,12 @@ def tool_space(robot: Robot) -> ToolSpace:
     return ToolSpace(robot, tuple(tools), others)
 
 
+def guessed(robot: Robot) -> tuple[str, ...]:
+    """The grippers of which neither the side file nor their kinematics says where they take hold."""
+    grippers = robot.side.grippers
+    return tuple(name for name in grippers if name not in robot.side.tools and grasp(robot, name) is None)
+
+
 def listed(robot: Robot) -> str:
     """Where each tool stands at rest and which joints move it; or why there is none. For `robots show`."""
     try:
@@ -150,7 +168,12 @@ def listed(robot: Robot) -> str:
     head = (
         "tools (data.space: tool), at rest in the root's frame: place [m], where fingers point, how they open"
     )
-    return "\n".join([head, *table(("tool", "place", "ahead", "across"), rows)])
+    lines = [head, *table(("tool", "place", "ahead", "across"), rows)]
+    if names := guessed(robot):
+        lines.append(
+            f"{', '.join(names)}: a guess, where fingers begin that turn; `tools` in the side file says it"
+        )
+    return "\n".join(lines)
 
 
 def _refused(robot: Robot, why: str) -> MorphVlaError:

@@ -20,7 +20,7 @@ import numpy as np
 
 from morph_vla import policies, weights
 from morph_vla.data.actions import restore, to_learn
-from morph_vla.data.space import Space, poses_seen, tools_of
+from morph_vla.data.space import Space, check_width, poses_seen, tools_of
 from morph_vla.data.space import relative as relative_of
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError
@@ -105,6 +105,7 @@ class CheckpointPolicy:
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
         self._joints, self._values = len(self.trained["joints"]), len(self.trained["relative"])
         self._space: Space = self.trained.get("space", "joints")
+        check_width(self.robot, self._space, self.config.action_dim)
         self._history = History(self._lags)
         family = policies.of(self.config)
         self.real_time = family.real_time(self.config)

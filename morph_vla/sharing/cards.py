@@ -118,7 +118,10 @@ def _robots(trained: Trained) -> Iterator[tuple[object, ...]]:
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, known in trained.robots.items():
         cameras = ", ".join(known["cameras"].values())
-        row = (len(known["joints"]), f"{known['control_rate']:g} Hz", known["actions"], cameras)
+        learnt = (
+            known["actions"] if known.get("space") != "tool" else f"{known['actions']}, of the tool's pose"
+        )
+        row = (len(known["joints"]), f"{known['control_rate']:g} Hz", learnt, cameras)
         alike.setdefault((*row, name) if trained.is_spelled_out else row, []).append(name)
     for row, names in alike.items():
         yield (names[0] if len(names) == 1 else f"{len(names)} robots"), *row[:4]

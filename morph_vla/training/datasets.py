@@ -61,11 +61,7 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
             f"{asked.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
             f"joints ({', '.join(names)})"
         )
-    if width > recipe.model.action_dim:
-        raise MorphVlaError(
-            f"robot '{robot.name}' has {width} joints, the model {recipe.model.action_dim} action "
-            "values; raise model.action_dim"
-        )
+    space.check_width(robot, recipe.data.space, recipe.model.action_dim)
     if asked.actions != "absolute" and state.shape[1] != width:
         raise MorphVlaError(
             f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
@@ -75,7 +71,6 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     drawn = ~held & _moving(asked, robot, recordings)
     recordings = space.of_recordings(robot, recipe.data.space, recordings)
-    space.check_width(robot, recipe.data.space, recipe.model.action_dim)
     if reads_numbers(recipe.model):
         _check_numbers(asked, recipe.model, recordings.state, recorded.environment)
         recordings = _as_seen(recipe, robot, recordings)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla import robots
-from morph_vla.data.space import Space, relative
+from morph_vla.data.space import Space, relative, tools_of
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.plain import to_plain
@@ -28,7 +28,7 @@ SHARED = ("control_rate", "actions", "space", "cameras", "sizes", "environment",
 def of_robot(robot: Robot, stats: RobotStats, space: Space = "joints") -> dict[str, Any]:
     """What the robot itself says: a suite's robot of the same name must still have all of it."""
     return {
-        **({} if space == "joints" else {"space": space}),
+        **({} if space == "joints" else {"space": space, "tools": tools_of(robot).frames}),
         "urdf_sha256": robot.urdf_sha256,
         "limits": [[joint.lower, joint.upper] for joint in robot.joints],
         "units": [joint.unit for joint in robot.joints],

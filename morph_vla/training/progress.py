@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from morph_vla.data import space
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
 from morph_vla.training import sharding
@@ -138,10 +139,10 @@ def measurer(source: Source, mesh: Mesh) -> Callable[[steps.State], dict[str, di
                 pair = compiled(params, placed.observation, placed.actions, placed.mask, np.uint32(number))
                 error.append(np.asarray(pair[0]))
                 rows.append(np.asarray(pair[1]))
-            count, joints = len(batch.dataset), source.robots[name].names
-            each = np.concatenate(error)[:count, : len(joints)].mean(axis=0).tolist()
+            count, names = len(batch.dataset), space.names(source.robots[name], recipe.data.space)
+            each = np.concatenate(error)[:count, : len(names)].mean(axis=0).tolist()
             loss = float(np.concatenate(rows)[:count].mean())
-            losses[name] = {"loss": loss, **dict(zip(joints, each, strict=True))}
+            losses[name] = {"loss": loss, **dict(zip(names, each, strict=True))}
         return losses
 
     return measure

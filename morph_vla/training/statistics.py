@@ -279,6 +279,8 @@ def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tupl
         if robot not in known:
             raise MorphVlaError(f"{where} has no robot '{robot}'{nearest(robot, known)} ({', '.join(known)})")
         kept = known[robot]
+        if kept.get("space", "joints") != "joints":
+            raise MorphVlaError(f"{where} is of poses of tools (data.space: {kept['space']}), not of joints")
         if kept["actions"] != kind or tuple(kept["joints"]) != joints:
             what = f"{kept['actions']} actions of {', '.join(kept['joints'])}"
             raise MorphVlaError(f"{where} is of {what}; {kind} ones of {', '.join(joints)} are learnt")

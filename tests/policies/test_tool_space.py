@@ -10,14 +10,15 @@ from morph_vla.checks import recipe as check
 from morph_vla.data import lerobot, space
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import fit
+from morph_vla.findings import Finding
 from morph_vla.recipes import recipe as recipes
 from morph_vla.robots.geometry import POSE
 from morph_vla.robots.tool import tool_space
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import load
-from morph_vla.training import begin_with, loop
+from morph_vla.training import begin_with, checkpoint, loop, resumed
 from morph_vla.training.datasets import read_parts, robot_stats
-from morph_vla.training.statistics import of_body
+from morph_vla.training.statistics import of_body, of_file
 from morph_vla.weights.convert import convert
 
 SMALL = [
@@ -53,6 +54,30 @@ def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen):
     answer = policy.infer({**seen, "episode": 0, "step": 0})
     assert answer["actions"].shape == (5, 8)
     assert fit.check(policy, load("droid_panda:cube_in_bowl", ["cameras={}"])) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+def test_the_log_has_the_loss_of_every_value_of_the_tool(run):
+    lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    held = next(line["held_out"]["panda"] for line in lines if line.get("held_out"))
+    assert set(held) == {"loss", *tool_space(robots.load("panda")).names}
+
+
+@pytest.mark.slow
+def test_a_robot_with_more_values_than_the_model_is_refused_before_it_moves(run):
+    words = "robot 'aloha' has 20 values in data.space: tool, the model 11 action values"
+    with pytest.raises(MorphVlaError, match=words):
+        CheckpointPolicy(run.checkpoint, robot="aloha")
+
+
+@pytest.mark.slow
+def test_a_tool_that_was_moved_is_named_when_a_run_goes_on(run):
+    known = checkpoint.about(run.checkpoint)
+    moved = json.loads(json.dumps({**known, "data": {"panda": "0" * 64}}))
+    moved["robots"]["panda"]["tools"]["panda_finger_joint1"][2][3] += 0.01
+    with pytest.raises(MorphVlaError, match=r"was trained on other data \(panda: tools, its recordings\)"):
+        resumed.check_same_data(run.checkpoint, moved)
 
 
 @pytest.mark.slow
@@ -149,14 +174,30 @@ def test_a_robot_without_tools_is_found_before_training(dataset, monkeypatch):
 
     assert errors(dataset) == []
     assert errors(dataset, "model.action_dim=9") == ["model-width"]
+    (long,) = (
+        str(problem) for problem in problems(dataset, "model.max_tokens=18") if "prompt" in problem.code
+    )
+    assert "takes 20 tokens, the model 18" in long
     monkeypatch.setattr(space, "tools_of", refused)
     assert errors(dataset) == ["no-tool"]
 
 
+def problems(dataset, *more: str) -> tuple[Finding, ...]:
+    """What `recipes check` finds."""
+    return check.check(recipes.load("panda_demo", changes(dataset, *more))).problems
+
+
 def errors(dataset, *more: str) -> list[str]:
-    """What `recipes check` calls an error."""
-    report = check.check(recipes.load("panda_demo", changes(dataset, *more)))
-    return [problem.code for problem in report.problems if problem.severity == "error"]
+    """What it calls an error."""
+    return [problem.code for problem in problems(dataset, *more) if problem.severity == "error"]
+
+
+def test_statistics_of_a_tool_are_not_taken_for_joints(tmp_path):
+    kept = {"joints": list(robots.load("panda").names), "actions": "delta", "space": "tool"}
+    path = tmp_path / "stats.json"
+    path.write_text(json.dumps({"robots": {"panda": kept}}))
+    with pytest.raises(MorphVlaError, match=r"is of poses of tools \(data.space: tool\), not of joints"):
+        of_file(path, "panda", "delta", robots.load("panda").names)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from random_trees import tree, trees
 
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
-from morph_vla.robots import Robot, Side
+from morph_vla.relatives import edits
+from morph_vla.robots import Robot, Side, tool
 from morph_vla.robots.geometry import pose, rotation, transform
 from morph_vla.robots.records import Pose
 from morph_vla.robots.side import Gripper, ToolFrame
-from morph_vla.robots.tool import TOOL, poses_of, tool_space
+from morph_vla.robots.tool import TOOL, guessed, listed, poses_of, tool_space
 
 OURS = ("panda", "so101", "g1_dex1", "aloha")
 
@@ -36,8 +37,8 @@ def test_a_tool_moves_as_the_link_that_carries_it(name):
     space, native = tool_space(robot), near(robot, 5, 0.4)
     seen = space.seen(robot.to_dataset(native))
     assert seen.shape == (5, len(space.names))
-    for index, tool in enumerate(space.tools):
-        link = robot.urdf.by_name[tool.name].parent
+    for index, moved in enumerate(space.tools):
+        link = robot.urdf.by_name[moved.name].parent
         poses = poses_of(seen[:, index * len(TOOL) : (index + 1) * len(TOOL)])
         carried = [robot.forward_kinematics(row)[link] for row in native]
         between = np.array([np.linalg.inv(a) @ b for a, b in zip(carried, poses, strict=True)])
@@ -171,11 +172,52 @@ def test_a_side_file_says_where_the_hand_takes_hold():
     assert not np.allclose(seen[:3], plain[:3])
 
 
+def test_what_is_guessed_is_said():
+    robot = robots.load("so101")
+    assert guessed(robot) == ("gripper",)
+    assert "gripper: a guess, where fingers begin that turn; `tools` in the side file says it" in listed(
+        robot
+    )
+    stated = told(robot, replace(robot.side, tools={"gripper": ToolFrame("gripper_link")}))
+    assert (guessed(stated), guessed(robots.load("panda"))) == ((), ())
+    assert "a guess" not in listed(stated)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6))
+def test_in_a_mirror_the_tool_is_the_mirrored_one(seed):
+    robot, rng = robots.load("so101"), np.random.default_rng(seed)
+    link = robot.urdf.by_name["gripper"].parent
+    numbers = [tuple(rng.uniform(-1, 1, 3).tolist()) for _ in range(2)]
+    frame = ToolFrame(link, *numbers)
+    side = replace(robot.side, tools={"gripper": frame})
+    plain = told(robot, side)
+    twin = robots.build(
+        edits.mirrored(robot.urdf),
+        replace(side, tools={"gripper": edits.mirrored_frame(frame)}),
+        robot.urdf_path,
+    )
+    values = robot.to_dataset(near(robot, 3, 0.3))
+    seen, seen_in_mirror = (tool_space(one).seen(values) for one in (plain, twin))
+    np.testing.assert_allclose(seen_in_mirror[:, :6], seen[:, :6] * np.tile([1, -1, 1], 2), atol=1e-5)
+    np.testing.assert_allclose(np.abs(seen_in_mirror[:, 6:9]), np.abs(seen[:, 6:9]), atol=1e-5)
+
+
+def test_rows_are_computed_in_parts(monkeypatch):
+    robot = robots.load("g1_dex1")
+    space, values = tool_space(robot), robot.to_dataset(near(robot, 23, 0.2))
+    whole = space.seen(values)
+    monkeypatch.setattr(tool, "ROWS", 7)
+    np.testing.assert_array_equal(space.seen(values), whole)
+
+
 def test_a_tool_on_no_link_or_of_no_joint_is_named():
     robot = robots.load("so101")
     link = robot.urdf.by_name["gripper"].parent
     with pytest.raises(ConfigError, match=f"tools: no link '{link}x' in so101.urdf; did you mean '{link}'"):
         told(robot, replace(robot.side, tools={"gripper": ToolFrame(f"{link}x")}))
+    with pytest.raises(ConfigError, match="tools: 'wrist_roll' is no gripper"):
+        told(robot, replace(robot.side, tools={"wrist_roll": ToolFrame(link)}))
     with pytest.raises(ConfigError, match="tools: 'griper' is not one of the action's joints; did you mean"):
         told(robot, replace(robot.side, tools={"griper": ToolFrame(link)}))
 
