@@ -50,6 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(made["report"], "--with", about, "FOLDER", type=Path, action="append", default=[], dest="others")
     about = "suites and recordings are to be the same within a seed alone: seeds may be of several machines"
     add(made["report"], "--within-seeds", about)
+    about = "recordings are told apart by meta/info.json alone: recording.json may name more than it did"
+    add(made["report"], "--by-info", about)
     add(made["run"], "--keep-weights", "keep checkpoints and whole evaluations in FOLDER/work")
 
 
@@ -78,7 +80,10 @@ def run_report(arguments: argparse.Namespace) -> None:
 
     search(arguments.folders)
     study = answer.answer(
-        grid.load(arguments.grid), [arguments.output, *arguments.others], arguments.within_seeds
+        grid.load(arguments.grid),
+        [arguments.output, *arguments.others],
+        arguments.within_seeds,
+        arguments.by_info,
     )
     path = page.write(arguments.output, study)
     render(study, arguments.json, text=f"{study}\n{path}", report=path)

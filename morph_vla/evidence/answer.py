@@ -16,12 +16,14 @@ from morph_vla.results.evidence import Answer, Contrast, Place, conditions, cont
 from morph_vla.results.values import mapping
 
 LOG = logging.getLogger(__name__)
+RECORDING = "/recording.json"
 
 
-def answer(grid: Grid, folders: Sequence[Path], within_seeds: bool = False) -> Answer:
+def answer(grid: Grid, folders: Sequence[Path], within_seeds: bool = False, by_info: bool = False) -> Answer:
     """What the cells in one folder, or in those of several machines, say.
 
-    `within_seeds`: suites and datasets of one name are to be the same within a seed alone.
+    `within_seeds`: suites and datasets of one name are to be the same within a seed alone. `by_info`:
+    recordings are told apart by meta/info.json alone, whatever else a recording.json says.
     Raises MorphVlaError for a folder without cells, for a file that is no record, for cells that were judged
     on different rows, for cells of one condition that differ in more than the seed, for those that were
     measured under other settings than the grid's, and for one cell with two results.
@@ -30,7 +32,7 @@ def answer(grid: Grid, folders: Sequence[Path], within_seeds: bool = False) -> A
     asked = cells(grid)
     records = [known[cell.name] for cell in asked if cell.name in known]
     _check_grid(grid, records)
-    differing = _check_alike(records, within_seeds)
+    differing = _check_alike(records, within_seeds, by_info)
     if others := [record.name for record in known.values() if _is_left_out(grid, record)]:
         LOG.warning("finished cells whose seed the grid does not name are left out: %s", ", ".join(others))
     places = primary(grid, records)
@@ -118,8 +120,8 @@ def _differences(measured: object, asked: object, at: str = "") -> Iterator[tupl
         yield at, measured, asked
 
 
-def _check_alike(records: Sequence[CellRecord], within_seeds: bool) -> list[str]:
-    """What seeds had several contents of, where they may.
+def _check_alike(records: Sequence[CellRecord], within_seeds: bool, by_info: bool) -> list[str]:
+    """What had several contents, where it may.
 
     Raises MorphVlaError where the cells of a condition were measured under settings of several grids, or
     where suites or datasets of one name had several contents.
@@ -137,7 +139,8 @@ def _check_alike(records: Sequence[CellRecord], within_seeds: bool) -> list[str]
         for what, sha in _contents(record):
             known = contents.setdefault(what, {})
             for other_sha, other in known.items():
-                if sha != other_sha and not (within_seeds and record.seed != other.seed):
+                passed = within_seeds and record.seed != other.seed
+                if sha != other_sha and not passed and not (by_info and what[0].endswith(RECORDING)):
                     more = "" if record.seed == other.seed else "; or --within-seeds, where seeds may differ"
                     raise MorphVlaError(
                         f"{other.name} and {record.name} are of several contents of one name: {what[0]} has "

@@ -144,6 +144,23 @@ def test_suites_and_datasets_of_one_name_and_several_contents_are_no_study(folde
         answers.answer(GRID, folders, within_seeds=True)
 
 
+def test_recordings_may_be_told_apart_by_what_they_hold_alone(folders):
+    def change(name: str, **datasets: str) -> None:
+        path = next(folder / "records" / f"{name}.json" for folder in folders
+                    if (folder / "records" / f"{name}.json").exists())  # fmt: skip
+        record = dataclasses.replace(results.read(path), datasets=datasets)
+        results.write(record, path)
+
+    change("all/full/0", **{"a/recording.json": "aa", "a/meta/info.json": "cc"})
+    change("all/matched/0", **{"a/recording.json": "bb", "a/meta/info.json": "cc"})
+    with pytest.raises(MorphVlaError, match=r"several contents of one name: a/recording.json"):
+        answers.answer(GRID, folders)
+    assert answers.answer(GRID, folders, by_info=True).apart == ["a/recording.json"]
+    change("all/matched/0", **{"a/meta/info.json": "dd"})
+    with pytest.raises(MorphVlaError, match=r"several contents of one name: a/meta/info.json"):
+        answers.answer(GRID, folders, by_info=True)
+
+
 def test_the_cells_of_several_machines_are_one_study(folders):
     study = answers.answer(GRID, folders)
     assert (study.done, study.asked, study.missing) == (16, 18, ["all/full/1", "all/bare/1"])
