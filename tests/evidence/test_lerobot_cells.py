@@ -27,6 +27,8 @@ from morph_vla.results import cells
 from morph_vla.results.values import mapping
 from morph_vla.training.datasets import read_parts
 
+pytestmark = pytest.mark.slow
+
 STAND_IN = Path(__file__).parents[1] / "lerobot_stand_in.py"
 ACT = (
     "lerobot=act",

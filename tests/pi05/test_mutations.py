@@ -23,6 +23,7 @@ from morph_vla.pi05.augmentation import augment
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
 ]

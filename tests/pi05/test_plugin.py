@@ -1,6 +1,7 @@
 """The plugin inside the host: who hears of whom, where it starts; one prefix for all, one table of times."""
 
 import dataclasses
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -168,6 +169,14 @@ def test_soft_hears_of_all_joints_in_every_layer(kind):
 
 # ---------------------------------------- where it starts
 
+QUICK = ("mix", "exact")
+
+
+def quick_first(names: Iterable[str]) -> list[Any]:
+    """All names; those that `make test` leaves out are marked."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 STARTS = {
     "mix": {"bias": "mix", "chunks": 2, "auxiliary": 1},
     "spd-soft": {"bias": "spd-soft", "bias_init": "mix"},
@@ -175,7 +184,7 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", quick_first(STARTS))
 def test_exact_starts_at_the_host(name):
     """Bit for bit, whatever the rest of the plugin holds, as long as the gate is where it starts."""
     config = plugged(start="exact", **STARTS[name])
@@ -242,11 +251,7 @@ VARIANTS = {
 
 
 # Each compiles three gradients.
-QUICK = ("mix",)
-SLOWLY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
-
-
-@pytest.mark.parametrize("name", SLOWLY)
+@pytest.mark.parametrize("name", quick_first(VARIANTS))
 def test_the_prefix_once_equals_the_joint_pass(name):
     """Loss and gradients to 1e-6 of each leaf's largest, of full fine-tuning and with a frozen VLM."""
     config = plugged(**VARIANTS[name])
@@ -299,7 +304,7 @@ def test_a_schedule_is_openpis_sum():
     np.testing.assert_array_equal(flow.schedule(1), [1.0])
 
 
-@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_sampling_with_modulations_computed_before_is_sampling(steps):
     config = plugged(start="exact")
     params = draw(config, 0.3)

@@ -21,6 +21,7 @@ from morph_vla.pi05.serving import layers, let_go, ready, served_type
 
 # Of flax at openpi's pins.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
 ]
@@ -88,7 +89,6 @@ def test_low_rank_pairs_are_merged_before(plugin, seen):
     close(acted(plugin, made, seen), acted(paired, params, seen), 1e-5)  # W + A B is another sum
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 def test_bfloat16_is_rounded_once(plugin, params, seen):
     """Rounding what is multiplied changes no bit; other products' sums, rounded to 8 bits, do."""

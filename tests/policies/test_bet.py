@@ -14,6 +14,8 @@ from morph_vla.policies import bet, bins
 from morph_vla.policies.config import BetConfig
 from morph_vla.policies.text import TEXT
 
+pytestmark = pytest.mark.slow
+
 ROWS, WINDOW, JOINTS, POSES, HORIZON, BINS = 5, 4, 3, 2, 2, 7
 CONFIG = BetConfig(
     action_dim=JOINTS, environment=POSES, horizon=HORIZON, bins=BINS, width=12, depth=2, heads=3, mlp_dim=13,

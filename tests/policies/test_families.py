@@ -15,6 +15,8 @@ from morph_vla.policies.parts import part_of
 from morph_vla.recipes import recipe as recipes
 from morph_vla.training import counted
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 data: {dataset: runs/poses, robot: panda}
 model: {family: mlp, width: 7}

@@ -15,6 +15,8 @@ from morph_vla.policies import fourier, spectral
 from morph_vla.policies.config import FourierConfig
 from morph_vla.policies.text import TEXT
 
+pytestmark = pytest.mark.slow
+
 ROWS, JOINTS, HORIZON, POSES, WINDOW = 2, 3, 4, 5, 11
 CONFIG = FourierConfig(
     action_dim=JOINTS, horizon=HORIZON, environment=POSES, window=WINDOW, stride=3, modes=4, width=7, depth=2,

@@ -12,6 +12,8 @@ from morph_vla.morphology import bias, history
 from morph_vla.pi05 import head
 from morph_vla.policies import bet, bins, body, fourier, graph, spectral, state, text
 
+pytestmark = pytest.mark.slow
+
 PERMUTED = law(test_body.test_permuting_joints_permutes_actions_where_tokenizers_are_shared, "hard", "shared")
 OWN = law(test_body.test_a_joint_has_its_own_weights_or_those_of_all, test_body.JOINTS)
 MIX = law(test_body.test_mix_masks_the_first_layer_and_not_the_second)
@@ -248,7 +250,6 @@ KINDS = {
 MUTATIONS = {**BODIES, **WAVES, **KINDS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_is_noticed(name):
     is_noticed(MUTATIONS[name])

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from morph_vla.policies import spectral
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 3
 sizes = st.sampled_from([(1, 1), (2, 2), (5, 3), (7, 1), (11, 4), (12, 7), (13, 7), (31, 5), (64, 10)])
 

@@ -13,6 +13,8 @@ from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import restoring
 from morph_vla.training import step as steps
 
+pytestmark = pytest.mark.slow
+
 WRITTEN = Path(__file__).with_name("golden") / "ef79165"
 
 

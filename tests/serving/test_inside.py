@@ -17,6 +17,8 @@ from morph_vla.serving import inside, kept
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.serving.watched import Watched
 
+pytestmark = pytest.mark.slow
+
 RANKING = ImageTokens(keep=2, features="relu", width=3)
 
 

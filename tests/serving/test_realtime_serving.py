@@ -24,6 +24,8 @@ from morph_vla.serving.requests import examples
 from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 
 class Noting(Wave):
     """A wave that keeps what it was told of the last answer."""
@@ -372,7 +374,6 @@ def test_actions_that_do_not_fit_are_refused_in_a_sentence(policy):
         policy.infer(seen(1, previous_actions=np.zeros((4, 8), np.float32)))
 
 
-@pytest.mark.slow
 def test_a_real_time_evaluation_over_the_wire_is_the_checkpoints_own(policy, tiny_suite):
     known, bounds = cards.of(policy, real_time=True)
     free = np.full_like(bounds.upper, np.inf)  # the engine keeps the limits too

@@ -14,6 +14,8 @@ from morph_vla.pi05 import counts
 from morph_vla.training import checkpoint, loop, parameters, restoring, sharding
 from morph_vla.training import step as steps
 
+pytestmark = pytest.mark.slow
+
 
 def shapes_of(recipe):
     return counts.shapes(dataclasses.replace(recipe.model, dtype="float32"))
@@ -81,7 +83,6 @@ def expert_run(tiny_recipe, openpi, tmp_path_factory):
         return recipe, loop.train(recipe, tmp_path_factory.mktemp("expert"))
 
 
-@pytest.mark.slow
 def test_what_is_frozen_is_written_once_and_a_checkpoint_stands_alone(expert_run, tmp_path):
     recipe, run = expert_run
     checkpoints = run.folder / "checkpoints"
@@ -107,7 +108,6 @@ def test_what_is_frozen_is_written_once_and_a_checkpoint_stands_alone(expert_run
         assert np.array_equal(names["params"][name], names["averaged"][name]) == frozen, name
 
 
-@pytest.mark.slow
 def test_no_parameter_is_copied_before_the_first_step(expert_run):
     recipe, _ = expert_run
     params = parameters.first_params(recipe)
@@ -120,7 +120,6 @@ def test_no_parameter_is_copied_before_the_first_step(expert_run):
         assert (leaf.shape, leaf.dtype) == (shape.shape, shape.dtype)
 
 
-@pytest.mark.slow
 def test_random_parameters_have_the_types_of_loaded_ones(expert_run):
     recipe, _ = expert_run
     loaded = leaves(parameters.first_params(recipe))

@@ -15,6 +15,8 @@ from morph_vla.recipes import recipe as config
 from morph_vla.recipes.recipe import Data, Recipe, Training
 from morph_vla.training import memory, step
 
+pytestmark = pytest.mark.slow
+
 SMALL = Pi05Config(
     vocab=64,
     image_size=56,
@@ -42,7 +44,6 @@ def recipe(kind: Any = "expert", batch=8, weights="", model=SMALL, **keys):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "remat"), [("expert", True), ("full", False)])
 def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
     model = dataclasses.replace(SMALL, remat=remat)
@@ -86,7 +87,6 @@ def test_what_learns_decides_and_devices_divide():
     assert memory.estimate(recipe("full", accumulate=4)).activations < full.activations / 2
 
 
-@pytest.mark.slow
 def test_levers_come_in_order_and_save_what_they_say():
     levers = memory.levers(recipe("full"))
     names = [lever.change for lever in levers]
