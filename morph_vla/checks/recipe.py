@@ -211,9 +211,13 @@ def _values(
     of_joints = recipe.data.space == "joints"
     if (asked.actions != "absolute" or not of_joints) and state.shape[1] != width:
         has = f"which has {state.shape[1]} values where an action has {width}"
-        differ = f"{asked.actions} actions are differences from the state"
-        found = f"{differ if of_joints else 'data.space: tool needs where each joint is in the state'}, {has}"
-        yield problem("state-width", f"{key}.actions", found)
+        if of_joints:
+            found = f"{asked.actions} actions are differences from the state, {has}"
+            yield problem("state-width", f"{key}.actions", found)
+        else:
+            remedy = "name other keys with `state`, or choose data.space: joints"
+            found = f"a tool's pose is computed from the state, {has}"
+            yield problem("state-width", "data.space", found, remedy=remedy)
     try:
         recorded_robot = presets.as_recorded(robot, asked.unit, asked.gripper)
         targets = presets.targets(recorded_robot, asked.recorded, asked.step, state, action)

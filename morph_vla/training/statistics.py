@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from morph_vla.data import stats
 from morph_vla.data.actions import Kind, to_learn
 from morph_vla.data.lerobot import Recordings
-from morph_vla.data.space import Space
+from morph_vla.data.space import Space, tools_of
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import remote
@@ -29,7 +29,6 @@ from morph_vla.files.cache import cache_folder
 from morph_vla.files.writing import write_text
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.screws import screws
-from morph_vla.robots.tool import tool_space
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
@@ -150,7 +149,7 @@ def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
 
 def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats) -> RobotStats:
     """Of poses of the tools: one range for all robots (a metre is one on all); the rest as it was."""
-    known = tool_space(robot)
+    known = tools_of(robot)
     far = np.tile([FAR_TOOL] * 3 + [1.0] * 6, len(known.tools))
     moved = far if kind == "absolute" else np.tile([MOVE_TOOL] * 3 + [TURN] * 6, len(known.tools))
 

@@ -57,7 +57,6 @@ def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_the_log_has_the_loss_of_every_value_of_the_tool(run):
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     held = next(line["held_out"]["panda"] for line in lines if line.get("held_out"))
