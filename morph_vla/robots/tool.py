@@ -35,10 +35,8 @@ ROWS = 1 << 15  # whose poses are computed at once: each needs about 2 kB
 SHORTEST = 1e-6  # [m] of a chain: from its second joint to the tool
 ITERATIONS = 12  # of inverse kinematics: all actions of a chunk at once, each from where the joints stand
 
-
-LEFT = np.array(
-    [0.1, 1.0, 0.01]
-)  # of two ways across the one nearer to it: left, a little forward, hardly up
+# Of two ways across the one nearer to it: left, a little forward, hardly up.
+LEFT = np.array([0.1, 1.0, 0.01])
 
 
 @dataclass(frozen=True, eq=False)

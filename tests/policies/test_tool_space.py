@@ -181,6 +181,13 @@ def test_a_robot_without_tools_is_found_before_training(dataset, monkeypatch):
     assert errors(dataset) == ["no-tool"]
 
 
+def test_a_state_that_does_not_say_where_joints_are_is_found(dataset):
+    twice = "data.state=[observation.state, observation.state]"
+    (found,) = (str(problem) for problem in problems(dataset, twice) if problem.code == "state-width")
+    assert "a tool's pose is computed from the state, which has 16 values where an action has 8" in found
+    assert "name other keys with `state`, or choose data.space: joints" in found
+
+
 def problems(dataset, *more: str) -> tuple[Finding, ...]:
     """What `recipes check` finds."""
     return check.check(recipes.load("panda_demo", changes(dataset, *more))).problems
