@@ -27,7 +27,7 @@ from morph_vla.wording import count, span
 
 NAME, RECIPE, ROBOT = "pi05-nano", "pi05_nano", "panda"
 TASKS = ("cube_in_bowl", "can_in_mug", "banana_in_bin")
-SET, SEED, JUDGED_SEED = "interpolation", 3, 4  # of the bodies that are trained on, and judged on
+SETS, SEED, JUDGED_SEED = ("interpolation", "extrapolation", "composition"), 3, 4  # of bodies: trained on, judged on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,11 @@ class Settings:
     overrides: tuple[str, ...] = ()
     """Changes to the recipe"""
     bodies: int = 36
-    """Relatives of the Panda that are trained on"""
+    """Relatives of the Panda that are trained on, of the set `interpolation`"""
+    extrapolation: int = 0
+    """More of them, of that set: smaller and larger ones"""
+    composition: int = 0
+    """More of them, of that set: two changes of structure at once"""
     attempts: int = 30
     """Demonstrations to try on each"""
     judged: int = 4
@@ -46,6 +50,11 @@ class Settings:
     """Initial states of each task of each robot"""
     trials: int = 5
     """States in which the expert tries each task of a new suite"""
+
+    @property
+    def of_sets(self) -> tuple[int, ...]:
+        """How many bodies of each of SETS are trained on."""
+        return self.bodies, self.extrapolation, self.composition
 
     @property
     def command(self) -> str:
@@ -84,7 +93,10 @@ class Maker:
 
     def bodies(self) -> str:
         """The relatives that are trained on, each with a suite that the expert can do."""
-        self._vary("bodies", SEED, self.settings.bodies)
+        asked = dict(zip(SETS, self.settings.of_sets, strict=True))
+        for of_set, bodies in asked.items():
+            if bodies:
+                self._vary("bodies", of_set, SEED, bodies)
         return count(len(self._names("bodies")), "relative")
 
     def record(self) -> str:
@@ -127,7 +139,7 @@ class Maker:
             asked = ["--task", ",".join(TASKS), "--trials", self.settings.trials]
             run("suites", "new", ROBOT, *asked, "-o", suite)
         if self.settings.judged:
-            self._vary("judged", JUDGED_SEED, self.settings.judged)
+            self._vary("judged", SETS[0], JUDGED_SEED, self.settings.judged)
         names, lines = [ROBOT, *(self._names("judged") if self.settings.judged else ())], []
         for name in names:
             target, suite = self.folder / "eval" / name, place / "eval" / f"{name}.yaml"
@@ -146,10 +158,15 @@ class Maker:
     def _made(self) -> dict[str, str]:
         """What the card says beside of how the base was made."""
         asked = self.settings
-        vary = shlex.join(["morph-vla", *map(str, varied(SEED, asked.bodies, asked.trials))])
+        drawn = [
+            shlex.join(["morph-vla", *map(str, varied(of_set, SEED, bodies, asked.trials))])
+            for of_set, bodies in zip(SETS, asked.of_sets, strict=True)
+            if bodies
+        ]
+        vary = "`, `".join(drawn)
         made = {
             "one like it is made by": f"`{asked.command}`",
-            "bodies": f"{asked.bodies} relatives of {ROBOT}, of seed {SEED}: `{vary}`",
+            "bodies": f"{sum(asked.of_sets)} relatives of {ROBOT}, of seed {SEED}: `{vary}`",
             "judged on": f"{ROBOT}, and {asked.judged} relatives of it, of seed {JUDGED_SEED}",
         }
         stages = ("bodies", "record", "train", "evaluate")
@@ -158,10 +175,10 @@ class Maker:
             made["took"] = ", ".join(f"{name} {span(spent[name])}" for name in stages)
         return made
 
-    def _vary(self, place: str, seed: int, bodies: int) -> None:
+    def _vary(self, place: str, of_set: str, seed: int, bodies: int) -> None:
         """Draw relatives; a number that is left without a body (status 1) is left out."""
-        if len(self._names(place)) < bodies:
-            words = varied(seed, bodies, self.settings.trials)
+        if sum(f"_{of_set}{seed}_" in name for name in self._names(place)) < bodies:
+            words = varied(of_set, seed, bodies, self.settings.trials)
             run(*words, "-o", self.folder / place, allowed=(0, 1))
 
     def _names(self, place: str) -> list[str]:
@@ -169,9 +186,9 @@ class Maker:
         return [body["name"] for body in json.loads(listed.read_text())] if listed.exists() else []
 
 
-def varied(seed: int, bodies: int, trials: int) -> list[object]:
+def varied(of_set: str, seed: int, bodies: int, trials: int) -> list[object]:
     """The command that draws bodies with suites."""
-    words = ["robots", "vary", ROBOT, "--set", SET, "--seed", seed, "--count", bodies]
+    words = ["robots", "vary", ROBOT, "--set", of_set, "--seed", seed, "--count", bodies]
     return [*words, "--suites", ",".join(TASKS), "--trials", trials]
 
 

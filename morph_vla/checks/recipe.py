@@ -198,7 +198,7 @@ def _values(
     except MorphVlaError as error:
         yield problem("no-tool", "data.space", str(error).partition(";")[0], subject=subject)
         return
-    for name in tool.guessed(robot) if recipe.data.space == "tool" else ():
+    for name in tool.guessed(robot) if recipe.data.space != "joints" else ():
         found = f"robot '{robot.name}': fingers of '{name}' turn, and their tool is taken where they begin"
         yield problem("tool-guessed", "data.space", found, subject=(robot.name, name))
     if learnt > recipe.model.action_dim:
@@ -246,4 +246,5 @@ def _values(
     tasks = {number: dataset.tasks.get(number, "") for number in numbers}
     if not of_joints and state.shape[1] == joints:
         state = space.tools_of(robot).seen(presets.brought(robot, recorded_robot, state))
+        state = space.values_told(robot, state, space.standpoints(robot, recipe.data.space, state))
     yield from recipe_model.prompts(recipe, where, state, rows, tasks)

@@ -1,4 +1,6 @@
-"""What a state and an action are to the model: joint values, or the poses of a robot's tools (`robots.tool`).
+"""What a state and an action are to the model: joint values, or the poses of a robot's tools.
+
+`tool` has poses in the root's frame (`robots.tool`), `hand` from where the tools are now (`robots.standpoint`).
 
 Poses make one task one motion on every arm, whatever its joints; they say nothing of how the arm gets there,
 which kinematics does. Recordings and what is served are joint values in both.
@@ -17,9 +19,10 @@ from morph_vla.data.lerobot import Recordings
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import POSE
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.standpoint import Standpoint, objects_told, of_chunk, root_values, standpoint, told
 from morph_vla.robots.tool import TOOL, ToolSpace, tool_space
 
-Space = Literal["joints", "tool"]
+Space = Literal["joints", "tool", "hand"]
 
 
 @lru_cache(maxsize=64)
@@ -53,17 +56,46 @@ def check_width(robot: Robot, space: Space, most: int) -> None:
 
 
 def of_recordings(robot: Robot, space: Space, recordings: Recordings) -> Recordings:
-    """States and actions as the model has them. Raises MorphVlaError for states that are no joint values."""
+    """States and actions as the model has them, in the root's frame: `values_told` and `chunk_told` do the rest.
+
+    Raises MorphVlaError for states that are no joint values.
+    """
     if space == "joints":
         return recordings
     known, width = tools_of(robot), recordings.state.shape[1]
     if width != len(robot.names):
         raise MorphVlaError(
-            f"{recordings.root}: data.space: tool needs where each joint is, but a state has {width} values "
+            f"{recordings.root}: data.space: {space} needs where each joint is, but a state has {width} values "
             f"where robot '{robot.name}' has {len(robot.names)} joints"
         )
     state, action = known.seen(recordings.state), known.seen(recordings.action)
     return dataclasses.replace(recordings, state=state, action=action)
+
+
+def standpoints(robot: Robot, space: Space, state: Float[np.ndarray, "*b v"]) -> Standpoint | None:
+    """Where states (in the root's frame) are told from; None where that is the root."""
+    return standpoint(tools_of(robot), state) if space == "hand" else None
+
+
+def values_told(
+    robot: Robot, values: Float[np.ndarray, "*b v"], at: Standpoint | None
+) -> Float[np.ndarray, "*b v"]:
+    """States as the model has them, from those in the root's frame."""
+    return values if at is None else told(tools_of(robot), values, at)
+
+
+def chunk_told(
+    robot: Robot, chunk: Float[np.ndarray, "*b h v"], at: Standpoint | None
+) -> Float[np.ndarray, "*b h v"]:
+    """Action chunks as the model has them, each told from where its state is."""
+    return chunk if at is None else told(tools_of(robot), chunk, of_chunk(at))
+
+
+def chunk_in_root(
+    robot: Robot, chunk: Float[np.ndarray, "*b h v"], at: Standpoint | None
+) -> Float[np.ndarray, "*b h v"]:
+    """The inverse of `chunk_told`."""
+    return chunk if at is None else root_values(tools_of(robot), chunk, of_chunk(at))
 
 
 def poses_seen(
@@ -76,7 +108,9 @@ def poses_seen(
     """Poses of objects as the model sees them, from the robot's root frame [m]; values of no poses stay.
 
     With joint values in the body's frame (`in_body_frame`). With tools their places are counted from the
-    tool, of several from their mean; which way they lie stays.
+    tool, of several from their mean; which way they lie stays, but for `hand`, which turns them too.
+
+    `state` is of values in the root's frame.
     """
     if space == "joints":
         return in_body_frame(robot, names, values)
@@ -84,6 +118,9 @@ def poses_seen(
         return values
     known, seen = tools_of(robot), values.copy()
     of_tools = state[:, : known.of_poses].reshape(len(state), len(known.tools), len(TOOL))
+    if (at := standpoints(robot, space, state)) is not None:
+        poses = values.reshape(len(values), -1, len(POSE))
+        return objects_told(robot, poses, at, of_tools[:, :, 2].mean(axis=1)).reshape(values.shape)
     for start in range(0, len(names), len(POSE)):
         seen[:, start : start + 3] -= of_tools[:, :, :3].mean(axis=1)
     return seen

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from morph_vla import robots
+from morph_vla.data import space
 from morph_vla.engines import hands
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import nearest
@@ -104,14 +105,19 @@ def _statistics(trained: dict[str, Any], robot: Robot) -> Iterator[Difference]:
         elif not np.isfinite(ends).all():
             problem = "hold values that are not finite"
         if problem:
-            what = "values of tools and grippers" if trained.get("space") == "tool" else "joints"
+            what = "joints" if _of_joints(trained) else "values of tools and grippers"
             has = f"normalisation: the suite's robot has {count} {what}"
             yield "statistics", name, has, f"the policy's statistics of {name} {problem}", ""
 
 
+def _of_joints(trained: dict[str, Any]) -> bool:
+    """Whether a state and an action are joint values to the policy (`data.space`)."""
+    return trained.get("space", "joints") == "joints"
+
+
 def _names(trained: dict[str, Any], robot: Robot) -> tuple[str, ...]:
     """Of the values of a state or an action as the policy has them."""
-    return tool_space(robot).names if trained.get("space") == "tool" else robot.names
+    return robot.names if _of_joints(trained) else tool_space(robot).names
 
 
 def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Difference]:
@@ -122,7 +128,10 @@ def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Diff
     if not len(low) == len(high) == len(names):
         return
     start = robot.to_dataset(hands.start(robot, suite))
-    start = tool_space(robot).seen(start) if trained.get("space") == "tool" else start
+    if not _of_joints(trained):
+        start = tool_space(robot).seen(start)
+        seen_from = space.standpoints(robot, trained["space"], start)
+        start = space.values_told(robot, start, seen_from)
     outside = np.flatnonzero(np.abs((start - low) / (high - low + 1e-6) * 2 - 1) > BEYOND)
     if outside.size:
         begins = ", ".join(f"{names[j]} {start[j]:.4g}" for j in outside)
@@ -150,7 +159,7 @@ def _actions(policy: Trained, suite: Suite) -> Iterator[Difference]:
         near = f"{nearest(str(kind), KINDS)} ({', '.join(KINDS)})"
         yield "actions", "kind", takes, f"the policy was trained on '{kind}' ones{near}", ""
     mask, joints = policy.trained.get("relative"), len(policy.trained["joints"])
-    if mask is not None and len(mask) != joints and policy.trained.get("space") != "tool":
+    if mask is not None and len(mask) != joints and _of_joints(policy.trained):
         says = f"the policy says for {len(mask)} values whether they are relative, and has {joints} joints"
         yield "actions", "relative", takes, says, ""
 

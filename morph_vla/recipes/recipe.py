@@ -326,7 +326,7 @@ def _check_space(recipe: Recipe) -> None:
     """Raise ConfigError for what has no meaning where an action is a tool's pose."""
     if recipe.data.space == "joints":
         return
-    model, where = recipe.model, "data.space: tool: an action is a pose of the tool"
+    model, where = recipe.model, f"data.space: {recipe.data.space}: an action is a pose of the tool"
     if isinstance(model, StateConfig):
         raise ConfigError(f"{where}, which model.family '{model.family}' does not know; choose pi05")
     if model.morphology is not None:
@@ -336,6 +336,11 @@ def _check_space(recipe: Recipe) -> None:
     for source in recipe.data.sources:
         if source.actions == "velocity":
             raise ConfigError(f"{where}; data.actions: velocity are of joints; choose delta or absolute")
+    if recipe.data.space == "hand" and recipe.data.statistics != "robot":
+        raise ConfigError(
+            f"{where}, told from where the tool is; data.statistics: {recipe.data.statistics} would say where "
+            "that was; choose robot"
+        )
     if recipe.data.statistics not in ("own", "robot"):
         raise ConfigError(
             f"{where}; data.statistics: {recipe.data.statistics} are of joints; choose own or robot"

@@ -20,6 +20,7 @@ import numpy as np
 
 from morph_vla import policies, weights
 from morph_vla.data.actions import restore, to_learn
+from morph_vla.data import space as spaces
 from morph_vla.data.space import Space, check_width, poses_seen, tools_of
 from morph_vla.data.space import relative as relative_of
 from morph_vla.data.stats import Stats
@@ -176,9 +177,12 @@ class CheckpointPolicy:
         times.append(time.perf_counter())
         learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._values])
         joints, relative = _states(observations), np.asarray(self.trained["relative"])
-        states = self._seen(joints)
+        seen = self._seen(joints)
+        at = spaces.standpoints(self.robot, self._space, seen)
+        states = spaces.values_told(self.robot, seen, at)
         absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
-        if self._space == "tool":
+        if self._space != "joints":
+            absolute = spaces.chunk_in_root(self.robot, absolute, at)
             absolute = tools_of(self.robot).joints(joints, absolute)
         times.append(time.perf_counter())
         parts = zip(("prepare_ms", "sample_ms", "restore_ms"), np.diff(times) * 1e3, strict=True)
@@ -197,7 +201,8 @@ class CheckpointPolicy:
             for model_name, name in self.cameras.items()
         }
         seen = self._seen(_states(rows))
-        states = self._stats["state_stats"].normalise(seen)
+        at = spaces.standpoints(self.robot, self._space, seen)
+        states = self._stats["state_stats"].normalise(spaces.values_told(self.robot, seen, at))
         prompts = [
             tokenizer.tokenize(self._tokenizer, row["prompt"], state, most)
             for row, state in zip(rows, states, strict=True)
@@ -213,7 +218,7 @@ class CheckpointPolicy:
         )
 
     def _seen(self, joints: np.ndarray) -> np.ndarray:
-        """Joint values as the model has them (`data.space`)."""
+        """Joint values as the model has them (`data.space`), in the root's frame."""
         return joints if self._space == "joints" else tools_of(self.robot).seen(joints)
 
     def _numbers(
@@ -277,7 +282,10 @@ class CheckpointPolicy:
             counts[index] = len(left)
             if len(left):
                 state = self._seen(np.asarray(row["state"], np.float32))
-                learnt = to_learn(kind, self._seen(left), state, relative, rate)
+                at = spaces.standpoints(self.robot, self._space, state)
+                chunk = spaces.chunk_told(self.robot, self._seen(left), at)
+                state = spaces.values_told(self.robot, state, at)
+                learnt = to_learn(kind, chunk, state, relative, rate)
                 normal = self._stats["action_stats"].normalise(learnt)
                 actions[index, : len(left), : self._values] = normal
         delays = np.asarray([row["inference_delay"] for row in rows], np.int32)

@@ -119,7 +119,7 @@ def _robots(trained: Trained) -> Iterator[tuple[object, ...]]:
     for name, known in trained.robots.items():
         cameras = ", ".join(known["cameras"].values())
         learnt = (
-            known["actions"] if known.get("space") != "tool" else f"{known['actions']}, of the tool's pose"
+            known["actions"] if known.get("space", "joints") == "joints" else f"{known['actions']}, of the tool's pose"
         )
         row = (len(known["joints"]), f"{known['control_rate']:g} Hz", learnt, cameras)
         alike.setdefault((*row, name) if trained.is_spelled_out else row, []).append(name)

@@ -14,6 +14,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
 from morph_vla.recipes.recipe import Dataset, Recipe
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.standpoint import Standpoint
 from morph_vla.training import part as part_of
 from morph_vla.training import statistics
 from morph_vla.training.part import Part
@@ -74,6 +75,9 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     if reads_numbers(recipe.model):
         _check_numbers(asked, recipe.model, recordings.state, recorded.environment)
         recordings = _as_seen(recipe, robot, recordings)
+    seen_from = space.standpoints(robot, recipe.data.space, recordings.state)
+    told = space.values_told(robot, recordings.state, seen_from)
+    recordings = dataclasses.replace(recordings, state=told)
     cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),
@@ -84,6 +88,7 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
         action,
         np.flatnonzero(drawn),
         np.flatnonzero(held),
+        seen_from,
         units is not robot or targets is not recorded.action,
     )
 
@@ -142,7 +147,9 @@ def drawn_rows(part: Part) -> Int[np.ndarray, "_"]:
 
 def to_learn(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:
     """The actions from each row on, as the model learns them, in dataset units."""
-    recorded = transforms.chunks(part.recordings, rows, horizon)
+    seen_from = None if part.seen_from is None else Standpoint(*(values[rows] for values in part.seen_from))
+    chunks = transforms.chunks(part.recordings, rows, horizon)
+    recorded = space.chunk_told(part.robot, chunks, seen_from)
     state = part.recordings.state[rows]
     return actions.to_learn(part.asked.actions, recorded, state, part.relative, part.recordings.fps)
 

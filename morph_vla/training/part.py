@@ -13,6 +13,7 @@ from morph_vla.morphology.arrays import Body, positions_of
 from morph_vla.policies.config import ModelConfig, joint_lags, reads_poses
 from morph_vla.recipes.recipe import Dataset
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.standpoint import Standpoint
 from morph_vla.training.statistics import RobotStats
 
 
@@ -28,6 +29,7 @@ class Part:
     targets: Float[np.ndarray, "n j"]  # recorded actions as joint values, whatever they are to the model
     train_rows: Int[np.ndarray, "_"]
     held_rows: Int[np.ndarray, "_"]
+    seen_from: Standpoint | None = None  # of each row, where its state and its chunk are told from; None: the root
     converted: bool = False  # whether values were brought from the dataset's units to the robot's
 
 

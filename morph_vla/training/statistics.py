@@ -34,6 +34,7 @@ Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
 ROWS = 1 << 18  # rows whose chunks are taken apart at once: each needs 20 bytes for every action of its chunk
 FAR_TOOL, MOVE_TOOL = 1.0, 0.2  # [m] of a tool from the root, and within a chunk: 1 where a robot says
+FAR_HAND = 0.5  # [m] of one from where it stands, which is never far from it
 TURN = 0.5  # [rad] a joint moves within a chunk, or of the reach that a sliding one does: 1 where a body says
 MAX_FILE = 64 << 20  # bytes of a file of statistics
 
@@ -127,7 +128,7 @@ def of_body(robot: Robot, kind: Kind, space: Space = "joints") -> RobotStats:
             "learn deltas, or choose own"
         )
     of_joints = _of_joints(robot, kind)
-    return of_joints if space == "joints" else _of_tools(robot, kind, of_joints)
+    return of_joints if space == "joints" else _of_tools(robot, kind, of_joints, space)
 
 
 def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
@@ -147,10 +148,10 @@ def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
     return RobotStats(state, Stats(**action), source="robot")
 
 
-def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats) -> RobotStats:
+def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats, space: Space) -> RobotStats:
     """Of poses of the tools: one range for all robots (a metre is one on all); the rest as it was."""
     known = tools_of(robot)
-    far = np.tile([FAR_TOOL] * 3 + [1.0] * 6, len(known.tools))
+    far = np.tile([FAR_TOOL if space == "tool" else FAR_HAND] * 3 + [1.0] * 6, len(known.tools))
     moved = far if kind == "absolute" else np.tile([MOVE_TOOL] * 3 + [TURN] * 6, len(known.tools))
 
     def joined(ends: Float[np.ndarray, "p"], own: Stats) -> Stats:
