@@ -1,6 +1,7 @@
 """Make a base like `pi05-nano`: bodies, demonstrations, training, packing, zero-shot evaluation, its card.
 
     python scripts/make_nano.py -o runs/nano --base runs/nano/base
+    python scripts/make_nano.py -o runs/hand --recipe pi05_nano@ours.hand --extrapolation 12 --composition 6
     python scripts/make_nano.py -o runs/small --bodies 2 --judged 1 --attempts 9 --episodes 2 training.steps=3
     python scripts/make_nano.py -o runs/nano --only pack --run runs/nano/train --records runs/nano/eval
 
@@ -25,9 +26,10 @@ from morph_vla.files.dropin import add_to_path
 from morph_vla.files.writing import write_text
 from morph_vla.wording import count, span
 
-NAME, RECIPE, ROBOT = "pi05-nano", "pi05_nano", "panda"
+ROBOT = "panda"
 TASKS = ("cube_in_bowl", "can_in_mug", "banana_in_bin")
-SETS, SEED, JUDGED_SEED = ("interpolation", "extrapolation", "composition"), 3, 4  # of bodies: trained on, judged on
+SETS = ("interpolation", "extrapolation", "composition")
+SEED, JUDGED_SEED = 3, 4  # of the bodies that are trained on, and judged on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Settings:
 
     overrides: tuple[str, ...] = ()
     """Changes to the recipe"""
+    recipe: str = "pi05_nano"
+    """What is trained, or a variant of it"""
     bodies: int = 36
     """Relatives of the Panda that are trained on, of the set `interpolation`"""
     extrapolation: int = 0
@@ -50,6 +54,12 @@ class Settings:
     """Initial states of each task of each robot"""
     trials: int = 5
     """States in which the expert tries each task of a new suite"""
+
+    @property
+    def name(self) -> str:
+        """What the base is called: `pi05-nano`, `pi05-nano-hand` of `pi05_nano@ours.hand`."""
+        recipe, _, variant = self.recipe.partition("@")
+        return "-".join([recipe.replace("_", "-"), *variant.split(".")[1:]])
 
     @property
     def of_sets(self) -> tuple[int, ...]:
@@ -114,14 +124,14 @@ class Maker:
         from morph_vla.recipes import recipe as recipes
         from morph_vla.serving import trials
 
-        recipe = recipes.load(RECIPE, self.settings.overrides)
+        recipe = recipes.load(self.settings.recipe, self.settings.overrides)
         like = recipe.data.sources[0]
         datasets = [
             dataclasses.replace(like, dataset=str(self.folder / "data" / name), robot=name)
             for name in self._names("bodies")
         ]
         recipe = recipes.on_datasets(recipe, datasets, by="row")
-        recipes.check(recipe, RECIPE)
+        recipes.check(recipe, self.settings.recipe)
         with Bars("training", "step") as bar:
             trained = trials.train(recipe, self.folder / "train", on_report=bar.trained)
         if trained.stopped:
@@ -153,7 +163,7 @@ class Maker:
         """A run's last checkpoint in 16 bits, with a card of the evaluations at `places`."""
         from morph_vla.sharing import shipped
 
-        return str(shipped.write(trained, base, NAME, places, self._made() if places else {}))
+        return str(shipped.write(trained, base, self.settings.name, places, self._made() if places else {}))
 
     def _made(self) -> dict[str, str]:
         """What the card says beside of how the base was made."""
@@ -213,7 +223,7 @@ def main() -> None:
     )
     parser.add_argument("--base", type=Path, metavar="FOLDER", help="the packed base (default: in -o)")
     for field in dataclasses.fields(Settings)[1:]:
-        parser.add_argument(f"--{field.name}", type=int, default=field.default)
+        parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
     parser.add_argument("--only", choices=["pack"], help="write the base and its card alone")
     about = "of --only pack: a run or a checkpoint (default: train in -o)"
     parser.add_argument("--run", type=Path, metavar="FOLDER", help=about)
@@ -223,7 +233,7 @@ def main() -> None:
     chosen = {field.name: getattr(given, field.name) for field in dataclasses.fields(Settings)[1:]}
     maker = Maker(given.output, Settings(tuple(given.overrides), **chosen))
     train, records = given.run or given.output / "train", given.records or [given.output / "eval"]
-    base = given.base or given.output / NAME.replace("-", "_")
+    base = given.base or given.output / maker.settings.name.replace("-", "_")
     try:
         if not given.only:
             maker.stage("bodies", maker.bodies)

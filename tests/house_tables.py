@@ -121,7 +121,7 @@ PUBLIC = {
     "sequential several statistics trial values",
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
-    "kinematics markup mjcf parallel_jaw reach records robot screws side template text tool",
+    "kinematics markup mjcf parallel_jaw reach records robot screws side standpoint template text tool",
     "serving": "activations bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new shapes suite variation",

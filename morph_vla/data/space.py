@@ -1,6 +1,7 @@
 """What a state and an action are to the model: joint values, or the poses of a robot's tools.
 
-`tool` has poses in the root's frame (`robots.tool`), `hand` from where the tools are now (`robots.standpoint`).
+`tool` has poses in the root's frame (`robots.tool`); `hand` has them told from where the tools are at the
+time (`robots.standpoint`), so that neither where a robot is bolted down nor its size is in them.
 
 Poses make one task one motion on every arm, whatever its joints; they say nothing of how the arm gets there,
 which kinematics does. Recordings and what is served are joint values in both.
@@ -56,7 +57,7 @@ def check_width(robot: Robot, space: Space, most: int) -> None:
 
 
 def of_recordings(robot: Robot, space: Space, recordings: Recordings) -> Recordings:
-    """States and actions as the model has them, in the root's frame: `values_told` and `chunk_told` do the rest.
+    """States and actions as values of the space, in the root's frame; `values_told` and `chunk_told` go on.
 
     Raises MorphVlaError for states that are no joint values.
     """
@@ -65,8 +66,8 @@ def of_recordings(robot: Robot, space: Space, recordings: Recordings) -> Recordi
     known, width = tools_of(robot), recordings.state.shape[1]
     if width != len(robot.names):
         raise MorphVlaError(
-            f"{recordings.root}: data.space: {space} needs where each joint is, but a state has {width} values "
-            f"where robot '{robot.name}' has {len(robot.names)} joints"
+            f"{recordings.root}: data.space: {space} needs where each joint is, but a state has {width} "
+            f"values where robot '{robot.name}' has {len(robot.names)} joints"
         )
     state, action = known.seen(recordings.state), known.seen(recordings.action)
     return dataclasses.replace(recordings, state=state, action=action)

@@ -37,6 +37,23 @@ def load(recipe: Recipe, robot: str, **options: Any) -> policies.CheckpointPolic
     return policies.load(folder, robot=robot, **options)
 
 
+def variant(source: str) -> str:
+    """`@ours.hand` where a base was trained in that space: what its fine-tuning adds to a recipe's name.
+
+    Nothing for a base that is nowhere, which `load` refuses.
+    """
+    try:
+        path = remote.resolve(source) / "about" / "recipe.json"
+    except MorphVlaError:
+        return ""
+    return of_space(typed_yaml.read(path, Recipe).data.space if path.is_file() else "joints")
+
+
+def of_space(space: str) -> str:
+    """The same of a space."""
+    return "" if space == "joints" else f"@ours.{space}"
+
+
 def _differences(base: ModelConfig, recipe: ModelConfig) -> list[str]:
     """`model.depth is 2 in the base, 4 in the recipe`, and so on, of all that makes a model."""
     theirs, ours = (flat(dataclasses.asdict(config)) for config in (base, recipe))

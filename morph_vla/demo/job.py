@@ -289,7 +289,8 @@ def _recipe(folder: Path, settings: Settings, robot: Mapping[str, Any], *, scrat
         return recipes.load(RECIPE, asked)
     if any(word.partition("=")[0] == "weights" for word in settings.overrides):
         raise MorphVlaError("weights=...: the demo takes what it fine-tunes from --base")
-    recipe = recipes.load(TUNING, [*(SCRATCH if scratch else ()), *asked])
+    tuning = TUNING + base.variant(settings.source)
+    recipe = recipes.load(tuning, [*(SCRATCH if scratch else ()), *asked])
     return dataclasses.replace(recipe, weights="" if scratch else settings.source)
 
 

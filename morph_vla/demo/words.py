@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from morph_vla.demo import base
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Record, Study
 from morph_vla.results.statistics import Rates, Summary
@@ -37,7 +38,12 @@ def lines(
     yield f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items())
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
     source = str(study.base.get("source", ""))
-    for command, why in next_commands(page.parent, suite, trained, episodes, prefix, overrides, source):
+    tuning = (
+        f"nano_demo{base.of_space(study.training.get('recipe', {}).get('data', {}).get('space', 'joints'))}"
+    )
+    for command, why in next_commands(
+        page.parent, suite, trained, episodes, prefix, overrides, source, tuning
+    ):
         yield f"  {command}\n      {why}"
 
 
@@ -88,20 +94,21 @@ def next_commands(
     episodes: int,
     prefix: str = "",
     overrides: Sequence[str] = (),
-    base: str = "",
+    source: str = "",
+    tuning: str = "nano_demo",
 ) -> list[tuple[str, str]]:
     """Three commands that go on from here, and what each is for.
 
     `prefix` stands before those that need the run's own robot or suite, and `overrides` say the robot to the
-    recipe; `base` is what was fine-tuned, if anything was.
+    recipe; `source` is what was fine-tuned, if anything was, by the recipe `tuning`.
     """
     sampler, step, home = trained.policy.sampler, trained.policy.step or 0, shlex.quote(str(folder))
     noise = f" --noise {sampler.noise:g}" if sampler and sampler.noise not in (None, 1.0) else ""
     recipe, change, place = "panda_demo", "model.depth=6", "deeper"
     another = "morph-vla robots add my_robot.urdf"
-    if base:
-        recipe, change, place = "nano_demo", f"weights={base} training.steps={2 * step}", "longer"
-        another = f"morph-vla demo --robot my_robot.urdf --base {base} -o runs/my_robot"
+    if source:
+        recipe, change, place = tuning, f"weights={source} training.steps={2 * step}", "longer"
+        another = f"morph-vla demo --robot my_robot.urdf --base {source} -o runs/my_robot"
     values = " ".join([*overrides, f"data.dataset={home}/dataset", change])
     return [
         (

@@ -12,12 +12,12 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from morph_vla import robots
-from morph_vla.data import space
 from morph_vla.engines import hands
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import nearest
 from morph_vla.findings import Finding, Source, in_order
 from morph_vla.robots import Robot
+from morph_vla.robots.standpoint import standpoint, told
 from morph_vla.robots.tool import tool_space
 from morph_vla.suites.suite import Suite
 
@@ -129,9 +129,10 @@ def _start(trained: dict[str, Any], robot: Robot, suite: Suite) -> Iterator[Diff
         return
     start = robot.to_dataset(hands.start(robot, suite))
     if not _of_joints(trained):
-        start = tool_space(robot).seen(start)
-        seen_from = space.standpoints(robot, trained["space"], start)
-        start = space.values_told(robot, start, seen_from)
+        known = tool_space(robot)
+        start = known.seen(start)
+        if trained["space"] == "hand":
+            start = told(known, start, standpoint(known, start))
     outside = np.flatnonzero(np.abs((start - low) / (high - low + 1e-6) * 2 - 1) > BEYOND)
     if outside.size:
         begins = ", ".join(f"{names[j]} {start[j]:.4g}" for j in outside)

@@ -100,6 +100,7 @@ _OURS = {  # Mix and FiLM, with what a joint is said otherwise, where it is now,
     "joint-readout": _plugin("mix", film=True, readout="joints"),
     "all": _plugin("mix", film=True, descriptors="geometry", poses="present", readout="joints"),
     "tool": (*HOST, "data.space=tool"),  # no plugin: kinematics stands between the model and the joints
+    "hand": (*HOST, "data.space=hand", "data.statistics=robot"),  # the same, from where the hand is
 }
 _TABLES = {1: _TABLE_1, 2: _TABLE_2, 3: _TABLE_3, 4: _TABLE_4, 5: _TABLE_5, 11: _TABLE_11}
 

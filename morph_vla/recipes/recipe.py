@@ -338,8 +338,8 @@ def _check_space(recipe: Recipe) -> None:
             raise ConfigError(f"{where}; data.actions: velocity are of joints; choose delta or absolute")
     if recipe.data.space == "hand" and recipe.data.statistics != "robot":
         raise ConfigError(
-            f"{where}, told from where the tool is; data.statistics: {recipe.data.statistics} would say where "
-            "that was; choose robot"
+            f"{where}, told from where the tool is; data.statistics: {recipe.data.statistics} would say "
+            "where that was; choose robot"
         )
     if recipe.data.statistics not in ("own", "robot"):
         raise ConfigError(

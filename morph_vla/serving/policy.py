@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from morph_vla import policies, weights
-from morph_vla.data.actions import restore, to_learn
 from morph_vla.data import space as spaces
+from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.space import Space, check_width, poses_seen, tools_of
 from morph_vla.data.space import relative as relative_of
 from morph_vla.data.stats import Stats
@@ -36,6 +36,7 @@ from morph_vla.policies.config import ModelConfig, StateConfig, joint_lags, read
 from morph_vla.policies.text import global_values
 from morph_vla.recipes.recipe import Recipe
 from morph_vla.robots.robot import Robot
+from morph_vla.robots.standpoint import Standpoint
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
@@ -177,9 +178,7 @@ class CheckpointPolicy:
         times.append(time.perf_counter())
         learnt = self._stats["action_stats"].restore(sampled[:real, :, : self._values])
         joints, relative = _states(observations), np.asarray(self.trained["relative"])
-        seen = self._seen(joints)
-        at = spaces.standpoints(self.robot, self._space, seen)
-        states = spaces.values_told(self.robot, seen, at)
+        states, at = self._told_values(self._seen(joints))
         absolute = restore(self.trained["actions"], learnt, states, relative, self.trained["control_rate"])
         if self._space != "joints":
             absolute = spaces.chunk_in_root(self.robot, absolute, at)
@@ -201,8 +200,7 @@ class CheckpointPolicy:
             for model_name, name in self.cameras.items()
         }
         seen = self._seen(_states(rows))
-        at = spaces.standpoints(self.robot, self._space, seen)
-        states = self._stats["state_stats"].normalise(spaces.values_told(self.robot, seen, at))
+        states = self._stats["state_stats"].normalise(self._told_values(seen)[0])
         prompts = [
             tokenizer.tokenize(self._tokenizer, row["prompt"], state, most)
             for row, state in zip(rows, states, strict=True)
@@ -220,6 +218,11 @@ class CheckpointPolicy:
     def _seen(self, joints: np.ndarray) -> np.ndarray:
         """Joint values as the model has them (`data.space`), in the root's frame."""
         return joints if self._space == "joints" else tools_of(self.robot).seen(joints)
+
+    def _told_values(self, seen: np.ndarray) -> tuple[np.ndarray, Standpoint | None]:
+        """The same as the model has them, and where they are told from."""
+        at = spaces.standpoints(self.robot, self._space, seen)
+        return spaces.values_told(self.robot, seen, at), at
 
     def _numbers(
         self, rows: Sequence[dict[str, Any]], state: np.ndarray, states: np.ndarray
@@ -281,10 +284,8 @@ class CheckpointPolicy:
             left = np.asarray(row["previous_actions"], np.float32)[:horizon]
             counts[index] = len(left)
             if len(left):
-                state = self._seen(np.asarray(row["state"], np.float32))
-                at = spaces.standpoints(self.robot, self._space, state)
+                state, at = self._told_values(self._seen(np.asarray(row["state"], np.float32)))
                 chunk = spaces.chunk_told(self.robot, self._seen(left), at)
-                state = spaces.values_told(self.robot, state, at)
                 learnt = to_learn(kind, chunk, state, relative, rate)
                 normal = self._stats["action_stats"].normalise(learnt)
                 actions[index, : len(left), : self._values] = normal

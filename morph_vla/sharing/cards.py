@@ -118,9 +118,8 @@ def _robots(trained: Trained) -> Iterator[tuple[object, ...]]:
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, known in trained.robots.items():
         cameras = ", ".join(known["cameras"].values())
-        learnt = (
-            known["actions"] if known.get("space", "joints") == "joints" else f"{known['actions']}, of the tool's pose"
-        )
+        of_joints = known.get("space", "joints") == "joints"
+        learnt = known["actions"] if of_joints else f"{known['actions']}, of the tool's pose"
         row = (len(known["joints"]), f"{known['control_rate']:g} Hz", learnt, cameras)
         alike.setdefault((*row, name) if trained.is_spelled_out else row, []).append(name)
     for row, names in alike.items():

@@ -76,8 +76,8 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
         _check_numbers(asked, recipe.model, recordings.state, recorded.environment)
         recordings = _as_seen(recipe, robot, recordings)
     seen_from = space.standpoints(robot, recipe.data.space, recordings.state)
-    told = space.values_told(robot, recordings.state, seen_from)
-    recordings = dataclasses.replace(recordings, state=told)
+    state = space.values_told(robot, recordings.state, seen_from)
+    recordings = dataclasses.replace(recordings, state=state)
     cameras = {name: layout.named(own, recordings.cameras) for name, own in asked.cameras.items()}
     return Part(
         dataclasses.replace(asked, cameras=cameras),

@@ -82,6 +82,20 @@ def test_scratch_takes_the_same_steps_with_rates_of_its_own(folder):
         job._recipe(folder, job.Settings(overrides=["weights=pi05-base"]), robot)
 
 
+def test_a_base_is_fine_tuned_in_its_own_space(folder):
+    about = folder / "theirs" / "about"
+    about.mkdir(parents=True)
+    recipe = recipes.load("pi05_nano@ours.hand")
+    (about / "recipe.json").write_text(json.dumps(to_plain(recipe)))
+    settings = job.Settings(base=str(folder / "theirs"))
+    for scratch in (False, True):
+        tuned = job._recipe(folder, settings, {"name": "panda", "joints": [{}] * 8}, scratch=scratch)
+        assert (tuned.data.space, tuned.model) == ("hand", recipe.model)
+    assert base.variant("bases/nowhere") == base.variant(str(folder)) == ""
+    proposed = words.next_commands(folder, "panda", three()[-1], 5, "", (), SOURCE, "nano_demo@ours.hand")
+    assert any("morph-vla train nano_demo@ours.hand " in command for command, _ in proposed)
+
+
 def test_the_recipe_of_a_base_is_that_of_pi05_nano():
     demo, nano = recipes.load("nano_demo"), recipes.load("pi05_nano")
     assert (demo.model, demo.tokenizer, demo.weights) == (nano.model, nano.tokenizer, "pi05-nano")

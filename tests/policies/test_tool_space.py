@@ -13,10 +13,11 @@ from morph_vla.evaluation import fit
 from morph_vla.findings import Finding
 from morph_vla.recipes import recipe as recipes
 from morph_vla.robots.geometry import POSE
+from morph_vla.robots.standpoint import of_chunk, root_values, standpoint
 from morph_vla.robots.tool import tool_space
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import load
-from morph_vla.training import begin_with, checkpoint, loop, resumed
+from morph_vla.training import begin_with, checkpoint, datasets, loop, resumed
 from morph_vla.training.datasets import read_parts, robot_stats
 from morph_vla.training.statistics import of_body, of_file
 from morph_vla.weights.convert import convert
@@ -35,9 +36,14 @@ def changes(dataset, *more: str) -> list[str]:
     return [*SMALL, f"data.dataset={dataset}", *more]
 
 
+@pytest.fixture(scope="module", params=["tool", "hand"])
+def acts_in(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def run(dataset, tmp_path_factory):
-    recipe = recipes.load("panda_demo", changes(dataset))
+def run(dataset, acts_in, tmp_path_factory):
+    recipe = recipes.load("panda_demo", changes(dataset, f"data.space={acts_in}"))
     return loop.train(recipe, tmp_path_factory.mktemp("run"))
 
 
@@ -47,9 +53,9 @@ def policy(run):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen):
+def test_a_checkpoint_says_in_which_space_it_acts(run, policy, seen, acts_in):
     about = json.loads((run.checkpoint / "about" / "policy.json").read_text())["robots"]["panda"]
-    assert (about["space"], len(about["joints"]), len(about["relative"])) == ("tool", 8, 10)
+    assert (about["space"], len(about["joints"]), len(about["relative"])) == (acts_in, 8, 10)
     assert about["relative"] == [True] * 9 + [False]
     answer = policy.infer({**seen, "episode": 0, "step": 0})
     assert answer["actions"].shape == (5, 8)
@@ -64,8 +70,8 @@ def test_the_log_has_the_loss_of_every_value_of_the_tool(run):
 
 
 @pytest.mark.slow
-def test_a_robot_with_more_values_than_the_model_is_refused_before_it_moves(run):
-    words = "robot 'aloha' has 20 values in data.space: tool, the model 11 action values"
+def test_a_robot_with_more_values_than_the_model_is_refused_before_it_moves(run, acts_in):
+    words = f"robot 'aloha' has 20 values in data.space: {acts_in}, the model 11 action values"
     with pytest.raises(MorphVlaError, match=words):
         CheckpointPolicy(run.checkpoint, robot="aloha")
 
@@ -102,12 +108,12 @@ def test_what_is_still_to_come_is_told_as_the_tool_will_move(policy, seen):
 
 
 @pytest.mark.slow
-def test_a_robot_that_no_training_saw_is_driven_by_its_own_joints(run, seen):
+def test_a_robot_that_no_training_saw_is_driven_by_its_own_joints(run, seen, acts_in):
     policy = CheckpointPolicy(run.checkpoint, robot="so101", batch=1)
     state = policy.robot.to_dataset(policy.robot.rest).astype(np.float32)
     answer = policy.infer({**seen, "state": state, "episode": 0, "step": 0})
     assert answer["actions"].shape == (5, 6)
-    assert policy.trained["space"] == "tool"
+    assert policy.trained["space"] == acts_in
 
 
 def test_one_motion_has_one_value_on_every_robot():
@@ -138,6 +144,38 @@ def test_places_of_objects_are_counted_from_the_tool():
     np.testing.assert_array_equal(points, values[:, :2])
 
 
+def test_chunks_are_learnt_from_where_the_hand_is(dataset):
+    """What is learnt of a row, undone by hand, is the recorded pose; its state says only height and turn."""
+    robot = robots.load("panda")
+    known, rows = tool_space(robot), np.array([0, 3, 11])
+    (part,) = read_parts(recipes.load("panda_demo", changes(dataset, "data.space=hand")))
+    (plain,) = read_parts(recipes.load("panda_demo", changes(dataset)))
+    np.testing.assert_allclose(part.recordings.state[:, :2], 0, atol=1e-6)
+    np.testing.assert_array_equal(part.recordings.action, plain.recordings.action)
+    learnt = (
+        datasets.to_learn(part, rows, 5) + np.where(part.relative, part.recordings.state[rows], 0)[:, None]
+    )
+    at = standpoint(known, plain.recordings.state[rows])
+    expected = (
+        datasets.to_learn(plain, rows, 5) + np.where(plain.relative, plain.recordings.state[rows], 0)[:, None]
+    )
+    np.testing.assert_allclose(root_values(known, learnt, of_chunk(at)), expected, atol=1e-5)
+
+
+def test_objects_are_told_from_where_the_hand_is():
+    robot = robots.load("panda")
+    names = [f"{what} {value}" for what in ("cup", "plate") for value in POSE]
+    state = space.tools_of(robot).seen(robot.to_dataset(np.tile(robot.rest, (3, 1))))
+    values = np.zeros((3, 14), np.float32)
+    values[:, [3, 10]] = 1
+    values[:, :3] = values[:, 7:10] = state[:, :3]
+    values[:, 7] += 0.25  # ahead of the hand, as the base looks
+    seen = space.poses_seen(robot, "hand", names, values, state)
+    np.testing.assert_allclose(seen[:, :3], 0, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(seen[:, 7:10], axis=1), 0.25, atol=1e-6)
+    np.testing.assert_allclose(seen[:, 9], 0, atol=1e-6)
+
+
 def test_measured_statistics_are_of_the_tool(dataset):
     recipe = recipes.load("panda_demo", changes(dataset, "data.statistics=own", "training.steps=7"))
     parts = read_parts(recipe)
@@ -149,20 +187,20 @@ def test_measured_statistics_are_of_the_tool(dataset):
 
 
 @pytest.mark.slow
-def test_another_program_is_not_given_what_it_would_take_for_joints(run, tmp_path):
-    words = "trained with data.space: tool, and openpi's pi0.5 has no kinematics between poses and joints$"
+def test_another_program_is_not_given_what_it_would_take_for_joints(run, tmp_path, acts_in):
+    words = f"trained with data.space: {acts_in}, and openpi's pi0.5 has no kinematics between poses"
     with pytest.raises(MorphVlaError, match=words):
         convert(run.checkpoint, tmp_path / "theirs", "openpi")
 
 
 @pytest.mark.slow
-def test_who_goes_on_in_another_space_is_told(run, dataset, caplog):
-    morphless = changes(dataset, f"weights={run.checkpoint}")
+def test_who_goes_on_in_another_space_is_told(run, dataset, caplog, acts_in):
+    morphless = changes(dataset, f"weights={run.checkpoint}", f"data.space={acts_in}")
     opened = weights.open_checkpoint(str(run.checkpoint))
     begin_with.new_leaves(recipes.load("panda_demo", morphless), opened)
     assert not caplog.records
     begin_with.new_leaves(recipes.load("panda_demo", [*morphless, "data.space=joints"]), opened)
-    assert "trained with data.space: tool, the recipe has joints" in caplog.text
+    assert f"trained with data.space: {acts_in}, the recipe has joints" in caplog.text
 
 
 def test_a_robot_without_tools_is_found_before_training(dataset, monkeypatch):
@@ -216,11 +254,12 @@ def test_statistics_of_a_tool_are_not_taken_for_joints(tmp_path):
         ("data.actions=velocity", "data.actions: velocity are of joints; choose delta or absolute"),
         ("data.statistics=dataset", "data.statistics: dataset are of joints; choose own or robot"),
         ("data.space=tools", "did you mean 'tool'"),
+        (["data.space=hand", "data.statistics=own"], "own would say where that was; choose robot"),
     ],
 )
 def test_what_has_no_meaning_for_a_tool_is_refused(dataset, change, words):
     with pytest.raises(ConfigError, match=words):
-        recipes.load("panda_demo", changes(dataset, change))
+        recipes.load("panda_demo", changes(dataset, *([change] if isinstance(change, str) else change)))
 
 
 def test_a_family_on_numbers_acts_on_joints():
