@@ -31,7 +31,6 @@ NAMES = {
     "pi05-base": "gs://openpi-assets/checkpoints/pi05_base",
     "pi05-base-lerobot": "hf://lerobot/pi05_base",
     "pi05-nano": "shipped://pi05_nano",
-    "pi05-nano-hand": "shipped://pi05_nano_hand",
 }
 SHIPPED, BASES = "shipped://", "bases"  # a folder that comes with the package, and where it lies
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
