@@ -1,7 +1,7 @@
 """The demo's last screen: the table, the difference, the minutes, the page, and what to try next."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from morph_vla.demo import base
@@ -38,13 +38,18 @@ def lines(
     yield f"{span(sum(seconds.values()))}: " + ", ".join(f"{name} {span(s)}" for name, s in seconds.items())
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
     source = str(study.base.get("source", ""))
-    tuning = (
-        f"nano_demo{base.of_space(study.training.get('recipe', {}).get('data', {}).get('space', 'joints'))}"
-    )
+    tuning = f"nano_demo{base.of_space(_space(study))}"
     for command, why in next_commands(
         page.parent, suite, trained, episodes, prefix, overrides, source, tuning
     ):
         yield f"  {command}\n      {why}"
+
+
+def _space(study: Study) -> str:
+    """`data.space` of what was trained."""
+    recipe = study.training.get("recipe")
+    data = recipe.get("data") if isinstance(recipe, Mapping) else None
+    return str(data.get("space", "joints")) if isinstance(data, Mapping) else "joints"
 
 
 def _stacked(records: Sequence[Record]) -> list[list[str]]:

@@ -98,9 +98,10 @@ def test_a_robot_of_another_size_that_moves_alike_says_the_same(factor):
     urdf = edits.scaled(robot.urdf, {link.name: factor for link in robot.urdf.links})
     ends = robot.side.grippers["panda_finger_joint1"]
     gripper = replace(ends, open=factor * ends.open)
-    finger = lambda joint: joint.type == "prismatic"  # noqa: E731
     joints = tuple(
-        replace(j, limit=replace(j.limit, upper=factor * j.limit.upper)) if finger(j) else j
+        replace(j, limit=replace(j.limit, upper=factor * j.limit.upper))
+        if j.type == "prismatic" and j.limit is not None and j.limit.upper is not None
+        else j
         for j in urdf.joints
     )
     larger = robots.build(
