@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.robots.geometry import POSE
+from morph_vla.robots.geometry import POSE, turned_about_z
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.screws import screws
 
@@ -34,16 +34,11 @@ def in_body_frame(
     matrix, reach = _frame(robot)
     result = values.astype(np.float64)
     # The frames differ by a shift and a turn about the vertical.
-    half = np.arctan2(matrix[1, 0], matrix[0, 0]) / 2
-    cos, sin = np.cos(half), np.sin(half)
+    turn = float(np.arctan2(matrix[1, 0], matrix[0, 0]))
     for start in range(0, len(names), len(POSE)):
         position, quaternion = slice(start, start + 3), slice(start + 3, start + 7)
         result[:, position] = (result[:, position] @ matrix[:3, :3].T + matrix[:3, 3]) / reach
-        w, x, y, z = result[:, quaternion].T
-        turned = np.stack(
-            [cos * w - sin * z, cos * x - sin * y, cos * y + sin * x, cos * z + sin * w], axis=1
-        )
-        result[:, quaternion] = np.where(turned[:, :1] < 0, -turned, turned)
+        result[:, quaternion] = turned_about_z(result[:, quaternion], turn)
     return result.astype(np.float32)
 
 

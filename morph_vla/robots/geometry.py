@@ -65,6 +65,16 @@ def pose(matrix: Transform) -> Pose:
     return Pose((x, y, z), (roll_rad, pitch_rad, yaw_rad))
 
 
+def turned_about_z(
+    quaternions: Float[np.ndarray, "*b 4"], angle_rad: Float[np.ndarray, "*#b"] | float
+) -> Float[np.ndarray, "*b 4"]:
+    """Orientations (w, x, y, z) after a turn about the vertical, with w >= 0."""
+    cos, sin = np.cos(angle_rad / 2), np.sin(angle_rad / 2)
+    w, x, y, z = np.moveaxis(quaternions.astype(np.float64), -1, 0)
+    turned = np.stack([cos * w - sin * z, cos * x - sin * y, cos * y + sin * x, cos * z + sin * w], axis=-1)
+    return np.where(turned[..., :1] < 0, -turned, turned)
+
+
 def matrix_of(quaternion: Quaternion) -> Rotation:
     """The rotation matrix of a unit quaternion: I + 2 w [v]x + 2 [v]x [v]x."""
     w, x, y, z = quaternion

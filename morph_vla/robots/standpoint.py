@@ -10,11 +10,13 @@ So values say neither where a robot is bolted down nor which way its base is tur
 beside what it can hold. Of the two ways in which a parallel hand's fingers open, it is the one to the left.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from morph_vla.robots.geometry import turned_about_z
 from morph_vla.robots.grasp import grasp
 from morph_vla.robots.parallel_jaw import PANDA_OPENING
 from morph_vla.robots.robot import Robot
@@ -34,6 +36,7 @@ class Standpoint(NamedTuple):
     """Tools whose `across` is the other of the two ways in which the hand opens"""
 
 
+@lru_cache(maxsize=64)
 def metre(robot: Robot) -> float:
     """How long a metre is told to be: a Panda's opening over that of the robot's hand, 1 where none says."""
     hands = [hand for name in robot.side.grippers if (hand := grasp(robot, name)) is not None]
@@ -85,12 +88,8 @@ def objects_told(
     """Poses of objects (`geometry.POSE`, root's frame) told from `at`, counted from so high [m] above it."""
     origin = at.place + np.stack([0 * height, 0 * height, height], axis=-1)
     place = metre(robot) * _turned(poses[..., :3] - origin[:, None], -at.turn[:, None])
-    half = -at.turn[:, None] / 2
-    cos, sin = np.cos(half), np.sin(half)
-    w, x, y, z = np.moveaxis(poses[..., 3:].astype(np.float64), -1, 0)
-    turned = np.stack([cos * w - sin * z, cos * x - sin * y, cos * y + sin * x, cos * z + sin * w], axis=-1)
-    turned = np.where(turned[..., :1] < 0, -turned, turned)
-    return np.concatenate([place, turned], axis=-1).astype(np.float32)
+    lies = turned_about_z(poses[..., 3:], -at.turn[:, None])
+    return np.concatenate([place, lies], axis=-1).astype(np.float32)
 
 
 def _poses(space: ToolSpace, values: Float[np.ndarray, "*b v"]) -> Float[np.ndarray, "*b t 9"]:

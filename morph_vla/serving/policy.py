@@ -431,7 +431,10 @@ def _sampler(config: ModelConfig, joints: int, steps: int, noise: float, seed: i
         moments: Any,
         previous: Previous | None = None,
     ) -> Any:
+        """Actions [b h a]."""
+
         def draw(moment: Any) -> Any:
+            """The noise of one episode's step [h a]."""
             its_key = jax.random.fold_in(jax.random.fold_in(key, moment[0]), moment[1])
             return noise * jax.random.normal(its_key, (config.horizon, config.action_dim))
 

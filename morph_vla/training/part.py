@@ -29,9 +29,7 @@ class Part:
     targets: Float[np.ndarray, "n j"]  # recorded actions as joint values, whatever they are to the model
     train_rows: Int[np.ndarray, "_"]
     held_rows: Int[np.ndarray, "_"]
-    seen_from: Standpoint | None = (
-        None  # of each row, where its state and its chunk are told from; None: the root
-    )
+    seen_from: Standpoint | None = None  # of each row, whence state and chunk are told; None: the root
     converted: bool = False  # whether values were brought from the dataset's units to the robot's
 
 

@@ -155,6 +155,7 @@ def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats, space: Space) -> 
     moved = far if kind == "absolute" else np.tile([MOVE_TOOL] * 3 + [TURN] * 6, len(known.tools))
 
     def joined(ends: Float[np.ndarray, "p"], own: Stats) -> Stats:
+        """Poses evenly spread over -ends to ends, then the joints that move no tool."""
         rest = np.array(dataclasses.astuple(own))[:, known.rest]
         poses = np.stack([-ends, ends, 0 * ends, 2 * ends / np.sqrt(12)])
         return Stats(*(tuple(map(float, row)) for row in np.concatenate([poses, rest], axis=1)))
