@@ -1,9 +1,9 @@
 """Joint values as the poses of a robot's tools, and back: a space of actions that is the same for every arm.
 
 A robot's values become, tool by tool, the nine numbers that TOOL names, in its root's frame, and then every
-value that moves no tool (grippers) as it is:
+value that moves no tool: a gripper's as its share of closing, 0 open and 1 closed, any other as it is.
 
-    joints   q1 .. q7  g        tool   x y z  ahead  across  g
+    joints   q1 .. q7  g        tool   x y z  ahead  across  closed
 
 Forward kinematics is exact. Back is damped least squares from where the joints stand (`robots.reach`), so of
 all joint values that bring the tool there those near the present ones; a pose out of reach is approached.
@@ -76,6 +76,16 @@ class ToolSpace:
         """How many of the values are of poses; they are the first."""
         return len(TOOL) * len(self.tools)
 
+    @cached_property
+    def _closing(self) -> tuple[Float[np.ndarray, "r"], Float[np.ndarray, "r"]]:
+        """Of the values that move no tool: what is told as 0, and how much more as 1."""
+        zero, span = np.zeros(len(self.rest)), np.ones(len(self.rest))
+        for index, column in enumerate(self.rest):
+            if (gripper := self.robot.side.grippers.get(self.robot.names[column])) is not None:
+                zero[index] = gripper.dataset_open
+                span[index] = gripper.dataset_closed - gripper.dataset_open
+        return zero, span
+
     def seen(self, joints: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b v"]:
         """The values of joint values, float32. Raises MorphVlaError for another number of them."""
         rows = joints.reshape(-1, joints.shape[-1])
@@ -87,7 +97,8 @@ class ToolSpace:
                 pose, *_ = tool.chain.forward(native[:, tool.columns])
                 values = (pose[:, :3, 3], pose[:, :3, 2], pose[:, :3, 1])
                 seen[some, index * len(TOOL) : (index + 1) * len(TOOL)] = np.concatenate(values, axis=1)
-        seen[:, self.of_poses :] = rows[:, self.rest]
+        zero, span = self._closing
+        seen[:, self.of_poses :] = (rows[:, self.rest] - zero) / span
         return seen.reshape(*joints.shape[:-1], -1)
 
     def joints(
@@ -104,7 +115,8 @@ class ToolSpace:
             start = native[:, tool.columns]
             native[:, tool.columns], *_ = tool.chain.solve(target, start, spin=True, iterations=ITERATIONS)
         joints = self.robot.to_dataset(native)
-        joints[:, self.rest] = rows[:, self.of_poses :]
+        zero, span = self._closing
+        joints[:, self.rest] = rows[:, self.of_poses :] * span + zero
         return joints.reshape(*chunk.shape[:2], -1).astype(np.float32)
 
 

@@ -118,8 +118,9 @@ def of_robot(
 def of_body(robot: Robot, kind: Kind, space: Space = "joints") -> RobotStats:
     """What a robot's values are normalised by, from its URDF alone: a robot without a recording has it too.
 
-    States and absolute targets by the joint's limits, a whole turn where it has none; differences by TURN, or
-    by as large a share of the reach, whichever robot it is: one move has one value on all.
+    States and absolute targets by the joint's limits, a whole turn where it has none; a gripper's by the two
+    ends that its side file names, whatever its limits leave beyond them. Differences by TURN, or by as large a
+    share of the reach, whichever robot it is: one move has one value on all.
     Raises MorphVlaError for velocities, which a URDF bounds but hardly says.
     """
     if kind == "velocity":
@@ -133,9 +134,7 @@ def of_body(robot: Robot, kind: Kind, space: Space = "joints") -> RobotStats:
 
 def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
     """Of joint values."""
-    endless = np.array([joint.type == "continuous" for joint in robot.joints])
-    low, high = np.where(endless, -np.pi, robot.lower), np.where(endless, np.pi, robot.upper)
-    state = _between(robot, low, high)
+    state = _between(robot, *_ends(robot))
     if kind == "absolute":
         return RobotStats(state, state, source="robot")
     sliding = np.array([joint.type == "prismatic" for joint in robot.joints])
@@ -148,15 +147,31 @@ def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
     return RobotStats(state, Stats(**action), source="robot")
 
 
+def _ends(robot: Robot) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
+    """From where to where a joint's native values are counted: for a gripper from open to closed."""
+    endless = np.array([joint.type == "continuous" for joint in robot.joints])
+    low, high = np.where(endless, -np.pi, robot.lower), np.where(endless, np.pi, robot.upper)
+    for column, joint in enumerate(robot.joints):
+        if joint.is_gripper:
+            gripper = robot.side.grippers[joint.name]
+            low[column], high[column] = gripper.open, gripper.closed
+    return low, high
+
+
 def _of_tools(robot: Robot, kind: Kind, of_joints: RobotStats, space: Space) -> RobotStats:
-    """Of poses of the tools: one range for all robots (a metre is one on all); the rest as it was."""
+    """Of poses of the tools: one range for all robots (a metre is one on all); the rest as it was.
+
+    A gripper's is its share of closing, 0 to 1.
+    """
     known = tools_of(robot)
+    grippers = [robot.joints[column].is_gripper for column in known.rest]
     far = np.tile([FAR_TOOL if space == "tool" else FAR_HAND] * 3 + [1.0] * 6, len(known.tools))
     moved = far if kind == "absolute" else np.tile([MOVE_TOOL] * 3 + [TURN] * 6, len(known.tools))
 
     def joined(ends: Float[np.ndarray, "p"], own: Stats) -> Stats:
         """Poses evenly spread over -ends to ends, then the joints that move no tool."""
         rest = np.array(dataclasses.astuple(own))[:, known.rest]
+        rest[:, grippers] = np.array([0.0, 1.0, 0.5, 1 / np.sqrt(12)])[:, None]
         poses = np.stack([-ends, ends, 0 * ends, 2 * ends / np.sqrt(12)])
         return Stats(*(tuple(map(float, row)) for row in np.concatenate([poses, rest], axis=1)))
 

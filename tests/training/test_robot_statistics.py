@@ -1,5 +1,6 @@
 """Statistics of what is trained on: exact, cached by content, of whom, and compared."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,20 @@ def test_those_of_a_body_need_no_recording(name):
     np.testing.assert_allclose(np.asarray(moves.action.q01)[grippers], np.asarray(moves.state.q01)[grippers])
     with pytest.raises(MorphVlaError, match=r"^data\.statistics: robot knows no range of velocities \('"):
         statistics.of_body(robot, "velocity")
+
+
+@pytest.mark.parametrize("space", ["joints", "tool"])
+@pytest.mark.parametrize("beyond", [0.0, 0.25, 3.7])
+def test_a_gripper_is_counted_from_open_to_closed_whatever_its_limits(space, beyond):
+    """As robosuite's XArm7, whose fingers could turn by pi and close after 0.8: else half open is fully open."""
+    known = robots.load("panda")
+    joint = known.urdf.by_name["panda_finger_joint1"]
+    wide = dataclasses.replace(joint.limit, lower=-0.04 * beyond, upper=0.04 * (1 + beyond))
+    joints = tuple(
+        dataclasses.replace(other, limit=wide) if other is joint else other for other in known.urdf.joints
+    )
+    robot = robots.build(dataclasses.replace(known.urdf, joints=joints), known.side, known.urdf_path)
+    for kind in ("absolute", "delta"):
+        given = statistics.of_body(robot, kind, space)
+        for values in (given.state, given.action):
+            np.testing.assert_allclose((values.q01[-1], values.q99[-1]), (0.0, 1.0), atol=1e-6)
