@@ -118,9 +118,9 @@ def of_robot(
 def of_body(robot: Robot, kind: Kind, space: Space = "joints") -> RobotStats:
     """What a robot's values are normalised by, from its URDF alone: a robot without a recording has it too.
 
-    States and absolute targets by the joint's limits, a whole turn where it has none; a gripper's by the two
-    ends that its side file names, whatever its limits leave beyond them. Differences by TURN, or by as large a
-    share of the reach, whichever robot it is: one move has one value on all.
+    States and absolute targets by the joint's limits, a whole turn where it has none; a gripper's from open
+    to closed, whatever its limits leave beyond. Differences by TURN, or by as large a share of the reach,
+    whichever robot it is: one move has one value on all.
     Raises MorphVlaError for velocities, which a URDF bounds but hardly says.
     """
     if kind == "velocity":

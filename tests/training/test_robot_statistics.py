@@ -280,7 +280,7 @@ def test_those_of_a_body_need_no_recording(name):
 @pytest.mark.parametrize("space", ["joints", "tool"])
 @pytest.mark.parametrize("beyond", [0.0, 0.25, 3.7])
 def test_a_gripper_is_counted_from_open_to_closed_whatever_its_limits(space, beyond):
-    """As robosuite's XArm7, whose fingers could turn by pi and close after 0.8: else half open is fully open."""
+    """Robosuite's XArm7 could turn its fingers by pi, and has closed them after 0.8."""
     known = robots.load("panda")
     joint = known.urdf.by_name["panda_finger_joint1"]
     wide = dataclasses.replace(joint.limit, lower=-0.04 * beyond, upper=0.04 * (1 + beyond))
