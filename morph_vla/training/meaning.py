@@ -23,12 +23,13 @@ from morph_vla.training.statistics import RobotStats, of_body
 MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
 SHARED = ("control_rate", "actions", "space", "cameras", "sizes", "environment", "environment_stats")
 """What an unseen robot takes over from the others"""
+SHARE = "share of closing"  # what a gripper's value is told as, where values are poses of tools
 
 
 def of_robot(robot: Robot, stats: RobotStats, space: Space = "joints") -> dict[str, Any]:
     """What the robot itself says: a suite's robot of the same name must still have all of it."""
     return {
-        **({} if space == "joints" else {"space": space, "tools": tools_of(robot).frames}),
+        **({} if space == "joints" else _of_poses(robot, space)),
         "urdf_sha256": robot.urdf_sha256,
         "limits": [[joint.lower, joint.upper] for joint in robot.joints],
         "units": [joint.unit for joint in robot.joints],
@@ -39,6 +40,10 @@ def of_robot(robot: Robot, stats: RobotStats, space: Space = "joints") -> dict[s
         "action_stats": dataclasses.asdict(stats.action),
         "statistics": stats.source,
     }
+
+
+def _of_poses(robot: Robot, space: Space) -> dict[str, Any]:
+    return {"space": space, "tools": tools_of(robot).frames, "grippers": SHARE}
 
 
 def of_parts(
@@ -82,6 +87,22 @@ def of_environment(names: tuple[str, ...], stats: Stats | None) -> dict[str, Any
     return (
         {} if stats is None else {"environment": list(names), "environment_stats": dataclasses.asdict(stats)}
     )
+
+
+def check_grippers(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
+    """Raise MorphVlaError where a policy in a space of tools learnt a gripper's value as its dataset counts it.
+
+    Until 2026-11-25 all did: one that counts from closed to open would now be driven the wrong way round.
+    """
+    if known.get("space", "joints") == "joints" or known.get("grippers") == SHARE:
+        return
+    for name, gripper in robot.side.grippers.items():
+        if (gripper.dataset_open, gripper.dataset_closed) != (0.0, 1.0):
+            raise MorphVlaError(
+                f"{where}: robot '{robot.name}': '{name}' was trained as its dataset counts it "
+                f"({gripper.dataset_open:g} open, {gripper.dataset_closed:g} closed), and is told as its "
+                f"{SHARE} now (data.space: {known['space']}): train it anew"
+            )
 
 
 def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tuple[Robot, dict[str, Any]]:

@@ -17,7 +17,7 @@ from morph_vla.robots.standpoint import of_chunk, root_values, standpoint
 from morph_vla.robots.tool import tool_space
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import load
-from morph_vla.training import begin_with, checkpoint, datasets, loop, resumed
+from morph_vla.training import begin_with, checkpoint, datasets, loop, meaning, resumed
 from morph_vla.training.datasets import read_parts, robot_stats
 from morph_vla.training.statistics import of_body, of_file
 from morph_vla.weights.convert import convert
@@ -83,6 +83,18 @@ def test_a_tool_that_was_moved_is_named_when_a_run_goes_on(run):
     moved["robots"]["panda"]["tools"]["panda_finger_joint1"][2][3] += 0.01
     with pytest.raises(MorphVlaError, match=r"was trained on other data \(panda: tools, its recordings\)"):
         resumed.check_same_data(run.checkpoint, moved)
+
+
+def test_a_gripper_that_was_learnt_as_its_dataset_counts_it_is_refused(tmp_path):
+    """Counted from 100 (open) to 0, the SO101's would be driven the wrong way round."""
+    so101, panda = robots.load("so101"), robots.load("panda")
+    words = r"'so101': 'gripper' was trained as its dataset counts it \(100 open, 0 closed\), and is told as"
+    with pytest.raises(MorphVlaError, match=words):
+        meaning.check_grippers({"space": "tool"}, so101, tmp_path)
+    meaning.check_grippers({"space": "tool"}, panda, tmp_path)  # its dataset's 0 and 1 are the share
+    meaning.check_grippers({}, so101, tmp_path)
+    now = meaning.of_robot(so101, of_body(so101, "delta", "tool"), "tool")
+    meaning.check_grippers(now, so101, tmp_path)
 
 
 @pytest.mark.slow
