@@ -90,7 +90,7 @@ def of_environment(names: tuple[str, ...], stats: Stats | None) -> dict[str, Any
 
 
 def check_grippers(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
-    """Raise MorphVlaError where a policy in a space of tools learnt a gripper's value as its dataset counts it.
+    """Raise MorphVlaError where a policy in a space of tools learnt a gripper as its dataset counts it.
 
     Until 2026-11-25 all did: one that counts from closed to open would now be driven the wrong way round.
     """
