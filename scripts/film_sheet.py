@@ -17,9 +17,12 @@ GROUND, INK = "white", "black"
 
 def last_frame(film: Path) -> Image.Image:
     """The last frame of a film."""
-    with av.open(str(film)) as container:
+    container = av.open(str(film))
+    try:
         *_, frame = container.decode(video=0)
-        return frame.to_image()
+    finally:
+        container.close()
+    return frame.to_image()
 
 
 def sheet(films: dict[str, Path], top: int | None = None) -> Image.Image:

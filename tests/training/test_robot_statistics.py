@@ -283,6 +283,7 @@ def test_a_gripper_is_counted_from_open_to_closed_whatever_its_limits(space, bey
     """Robosuite's XArm7 could turn its fingers by pi, and has closed them after 0.8."""
     known = robots.load("panda")
     joint = known.urdf.by_name["panda_finger_joint1"]
+    assert joint.limit is not None
     wide = dataclasses.replace(joint.limit, lower=-0.04 * beyond, upper=0.04 * (1 + beyond))
     joints = tuple(
         dataclasses.replace(other, limit=wide) if other is joint else other for other in known.urdf.joints
