@@ -32,7 +32,7 @@ from morph_vla.pi05 import Observation
 from morph_vla.policies.config import BetConfig, MlpConfig
 from morph_vla.policies.text import TEXT
 from morph_vla.recipes import recipe as recipes
-from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.recipes.keys import Optimizer, Training
 from morph_vla.training import step as steps
 
 EXAMPLES = """

@@ -31,7 +31,7 @@ from morph_vla.pi05.parts import map_named
 from morph_vla.policies import state
 from morph_vla.policies.config import ModelConfig, Pi05Config, WindowConfig
 from morph_vla.policies.text import TEXT
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 
 EXAMPLES = """
   morph-vla bench families

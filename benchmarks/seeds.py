@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.harness import take_turns
 from benchmarks.subject import Compiled, Subject
 from morph_vla.evidence import grid as grids
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.training import step as steps
 
 GRID = Path(__file__).parents[1] / "configs" / "evidence" / "relatives.yaml"

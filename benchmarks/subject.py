@@ -31,7 +31,7 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.config import ImageTokens
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.recipes import recipe as recipes
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.training import parameters
 from morph_vla.training import step as steps
 from morph_vla.training.kinds import merge, partition, reached

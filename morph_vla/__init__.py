@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from morph_vla.engines.engine import Policy
     from morph_vla.errors import MorphVlaError
     from morph_vla.evaluation.evaluate import evaluate
-    from morph_vla.recipes.recipe import Recipe
+    from morph_vla.recipes.keys import Recipe
     from morph_vla.recipes.recipe import load as load_recipe
     from morph_vla.report import write as write_report
     from morph_vla.results.comparison import Comparison, compare
@@ -44,7 +44,7 @@ _HOME = {
     "Comparison": "results.comparison:Comparison",
     "MorphVlaError": "errors:MorphVlaError",
     "Policy": "engines.engine:Policy",
-    "Recipe": "recipes.recipe:Recipe",
+    "Recipe": "recipes.keys:Recipe",
     "Record": "results.record:Record",
     "Robot": "robots.robot:Robot",
     "Run": "training.loop:Run",

@@ -21,7 +21,7 @@ from morph_vla import robots
 from morph_vla.morphology import MorphologyConfig, body_of, stack
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05, Pi05Config, VitConfig, init_params
 from morph_vla.pi05 import model as pi05
-from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.recipes.keys import Optimizer, Training
 from morph_vla.training import step as training
 
 JOINTS, BATCH, MARKS = 8, 8, (0, 50, 100, 200, 500, 1000)

@@ -245,7 +245,7 @@ def mixed_recipe(tiny_recipe, tiny_dataset, so101_dataset):
     """Two robots in one run, rows mixed 3 : 2."""
     import dataclasses
 
-    from morph_vla.recipes.recipe import Data, Dataset
+    from morph_vla.recipes.keys import Data, Dataset
 
     panda = Dataset(str(tiny_dataset), "panda", tiny_recipe.data.cameras, 3.0)
     so101 = Dataset(str(so101_dataset), "so101", {}, 2.0, "delta")

@@ -115,7 +115,7 @@ PUBLIC = {
     "pi05": "augmentation config counts gemma head kept memory model observation paligemma parts realtime "
     "sampling serving tokenizer",
     "policies": "config parts text",
-    "recipes": "ablations fitting held recipe",
+    "recipes": "ablations fitting held keys recipe",
     "report": "evidence numbers",
     "results": "cells comparison curves evidence films identity insides intervals merging modes record "
     "sequential several statistics trial values",

@@ -11,7 +11,7 @@ from morph_vla.cli import files, suites
 from morph_vla.demonstrations import recording
 from morph_vla.evidence.grid import Grid
 from morph_vla.files import dropin, kinds, typed_yaml
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.side import Side
 from morph_vla.suites.suite import SuiteFile
 from morph_vla.suites.tasks import TASKS

@@ -7,6 +7,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
+from morph_vla.recipes import keys
 from morph_vla.recipes import recipe as config
 from morph_vla.serving import trials
 from morph_vla.training import folder as run_folder
@@ -59,7 +60,7 @@ def test_a_part_of_where_processes_meet_is_not_enough(run):
 def test_a_run_that_goes_on_may_use_other_devices_but_no_other_seed(tiny_recipe, tiny_run):
     from morph_vla.training import loop
 
-    mesh = dataclasses.replace(tiny_recipe.training, mesh=config.Mesh(1, 1), keep=5)
+    mesh = dataclasses.replace(tiny_recipe.training, mesh=keys.Mesh(1, 1), keep=5)
     again = loop.train(dataclasses.replace(tiny_recipe, training=mesh), tiny_run.folder)
     assert again.checkpoint == tiny_run.checkpoint
 
@@ -68,7 +69,7 @@ def test_a_run_from_before_a_key_was_known_goes_on(tiny_recipe, tmp_path):
     """What its recipe.json lacks is a default there; a key that is not the default is another recipe."""
     recipe = to_plain(tiny_recipe)
     assert recipe["training"].pop("keep_every") == recipe["optimizer"].pop("plugin_lr_share") - 1 == 0
-    assert recipe["training"].pop("log_every") != config.Training.log_every
+    assert recipe["training"].pop("log_every") != keys.Training.log_every
     assert recipe["data"].pop("phases")
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe))
@@ -115,7 +116,7 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
         "load_tasks",
         lambda name, *rest: load(name, [*small, "episode_seconds=1", "settle_seconds=0.1"]),
     )
-    asked = config.Evaluation(("droid_panda:cube_in_bowl",), every=3, episodes=2)
+    asked = keys.Evaluation(("droid_panda:cube_in_bowl",), every=3, episodes=2)
     recipe = dataclasses.replace(tiny_recipe, evaluation=asked)
     tried: list[tuple[str, str | None]] = []
     for _ in range(2):  # the second finds the records there
@@ -131,7 +132,7 @@ def test_suites_are_tried_at_their_steps_and_once(tiny_recipe, tmp_path, monkeyp
 
 def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe, tmp_path, root):
     def asked(name):
-        return dataclasses.replace(tiny_recipe, evaluation=config.Evaluation((name,)))
+        return dataclasses.replace(tiny_recipe, evaluation=keys.Evaluation((name,)))
 
     words = "evaluation.suites: 'so101_pick_orange' is of robot 'so101'; this recipe trains panda"
     with pytest.raises(MorphVlaError, match=words):

@@ -10,7 +10,7 @@ import yaml
 
 from morph_vla.cli import build_parser
 from morph_vla.files import typed_yaml
-from morph_vla.recipes.recipe import Dataset, Mesh
+from morph_vla.recipes.keys import Dataset, Mesh
 from morph_vla.results.record import Record
 from morph_vla.robots.side import Side
 from morph_vla.suites.begin import BeginShares

@@ -38,7 +38,7 @@ def test_its_recipe_is_one(readme, tmp_path):
     import yaml
 
     from morph_vla.files import typed_yaml
-    from morph_vla.recipes.recipe import Data
+    from morph_vla.recipes.keys import Data
 
     (text,) = blocks(readme, "yaml")
     keys = yaml.safe_load(text)

@@ -21,7 +21,7 @@ from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, in_order, tally
 from morph_vla.policies.config import reads_numbers
-from morph_vla.recipes.recipe import Dataset, Recipe
+from morph_vla.recipes.keys import Dataset, Recipe
 from morph_vla.robots import tool
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics

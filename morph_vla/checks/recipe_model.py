@@ -19,7 +19,7 @@ from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
 from morph_vla.policies.config import StateConfig
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.training.begin_with import new_leaves
 from morph_vla.weights.inspect import inspect
 

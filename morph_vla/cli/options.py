@@ -15,7 +15,7 @@ from morph_vla.errors import closest
 
 Noun = Literal["recipe", "suite"]
 SCHEMAS: dict[Noun, tuple[str, str]] = {
-    "recipe": ("morph_vla.recipes.recipe", "Recipe"),
+    "recipe": ("morph_vla.recipes.keys", "Recipe"),
     "suite": ("morph_vla.suites.suite", "SuiteFile"),
 }
 """Where the keys of a file are: a module and its class"""

@@ -11,7 +11,7 @@ from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
-    from morph_vla.recipes.recipe import Recipe
+    from morph_vla.recipes.keys import Recipe
 
 EXAMPLES = """
   morph-vla train panda_demo data.dataset=runs/demos -o runs/first

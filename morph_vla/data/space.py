@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from morph_vla.data.environment import in_body_frame, is_poses
 from morph_vla.data.lerobot import Recordings
 from morph_vla.errors import MorphVlaError
-from morph_vla.robots.geometry import POSE
+from morph_vla.robots.geometry import POSE, turned_about_z, vectors_turned_about_z
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.standpoint import Standpoint, objects_told, of_chunk, root_values, standpoint, told
 from morph_vla.robots.tool import TOOL, ToolSpace, tool_space
@@ -125,3 +125,32 @@ def poses_seen(
     for start in range(0, len(names), len(POSE)):
         seen[:, start : start + 3] -= of_tools[:, :, :3].mean(axis=1)
     return seen
+
+
+def values_turned(
+    robot: Robot, values: Float[np.ndarray, "b *h v"], angle_rad: Float[np.ndarray, "b"]
+) -> Float[np.ndarray, "b *h v"]:
+    """States, targets or moves of the tools, as if the robot and all around were turned about its root's z.
+
+    A turn is linear, so a difference turns as its ends do. Values that move no tool stay.
+    """
+    turned, of_poses = values.copy(), tools_of(robot).of_poses
+    angle_rad = angle_rad.reshape(-1, *(1,) * (values.ndim - 2))
+    for start in range(0, of_poses, 3):  # a place, and the two directions of each tool
+        axes = slice(start, start + 3)
+        turned[..., axes] = vectors_turned_about_z(values[..., axes], angle_rad)
+    return turned
+
+
+def poses_turned(
+    names: Sequence[str], values: Float[np.ndarray, "b g"], angle_rad: Float[np.ndarray, "b"]
+) -> Float[np.ndarray, "b g"]:
+    """Poses of objects counted from the tool (`poses_seen`), turned alike; values of no poses stay."""
+    if not is_poses(names):
+        return values
+    turned = values.copy()
+    for start in range(0, len(names), len(POSE)):
+        place, lies = slice(start, start + 3), slice(start + 3, start + len(POSE))
+        turned[:, place] = vectors_turned_about_z(values[:, place], angle_rad)
+        turned[:, lies] = turned_about_z(values[:, lies], angle_rad)
+    return turned

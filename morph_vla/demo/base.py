@@ -7,7 +7,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files import remote, typed_yaml
 from morph_vla.pi05 import tokenizer
 from morph_vla.policies.config import ModelConfig
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.serving import policy as policies
 from morph_vla.training import checkpoint
 from morph_vla.weights.checkpoint import flat

@@ -24,7 +24,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
 from morph_vla.process import versions
 from morph_vla.recipes import recipe as recipes
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.results import record as records
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Record, Study

@@ -10,7 +10,8 @@ from morph_vla.evidence.grid import Cell, Grid, Hypothesis, as_read_now, cells, 
 from morph_vla.evidence.status import failures_of, read_all, require_study
 from morph_vla.files.plain import to_plain
 from morph_vla.hosts.lerobot.options import Training
-from morph_vla.recipes.recipe import OF_ALL, Recipe
+from morph_vla.recipes.keys import Recipe
+from morph_vla.recipes.recipe import OF_ALL
 from morph_vla.results.cells import CellRecord
 from morph_vla.results.evidence import Answer, Contrast, Place, conditions, contrast, judge, pooled
 from morph_vla.results.values import mapping

@@ -17,7 +17,7 @@ from morph_vla.evidence.grid import Body, Grid, Plan, condition_of, grouped, pla
 from morph_vla.findings import Finding, Severity, Source, errors, in_order
 from morph_vla.hosts.lerobot import options
 from morph_vla.hosts.lerobot.options import Training
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.wording import table
 
 Code = Literal["body", "suite", "dataset", "robot", "condition", "parameters"]

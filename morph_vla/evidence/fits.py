@@ -18,7 +18,7 @@ from morph_vla.evidence.grid import Cell, Plan
 from morph_vla.findings import Finding, Severity, Source, errors
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.policies.config import ModelConfig, joint_lags, reads_poses
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.serving import policy
 from morph_vla.serving.history import stride_of
 from morph_vla.training import meaning

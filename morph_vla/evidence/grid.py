@@ -21,7 +21,7 @@ from morph_vla.hosts.lerobot import options
 from morph_vla.hosts.lerobot.options import Training
 from morph_vla.recipes import ablations
 from morph_vla.recipes import recipe as recipes
-from morph_vla.recipes.recipe import Evaluation, Recipe
+from morph_vla.recipes.keys import Evaluation, Recipe
 from morph_vla.suites.environment import EnvironmentSuite, load_tasks
 from morph_vla.suites.suite import Suite
 from morph_vla.wording import count

@@ -21,7 +21,7 @@ from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.evidence.grid import Cell, Grid, Plan, cells, is_seen, plan
 from morph_vla.evidence.run import WORK
 from morph_vla.evidence.status import read_all, require_study
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.results import insides
 from morph_vla.results.insides import Inside, Probe
 from morph_vla.robots import Robot, screws

@@ -65,6 +65,15 @@ def pose(matrix: Transform) -> Pose:
     return Pose((x, y, z), (roll_rad, pitch_rad, yaw_rad))
 
 
+def vectors_turned_about_z(
+    vectors: Float[np.ndarray, "*b 3"], angle_rad: Float[np.ndarray, "*#b"] | float
+) -> Float[np.ndarray, "*b 3"]:
+    """Vectors after a turn about the vertical."""
+    cos, sin = np.cos(angle_rad), np.sin(angle_rad)
+    x, y, z = np.moveaxis(vectors, -1, 0)
+    return np.stack([cos * x - sin * y, sin * x + cos * y, z], axis=-1)
+
+
 def turned_about_z(
     quaternions: Float[np.ndarray, "*b 4"], angle_rad: Float[np.ndarray, "*#b"] | float
 ) -> Float[np.ndarray, "*b 4"]:

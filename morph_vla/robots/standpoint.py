@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from morph_vla.robots.geometry import turned_about_z
+from morph_vla.robots.geometry import turned_about_z, vectors_turned_about_z
 from morph_vla.robots.grasp import grasp
 from morph_vla.robots.parallel_jaw import PANDA_OPENING
 from morph_vla.robots.robot import Robot
@@ -51,7 +51,7 @@ def standpoint(space: ToolSpace, seen: Float[np.ndarray, "*b v"]) -> Standpoint:
     place[..., 2] = 0.0
     turn = np.arctan2(place[..., 1], place[..., 0])
     turn = np.where(np.hypot(place[..., 0], place[..., 1]) < NEAREST, 0.0, turn)
-    across = _turned(poses[..., 6:9], -turn[..., None])
+    across = vectors_turned_about_z(poses[..., 6:9], -turn[..., None])
     return Standpoint(place, turn, across @ LEFT < 0)
 
 
@@ -60,9 +60,9 @@ def told(space: ToolSpace, seen: Float[np.ndarray, "*b v"], at: Standpoint) -> F
     poses = _poses(space, seen)
     place, ahead, across = (poses[..., start : start + 3] for start in range(0, len(TOOL), 3))
     turn = -at.turn[..., None]
-    place = metre(space.robot) * _turned(place - at.place[..., None, :], turn)
-    across = np.where(at.other[..., None], -1.0, 1.0) * _turned(across, turn)
-    return _joined(space, seen, place, _turned(ahead, turn), across)
+    place = metre(space.robot) * vectors_turned_about_z(place - at.place[..., None, :], turn)
+    across = np.where(at.other[..., None], -1.0, 1.0) * vectors_turned_about_z(across, turn)
+    return _joined(space, seen, place, vectors_turned_about_z(ahead, turn), across)
 
 
 def root_values(
@@ -72,9 +72,9 @@ def root_values(
     poses = _poses(space, values)
     place, ahead, across = (poses[..., start : start + 3] for start in range(0, len(TOOL), 3))
     turn = at.turn[..., None]
-    place = _turned(place, turn) / metre(space.robot) + at.place[..., None, :]
-    across = np.where(at.other[..., None], -1.0, 1.0) * _turned(across, turn)
-    return _joined(space, values, place, _turned(ahead, turn), across)
+    place = vectors_turned_about_z(place, turn) / metre(space.robot) + at.place[..., None, :]
+    across = np.where(at.other[..., None], -1.0, 1.0) * vectors_turned_about_z(across, turn)
+    return _joined(space, values, place, vectors_turned_about_z(ahead, turn), across)
 
 
 def of_chunk(at: Standpoint) -> Standpoint:
@@ -87,7 +87,7 @@ def objects_told(
 ) -> Float[np.ndarray, "b o 7"]:
     """Poses of objects (`geometry.POSE`, root's frame) told from `at`, counted from so high [m] above it."""
     origin = at.place + np.stack([0 * height, 0 * height, height], axis=-1)
-    place = metre(robot) * _turned(poses[..., :3] - origin[:, None], -at.turn[:, None])
+    place = metre(robot) * vectors_turned_about_z(poses[..., :3] - origin[:, None], -at.turn[:, None])
     lies = turned_about_z(poses[..., 3:], -at.turn[:, None])
     return np.concatenate([place, lies], axis=-1).astype(np.float32)
 
@@ -103,10 +103,3 @@ def _joined(
 ) -> Float[np.ndarray, "*b v"]:
     poses = np.concatenate(parts, axis=-1).reshape(*values.shape[:-1], space.of_poses)
     return np.concatenate([poses, values[..., space.of_poses :]], axis=-1).astype(np.float32)
-
-
-def _turned(vectors: Float[np.ndarray, "*b 3"], turn: Float[np.ndarray, "*#b"]) -> Float[np.ndarray, "*b 3"]:
-    """Vectors turned about z by an angle [rad]."""
-    cos, sin = np.cos(turn), np.sin(turn)
-    x, y, z = np.moveaxis(vectors, -1, 0)
-    return np.stack([cos * x - sin * y, sin * x + cos * y, z], axis=-1)

@@ -26,7 +26,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, serving, tokenizer
 from morph_vla.policies.config import ModelConfig
 from morph_vla.recipes import recipe as recipes
-from morph_vla.recipes.recipe import Dataset, Recipe
+from morph_vla.recipes.keys import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.serving import foreign_stats, keys
 from morph_vla.serving.foreign_stats import Processor

@@ -10,7 +10,7 @@ import numpy as np
 
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, reason
-from morph_vla.recipes.recipe import Dataset
+from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.weights import tensors

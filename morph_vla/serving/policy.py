@@ -34,7 +34,7 @@ from morph_vla.pi05 import Observation, Pi05Config, Previous, tokenizer
 from morph_vla.pi05.observation import resize_with_pad
 from morph_vla.policies.config import ModelConfig, StateConfig, joint_lags, reads_numbers, reads_poses
 from morph_vla.policies.text import global_values
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.standpoint import Standpoint
 from morph_vla.serving import foreign

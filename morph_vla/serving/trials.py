@@ -8,7 +8,7 @@ from typing import Any
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.evaluate import Progress, evaluate
 from morph_vla.evaluation.rollout import Settings
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.results.record import Record
 from morph_vla.serving import policy as policies
 from morph_vla.suites.environment import load_tasks

@@ -9,7 +9,7 @@ from typing import Any
 
 from morph_vla.data.layout import Layout
 from morph_vla.files import dropin
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.results.record import Record
 from morph_vla.results.statistics import Rates, percent, summarise
 from morph_vla.wording import count

@@ -25,7 +25,7 @@ from morph_vla.data import layout as layouts
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import typed_yaml
 from morph_vla.files.hub import Kind
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.results import record as records
 from morph_vla.results.record import Record
 from morph_vla.sharing import cards

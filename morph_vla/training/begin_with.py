@@ -5,7 +5,7 @@ import logging
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, tokenizer
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.training import checkpoint
 from morph_vla.weights.checkpoint import Checkpoint, recipe_space
 

@@ -10,7 +10,7 @@ from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
 from morph_vla.policies.config import StateConfig
-from morph_vla.recipes.recipe import Recipe, Training
+from morph_vla.recipes.keys import Recipe, Training
 from morph_vla.training import estimate, memory
 from morph_vla.training.kinds import partition, parts_of
 from morph_vla.wording import table

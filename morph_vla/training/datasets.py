@@ -12,7 +12,7 @@ from morph_vla.data import actions, idle, layout, lerobot, mixture, phases, pres
 from morph_vla.data.stats import Stats, of_environment
 from morph_vla.errors import MorphVlaError
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
-from morph_vla.recipes.recipe import Dataset, Recipe
+from morph_vla.recipes.keys import Dataset, Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.standpoint import Standpoint
 from morph_vla.training import part as part_of
@@ -21,6 +21,9 @@ from morph_vla.training.part import Part
 from morph_vla.training.statistics import RobotStats
 
 LOG = logging.getLogger(__name__)
+DIRECTIONS = 16  # into which poses are turned before their ranges are measured, where training turns them
+Angle = Float[np.ndarray, "b"] | None
+"""[rad] by which each row is turned about the vertical; None: not at all"""
 
 
 def read_parts(recipe: Recipe) -> list[Part]:
@@ -145,13 +148,30 @@ def drawn_rows(part: Part) -> Int[np.ndarray, "_"]:
         raise MorphVlaError(f"data.phases: {part.asked.dataset}: {error}; leave it out") from error
 
 
-def to_learn(part: Part, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:
-    """The actions from each row on, as the model learns them, in dataset units."""
+def state_of(part: Part, rows: Int[np.ndarray, "b"], angle_rad: Angle) -> Float[np.ndarray, "b v"]:
+    """The states of rows, in dataset units, turned about the vertical (`training.turn_degrees`)."""
+    state = part.recordings.state[rows]
+    return state if angle_rad is None else space.values_turned(part.robot, state, angle_rad)
+
+
+def environment_of(part: Part, rows: Int[np.ndarray, "b"], angle_rad: Angle) -> Float[np.ndarray, "b g"]:
+    """The poses of objects in rows, turned as `state_of` does. Only of a dataset that has them."""
+    recordings = part.recordings
+    assert recordings.environment is not None
+    poses = recordings.environment[rows]
+    return poses if angle_rad is None else space.poses_turned(recordings.environment_names, poses, angle_rad)
+
+
+def to_learn(
+    part: Part, rows: Int[np.ndarray, "b"], horizon: int, angle_rad: Angle = None
+) -> Float[np.ndarray, "b h n"]:
+    """The actions from each row on, as the model learns them, in dataset units; turned as `state_of` does."""
     seen_from = None if part.seen_from is None else Standpoint(*(values[rows] for values in part.seen_from))
     chunks = transforms.chunks(part.recordings, rows, horizon)
     recorded = space.chunk_told(part.robot, chunks, seen_from)
     state = part.recordings.state[rows]
-    return actions.to_learn(part.asked.actions, recorded, state, part.relative, part.recordings.fps)
+    learnt = actions.to_learn(part.asked.actions, recorded, state, part.relative, part.recordings.fps)
+    return learnt if angle_rad is None else space.values_turned(part.robot, learnt, angle_rad)
 
 
 def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
@@ -192,8 +212,14 @@ def pose_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> Stats | None
     Where poses are in the body's own frame they are those of all robots: one place has one value.
     """
     together = not isinstance(recipe.model, StateConfig)
-    of_robot = [part.recordings.environment for part in parts if together or part.asked.robot == name]
-    poses = [values for values in of_robot if values is not None]
+    most = np.radians(recipe.training.turn_degrees)
+    angles = np.linspace(-most, most, DIRECTIONS) if most else (None,)
+    poses = []
+    for part in parts:
+        if part.recordings.environment is not None and (together or part.asked.robot == name):
+            rows = np.arange(part.recordings.frames)
+            turns = [None if angle is None else np.full(len(rows), angle) for angle in angles]
+            poses += [environment_of(part, rows, turn) for turn in turns]
     return of_environment(np.concatenate(poses)) if poses else None
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
-from morph_vla.recipes.recipe import Training
+from morph_vla.recipes.keys import Training
 from morph_vla.training.sharding import check_batch
 from morph_vla.wording import table
 

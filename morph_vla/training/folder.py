@@ -11,7 +11,8 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import taken, write_text
 from morph_vla.recipes import recipe as recipes
-from morph_vla.recipes.recipe import PACE_KEYS, Recipe
+from morph_vla.recipes.keys import Recipe
+from morph_vla.recipes.recipe import PACE_KEYS
 from morph_vla.training import checkpoint
 
 # recipe.json last: while it is there, a removal that was interrupted can be done again.

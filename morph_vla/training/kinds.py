@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from morph_vla.pi05.config import Lora
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.policies.parts import FITTED, PARTS, Part, part_of
-from morph_vla.recipes.recipe import Training
+from morph_vla.recipes.keys import Training
 
 Params = dict[str, Any]
 

@@ -23,7 +23,7 @@ from morph_vla import policies, weights
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05 import tokenizer
-from morph_vla.recipes.recipe import Recipe, Training
+from morph_vla.recipes.keys import Recipe, Training
 from morph_vla.training import (
     begin_with,
     checkpoint,

@@ -14,7 +14,7 @@ from morph_vla.data.space import Space, relative, tools_of
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.plain import to_plain
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training.datasets import pose_stats, read_parts, robot_stats
 from morph_vla.training.part import Part

@@ -35,7 +35,7 @@ from morph_vla.pi05 import counts
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
 from morph_vla.pi05.parts import by_name
 from morph_vla.policies.config import ModelConfig, StateConfig
-from morph_vla.recipes.recipe import Recipe, Training
+from morph_vla.recipes.keys import Recipe, Training
 from morph_vla.training.kinds import learns, reached
 
 GB = 1e9

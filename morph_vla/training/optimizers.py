@@ -15,7 +15,7 @@ from optax.contrib import MuonDimensionNumbers, muon
 
 from morph_vla.pi05.parts import map_named
 from morph_vla.policies.parts import Part, part_of
-from morph_vla.recipes.recipe import Optimizer
+from morph_vla.recipes.keys import Optimizer
 from morph_vla.training.kinds import Params, norms
 
 

@@ -16,7 +16,7 @@ from morph_vla.errors import ConfigError
 from morph_vla.pi05 import Pi05Config, tokenizer
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.policies.parts import FITTED, part_of
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.training.begin_with import new_leaves
 from morph_vla.training.kinds import learns
 from morph_vla.training.source import Source
@@ -30,8 +30,10 @@ def begun(recipe: Recipe, source: Source) -> dict[str, Any]:
     def chunks(most: int) -> tuple[np.ndarray, np.ndarray]:
         """Those of the run's first steps, of `most` rows or of one pass."""
         rows = min(most, sum(len(part.train_rows) for part in source.parts))
-        steps = [source.mixture.at(step) for step in range(max(1, rows // source.mixture.batch))]
-        return source.learnt(*(np.concatenate(column) for column in zip(*steps, strict=True)))
+        steps = range(max(1, rows // source.mixture.batch))
+        dataset, drawn = (np.concatenate(each) for each in zip(*map(source.mixture.at, steps), strict=True))
+        turns = [angle_rad for angle_rad in map(source.angles, steps) if angle_rad is not None]
+        return source.learnt(dataset, drawn, np.concatenate(turns) if turns else None)
 
     params, model = first_params(recipe), recipe.model
     return policies.of(model).fit(model, params, chunks, recipe.training.seed)

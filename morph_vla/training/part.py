@@ -11,7 +11,7 @@ from morph_vla.data import lerobot, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.arrays import Body, positions_of
 from morph_vla.policies.config import ModelConfig, joint_lags, reads_poses
-from morph_vla.recipes.recipe import Dataset
+from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.standpoint import Standpoint
 from morph_vla.training.statistics import RobotStats

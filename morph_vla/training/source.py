@@ -18,11 +18,20 @@ from morph_vla.data import frames, lerobot, mixture, pool, transforms
 from morph_vla.pi05 import Observation, tokenizer
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
 from morph_vla.policies.text import TEXT, global_values
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.robots.robot import Robot
 from morph_vla.training import part as part_of
 from morph_vla.training import statistics
-from morph_vla.training.datasets import drawn_rows, pose_stats, read_parts, robot_stats, to_learn
+from morph_vla.training.datasets import (
+    Angle,
+    drawn_rows,
+    environment_of,
+    pose_stats,
+    read_parts,
+    robot_stats,
+    state_of,
+    to_learn,
+)
 from morph_vla.training.part import Part
 
 LOG = logging.getLogger(__name__)
@@ -113,52 +122,58 @@ class Source:
             self.workers.close()
         return opened
 
-    def _numbers(self, model: ModelConfig, part: Part, rows: Int[np.ndarray, "b"]) -> tuple[np.ndarray, ...]:
+    def _numbers(
+        self, model: ModelConfig, part: Part, rows: Int[np.ndarray, "b"], angle_rad: Angle
+    ) -> tuple[np.ndarray, ...]:
         """Of the given rows `state`, `environment` and, of windows, `window_mask` of an `Observation`."""
         if not model.lags:
-            return self._values(model, part, rows)
+            return self._values(model, part, rows, angle_rad)
         windows, mask = transforms.window(part.recordings, rows, np.asarray(model.lags))
-        values = self._values(model, part, windows.reshape(-1))
+        turns = None if angle_rad is None else np.repeat(angle_rad, windows.shape[1])
+        values = self._values(model, part, windows.reshape(-1), turns)
         return *(array.reshape(*windows.shape, -1) for array in values), mask
 
     def _values(
-        self, model: ModelConfig, part: Part, rows: Int[np.ndarray, "b"]
+        self, model: ModelConfig, part: Part, rows: Int[np.ndarray, "b"], angle_rad: Angle
     ) -> tuple[Float[np.ndarray, "b a"], Float[np.ndarray, "b g"]]:
         """State and environment of the given rows, for the models that read numbers."""
         recordings, known = part.recordings, self.poses[part.asked.robot]
-        assert recordings.environment is not None
         assert known is not None
-        state = self.stats[part.asked.robot].state.normalise(recordings.state[rows])
-        poses = known.normalise(recordings.environment[rows])
+        state = self.stats[part.asked.robot].state.normalise(state_of(part, rows, angle_rad))
+        poses = known.normalise(environment_of(part, rows, angle_rad))
         if isinstance(model, StateConfig):  # others read the text as such
             poses = global_values(poses, [recordings.tasks[task] for task in recordings.task_of[rows]])
         return np.pad(state, ((0, 0), (0, model.action_dim - state.shape[1]))), poses
 
-    def _tokens(self, part: Part, rows: Int[np.ndarray, "b"]) -> tuple[np.ndarray, np.ndarray]:
-        state, most = self.stats[part.asked.robot].state, self.recipe.model.max_tokens
-        return transforms.tokens(part.recordings, rows, state, self.tokenizer, most)
+    def _tokens(
+        self, part: Part, rows: Int[np.ndarray, "b"], angle_rad: Angle
+    ) -> tuple[np.ndarray, np.ndarray]:
+        state = self.stats[part.asked.robot].state.normalise(state_of(part, rows, angle_rad))
+        return transforms.tokens(part.recordings, rows, state, self.tokenizer, self.recipe.model.max_tokens)
 
-    def batch(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> Batch:
-        """The given rows of the given datasets."""
+    def batch(
+        self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"], angle_rad: Angle = None
+    ) -> Batch:
+        """The given rows of the given datasets, each turned about the vertical by its angle."""
         model, count = self.recipe.model, len(rows)
         size = (count, model.image_size, model.image_size, 3)
         images = {name: np.zeros(size, np.uint8) for name in self.cameras}
         image_masks = {name: np.zeros(count, bool) for name in self.cameras}
         tokens = np.zeros((count, model.max_tokens), np.int32)
         token_mask = np.zeros((count, model.max_tokens), bool)
-        learnt, mask = self.learnt(dataset, rows)
+        learnt, mask = self.learnt(dataset, rows, angle_rad)
         numbers = _blank_numbers(model, count)
         pending = []
         for index in np.unique(dataset):
             part, here = self.parts[index], np.flatnonzero(dataset == index)
-            its_rows = rows[here]
+            its_rows, turns = rows[here], None if angle_rad is None else angle_rad[here]
             for name, pictures in self.frames[index].items():
                 pending.append((images[name], here, pictures.ask(its_rows)))
                 image_masks[name][here] = True
             if not isinstance(model, StateConfig):
-                tokens[here], token_mask[here] = self._tokens(part, its_rows)
+                tokens[here], token_mask[here] = self._tokens(part, its_rows, turns)
             if numbers:
-                for out, values in zip(numbers, self._numbers(model, part, its_rows), strict=True):
+                for out, values in zip(numbers, self._numbers(model, part, its_rows, turns), strict=True):
                     out[here] = values
         for out, here, wait in pending:
             out[here] = wait()
@@ -167,7 +182,7 @@ class Source:
         return Batch(observation, learnt, mask, dataset)
 
     def learnt(
-        self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]
+        self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"], angle_rad: Angle = None
     ) -> tuple[Float[np.ndarray, "b h a"], Bool[np.ndarray, "b a"]]:
         """The normalised action chunks of the given rows, and which values each row's robot has."""
         model, count = self.recipe.model, len(rows)
@@ -175,27 +190,48 @@ class Source:
         mask = np.zeros((count, model.action_dim), bool)
         for index in np.unique(dataset):
             part, here = self.parts[index], np.flatnonzero(dataset == index)
-            width, chunks = len(part.relative), to_learn(part, rows[here], model.horizon)
+            width, turns = len(part.relative), None if angle_rad is None else angle_rad[here]
+            chunks = to_learn(part, rows[here], model.horizon, turns)
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
         return learnt, mask
 
     def at(self, step: int) -> Batch:
         """This process's share of a step's batch: a pure function of the recipe's seed and the step."""
-        batch = self.batch(*self.mixture.at(step, self.process, self.processes))
+        dataset, rows = self.mixture.at(step, self.process, self.processes)
+        angle_rad = self.angles(step)
+        if angle_rad is not None:
+            angle_rad = np.split(angle_rad, self.processes)[self.process]
+        batch = self.batch(dataset, rows, angle_rad)
         bucket, seen = self.recipe.training.prompt_bucket, batch.observation
         if not bucket:
             return batch
         # All processes run one program: the longest prompt is that of the whole batch.
-        masks = [seen.token_mask] if self.processes == 1 else self._masks(*self.mixture.at(step))
+        whole = (*self.mixture.at(step), self.angles(step))
+        masks = [seen.token_mask] if self.processes == 1 else self._masks(*whole)
         longest = max(int(mask.sum(axis=1).max()) for mask in masks)
         count = transforms.bucketed(longest, bucket, self.recipe.model.max_tokens)
         cut = dataclasses.replace(seen, tokens=seen.tokens[:, :count], token_mask=seen.token_mask[:, :count])
         return batch._replace(observation=cut)
 
-    def _masks(self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"]) -> list[np.ndarray]:
+    def angles(self, step: int) -> Angle:
+        """By how much the rows of a step's whole batch are turned (`training.turn_degrees`)."""
+        training = self.recipe.training
+        if not training.turn_degrees:
+            return None
+        most = np.radians(training.turn_degrees)
+        return np.random.default_rng([training.seed, step]).uniform(-most, most, training.batch)
+
+    def _masks(
+        self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"], angle_rad: Angle
+    ) -> list[np.ndarray]:
         """Which tokens of these rows are no padding, dataset by dataset."""
-        return [self._tokens(self.parts[index], rows[dataset == index])[1] for index in np.unique(dataset)]
+        masks = []
+        for index in np.unique(dataset):
+            its = dataset == index
+            turns = None if angle_rad is None else angle_rad[its]
+            masks.append(self._tokens(self.parts[index], rows[its], turns)[1])
+        return masks
 
     def held_out(self) -> dict[str, Batch]:
         """Held-out rows of every robot that has some, always the same."""

@@ -16,7 +16,7 @@ from morph_vla.pi05.augmentation import augment as openpi_augment
 from morph_vla.pi05.observation import random_shift, to_unit
 from morph_vla.policies import Drawn
 from morph_vla.policies.config import ModelConfig
-from morph_vla.recipes.recipe import Training
+from morph_vla.recipes.keys import Training
 from morph_vla.training.kinds import Params, merge, norms, partition, reached
 from morph_vla.training.optimizers import make_optimizer as make_optimizer
 

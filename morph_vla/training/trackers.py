@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from morph_vla.errors import require
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 from morph_vla.training.progress import Report
 from morph_vla.training.sharding import is_first
 

@@ -213,7 +213,8 @@ def test_a_video_file_cut_in_the_middle(copy, tmp_path):
 
 def test_a_table_of_rows_for_the_model(recordings):
     state = stats.compute(recordings.state)
-    (tokens,), (filled,) = transforms.tokens(recordings, np.array([9]), state, BytesTokenizer(), 53)
+    states = state.normalise(recordings.state[[9]])
+    (tokens,), (filled,) = transforms.tokens(recordings, np.array([9]), states, BytesTokenizer(), 53)
     ids, mask = tokenize(BytesTokenizer(), TASKS[1], state.normalise(recordings.state)[9], 53)
     np.testing.assert_array_equal(tokens, ids)
     np.testing.assert_array_equal(filled, mask)

@@ -52,7 +52,9 @@ def recordings():
 
 def test_the_state_is_tokenised_before_it_is_padded(recordings):
     state, names = stats.compute(recordings.state), BytesTokenizer()
-    tokens, masks = transforms.tokens(recordings, np.array([5, 2]), state, names, 40)
+    rows = np.array([5, 2])
+    states = state.normalise(recordings.state[rows])
+    tokens, masks = transforms.tokens(recordings, rows, states, names, 40)
     for place, row, task in ((1, 2, "pick up the cube"), (0, 5, "go")):
         wanted, mask = tokenize(names, task, state.normalise(recordings.state[row]), 40)
         np.testing.assert_array_equal(tokens[place], wanted)

@@ -13,7 +13,7 @@ from morph_vla.evidence.check import check
 from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split
 from morph_vla.findings import errors
 from morph_vla.policies.config import FourierConfig
-from morph_vla.recipes.recipe import Recipe
+from morph_vla.recipes.keys import Recipe
 
 GRIDS = Path(__file__).parents[2] / "configs" / "evidence"
 

@@ -11,7 +11,7 @@ from live_openpi_sizes import ODD, pure
 
 from morph_vla.pi05 import Observation, init_params, loss
 from morph_vla.pi05.config import Lora, LowRank
-from morph_vla.recipes.recipe import Training
+from morph_vla.recipes.keys import Training
 from morph_vla.training.kinds import learns
 from morph_vla.weights.checkpoint import flat
 

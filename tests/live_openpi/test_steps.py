@@ -17,7 +17,7 @@ from live_openpi_sizes import BATCH, ODD, checkout, pure
 from morph_vla import weights
 from morph_vla.pi05 import Observation, Pi05Config, VitConfig
 from morph_vla.pi05.parts import by_name, map_named
-from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.recipes.keys import Optimizer, Training
 from morph_vla.training import step as steps
 from morph_vla.training.kinds import learns
 

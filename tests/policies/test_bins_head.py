@@ -18,7 +18,7 @@ from morph_vla.pi05.head import Head
 from morph_vla.pi05.parts import by_name, part_of
 from morph_vla.policies import bins
 from morph_vla.policies import pi05 as family
-from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.recipes.keys import Optimizer, Training
 from morph_vla.training import step as training
 
 pytestmark = pytest.mark.slow

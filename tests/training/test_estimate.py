@@ -4,7 +4,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config, counts
-from morph_vla.recipes.recipe import Training
+from morph_vla.recipes.keys import Training
 from morph_vla.training import estimate
 
 MODEL = Pi05Config(horizon=16)

@@ -15,7 +15,7 @@ import pytest
 from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.parts import PARTS
-from morph_vla.recipes.recipe import Recipe, Training
+from morph_vla.recipes.keys import Recipe, Training
 from morph_vla.training import checkpoint, kinds, loop, parameters, progress, restoring
 
 

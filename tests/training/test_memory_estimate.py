@@ -12,7 +12,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, init_params
 from morph_vla.pi05.model import example
 from morph_vla.recipes import recipe as config
-from morph_vla.recipes.recipe import Data, Recipe, Training
+from morph_vla.recipes.keys import Data, Recipe, Training
 from morph_vla.training import memory, step
 
 pytestmark = pytest.mark.slow

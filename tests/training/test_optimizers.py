@@ -10,7 +10,7 @@ import pytest
 from morph_vla import policies
 from morph_vla.errors import ConfigError
 from morph_vla.recipes import recipe as config
-from morph_vla.recipes.recipe import Optimizer
+from morph_vla.recipes.keys import Optimizer
 from morph_vla.training import optimizers
 
 pytestmark = pytest.mark.slow

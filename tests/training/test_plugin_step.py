@@ -12,7 +12,7 @@ from morph_vla import robots
 from morph_vla.morphology import MorphologyConfig, body_of, stack
 from morph_vla.morphology.arrays import positions_of
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, counts
-from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.recipes.keys import Optimizer, Training
 from morph_vla.training import step as training
 
 BATCH, JOINTS = 3, 17

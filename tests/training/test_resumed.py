@@ -12,7 +12,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.data import lerobot
 from morph_vla.errors import MorphVlaError
-from morph_vla.recipes.recipe import Dataset
+from morph_vla.recipes.keys import Dataset
 from morph_vla.training import checkpoint, datasets, folder, loop, resumed
 from morph_vla.training.part import Part
 

@@ -19,7 +19,7 @@ from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
-from morph_vla.recipes.recipe import Data, Mesh, Recipe
+from morph_vla.recipes.keys import Data, Mesh, Recipe
 from morph_vla.training import checkpoint, loop, restoring, sharding
 
 STEPS = 10

@@ -15,7 +15,7 @@ from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
 from morph_vla.morphology import body_of
 from morph_vla.policies import pi05 as family
-from morph_vla.recipes.recipe import Dataset
+from morph_vla.recipes.keys import Dataset
 from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import checkpoint, loop, parameters

@@ -13,7 +13,7 @@ import pytest
 from morph_vla.morphology import Body, MorphologyConfig
 from morph_vla.pi05 import GemmaConfig, Observation, Pi05Config, VitConfig, init_params
 from morph_vla.pi05.parts import PARTS, by_name, part_of
-from morph_vla.recipes.recipe import Optimizer, Training
+from morph_vla.recipes.keys import Optimizer, Training
 from morph_vla.training import kinds, optimizers
 from morph_vla.training import step as training
 
