@@ -105,6 +105,22 @@ def check_grippers(known: Mapping[str, Any], robot: Robot, where: Path) -> None:
             )
 
 
+def _check_counts(known: Mapping[str, Mapping[str, Any]], where: Path) -> None:
+    """Raise MorphVlaError where an unseen robot's gripper would be told as its share of closing (`SHARE`) to
+    a policy that learnt others as their datasets count them; what it stored of their ranges says so.
+    """
+    for name, about in known.items():
+        if about.get("space", "joints") == "joints" or about.get("grippers") == SHARE:
+            continue
+        stats = about["state_stats"]
+        for low, high, is_of_pose in zip(stats["q01"], stats["q99"], about["relative"], strict=True):
+            if not is_of_pose and (low, high) != (0.0, 1.0):
+                raise MorphVlaError(
+                    f"{where}: the gripper of '{name}' was trained as its dataset counts it ({low:g} to "
+                    f"{high:g}), and that of an unseen robot is told as its {SHARE}: train it anew"
+                )
+
+
 def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tuple[Robot, dict[str, Any]]:
     """A robot that none of the `known` ones is, and what a checkpoint at `where` would say of it.
 
@@ -115,6 +131,7 @@ def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tu
             f"{where} was not trained on robot '{name}'{nearest(name, known)} ({', '.join(known)}); only a "
             "policy trained with data.statistics: robot can drive one that it has not seen"
         )
+    _check_counts(known, where)
     first, *others = known.values()
     unlike = [
         key for key in SHARED if any(to_plain(other.get(key)) != to_plain(first.get(key)) for other in others)

@@ -97,6 +97,23 @@ def test_a_gripper_that_was_learnt_as_its_dataset_counts_it_is_refused(tmp_path)
     meaning.check_grippers(now, so101, tmp_path)
 
 
+def test_nor_does_such_a_policy_drive_a_robot_that_it_has_not_seen(tmp_path):
+    so101, panda = (
+        {**meaning.of_robot(robot, of_body(robot, "delta", "tool"), "tool"), "actions": "delta"}
+        for robot in (robots.load("so101"), robots.load("panda"))
+    )
+    for about in (so101, panda):
+        meaning.unseen({"trained": about}, "g1_dex1", tmp_path)
+        del about["grippers"]
+    meaning.unseen({"trained": panda}, "so101", tmp_path)  # counted 0 to 1, as it would be now
+    so101["state_stats"]["q99"] = (*so101["state_stats"]["q99"][:9], 100.0)
+    words = (
+        r"the gripper of 'trained' was trained as its dataset counts it \(0 to 100\), and that of an unseen"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        meaning.unseen({"trained": so101}, "panda", tmp_path)
+
+
 @pytest.mark.slow
 def test_who_asks_for_no_motion_stays(policy, seen, monkeypatch):
     """A chunk of zeros is a pose that does not change and a gripper halfway, whatever the joints' values."""
