@@ -78,6 +78,7 @@ def test_the_files_that_help_names_are_there(command, key, kind):
             "serve x --preset droid_velocity",
             "no 'droid_velocity' for --preset (droid, ",
         ),
+        ("serve x --folder nowhere", "no such folder: nowhere"),
         ("robots", "the following arguments are required: VERB (see morph-vla robots --help)"),
         ("robots show", "the following arguments are required: ROBOT (see morph-vla robots show --help)"),
         ("robots list --jsn", "no option --jsn; did you mean '--json'? (see morph-vla robots list --help)"),

@@ -80,7 +80,7 @@ def check(recipe: Recipe) -> Report:
         if rate != fps:
             found = f"recorded at {fps:g} Hz, and {first} of the same robot at {rate:g} Hz"
             problems.append(problem("rates", dataset.dataset, found))
-    problems += [*recipe_model.tokenizer(recipe), *recipe_model.weights(recipe)]
+    problems += [*_space(recipe), *recipe_model.tokenizer(recipe), *recipe_model.weights(recipe)]
     return Report(tuple(checked), in_order(problems))
 
 
@@ -163,6 +163,18 @@ def _held_out(share: float, episodes: int, held_out: int, key: str) -> Iterator[
         yield problem("nothing-held-out", "data.held_out", found, subject=(key,))
 
 
+def _space(recipe: Recipe) -> Iterator[Finding]:
+    """Poses of tools that are not counted alike on every robot, or too coarsely."""
+    if recipe.data.space == "joints":
+        return
+    if recipe.data.statistics == "own":
+        found = "own counts one motion by another number on each robot, and an unseen robot cannot be driven"
+        yield problem("tool-own", "data.statistics", found)
+    elif absolute := [source.robot for source in recipe.data.sources if source.actions == "absolute"]:
+        found = f"absolute poses ({', '.join(dict.fromkeys(absolute))}) are counted over 1 m either way"
+        yield problem("tool-absolute", "data.actions", f"{found}, moves of a chunk over 0.2 m")
+
+
 def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Finding]:
     """Statistics of somebody else that are asked for and are not there, or not of what is learnt."""
     source = recipe.data.statistics
@@ -178,6 +190,16 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Findin
         except MorphVlaError as error:
             found = str(error).removeprefix("data.statistics: ")
             yield problem("statistics", "data.statistics", found, subject=(robot.name,))
+
+
+def _tools(robot: Robot) -> Iterator[Finding]:
+    """What a robot's files do not say of its hands, where poses of them are learnt."""
+    for name in tool.guessed(robot):
+        found = f"robot '{robot.name}': fingers of '{name}' turn, and their tool is taken where they begin"
+        yield problem("tool-guessed", "data.space", found, subject=(robot.name, name))
+    for name in tool.unnamed(robot):
+        found = f"robot '{robot.name}': '{name}' is taken for an arm's last joint"
+        yield problem("tool-unnamed", "data.space", found, subject=(robot.name, name))
 
 
 def _values(
@@ -198,9 +220,7 @@ def _values(
     except MorphVlaError as error:
         yield problem("no-tool", "data.space", str(error).partition(";")[0], subject=subject)
         return
-    for name in tool.guessed(robot) if recipe.data.space != "joints" else ():
-        found = f"robot '{robot.name}': fingers of '{name}' turn, and their tool is taken where they begin"
-        yield problem("tool-guessed", "data.space", found, subject=(robot.name, name))
+    yield from _tools(robot) if recipe.data.space != "joints" else ()
     if learnt > recipe.model.action_dim:
         found = f"actions have {learnt} values, the model {recipe.model.action_dim}"
         yield problem("model-width", "model.action_dim", found, subject=(where,))

@@ -66,6 +66,12 @@ RULES: dict[str, tuple[Severity, str]] = {
     "other-robot": ("warning", VARIES),
     "model-width": ("error", "raise it"),
     "tool-guessed": ("warning", "say where they take hold: `tools` in its side file (docs/robots.md)"),
+    "tool-unnamed": (
+        "warning",
+        "if it closes a hand, name it as `gripper` in its side file",
+    ),
+    "tool-own": ("warning", "choose data.statistics: robot"),
+    "tool-absolute": ("warning", "choose delta"),
     "no-tool": ("error", "choose data.space: joints"),
     "max-joints": ("error", "raise it"),
     "state-width": ("error", "learn absolute ones, or name other keys with `state`"),

@@ -7,7 +7,7 @@ import os
 from typing import get_args
 
 from morph_vla import process
-from morph_vla.cli.common import add, add_number
+from morph_vla.cli.common import add, add_folders, add_number, search
 from morph_vla.cli.policies import add_given, add_sampler
 
 LOG = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--robot", about, "NAME", default="")
     about = "the keys of requests (default: images/CAMERA, state, prompt)"
     add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")
+    add_folders(parser)
     add_given(parser)
     about = "of the clients' values, where it is not the policy's: radians, degrees or percent of a range"
     add(parser, "--unit", about, "UNIT", choices=get_args(Unit), default="robot")
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.serving.requests import examples
     from morph_vla.serving.settings import Settings
 
+    search(arguments.folders)
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
     policy = policies.load(
         arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,

@@ -93,14 +93,15 @@ _WARM = {
     "soft-v3.0-after-tokens": (_plugin("spd-soft"), 25.8, 4.9, "table1.tokens"),
     "soft-v3.0-after-mix": (_plugin("spd-soft"), 28.9, 5.1, "table1.tokens-mix"),
 }
+_OF_ANY = "data.statistics=robot", "data.actions=delta"  # one number for one motion, whichever robot it is
 _OURS = {  # Mix and FiLM, with what a joint is said otherwise, where it is now, and its own readout
     "film-geometry": _plugin("mix", film=True, descriptors="geometry"),
     "present-poses": _plugin("mix", film=True, poses="present"),
     "film-geometry-present-poses": _plugin("mix", film=True, descriptors="geometry", poses="present"),
     "joint-readout": _plugin("mix", film=True, readout="joints"),
     "all": _plugin("mix", film=True, descriptors="geometry", poses="present", readout="joints"),
-    "tool": (*HOST, "data.space=tool"),  # no plugin: kinematics stands between the model and the joints
-    "hand": (*HOST, "data.space=hand", "data.statistics=robot"),  # the same, from where the hand is
+    "tool": (*HOST, "data.space=tool", *_OF_ANY),  # no plugin: kinematics stands between model and joints
+    "hand": (*HOST, "data.space=hand", *_OF_ANY),  # the same, from where the hand is
 }
 _TABLES = {1: _TABLE_1, 2: _TABLE_2, 3: _TABLE_3, 4: _TABLE_4, 5: _TABLE_5, 11: _TABLE_11}
 

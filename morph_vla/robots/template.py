@@ -8,11 +8,16 @@ import json
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import limb
 from morph_vla.robots.limb import GRIPPER
+from morph_vla.robots.reach import way
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import Attached
+
+NEARER = 0.98  # fingertips that are nearer than this share of how far apart they were: a hand that closes
 
 
 def side_file(robot: Robot) -> str:
@@ -38,17 +43,44 @@ def _joints(robot: Robot) -> Iterator[str]:
 
 
 def _grippers(robot: Robot) -> Iterator[str]:
-    """A line for each joint that may be a gripper, its upper limit taken as its open end."""
-    grippers = [joint for joint in robot.joints if GRIPPER.search(joint.name)]
-    grippers = grippers or [joint for joint in robot.joints[-1:] if joint.type == "prismatic"]
-    if not 0 < len(grippers) <= 4:  # the fingers of a hand are joints like others
+    """A line for each joint that may be a gripper, open where its fingers are farther apart."""
+    grippers = [joint for joint in robot.joints if joint.name in _guessed(robot)]
+    if not grippers:
         yield "# gripper: {joint: NAME, open: 0.04, closed: 0.0, dataset_open: 0, dataset_closed: 1}"
         yield from _attached(robot)
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
     for joint in grippers:
-        ends = f"open: {joint.upper:.6g}, closed: {joint.lower:.6g}"
+        limits = joint.lower, joint.upper
+        opened, closed = limits if _closes_upwards(robot, joint.name) else limits[::-1]
+        ends = f"open: {opened:.6g}, closed: {closed:.6g}"
         yield f"#   - {{joint: {_word(joint.name)}, {ends}, dataset_open: 0, dataset_closed: 1}}"
+
+
+def _guessed(robot: Robot) -> list[str]:
+    """The joints that may be grippers; none where they are more than four: fingers of a hand."""
+    grippers = [joint.name for joint in robot.joints if GRIPPER.search(joint.name)]
+    grippers = grippers or [joint.name for joint in robot.joints[-1:] if joint.type == "prismatic"]
+    return grippers if len(grippers) <= 4 else []
+
+
+def _closes_upwards(robot: Robot, name: str) -> bool:
+    """Whether the links at the ends of a hand come nearer to each other as the joint's value grows.
+
+    Where they tell nothing (one finger, or all in one place) it is taken to open upwards.
+    """
+    column, urdf = robot.names.index(name), robot.urdf
+    fingers = {joint for joint, drives, *_ in robot.drives() if drives == column}
+    ends = [joint.child for joint in urdf.joints if not urdf.below.get(joint.child)]
+    tips = [end for end in ends if any(joint.name in fingers for joint in way(urdf, end))]
+    apart = []
+    for value in (robot.lower[column], robot.upper[column]):
+        values = robot.rest.copy()
+        values[column] = value
+        poses = robot.forward_kinematics(values)
+        places = np.array([poses[tip][:3, 3] for tip in tips])
+        apart.append(np.linalg.norm(places[:, None] - places[None], axis=2).mean())
+    return bool(apart[1] < NEARER * apart[0])
 
 
 def _attached(robot: Robot) -> Iterator[str]:
@@ -68,7 +100,7 @@ def _others(robot: Robot) -> Iterator[str]:
     """The keys that are no lists of joints."""
     if any(joint.type != "prismatic" for joint in robot.joints):
         yield "# unit: degrees           # or percent (-100..100); without it, radians"
-    if tools := [name for name in robot.side.grippers if name not in robot.side.tools]:
+    if tools := [name for name in robot.side.grippers or _guessed(robot) if name not in robot.side.tools]:
         link = _word(robot.urdf.by_name[tools[0]].parent)
         frame = f"{{link: {link}, xyz: [0, 0, 0.1]}}"
         yield f"# tools: {{{_word(tools[0])}: {frame}}}   # where its fingers take hold, z out of the hand"

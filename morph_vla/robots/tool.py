@@ -19,6 +19,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import Transform, transform
 from morph_vla.robots.grasp import at, grasp
 from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.limb import GRIPPER
 from morph_vla.robots.reach import Chain, chain, way
 from morph_vla.robots.records import Pose
 from morph_vla.robots.robot import Robot
@@ -162,6 +163,16 @@ def guessed(robot: Robot) -> tuple[str, ...]:
     return tuple(name for name in grippers if name not in robot.side.tools and grasp(robot, name) is None)
 
 
+def unnamed(robot: Robot) -> tuple[str, ...]:
+    """The joints that end an arm and seem to close a hand, where the side file names no gripper: by their
+    name, or because others follow them. They are taken for the arm's last.
+    """
+    if robot.side.grippers:
+        return ()
+    drives = [robot.names[column] for _, column, *_ in robot.drives()]
+    return tuple(name for name in _ends(robot) if GRIPPER.search(name) or drives.count(name) > 1)
+
+
 def listed(robot: Robot) -> str:
     """Where each tool stands at rest and which joints move it; or why there is none. For `robots show`."""
     try:
@@ -182,6 +193,11 @@ def listed(robot: Robot) -> str:
     if names := guessed(robot):
         lines.append(
             f"{', '.join(names)}: a guess, where fingers begin that turn; `tools` in the side file says it"
+        )
+    if names := unnamed(robot):
+        which = "is taken for an arm's last joint" if len(names) == 1 else "are taken for arms' last joints"
+        lines.append(
+            f"{', '.join(names)}: {which}; if it closes a hand, name it as `gripper` in the side file"
         )
     return "\n".join(lines)
 

@@ -61,6 +61,7 @@ PRESETS: Mapping[str, Keys] = MappingProxyType(
             _cameras("images/cam_high", "images/cam_left_wrist", "images/cam_right_wrist"),
             channels_first=True,
         ),
+        "ur5": Keys(_cameras("base_rgb", "wrist_rgb"), ("joints", "gripper")),
         "so101": Keys(_cameras("images/front", "images/wrist")),
         ROBOARENA: _PANDA,
     }

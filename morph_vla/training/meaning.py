@@ -21,8 +21,8 @@ from morph_vla.training.part import Part
 from morph_vla.training.statistics import RobotStats, of_body
 
 MAX_TEXTS = 500  # a checkpoint keeps no more: of a dataset with a text per episode they say little
-SHARED = ("control_rate", "actions", "space", "cameras", "sizes", "environment", "environment_stats")
-"""What an unseen robot takes over from the others"""
+SHARED = ("control_rate", "actions", "space", "cameras", "environment", "environment_stats")
+"""What an unseen robot takes over from the others, which must agree in it"""
 SHARE = "share of closing"  # what a gripper's value is told as, where values are poses of tools
 
 
@@ -141,6 +141,8 @@ def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tu
             f"{where} was not trained on robot '{name}', and those it was trained on differ in "
             f"{', '.join(unlike)}: nobody says which holds for it"
         )
+    # Of pictures in several sizes nobody knows which: then none is asked for (`evaluation.fit`).
+    one_size = all(to_plain(other.get("sizes")) == to_plain(first.get("sizes")) for other in others)
     robot = robots.load(name)
     space = first.get("space", "joints")
     about = of_robot(robot, of_body(robot, first["actions"], space), space)
@@ -149,5 +151,6 @@ def unseen(known: Mapping[str, Mapping[str, Any]], name: str, where: Path) -> tu
         **about,
         "tasks": tasks,
         **{key: first[key] for key in SHARED if key in first},
+        "sizes": first.get("sizes", {}) if one_size else {},
         "unseen": True,
     }

@@ -14,7 +14,7 @@ from morph_vla.findings import Finding
 from morph_vla.recipes import recipe as recipes
 from morph_vla.robots.geometry import POSE
 from morph_vla.robots.standpoint import of_chunk, root_values, standpoint
-from morph_vla.robots.tool import tool_space
+from morph_vla.robots.tool import listed, tool_space, unnamed
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites.suite import load
 from morph_vla.training import begin_with, checkpoint, datasets, loop, meaning, resumed
@@ -246,6 +246,40 @@ def test_a_robot_without_tools_is_found_before_training(dataset, monkeypatch):
     assert "takes 20 tokens, the model 18" in long
     monkeypatch.setattr(space, "tools_of", refused)
     assert errors(dataset) == ["no-tool"]
+
+
+def test_poses_that_robots_do_not_count_alike_are_named(dataset):
+    (own,) = (str(each) for each in problems(dataset, "data.statistics=own") if each.code == "tool-own")
+    assert (
+        "own counts one motion by another number on each robot, and an unseen robot cannot be driven" in own
+    )
+    assert own.endswith("choose data.statistics: robot")
+    found = problems(dataset, "data.actions=absolute")
+    (absolute,) = (str(problem) for problem in found if problem.code == "tool-absolute")
+    assert "absolute poses (panda) are counted over 1 m either way, moves of a chunk over 0.2 m" in absolute
+    assert absolute.endswith("choose delta")
+
+
+def test_what_seems_to_be_a_gripper_and_is_not_named_as_one_is_said(dataset, tmp_path):
+    """Without a side file the Panda's fingers are an arm's last joint, which no hand is."""
+    panda = robots.load("panda")
+    (tmp_path / "bare.urdf").write_bytes(panda.urdf_path.read_bytes())
+    bare = robots.load(tmp_path / "bare.urdf")
+    assert (unnamed(bare), unnamed(panda)) == (("panda_finger_joint1",), ())
+    assert "what closes a hand is `gripper` in the side file" not in listed(panda)
+    robot = f"data.robot={tmp_path / 'bare.urdf'}"
+    codes = [
+        problem.code for problem in problems(dataset, robot, "data.actions=absolute", "data.space=joints")
+    ]
+    assert "tool-unnamed" not in codes
+
+
+def test_pictures_of_several_sizes_ask_an_unseen_robot_for_none(tmp_path):
+    about = {**meaning.of_robot(panda := robots.load("panda"), of_body(panda, "delta")), "actions": "delta"}
+    small, large = ({**about, "sizes": {"front": [7 * n, 11 * n]}} for n in (1, 2))
+    _, alike = meaning.unseen({"a": small, "b": small}, "so101", tmp_path)
+    _, mixed = meaning.unseen({"a": small, "b": large}, "so101", tmp_path)
+    assert (alike["sizes"], mixed["sizes"]) == ({"front": [7, 11]}, {})
 
 
 def test_a_state_that_does_not_say_where_joints_are_is_found(dataset):

@@ -64,6 +64,33 @@ def test_every_guess_is_valid_once_its_mark_is_taken_away(tmp_path: Path):
     assert [joint.unit for joint in robot.joints] == ["deg", "deg", "0 open, 1 closed"]
 
 
+def hand(axis: str) -> str:
+    """An arm of one joint and two fingers that turn, 3 cm to either side and 5 cm long."""
+    turning = """<joint name="{name}" type="revolute"><parent link="arm"/><child link="{name}_finger"/>
+      <origin xyz="0 {y} 0"/><axis xyz="{axis}"/><limit lower="0" upper="0.6" effort="1" velocity="1"/>
+      {mimic}</joint><joint name="{name}_end" type="fixed"><parent link="{name}_finger"/>
+      <child link="{name}_tip"/><origin xyz="0 0 0.05"/></joint>
+      <link name="{name}_finger"/><link name="{name}_tip"/>"""
+    mimic = '<mimic joint="finger_a" multiplier="-1"/>'
+    fingers = turning.format(name="finger_a", y=0.03, axis=axis, mimic="")
+    fingers += turning.format(name="finger_b", y=-0.03, axis=axis, mimic=mimic)
+    return f"""<robot name="hand"><link name="base"/><link name="arm"/><joint name="shoulder" type="revolute">
+      <parent link="base"/><child link="arm"/><axis xyz="0 0 1"/>
+      <limit lower="-1" upper="1" effort="1" velocity="1"/></joint>{fingers}</robot>"""
+
+
+@pytest.mark.parametrize(
+    ("axis", "ends"), [("1 0 0", "open: 0, closed: 0.6"), ("-1 0 0", "open: 0.6, closed: 0")]
+)
+def test_a_hand_is_open_where_its_fingers_are_apart(tmp_path: Path, axis: str, ends: str):
+    """About x a finger to the left turns inwards as its value grows, as a Robotiq's do."""
+    path = tmp_path / "hand.urdf"
+    path.write_text(hand(axis), encoding="utf-8")
+    side = template.side_file(robots.load(path))
+    assert f"joint: finger_a, {ends}" in side
+    assert "# tools: {finger_a: {link: arm, xyz: [0, 0, 0.1]}}" in side
+
+
 @pytest.mark.slow
 def test_every_public_robot_gets_a_template_that_changes_nothing(shared: Path, tmp_path: Path):
     seen = 0
