@@ -157,8 +157,8 @@ def _check_turn(recipe: Recipe) -> None:
     if not degrees:
         return
     where = f"training.turn_degrees: {degrees:g} turns poses of the hand and of objects"
-    if data.space != "tool":
-        raise ConfigError(f"{where}, which data.space: {data.space} does not have; choose tool, or 0")
+    if data.space == "joints":
+        raise ConfigError(f"{where}, which data.space: joints does not have; choose tool or hand, or 0")
     if any(source.cameras for source in data.sources):
         raise ConfigError(f"{where}, and pictures would not turn; leave out data.cameras, or choose 0")
     if data.statistics != "robot":
