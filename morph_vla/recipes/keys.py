@@ -149,7 +149,7 @@ class Training:
     shift_pixels: int = 0
     brightness: float = 0.0
     # rows are turned about the robot's vertical by up to so much either way: hand, objects and moves as one,
-    # so that an unseen arm's hand may begin elsewhere; for data.space: tool and models without cameras
+    # so that an unseen arm's hand may begin elsewhere; for data.space: tool or hand, without cameras
     turn_degrees: float = 0.0
     log_every: int = 25
     held_out_every: int = 250

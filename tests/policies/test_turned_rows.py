@@ -137,7 +137,7 @@ def test_places_of_objects_have_the_ranges_of_all_directions(sources):
         (["training.turn_degrees=-1"], r"training.turn_degrees: must lie in \[0, 180\], not -1"),
         (
             ["data.space=joints"],
-            "30 turns poses of the hand and of objects, which data.space: joints does not have; choose tool or hand",
+            "which data.space: joints does not have; choose tool or hand, or 0",
         ),
         (["data.statistics=own"], "data.statistics: own are of poses as recorded; choose robot"),
         (
