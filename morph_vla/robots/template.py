@@ -44,13 +44,13 @@ def _joints(robot: Robot) -> Iterator[str]:
 
 def _grippers(robot: Robot) -> Iterator[str]:
     """A line for each joint that may be a gripper, open where its fingers are farther apart."""
-    grippers = [joint for joint in robot.joints if joint.name in _guessed(robot)]
-    if not grippers:
+    names = _guessed(robot)
+    if not names:
         yield "# gripper: {joint: NAME, open: 0.04, closed: 0.0, dataset_open: 0, dataset_closed: 1}"
         yield from _attached(robot)
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
-    for joint in grippers:
+    for joint in (joint for joint in robot.joints if joint.name in names):
         limits = joint.lower, joint.upper
         opened, closed = limits if _closes_upwards(robot, joint.name) else limits[::-1]
         ends = f"open: {opened:.6g}, closed: {closed:.6g}"

@@ -207,8 +207,7 @@ class Source:
         if not bucket:
             return batch
         # All processes run one program: the longest prompt is that of the whole batch.
-        whole = (*self.mixture.at(step), self.angles(step))
-        masks = [seen.token_mask] if self.processes == 1 else self._masks(*whole)
+        masks = [seen.token_mask] if self.processes == 1 else self._masks(step)
         longest = max(int(mask.sum(axis=1).max()) for mask in masks)
         count = transforms.bucketed(longest, bucket, self.recipe.model.max_tokens)
         cut = dataclasses.replace(seen, tokens=seen.tokens[:, :count], token_mask=seen.token_mask[:, :count])
@@ -222,11 +221,10 @@ class Source:
         most = np.radians(training.turn_degrees)
         return np.random.default_rng([training.seed, step]).uniform(-most, most, training.batch)
 
-    def _masks(
-        self, dataset: Int[np.ndarray, "b"], rows: Int[np.ndarray, "b"], angle_rad: Angle
-    ) -> list[np.ndarray]:
-        """Which tokens of these rows are no padding, dataset by dataset."""
-        masks = []
+    def _masks(self, step: int) -> list[np.ndarray]:
+        """Which tokens of a step's whole batch are no padding, dataset by dataset."""
+        dataset, rows = self.mixture.at(step)
+        angle_rad, masks = self.angles(step), []
         for index in np.unique(dataset):
             its = dataset == index
             turns = None if angle_rad is None else angle_rad[its]

@@ -260,18 +260,15 @@ def test_poses_that_robots_do_not_count_alike_are_named(dataset):
     assert absolute.endswith("choose delta")
 
 
-def test_what_seems_to_be_a_gripper_and_is_not_named_as_one_is_said(dataset, tmp_path):
-    """Without a side file the Panda's fingers are an arm's last joint, which no hand is."""
-    panda = robots.load("panda")
-    (tmp_path / "bare.urdf").write_bytes(panda.urdf_path.read_bytes())
-    bare = robots.load(tmp_path / "bare.urdf")
-    assert (unnamed(bare), unnamed(panda)) == (("panda_finger_joint1",), ())
-    assert "what closes a hand is `gripper` in the side file" not in listed(panda)
-    robot = f"data.robot={tmp_path / 'bare.urdf'}"
-    codes = [
-        problem.code for problem in problems(dataset, robot, "data.actions=absolute", "data.space=joints")
-    ]
-    assert "tool-unnamed" not in codes
+def test_what_seems_to_be_a_gripper_and_is_not_named_as_one_is_said(tmp_path):
+    """Without a side file the SO101's jaw is an arm's last joint."""
+    so101 = robots.load("so101")
+    (tmp_path / "bare.urdf").write_bytes(so101.urdf_path.read_bytes())
+    bare, words = robots.load(tmp_path / "bare.urdf"), "if it closes a hand, name it as `gripper`"
+    assert (unnamed(bare), unnamed(so101)) == (("gripper",), ())
+    assert (words in listed(bare), words in listed(so101)) == (True, False)
+    assert [problem.code for problem in check._tools(bare)] == ["tool-unnamed"]
+    assert "tool-unnamed" not in [problem.code for problem in check._tools(so101)]
 
 
 def test_pictures_of_several_sizes_ask_an_unseen_robot_for_none(tmp_path):
