@@ -188,7 +188,7 @@ class Expert:
         first, yaw_rad = base_from_tool.rotation(), 0.0
         if not (spec.free_spin or spec.turn_seconds):  # the arm chooses its turn, or eases into it
             base_from_link = self._configuration.get_transform_frame_to_world(spec.tool, "body")
-            yaw_rad = _tool_yaw(base_from_link.rotation().wxyz)
+            yaw_rad = _tool_yaw(base_from_link.rotation().wxyz, spec.heading)
         poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate)
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]
@@ -204,9 +204,9 @@ class Expert:
 
     def _rotation(self, yaw_rad: float) -> SO3:
         """The tool's orientation: it points down (half a turn about x), leans, turns about the vertical."""
-        turn, tilt = self._mink.SO3, self.suite.expert.tilt
+        turn, tilt, heading = self._mink.SO3, self.suite.expert.tilt, self.suite.expert.heading
         lean = turn.from_y_radians(-tilt) if tilt else turn.identity()
-        return turn.from_z_radians(yaw_rad) @ lean @ turn.from_x_radians(math.pi)
+        return turn.from_z_radians(heading + yaw_rad) @ lean @ turn.from_x_radians(math.pi)
 
     def _towards(self, first: SO3, target: SO3, step: int, steps: int) -> SO3:
         """The orientation at control step `step` on the way from the first one; `target` once it is over."""
@@ -254,7 +254,7 @@ class PickAndPlace(Expert):
         """Pick-and-place from rest, the grasp `beside` the object by so much [m]."""
         spec = self.suite.expert
         position = seen.object_position + np.array([*beside, 0.0])
-        yaw_rad = 0.0 if spec.free_spin else _yaw(seen.object_quaternion)
+        yaw_rad = 0.0 if spec.free_spin else _yaw(seen.object_quaternion) - spec.heading
         return waypoints(position, yaw_rad, seen.target_position, spec, self.suite.control_rate)
 
     def waypoints_holding(self, seen: Sight) -> list[Waypoint]:
@@ -316,11 +316,11 @@ def disturbed(plan: Plan, worlds: Worlds, number: int, retry: int = 0) -> Float[
     return disturb(plan, rng, suite.expert.noise, radian * worlds.limb, length)
 
 
-def _tool_yaw(quaternion: Float[np.ndarray, "4"]) -> float:
-    """Turn about z [rad] of a tool that points down: `rotation` in `_joints` undone, to a half turn."""
+def _tool_yaw(quaternion: Float[np.ndarray, "4"], heading: float) -> float:
+    """Turn about z [rad] from `heading` of a tool that points down: `_rotation` undone, to a half turn."""
     _, x, y, _ = (float(v) for v in quaternion)
     # q = q_z(yaw) * q_x(pi) = (0, cos(yaw/2), sin(yaw/2), 0) where the tool points straight down.
-    yaw_rad = 2 * math.atan2(y, x)
+    yaw_rad = 2 * math.atan2(y, x) - heading
     return (yaw_rad + math.pi / 2) % math.pi - math.pi / 2
 
 

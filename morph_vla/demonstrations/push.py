@@ -40,7 +40,8 @@ def waypoints(
     way = (target_position - object_position)[:2]
     heading_rad = math.atan2(way[1], way[0])
     along, up = np.array([math.cos(heading_rad), math.sin(heading_rad), 0.0]), np.array([0.0, 0.0, 1.0])
-    yaw_rad = 0.0 if spec.free_spin else (heading_rad + math.pi / 4) % (math.pi / 2) - math.pi / 4
+    turn_rad = heading_rad - spec.heading
+    yaw_rad = 0.0 if spec.free_spin else (turn_rad + math.pi / 4) % (math.pi / 2) - math.pi / 4
     behind = object_position + spec.clearance * up - spec.behind * along
     end = np.array([*target_position[:2], behind[2]]) - TOUCHING * spec.behind * along
     off = end - BACK * spec.behind * along

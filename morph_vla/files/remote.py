@@ -88,7 +88,7 @@ def _shipped(name: str, folder: str, variable: str) -> Path:
     if not any(place.is_dir() for place in places):
         raise MorphVlaError(
             f"{name} is not here ({places[-1]} is missing): take a release that has it, name a copy with "
-            f"{variable}, or make it again in a checkout: python scripts/make_nano.py -o runs/nano "
+            f"{variable}, or make it again in a checkout: python scripts/make_base.py -o runs/nano "
             f"--base {BASES}/{folder}"
         )
     return next(place for place in places if place.is_dir())

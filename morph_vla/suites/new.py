@@ -296,6 +296,7 @@ def _expert(made: Plan) -> dict[str, object]:
         "speed": SPEED * quick * made.scale,
         "noise": 0.02,
         "turn_seconds": 0.4,
+        **({"heading": made.field.heading} if made.field.heading else {}),
         **({} if made.spins else {"free_spin": True, "orientation_cost": 0.1}),
         "begin": _begin(BEGIN),
     }
@@ -309,7 +310,7 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
     """One task: lengths times the plan's scale, masses by its cube, at most what the fingers hold."""
     scale, (held, held_spec), (target, target_spec) = made.scale, template.object, template.target
     here, there = made.field.ranges(*template.begins), made.field.ranges(*template.ends)
-    yaw = template.yaw if made.spins else 0.0
+    yaw, heading = template.yaw if made.spins else 0.0, made.field.heading  # all is turned with the table
     lengths = ("hover", "release_height", "carry", "retreat", "clearance")
     pushed, pushing = {}, {}
     if template.kind == "push":
@@ -322,8 +323,8 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
             target: _scaled(target_spec, scale, math.inf),
         },
         "placement": {
-            held: {"x": here[0], "y": here[1], "yaw": (-yaw, yaw)},
-            target: {"x": there[0], "y": there[1]},
+            held: {"x": here[0], "y": here[1], "yaw": (heading - yaw, heading + yaw)},
+            target: {"x": there[0], "y": there[1], **({"yaw": (heading, heading)} if heading else {})},
         },
         "min_distance": scale * template.min_distance,
         "success": {

@@ -105,8 +105,8 @@ class ExpertSpec:
     """Settings of the scripted expert; see `demonstrations.experts` and `demonstrations.push`.
 
     The tool is a frame in link `tool`: at `offset`, pointing along `approach`, with fingers that close along
-    `grip`. It points straight down, or leans by `tilt` towards +x of the base frame. `free_spin` leaves the
-    turn about its approach to the arm: for round objects and for arms of five joints.
+    `grip`. It points straight down, or leans by `tilt` towards `heading`, +x of the base frame by default.
+    `free_spin` leaves the turn about its approach to the arm: for round objects and for arms of five joints.
     """
 
     kind: Literal["pick_and_place", "push"]
@@ -119,6 +119,7 @@ class ExpertSpec:
     approach: Vector3 = (0.0, 0.0, 1.0)
     grip: Vector3 = (0.0, 1.0, 0.0)
     tilt: float = 0.0  # [rad]
+    heading: float = 0.0  # [rad] about z, from the base to the table: the tool's turns are counted from it
     free_spin: bool = False
     orientation_cost: float = 0.3  # of a radian, where a metre of position costs 1
     turn_seconds: float = 0.0  # over which the tool turns from its first orientation to the working one

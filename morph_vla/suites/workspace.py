@@ -178,7 +178,8 @@ def _tried(
 def _targets(places: Float[np.ndarray, "n 2"], height: float, heading: float) -> Float[np.ndarray, "n 4 4"]:
     """Poses of a tool that points down, as the expert asks for at a yaw of 0, at places ahead and aside."""
     cos, sin = math.cos(heading), math.sin(heading)
-    poses = np.tile(np.diag([1.0, -1.0, -1.0, 1.0]), (len(places), 1, 1))
+    turned = np.array([[cos, -sin, 0, 0], [sin, cos, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    poses = np.tile(turned @ np.diag([1.0, -1.0, -1.0, 1.0]), (len(places), 1, 1))
     poses[:, 0, 3] = cos * places[:, 0] - sin * places[:, 1]
     poses[:, 1, 3] = sin * places[:, 0] + cos * places[:, 1]
     poses[:, 2, 3] = height

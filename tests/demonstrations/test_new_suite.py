@@ -17,7 +17,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots import adding
 from morph_vla.robots.records import Geometry, Link, Pose, Shape
 from morph_vla.robots.text import urdf_text
-from morph_vla.suites import new
+from morph_vla.suites import new, workspace
 from morph_vla.suites.suite import load_tasks
 
 
@@ -53,6 +53,25 @@ def test_a_strangers_arm_gets_a_suite_that_its_expert_can_do(folder: Path, monke
         new_suite.make("mine", robot)
     assert cli.main([*command[:3], "--trials", "0", "--task", "cube_in_bowl", "--overwrite"]) == 0
     assert "orange_on_plate" not in (folder / "eval/mine.yaml").read_text()
+
+
+def test_a_table_beside_the_base_is_turned_with_all_that_lies_on_it(folder: Path, monkeypatch):
+    """What an arm that reaches no table ahead of its base is given: the Panda, which reaches this one too."""
+    monkeypatch.setattr(workspace, "HEADINGS", (np.pi / 2,))
+    robot = robots.load("panda")
+    path, tasks = folder / "turned.yaml", ("banana_in_bin", "push")
+    made = new_suite.make("turned", robot, tasks, path, trials=2, workers=1)
+    assert [done.successes for done in made.kept] == [2, 2], made.dropped
+    field = made.plan.field
+    assert field.heading == pytest.approx(np.pi / 2)
+    banana = load_tasks(made.path)[0]
+    assert banana.expert.heading == pytest.approx(field.heading, abs=1e-4)
+    places = banana.placement
+    assert places["banana"].yaw == pytest.approx((field.heading - 0.5, field.heading + 0.5), abs=1e-4)
+    assert places["bin"].yaw == pytest.approx((field.heading,) * 2, abs=1e-4)
+    chain = new.reach.chain(robot, made.plan.names, made.plan.tool.link, made.plan.tool.link_from_frame)
+    pose, *_ = chain.forward(field.rest[None])
+    assert np.abs(pose[0, :3, 1]) == pytest.approx([1.0, 0.0, 0.0], abs=0.03)  # across the way to the table
 
 
 def test_a_mesh_at_hand_is_looked_at_and_a_capsule_touched(folder: Path):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morph_vla import robots
+from morph_vla.robots import urdf
 from morph_vla.suites.suite import InitialState, ObjectSpec, Placement, Suite, Table, initial_state, load
 
 if importlib.util.find_spec("mujoco") is None:
@@ -184,6 +185,26 @@ def test_the_link_of_a_single_jaw_is_the_other_jaw():
         seen.append(step_one(engine, 0, row))
     assert seen[-1].touching
     assert seen[-1].grasping
+
+
+def test_a_finger_that_follows_a_joint_nobody_drives_is_left_out_with_its_tie(tmp_path):
+    """Of a pair of arms in one file, the other's hand: MuJoCo ties two joints, and then one is not there."""
+    panda = robots.load("panda")
+    text = panda.urdf_path.read_text()
+    spare = "".join(
+        f'<link name="spare_{name}"><inertial><mass value="0.1"/><inertia ixx="1e-4" ixy="0" ixz="0" '
+        f'iyy="1e-4" iyz="0" izz="1e-4"/></inertial></link><joint name="spare_{name}_joint" type="prismatic">'
+        f'<parent link="panda_link0"/><child link="spare_{name}"/><axis xyz="0 1 0"/>{follows}'
+        '<limit lower="0" upper="0.04" effort="20" velocity="0.2"/></joint>'
+        for name, follows in (("one", ""), ("other", '<mimic joint="spare_one_joint"/>'))
+    )
+    file = tmp_path / "panda.urdf"
+    file.write_text(text.replace("</robot>", f"{spare}</robot>"))
+    engine = MujocoEngine(robots.build(urdf.read(file), panda.side, file), furnished())
+    names = [engine.model.joint(index).name for index in range(engine.model.njnt)]
+    assert not [name for name in names if "spare" in name]
+    assert engine.model.neq == 1  # the Panda's own second finger
+    engine.close()
 
 
 # ------------------------------------------------------------------------------------------ the tool's frame

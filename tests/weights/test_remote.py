@@ -231,7 +231,7 @@ def test_a_name_of_ours_is_a_folder_of_the_package(tmp_path, monkeypatch):
     inside, root = tmp_path / "shipped" / "bases", tmp_path / "bases"
     monkeypatch.setattr(dropin, "packaged", lambda folder: [inside, root] if folder == "bases" else [])
     missing = f"pi05-nano is not here ({root}/pi05_nano is missing): take a release that has it, name a copy "
-    missing += "with MORPH_VLA_PI05_NANO, or make it again in a checkout: python scripts/make_nano.py"
+    missing += "with MORPH_VLA_PI05_NANO, or make it again in a checkout: python scripts/make_base.py"
     for call in (remote.resolve, remote.folder_of, remote.address_of, weights.load):
         with pytest.raises(MorphVlaError, match=f"^{re.escape(missing)}"):
             call("pi05-nano")

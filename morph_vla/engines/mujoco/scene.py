@@ -113,6 +113,10 @@ def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> 
         if limit > 0:
             actuator.forcerange = [-limit, limit]
             actuator.forcelimited = 1
+    # A URDF's <mimic> is an equality of two joints; where one of them moves no more there is nothing to hold.
+    for equality in list(spec.equalities):
+        if not {equality.name1, equality.name2} <= driven.keys():
+            spec.delete(equality)
 
 
 def _keep_off_the_table(spec: MjSpec, robot: Robot) -> None:

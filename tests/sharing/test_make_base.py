@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-SCRIPT = "make_nano"
+SCRIPT = "make_base"
 
 
 def test_the_command_says_what_is_not_its_default(script):
     settings = script.Settings(("training.steps=3",), bodies=2, episodes=7)
-    whole = "python scripts/make_nano.py -o runs/nano --base runs/nano/base"
+    whole = "python scripts/make_base.py -o runs/nano --base runs/nano/base"
     assert script.Settings().command == whole
     assert settings.command.split() == [
         *whole.split()[:2], "training.steps=3", *whole.split()[2:], "--bodies", "2", "--episodes", "7",
@@ -27,7 +27,7 @@ def test_a_stage_that_is_interrupted_keeps_its_seconds(script, tmp_path, monkeyp
 
     with pytest.raises(KeyboardInterrupt):
         maker.stage("train", stopped)
-    assert json.loads((tmp_path / "make_nano.json").read_text())["train"] == {"made": "", "seconds": 7.0}
+    assert json.loads((tmp_path / "make_base.json").read_text())["train"] == {"made": "", "seconds": 7.0}
     script.Maker(tmp_path, script.Settings()).stage("train", lambda: "3 steps")
     assert maker.kept()["train"] == {"made": "3 steps", "seconds": 14.0}
     assert "train: 3 steps" in capsys.readouterr().out
@@ -48,14 +48,14 @@ def test_packing_alone_takes_any_run_and_evaluations(script, made, tmp_path, mon
     ]
     words = ["-o", tmp_path / "o", "--only", "pack", "--run", made.last]
     words += [word for place in records for word in ("--records", place)]
-    monkeypatch.setattr(sys, "argv", ["make_nano.py", *map(str, words), "--base", str(tmp_path / "base")])
+    monkeypatch.setattr(sys, "argv", ["make_base.py", *map(str, words), "--base", str(tmp_path / "base")])
     script.main()
     assert "7 files, " in capsys.readouterr().out
     card = (tmp_path / "base" / "README.md").read_text()
     assert "| ur5e, never trained on | droid_panda v3 | can | 2 of 5 | 40.0% [11.8, 76.9] |  |" in card
     assert f"| one like it is made by | `{script.Settings().command}` |" in card
     assert "--set interpolation --seed 3 --count 36 --suites cube_in_bowl,can_in_mug,banana_in_bin" in card
-    monkeypatch.setattr(sys, "argv", ["make_nano.py", "-o", str(tmp_path / "o"), "--only", "pack"])
+    monkeypatch.setattr(sys, "argv", ["make_base.py", "-o", str(tmp_path / "o"), "--only", "pack"])
     with pytest.raises(SystemExit, match=r"^error: .*train is no checkpoint"):
         script.main()
-    assert (tmp_path / "o" / "make_nano.json").exists()
+    assert (tmp_path / "o" / "make_base.json").exists()

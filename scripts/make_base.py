@@ -1,13 +1,16 @@
 """Make a base like `pi05-nano`: bodies, demonstrations, training, packing, zero-shot evaluation, its card.
 
-    python scripts/make_nano.py -o runs/nano --base runs/nano/base
-    python scripts/make_nano.py -o runs/hand --recipe pi05_nano@ours.hand --extrapolation 12 --composition 6
-    python scripts/make_nano.py -o runs/small --bodies 2 --judged 1 --attempts 9 --episodes 2 training.steps=3
-    python scripts/make_nano.py -o runs/nano --only pack --run runs/nano/train --records runs/nano/eval
+    python scripts/make_base.py -o runs/nano --base runs/nano/base
+    python scripts/make_base.py -o runs/hand --recipe pi05_nano@ours.hand --extrapolation 12 --composition 6
+    python scripts/make_base.py -o runs/small --bodies 2 --judged 1 --attempts 9 --episodes 2 training.steps=3
+    python scripts/make_base.py -o runs/nano --only pack --run runs/nano/train --records runs/nano/eval
 
-Each stage finds what an earlier run left: Ctrl-C stops it, and the same command goes on. make_nano.json in
+Each stage finds what an earlier run left: Ctrl-C stops it, and the same command goes on. make_base.json in
 the folder has what every stage made, and its seconds. `--only pack` writes the base and its card alone, of
 any run or checkpoint and any evaluations of it. What is evaluated is the packed base, in 16 bits.
+
+`--also FOLDER` judges on the suites of a drop-in folder too, such as those of `suites new` for arms of other
+makers. A recipe without cameras is given demonstrations without pictures.
 """
 
 import argparse
@@ -27,7 +30,6 @@ from morph_vla.files.writing import write_text
 from morph_vla.wording import count, span
 
 ROBOT = "panda"
-TASKS = ("cube_in_bowl", "can_in_mug", "banana_in_bin")
 SETS = ("interpolation", "extrapolation", "composition")
 SEED, JUDGED_SEED = 3, 4  # of the bodies that are trained on, and judged on
 
@@ -46,14 +48,20 @@ class Settings:
     """More of them, of that set: smaller and larger ones"""
     composition: int = 0
     """More of them, of that set: two changes of structure at once"""
+    tasks: str = "cube_in_bowl,can_in_mug,banana_in_bin"
+    """What every body does"""
     attempts: int = 30
     """Demonstrations to try on each"""
+    itself: int = 0
+    """Demonstrations to try on the Panda itself, which then is trained on too"""
     judged: int = 4
     """Relatives of another seed that are judged on, beside the Panda itself"""
     episodes: int = 100
     """Initial states of each task of each robot"""
     trials: int = 5
     """States in which the expert tries each task of a new suite"""
+    also: str = ""
+    """A drop-in folder whose suites are judged on too"""
 
     @property
     def name(self) -> str:
@@ -69,20 +77,30 @@ class Settings:
     @property
     def command(self) -> str:
         """The command that does this, without what is its default."""
-        words = [*self.overrides, "-o", "runs/nano", "--base", "runs/nano/base"]
+        place = f"runs/{self.name.removeprefix('pi05-')}"
+        words = [*self.overrides, "-o", place, "--base", f"{place}/base"]
         for key, default in vars(Settings()).items():
             if key != "overrides" and getattr(self, key) != default:
                 words += [f"--{key}", str(getattr(self, key))]
-        return f"python scripts/make_nano.py {shlex.join(words)}"
+        return f"python scripts/make_base.py {shlex.join(words)}"
+
+    def drawn(self, of_set: str, seed: int, bodies: int) -> list[object]:
+        """The command that draws bodies with suites."""
+        words = ["robots", "vary", ROBOT, "--set", of_set, "--seed", seed, "--count", bodies]
+        return [*words, "--suites", self.tasks, "--trials", self.trials]
 
 
 class Maker:
     """The stages, in the folder that they share."""
 
     def __init__(self, folder: Path, settings: Settings):
-        self.folder, self.settings, self.facts = folder, settings, folder / "make_nano.json"
-        for name in ("judged", "bodies"):
-            add_to_path(folder / name)
+        self.folder, self.settings, self.facts = folder, settings, folder / "make_base.json"
+        for place in (
+            folder / "judged",
+            folder / "bodies",
+            *([Path(settings.also)] if settings.also else ()),
+        ):
+            add_to_path(place)
 
     def stage(self, name: str, work: Callable[[], str]) -> None:
         """Do a stage, say in a line what it made, and keep that with the seconds it took, of all runs."""
@@ -107,13 +125,19 @@ class Maker:
         for of_set, bodies in asked.items():
             if bodies:
                 self._vary("bodies", of_set, SEED, bodies)
-        return count(len(self._names("bodies")), "relative")
+        if self.settings.itself:
+            self._suite("bodies")
+        return count(len(self._names("bodies")), "relative") + (
+            f" and {ROBOT}" if self.settings.itself else ""
+        )
 
     def record(self) -> str:
         """Demonstrations on every body."""
-        for name in self._names("bodies"):
+        blind = [] if self._recipe().model.cameras else ["cameras={}"]
+        for name in self._trained():
             suite, dataset = self.folder / "bodies" / "eval" / f"{name}.yaml", self.folder / "data" / name
-            run("record", suite, "-o", dataset, "--attempts", self.settings.attempts)
+            attempts = self.settings.itself if name == ROBOT else self.settings.attempts
+            run("record", suite, *blind, "-o", dataset, "--attempts", attempts)
         every = [json.loads(path.read_text()) for path in self.folder.glob("data/*/recording.json")]
         kept, tried = (sum(each[key] for each in every) for key in ("episodes", "attempted"))
         return f"{kept} of {tried} demonstrations"
@@ -124,11 +148,11 @@ class Maker:
         from morph_vla.recipes import recipe as recipes
         from morph_vla.serving import trials
 
-        recipe = recipes.load(self.settings.recipe, self.settings.overrides)
+        recipe = self._recipe()
         like = recipe.data.sources[0]
         datasets = [
             dataclasses.replace(like, dataset=str(self.folder / "data" / name), robot=name)
-            for name in self._names("bodies")
+            for name in self._trained()
         ]
         recipe = recipes.on_datasets(recipe, datasets, by="row")
         recipes.check(recipe, self.settings.recipe)
@@ -141,18 +165,18 @@ class Maker:
         return f"{recipe.training.steps} steps of {trained.parameters:,} parameters{held_out}"
 
     def evaluate(self) -> str:
-        """The packed base on robots that it never saw: the Panda itself, and relatives of another seed."""
+        """The packed base on the Panda itself, relatives of another seed, and the arms of `also`."""
         from morph_vla.results import record as records
 
-        place = self.folder / "judged"
-        if not (suite := place / "eval" / f"{ROBOT}.yaml").exists():
-            asked = ["--task", ",".join(TASKS), "--trials", self.settings.trials]
-            run("suites", "new", ROBOT, *asked, "-o", suite)
+        self._suite("judged")
         if self.settings.judged:
             self._vary("judged", SETS[0], JUDGED_SEED, self.settings.judged)
-        names, lines = [ROBOT, *(self._names("judged") if self.settings.judged else ())], []
-        for name in names:
-            target, suite = self.folder / "eval" / name, place / "eval" / f"{name}.yaml"
+        names = [ROBOT, *(self._names("judged") if self.settings.judged else ())]
+        suites, lines = [self.folder / "judged" / "eval" / f"{name}.yaml" for name in names], []
+        if self.settings.also:
+            suites += sorted((Path(self.settings.also) / "eval").glob("*.yaml"))
+        for suite in suites:
+            name, target = suite.stem, self.folder / "eval" / suite.stem
             words = ["--noise", 0, "--videos", 0, "--episodes", self.settings.episodes, "-o", target]
             run("eval", self.folder / "packed", "--suite", suite, *words)
             done = records.read(target).summary
@@ -169,15 +193,17 @@ class Maker:
         """What the card says beside of how the base was made."""
         asked = self.settings
         drawn = [
-            shlex.join(["morph-vla", *map(str, varied(of_set, SEED, bodies, asked.trials))])
+            shlex.join(["morph-vla", *map(str, asked.drawn(of_set, SEED, bodies))])
             for of_set, bodies in zip(SETS, asked.of_sets, strict=True)
             if bodies
         ]
         vary = "`, `".join(drawn)
+        itself = f", and {ROBOT} itself" if asked.itself else ""
+        also = f", and the suites of {Path(asked.also).name}" if asked.also else ""
         made = {
             "one like it is made by": f"`{asked.command}`",
-            "bodies": f"{sum(asked.of_sets)} relatives of {ROBOT}, of seed {SEED}: `{vary}`",
-            "judged on": f"{ROBOT}, and {asked.judged} relatives of it, of seed {JUDGED_SEED}",
+            "bodies": f"{sum(asked.of_sets)} relatives of {ROBOT}{itself}, of seed {SEED}: `{vary}`",
+            "judged on": f"{ROBOT}, and {asked.judged} relatives of it, of seed {JUDGED_SEED}{also}",
         }
         stages = ("bodies", "record", "train", "evaluate")
         spent = {name: self.kept().get(name, {}).get("seconds", 0.0) for name in stages}
@@ -185,21 +211,29 @@ class Maker:
             made["took"] = ", ".join(f"{name} {span(spent[name])}" for name in stages)
         return made
 
+    def _recipe(self):
+        from morph_vla.recipes import recipe as recipes
+
+        return recipes.load(self.settings.recipe, self.settings.overrides)
+
+    def _suite(self, place: str) -> None:
+        """The Panda's own suite."""
+        if not (suite := self.folder / place / "eval" / f"{ROBOT}.yaml").exists():
+            asked = ["--task", self.settings.tasks, "--trials", self.settings.trials]
+            run("suites", "new", ROBOT, *asked, "-o", suite)
+
     def _vary(self, place: str, of_set: str, seed: int, bodies: int) -> None:
         """Draw relatives; a number that is left without a body (status 1) is left out."""
         if sum(f"_{of_set}{seed}_" in name for name in self._names(place)) < bodies:
-            words = varied(of_set, seed, bodies, self.settings.trials)
+            words = self.settings.drawn(of_set, seed, bodies)
             run(*words, "-o", self.folder / place, allowed=(0, 1))
+
+    def _trained(self) -> list[str]:
+        return [*([ROBOT] if self.settings.itself else ()), *self._names("bodies")]
 
     def _names(self, place: str) -> list[str]:
         listed = self.folder / place / "relatives.json"
         return [body["name"] for body in json.loads(listed.read_text())] if listed.exists() else []
-
-
-def varied(of_set: str, seed: int, bodies: int, trials: int) -> list[object]:
-    """The command that draws bodies with suites."""
-    words = ["robots", "vary", ROBOT, "--set", of_set, "--seed", seed, "--count", bodies]
-    return [*words, "--suites", ",".join(TASKS), "--trials", trials]
 
 
 def run(*words: object, allowed: Sequence[int] = (0,)) -> None:
