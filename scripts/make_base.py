@@ -1,6 +1,7 @@
 """Make a base like `pi05-nano`: bodies, demonstrations, training, packing, zero-shot evaluation, its card.
 
     python scripts/make_base.py -o runs/nano --base runs/nano/base
+    python scripts/make_base.py -o runs/arms --base runs/arms/base --recipe pi05_arms
     python scripts/make_base.py -o runs/hand --recipe pi05_nano@ours.hand --extrapolation 12 --composition 6
     python scripts/make_base.py -o runs/small --bodies 2 --judged 1 --attempts 9 --episodes 2 training.steps=3
     python scripts/make_base.py -o runs/nano --only pack --run runs/nano/train --records runs/nano/eval
@@ -32,6 +33,13 @@ from morph_vla.wording import count, span
 ROBOT = "panda"
 SETS = ("interpolation", "extrapolation", "composition")
 SEED, JUDGED_SEED = 3, 4  # of the bodies that are trained on, and judged on
+OF_RECIPE: dict[str, dict[str, Any]] = {
+    "pi05_arms": {
+        "bodies": 24, "extrapolation": 12, "composition": 6, "attempts": 40, "itself": 400, "judged": 2,
+        "tasks": "cube_in_bowl,can_in_mug,banana_in_bin,orange_on_plate",
+    }
+}  # fmt: skip
+"""What is not as in Settings where a base is made of a recipe"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +71,12 @@ class Settings:
     also: str = ""
     """A drop-in folder whose suites are judged on too"""
 
+    @classmethod
+    def of(cls, recipe: str, overrides: Sequence[str] = (), **asked: Any) -> "Settings":
+        """Those of a base of this recipe; what is None is left to it."""
+        own = {key: value for key, value in asked.items() if value is not None}
+        return cls(**{"recipe": recipe, **OF_RECIPE.get(recipe, {}), "overrides": tuple(overrides), **own})
+
     @property
     def name(self) -> str:
         """What the base is called: `pi05-nano`, `pi05-nano-hand` of `pi05_nano@ours.hand`."""
@@ -79,7 +93,9 @@ class Settings:
         """The command that does this, without what is its default."""
         place = f"runs/{self.name.removeprefix('pi05-')}"
         words = [*self.overrides, "-o", place, "--base", f"{place}/base"]
-        for key, default in vars(Settings()).items():
+        if self.recipe != Settings.recipe:
+            words += ["--recipe", self.recipe]
+        for key, default in vars(Settings.of(self.recipe)).items():
             if key != "overrides" and getattr(self, key) != default:
                 words += [f"--{key}", str(getattr(self, key))]
         return f"python scripts/make_base.py {shlex.join(words)}"
@@ -256,16 +272,20 @@ def main() -> None:
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="all that it makes"
     )
     parser.add_argument("--base", type=Path, metavar="FOLDER", help="the packed base (default: in -o)")
-    for field in dataclasses.fields(Settings)[1:]:
-        parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
+    parser.add_argument("--recipe", default=Settings.recipe)
+    names = [
+        field.name for field in dataclasses.fields(Settings) if field.name not in ("overrides", "recipe")
+    ]
+    for name in names:
+        parser.add_argument(f"--{name}", type=type(getattr(Settings, name)))
     parser.add_argument("--only", choices=["pack"], help="write the base and its card alone")
     about = "of --only pack: a run or a checkpoint (default: train in -o)"
     parser.add_argument("--run", type=Path, metavar="FOLDER", help=about)
     about = "of --only pack: evaluations of it; may be given again (default: eval in -o)"
     parser.add_argument("--records", type=Path, action="append", metavar="FOLDER", help=about)
     given = parser.parse_args()
-    chosen = {field.name: getattr(given, field.name) for field in dataclasses.fields(Settings)[1:]}
-    maker = Maker(given.output, Settings(tuple(given.overrides), **chosen))
+    chosen = {name: getattr(given, name) for name in names}
+    maker = Maker(given.output, Settings.of(given.recipe, given.overrides, **chosen))
     train, records = given.run or given.output / "train", given.records or [given.output / "eval"]
     base = given.base or given.output / maker.settings.name.replace("-", "_")
     try:

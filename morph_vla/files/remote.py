@@ -1,4 +1,4 @@
-"""From an address to a folder on this machine: names, `gs://` and `hf://`. One name is a folder of ours.
+"""From an address to a folder on this machine: names, `gs://` and `hf://`. Two names are folders of ours.
 
 A folder of a bucket is fetched into a folder beside its final place, file by file; each is held against the
 size and the checksum that the bucket gives, and the whole is renamed when nothing is missing. So an
@@ -31,6 +31,7 @@ NAMES = {
     "pi05-base": "gs://openpi-assets/checkpoints/pi05_base",
     "pi05-base-lerobot": "hf://lerobot/pi05_base",
     "pi05-nano": "shipped://pi05_nano",
+    "pi05-arms": "shipped://pi05_arms",
 }
 SHIPPED, BASES = "shipped://", "bases"  # a folder that comes with the package, and where it lies
 GOOGLE = "https://storage.googleapis.com"  # public buckets, without an account
@@ -88,8 +89,8 @@ def _shipped(name: str, folder: str, variable: str) -> Path:
     if not any(place.is_dir() for place in places):
         raise MorphVlaError(
             f"{name} is not here ({places[-1]} is missing): take a release that has it, name a copy with "
-            f"{variable}, or make it again in a checkout: python scripts/make_base.py -o runs/nano "
-            f"--base {BASES}/{folder}"
+            f"{variable}, or make it again in a checkout: python scripts/make_base.py --recipe {folder} "
+            f"-o runs/{folder} --base {BASES}/{folder}"
         )
     return next(place for place in places if place.is_dir())
 
