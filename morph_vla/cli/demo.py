@@ -9,12 +9,13 @@ from morph_vla import process
 from morph_vla.cli.common import add, add_json, add_number, add_output, add_overrides
 from morph_vla.cli.progress import Bars, now, passing
 from morph_vla.cli.render import render
-from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE
+from morph_vla.demo import ALONE, ARMS, BASE, FROM_BASE, NO_BASE
 from morph_vla.doctor import require_extras
 
 EXAMPLES = """
   morph-vla demo
   morph-vla demo --base none -o runs/from_random_weights
+  morph-vla demo --robot ~/Downloads/my_arm.urdf --zero-shot -o runs/my_arm     # a minute, no demonstration
   morph-vla demo --robot ~/Downloads/my_arm.urdf -o runs/my_arm
   morph-vla demo --robot ~/Downloads/my_arm.urdf --base pi05-nano -o runs/tuned
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
@@ -35,6 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about += f"{NO_BASE}: random weights are trained, without anything beside them "
     about += f"(default {BASE}; with --suite or --robot {NO_BASE})"
     add(parser, "--base", about, "SOURCE")
+    about = f"the base acts as it is, and nothing is recorded or trained (default of --base then: {ARMS})"
+    add(parser, "--zero-shot", about)
     default = f"(default {FROM_BASE.attempts}, without a base {ALONE.attempts})"
     add_number(parser, "--attempts", None, f"demonstrations to try {default}", least=10)
     default = f"(default {FROM_BASE.episodes}, without a base {ALONE.episodes})"
@@ -61,11 +64,16 @@ def run(arguments: argparse.Namespace) -> None:
     folder = arguments.output
     settings = job.Settings(**{key.name: getattr(arguments, key.name) for key in fields(job.Settings)})
     say(f"The demo, in {folder}. Ctrl-C stops it; the same command goes on.\n")
-    with passing():
-        study = job.run(folder, settings, say, Bars)
-    page = folder / report.FILE_NAME
+    page, record = folder / report.FILE_NAME, folder / FILE_NAME
     prefix = f"MORPH_VLA_PATH={folder} " if settings.writes_suite else ""
-    overrides = job.of_robot(study.robot, settings)
-    lines = words.lines(study, page, settings.suite_name, settings.size.episodes, prefix, overrides)
-    result = {"folder": folder, "report": page, "record": folder / FILE_NAME}
+    with passing():
+        if settings.zero_shot:
+            acted = job.act(folder, settings, say, Bars)
+            record = acted.folder / FILE_NAME
+            lines = words.of_zero_shot(acted, page, settings.source, settings.suite_name, prefix)
+        else:
+            study = job.run(folder, settings, say, Bars)
+            overrides = job.of_robot(study.robot, settings)
+            lines = words.lines(study, page, settings.suite_name, settings.size.episodes, prefix, overrides)
+    result = {"folder": folder, "report": page, "record": record}
     render(result, arguments.json, text="\n".join(lines))

@@ -5,6 +5,8 @@ from typing import NamedTuple
 NO_BASE = "none"
 BASE = "pi05-nano"
 """What the demo fine-tunes where neither it nor a suite nor an arm is named; NO_BASE trains random weights"""
+ARMS = "pi05-arms"
+"""What acts where nothing is trained and no base is named"""
 
 
 class Size(NamedTuple):
@@ -18,3 +20,4 @@ class Size(NamedTuple):
 
 ALONE = Size(750, 100)
 FROM_BASE = Size(300, 50)  # two trainings and three evaluations, in the same minutes
+AS_IT_IS = Size(0, 25)  # one evaluation, in one minute

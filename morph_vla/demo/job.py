@@ -3,22 +3,22 @@
 import dataclasses
 import json
 import logging
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from morph_vla import report, robots
-from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE, Size, base
+from morph_vla.demo import base
+from morph_vla.demo.settings import ARM, STAGES, TASKS, Settings
 from morph_vla.demonstrations import new_suite, recording
 from morph_vla.doctor import machine, require_gl
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.files import remote
 from morph_vla.files.dropin import add_to_path
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
@@ -37,90 +37,16 @@ from morph_vla.training import checkpoint
 from morph_vla.wording import span
 
 LOG = logging.getLogger(__name__)
-SUITE, RECIPE, JOINTS = "droid_panda", "panda_demo", 8
-# With a base: its own bodies had suites that were written for them too.
-ARM, TASKS, TUNING = "panda", ("cube_in_bowl", "can_in_mug", "banana_in_bin"), "nano_demo"
+RECIPE, JOINTS, TUNING = "panda_demo", 8, "nano_demo"
 # What random weights learn best with (those of RECIPE): a rate for what has been learnt would hold them back.
 SCRATCH = ("optimizer.matrix_lr=0.009", "optimizer.peak_lr=0.003")
-UNTRAINED_EPISODES = 5  # few, for an untrained policy uses all of every episode's time
 NOISE = 0.0  # times the sampler's noise: 0 asks for the mean of what was learnt
 VIDEOS, UNTRAINED_VIDEOS = 6, 1  # films of each task, of the trained policy and of the others
-STAGES = ("robot", "record", "train", "evaluate", "attention", "report")
-WITH_BASE = ("robot", "zero-shot", "record", "train", "scratch", *STAGES[3:])
+AS_IT_IS_VIDEOS = 3
+AS_DEFAULT = Settings()
 
 Bars = Callable[[str, str], AbstractContextManager[Any]]
 """(label, unit) -> progress bars with the methods of `Quiet`"""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How large the demo is."""
-
-    suite: str | None = None
-    """Tasks of a Panda; None: SUITE, with a base those of a suite that is written for it"""
-    robot: Path | None = None
-    """A URDF of an arm: it gets a suite of its own, in place of `suite`"""
-    base: str | None = None
-    """What is fine-tuned, as `weights` of a recipe; NO_BASE trains random weights; None: see `source`"""
-    overrides: Sequence[str] = ()
-    """Changes to the recipe"""
-    attempts: int | None = None
-    """Demonstrations to try; None: those of `size`"""
-    episodes: int | None = None
-    """Initial states of each task in which the trained policy is evaluated; None: those of `size`"""
-    untrained_episodes: int | None = None
-    """The same for those it is compared with; None: as many, but without a base at most UNTRAINED_EPISODES"""
-
-    @property
-    def source(self) -> str:
-        """What is fine-tuned: BASE where neither it nor a suite nor an arm was asked for."""
-        if self.base is not None:
-            return self.base
-        return NO_BASE if self.suite or self.robot else BASE
-
-    @property
-    def has_base(self) -> bool:
-        """Whether something is fine-tuned."""
-        return self.source != NO_BASE
-
-    @property
-    def size(self) -> Size:
-        """How much is done."""
-        default = FROM_BASE if self.has_base else ALONE
-        asked = {"attempts": self.attempts, "episodes": self.episodes}
-        return default._replace(**{key: value for key, value in asked.items() if value is not None})
-
-    @property
-    def writes_suite(self) -> bool:
-        """Whether the arm's suite is made by the demo."""
-        return self.robot is not None or (self.has_base and self.suite is None)
-
-    @property
-    def suite_name(self) -> str:
-        """What its suite is called; of one that it makes, also the arm."""
-        return self.robot.stem if self.robot else self.suite or (ARM if self.has_base else SUITE)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """What is done, in order."""
-        return WITH_BASE if self.has_base else STAGES
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """Episodes of a task for those that the trained policy is compared with, and for it."""
-        many, few = self.size.episodes, self.untrained_episodes
-        most = many if self.has_base else UNTRAINED_EPISODES
-        return min(many, most) if few is None else few, many
-
-    @property
-    def command(self) -> str:
-        """The whole command, with what was left to its default."""
-        words = ["morph-vla", "demo", *self.overrides]
-        words += ["--robot", self.robot] if self.robot else []
-        words += [] if self.writes_suite else ["--suite", self.suite_name]
-        words += ["--base", self.source, "--attempts", self.size.attempts]
-        words += ["--episodes", self.rows[1], "--untrained-episodes", self.rows[0]]
-        return shlex.join(map(str, words))
 
 
 class Quiet:
@@ -147,7 +73,7 @@ class Quiet:
 
 def run(
     folder: Path,
-    settings: Settings = Settings(),
+    settings: Settings = AS_DEFAULT,
     say: Callable[[str], None] = LOG.info,
     bars: Bars = Quiet,
 ) -> Study:
@@ -156,12 +82,7 @@ def run(
     Raises MorphVlaError as the stages do, before anything is recorded where the base does not fit, and
     KeyboardInterrupt where SIGTERM stopped the training.
     """
-    require_gl()
-    clock = _Clock(folder, say, settings.stages)
-    # An arm's own folders, before those of the user: here, and in the processes that this one starts.
-    if settings.writes_suite:
-        add_to_path(folder)
-    robot, tasks = clock.measure("robot", lambda: _robot(folder, settings))
+    clock, robot, tasks = _begin(folder, settings, say)
     recipe = _recipe(folder, settings, robot)
     # What a base does of itself comes first: it needs no demonstration.
     first, about = (), {}
@@ -199,6 +120,35 @@ def run(
     records.write(study, folder / records.FILE_NAME)
     clock.measure("report", lambda: _report(folder, study))
     return study
+
+
+def act(
+    folder: Path,
+    settings: Settings,
+    say: Callable[[str], None] = LOG.info,
+    bars: Bars = Quiet,
+) -> Record:
+    """Let a base act on an arm as it is, without a demonstration of it; record and page lie in `folder`.
+
+    Raises MorphVlaError as `Settings.check_zero_shot` and the stages do.
+    """
+    settings.check_zero_shot()
+    clock, _, tasks = _begin(folder, settings, say)
+    record = clock.measure("zero-shot", lambda: _as_it_is(folder, tasks, settings, bars))
+    clock.measure("report", lambda: _report(folder, record))
+    return record
+
+
+def _begin(
+    folder: Path, settings: Settings, say: Callable[[str], None]
+) -> tuple["_Clock", Mapping[str, Any], tuple[Suite, ...]]:
+    """The clock, the facts of the robot, and its tasks."""
+    require_gl()
+    clock = _Clock(folder, say, settings.stages)
+    # An arm's own folders, before those of the user: here, and in the processes that this one starts.
+    if settings.writes_suite:
+        add_to_path(folder)
+    return clock, *clock.measure("robot", lambda: _robot(folder, settings))
 
 
 class Done(NamedTuple):
@@ -307,6 +257,16 @@ def _zero_shot(folder: Path, tasks: Sequence[Suite], recipe: Recipe, episodes: i
     return Done((measured, facts), words, there)
 
 
+def _as_it_is(folder: Path, tasks: Sequence[Suite], settings: Settings, bars: Bars) -> Done:
+    """What the base does where nothing follows: its record."""
+    source, robot = settings.source, tasks[0].robot
+    policy = policies.load(remote.resolve(source), robot=robot, batch=policies.EVALUATION_BATCH, noise=NOISE)
+    asked = _Asked("zero-shot", policy, settings.size.episodes, AS_IT_IS_VIDEOS)
+    (record,), there = _evaluated(folder, tasks, [asked], bars)
+    trained = "never" if "unseen" in policy.trained else "already"
+    return Done(record, record.summary.sentence(f"{source}, {trained} trained on {robot}"), there)
+
+
 def _record(folder: Path, tasks: Sequence[Suite], attempts: int, bars: Bars) -> Done:
     """Demonstrations of the scripted expert."""
     dataset = folder / "dataset"
@@ -403,6 +363,6 @@ def _attention(folder: Path, tasks: Sequence[Suite], record: Record) -> Done:
     return Done(files, words, there)
 
 
-def _report(folder: Path, study: Study) -> Done:
+def _report(folder: Path, study: Study | Record) -> Done:
     path = report.write(folder, study)
     return Done(path, f"{path} ({path.stat().st_size / 1e6:.1f} MB, opens offline)")

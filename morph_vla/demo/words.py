@@ -45,6 +45,30 @@ def lines(
         yield f"  {command}\n      {why}"
 
 
+def of_zero_shot(record: Record, page: Path, source: str, suite: str, prefix: str = "") -> Iterator[str]:
+    """What a base did as it is, and three commands that go on from there; `prefix` as in `next_commands`."""
+    groups: list[tuple[str, Rates]] = list(record.summary.tasks.items())
+    if len(groups) > 1:
+        groups.append(("all", record.summary))
+    yield ""
+    head = ["task", "successes", "", "95% Wilson", "median time to success"]
+    yield from table(head, [[name, *_measured(rates)] for name, rates in groups], right=range(1, 5))
+    yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
+    home = shlex.quote(str(page.parent))
+    for command, why in (
+        (
+            f"{prefix}morph-vla serve {source} --robot {shlex.quote(record.suite.robot or suite)}",
+            "the same policy for a robot's client, over openpi's protocol; it is told poses of objects",
+        ),
+        (
+            f"{prefix}morph-vla record {suite} 'cameras={{}}' -o {home}/dataset",
+            "demonstrations of this arm, to go on training with",
+        ),
+        ("morph-vla demo --robot another_arm.urdf --zero-shot -o runs/another_arm", "another arm"),
+    ):
+        yield f"  {command}\n      {why}"
+
+
 def _space(study: Study) -> str:
     """`data.space` of what was trained."""
     recipe = study.training.get("recipe")

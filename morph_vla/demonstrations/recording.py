@@ -170,8 +170,9 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
     for task in described:
         for key in ("path", "episodes"):  # where the file lies and how many states are evaluated
             task.pop(key, None)
-        if task.get("expert", {}).get("behind") == 0:
-            task["expert"].pop("behind")  # recordings from before there were pushes are the same
+        for key in ("behind", "heading"):  # recordings from before there were pushes, or turns, are the same
+            if task.get("expert", {}).get(key) == 0:
+                task["expert"].pop(key)
         if task.get("success", {}).get("also") == {}:
             task["success"].pop("also")  # likewise before there were several objects
         if task.get("poses") == {}:

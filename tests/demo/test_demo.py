@@ -8,6 +8,7 @@ from demo_records import made_up
 
 from morph_vla import cli, process
 from morph_vla.demo import ALONE, BASE, FROM_BASE, NO_BASE, job, words
+from morph_vla.demo.settings import UNTRAINED_EPISODES
 from morph_vla.results.record import Record, Study
 from morph_vla.wording import span
 
@@ -157,14 +158,14 @@ def test_what_it_does_where_nothing_is_asked_for(folder):
         job.Settings(base=NO_BASE),
     ):
         assert (named.source, named.has_base, named.size) == (NO_BASE, False, ALONE)
-        assert named.rows == (job.UNTRAINED_EPISODES, ALONE.episodes)
+        assert named.rows == (UNTRAINED_EPISODES, ALONE.episodes)
     assert job.Settings(robot=folder / "arm.urdf", base=BASE).source == BASE
     assert job.Settings(attempts=31).size == FROM_BASE._replace(attempts=31)
     assert job.Settings(episodes=7, base=NO_BASE).size == ALONE._replace(episodes=7)
 
 
 def test_the_untrained_policy_may_meet_fewer_states(run):
-    assert job.Settings(base=NO_BASE, episodes=100).rows == (job.UNTRAINED_EPISODES, 100)
+    assert job.Settings(base=NO_BASE, episodes=100).rows == (UNTRAINED_EPISODES, 100)
     assert job.Settings(base=NO_BASE, episodes=100, untrained_episodes=7).rows == (7, 100)
     assert job.Settings(base=NO_BASE, episodes=3).rows == (3, 3)
     assert run("demo --attempts 9")[1:] == ("", "error: --attempts must be at least 10, not 9\n")

@@ -11,6 +11,7 @@ from demo_records import made_up
 
 from morph_vla import cli, process, robots
 from morph_vla.demo import base, job, words
+from morph_vla.demo.settings import WITH_BASE
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import PATH_VARIABLE
 from morph_vla.files.plain import to_plain
@@ -152,7 +153,7 @@ def test_the_stages_make_one_record_that_is_read_back(folder, run, monkeypatch):
     status, out, _ = run(f"demo --base {SOURCE} --episodes 5 -o x")
     assert status == 0
     lines = [line for line in out.splitlines() if line[1:3] == "/8"]
-    assert lines == [f"{n}/8  {stage:<9}  made  (0 s)" for n, stage in enumerate(job.WITH_BASE, start=1)]
+    assert lines == [f"{n}/8  {stage:<9}  made  (0 s)" for n, stage in enumerate(WITH_BASE, start=1)]
     plain = json.loads((folder / "x/record.json").read_text())
     assert plain["base"] == FACTS
     assert plain["difference"]["difference"] == pytest.approx(0.7)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from morph_vla import cli, robots
-from morph_vla.demonstrations import new_suite
+from morph_vla.demonstrations import new_suite, recording
 from morph_vla.demonstrations.check import Check, Outcome
 from morph_vla.engines.mujoco.scene import build_spec
 from morph_vla.errors import MorphVlaError
@@ -66,6 +66,9 @@ def test_a_table_beside_the_base_is_turned_with_all_that_lies_on_it(folder: Path
     assert field.heading == pytest.approx(np.pi / 2)
     banana = load_tasks(made.path)[0]
     assert banana.expert.heading == pytest.approx(field.heading, abs=1e-4)
+    assert '"heading"' in recording._identity([banana], 3)
+    # A recording from before there was one is the same.
+    assert '"heading"' not in recording._identity([load_tasks("droid_panda")[0]], 3)
     places = banana.placement
     assert places["banana"].yaw == pytest.approx((field.heading - 0.5, field.heading + 0.5), abs=1e-4)
     assert places["bin"].yaw == pytest.approx((field.heading,) * 2, abs=1e-4)

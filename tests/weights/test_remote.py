@@ -226,20 +226,24 @@ def test_a_name_can_be_given_another_address(openpi, host, params, equal, monkey
     equal(weights.load("pi05-base", host)[0], params)
 
 
-def test_a_name_of_ours_is_a_folder_of_the_package(tmp_path, monkeypatch):
-    monkeypatch.delenv("MORPH_VLA_PI05_NANO", raising=False)
+@pytest.mark.parametrize("name", ["pi05-nano", "pi05-arms"])
+def test_a_name_of_ours_is_a_folder_of_the_package(name, tmp_path, monkeypatch):
+    folder, variable = name.replace("-", "_"), f"MORPH_VLA_{name.replace('-', '_').upper()}"
+    monkeypatch.delenv(variable, raising=False)
     inside, root = tmp_path / "shipped" / "bases", tmp_path / "bases"
-    monkeypatch.setattr(dropin, "packaged", lambda folder: [inside, root] if folder == "bases" else [])
-    missing = f"pi05-nano is not here ({root}/pi05_nano is missing): take a release that has it, name a copy "
-    missing += "with MORPH_VLA_PI05_NANO, or make it again in a checkout: python scripts/make_base.py"
+    monkeypatch.setattr(dropin, "packaged", lambda kind: [inside, root] if kind == "bases" else [])
+    missing = f"{name} is not here ({root}/{folder} is missing): take a release that has it, name a copy "
+    missing += (
+        f"with {variable}, or make it again in a checkout: python scripts/make_base.py --recipe {folder} "
+    )
     for call in (remote.resolve, remote.folder_of, remote.address_of, weights.load):
         with pytest.raises(MorphVlaError, match=f"^{re.escape(missing)}"):
-            call("pi05-nano")
+            call(name)
     for place in (root, inside):  # in a wheel that lies in a checkout the wheel's own
-        (place / "pi05_nano").mkdir(parents=True)
-        assert remote.resolve("pi05-nano") == remote.folder_of("pi05-nano") == place / "pi05_nano"
-    monkeypatch.setenv("MORPH_VLA_PI05_NANO", str(tmp_path))
-    assert remote.resolve("pi05-nano") == remote.folder_of("pi05-nano") == tmp_path
+        (place / folder).mkdir(parents=True)
+        assert remote.resolve(name) == remote.folder_of(name) == place / folder
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert remote.resolve(name) == remote.folder_of(name) == tmp_path
     assert remote.folder_of("pi06") == Path("pi06")
 
 

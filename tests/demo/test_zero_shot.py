@@ -1,0 +1,81 @@
+"""`morph-vla demo --zero-shot`: a base acts on an arm as it is; nothing is recorded or trained."""
+
+import json
+import re
+
+import pytest
+from demo_records import made_up
+
+from morph_vla import robots
+from morph_vla.demo import ARMS, AS_IT_IS, NO_BASE, job, words
+from morph_vla.demo.settings import WITHOUT_TRAINING
+from morph_vla.errors import MorphVlaError
+from morph_vla.files import remote
+from morph_vla.robots.text import urdf_text
+
+
+def test_its_base_its_size_and_its_stages(folder):
+    settings = job.Settings(robot=folder / "arm.urdf", zero_shot=True)
+    assert (settings.source, settings.size, settings.stages) == (ARMS, AS_IT_IS, WITHOUT_TRAINING)
+    assert (settings.suite_name, settings.writes_suite) == ("arm", True)
+    assert job.Settings(zero_shot=True, base="runs/mine", episodes=7).size.episodes == 7
+    settings.check_zero_shot()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"base": NO_BASE}, "--zero-shot: a base acts as it is; --base none names none"),
+        (
+            {"overrides": ["training.steps=3"]},
+            "--zero-shot: nothing is recorded or trained, so leave out changes to a recipe",
+        ),
+        ({"attempts": 30}, "--zero-shot: nothing is recorded or trained, so leave out --attempts"),
+        (
+            {"untrained_episodes": 3},
+            "--zero-shot: nothing is recorded or trained, so leave out --untrained-episodes",
+        ),
+    ],
+)
+def test_what_only_a_training_has_is_refused_before_anything_is_written(folder, asked, sentence):
+    settings = job.Settings(robot=folder / "arm.urdf", zero_shot=True, **asked)
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        job.act(folder / "x", settings)
+    assert not (folder / "x").exists()
+
+
+def test_the_last_screen_has_a_row_a_task_and_what_to_do_next(folder):
+    record = made_up("zero-shot", None, {"cube": 4, "can": 2}, episodes=5, suite="arm")
+    page = folder / "x/report.html"
+    lines = "\n".join(words.of_zero_shot(record, page, ARMS, "arm", "MORPH_VLA_PATH=x ")).splitlines()
+    rows = [" ".join(line.split()) for line in lines]
+    assert rows[1] == "task successes 95% Wilson median time to success"
+    assert rows[2].startswith("cube 4 of 5 80.0% [37.6, 96.4]")
+    assert rows[4].startswith("all 6 of 10 60.0%")
+    assert str(page) in "\n".join(lines)
+    commands = [row for row in rows if "morph-vla " in row]
+    assert commands[0] == f"MORPH_VLA_PATH=x morph-vla serve {ARMS} --robot {record.suite.robot or 'arm'}"
+    assert commands[1].startswith("MORPH_VLA_PATH=x morph-vla record arm 'cameras={}' -o ")
+    assert len(commands) == 3
+
+
+@pytest.mark.slow
+def test_a_strangers_arm_is_driven_by_the_base_that_is_shipped(folder, run):
+    """The Panda under another name, its hand and all, in a file of its own."""
+    assert remote.resolve(ARMS).is_dir()
+    panda = robots.load("panda").urdf
+    file = folder / "my_arm.urdf"
+    file.write_text(urdf_text(panda))
+    target = folder / "x"
+    status, out, err = run(f"demo --robot {file} --zero-shot --episodes 2 -o {target} --json")
+    assert status == 0, err
+    answer = json.loads(out)
+    record = json.loads((target / "eval/zero-shot/record.json").read_text())
+    assert answer["record"].endswith("eval/zero-shot/record.json")
+    tasks = {trial["task"] for trial in record["trials"]}
+    assert tasks == {"cube_in_bowl", "can_in_mug", "banana_in_bin", "orange_on_plate"}
+    assert sum(trial["success"] for trial in record["trials"]) >= 6
+    assert "2/3  zero-shot  pi05-arms, never trained on my_arm: " in err
+    page = (target / "report.html").read_text()
+    assert "video/mp4" in page
+    assert not (target / "dataset").exists()
