@@ -18,7 +18,7 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$
 SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab test-robosuite \
+.PHONY: help setup demo arm demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab test-robosuite \
 	lint format types bench gpu clean clean-all
 
 help: ## this list
@@ -29,6 +29,10 @@ setup: ## .venv with every extra
 
 demo: setup ## from a URDF to a success rate with an interval, on 2 CPU cores; ARGS=... overrides
 	@$(BIN)/morph-vla demo $(ARGS)
+
+arm: setup ## your arm by its URDF alone, filmed, in a minute; URDF=~/Downloads/my_arm.urdf
+	@urdf=$(URDF); test -f "$$urdf" || { echo "make arm URDF=~/Downloads/my_arm.urdf" >&2; exit 2; }; \
+		$(BIN)/morph-vla demo --zero-shot --robot "$$urdf" -o "runs/$$(basename "$$urdf" .urdf)" $(ARGS)
 
 demo-clean: ## remove what the demo left
 	rm -rf $(DEMO)

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla eval`."""
     from morph_vla.evaluation.rollout import Settings
 
-    about = "its folder, hf://OWNER/NAME or pi05-nano; none with --policy"
+    about = "its folder, hf://OWNER/NAME, pi05-arms or pi05-nano; none with --policy"
     add(parser, "checkpoint", about, "CHECKPOINT", nargs="?")
     add_overrides(parser, "suite")
     policies.configure(parser)

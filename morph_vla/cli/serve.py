@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from morph_vla.serving.remote import KEY
     from morph_vla.serving.settings import Settings
 
-    add(parser, "checkpoint", "a checkpoint's folder, hf://OWNER/NAME or pi05-nano", "CHECKPOINT")
+    add(parser, "checkpoint", "a checkpoint's folder, hf://OWNER/NAME, pi05-arms or pi05-nano", "CHECKPOINT")
     about = "the robot it drives; of several that it was trained on, which"
     add(parser, "--robot", about, "NAME", default="")
     about = "the keys of requests (default: images/CAMERA, state, prompt)"

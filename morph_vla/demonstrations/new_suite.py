@@ -36,6 +36,7 @@ class Made:
             *(f"  {done}" for done in self.kept),
             *(f"  left out: {done}" for done in self.dropped),
             f"\nnext: `morph-vla suites check {name}`, then `morph-vla record {name} -o runs/demos`",
+            f"or without a demonstration: `morph-vla eval pi05-arms --suite {name} --noise 0 -o runs/{name}`",
         ]
         return "\n".join(lines)
 

@@ -178,7 +178,7 @@ class Recipe:
     optimizer: Optimizer = Optimizer()
     tokenizer: str = "bytes"
     evaluation: Evaluation = Evaluation()
-    weights: str = ""  # where parameters come from: pi05-base, pi05-nano, a path, gs://, hf://; "": random
+    weights: str = ""  # where parameters come from: pi05-base, pi05-arms, a path, gs://, hf://; "": random
 
     def __post_init__(self) -> None:
         """What is written once, in `training` or in `data`, and what the model has of it.
