@@ -63,12 +63,19 @@ def moments(films: dict[str, Path]) -> list[dict[str, Image.Image]]:
     ]
 
 
-def write(films: dict[str, Path], path: Path, **layout: int | None) -> None:
-    """The sheet, moving where the path ends in .webp."""
+def write(
+    films: dict[str, Path],
+    path: Path,
+    top: int | None = None,
+    width: int | None = None,
+    columns: int = COLUMNS,
+) -> None:
+    """The sheet, moving where the path ends in .webp; the others as in `sheet`."""
     if path.suffix != ".webp":
-        sheet({name: frames(film)[0][-1] for name, film in films.items()}, **layout).save(path, quality=82)
+        ends = {name: frames(film)[0][-1] for name, film in films.items()}
+        sheet(ends, top, width, columns).save(path, quality=82)
         return
-    pages = [sheet(pictures, **layout) for pictures in moments(films)]
+    pages = [sheet(pictures, top, width, columns) for pictures in moments(films)]
     durations = [round(1000 / RATE)] * (len(pages) - 1) + [round(1000 * HOLD)]
     pages[0].save(
         path, save_all=True, append_images=pages[1:], duration=durations, loop=0, quality=45, method=4
