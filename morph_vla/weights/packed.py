@@ -3,7 +3,7 @@
 What equals the base that a policy began from may be left out. The file's metadata then names the base, and of
 every leaf that is left out its type, shape and SHA-256:
 
-    base           pi05-base, pi05-nano, pi05-arms, hf://OWNER/NAME[@REVISION] or gs://BUCKET/FOLDER, never a path
+    base           a name (pi05-base), hf://OWNER/NAME[@REVISION] or gs://BUCKET/FOLDER, never a path
     base_leaves    {"PaliGemma/llm/embedder/input_embedding": ["bfloat16", [257152, 2048], "5f2a..."], ...}
 
 A leaf of the base is rounded to its type here, and held against its SHA-256 whenever it is read.
