@@ -10,6 +10,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,15 +50,21 @@ def prompt_text(prompt: str, state: Float[np.ndarray, "j"]) -> str:
 def tokenize(
     tokenizer: Tokenizer, prompt: str, state: Float[np.ndarray, "j"], length: int
 ) -> tuple[Int[np.ndarray, "t"], Bool[np.ndarray, "t"]]:
-    """Ids and mask, padded with 0 on the right or cut at the tail (with a warning) to `length`."""
+    """Ids and mask, padded with 0 on the right or cut at the tail (a warning says so once) to `length`."""
     ids = tokenizer.encode(prompt_text(prompt, state))
     if len(ids) > length:
-        logging.getLogger("morph_vla").warning(
-            "prompt of %d tokens is cut to the model's %d: '%s'", len(ids), length, prompt
-        )
+        _say_cut(len(ids), length, prompt)
         ids = ids[:length]
     padding = length - len(ids)
     return np.asarray(ids + [0] * padding, np.int32), np.arange(length) < len(ids)
+
+
+@lru_cache(maxsize=1024)
+def _say_cut(tokens: int, length: int, prompt: str) -> None:
+    """Warn, once of each: a policy that acts meets the same prompt at every step."""
+    logging.getLogger("morph_vla").warning(
+        "prompt of %d tokens is cut to the model's %d: '%s'", tokens, length, prompt
+    )
 
 
 class _Offline:
