@@ -17,6 +17,18 @@ def test_the_command_says_what_is_not_its_default(script):
     ]  # fmt: skip
 
 
+def test_a_recipe_has_a_size_of_its_own(script):
+    arms = script.Settings.of("pi05_arms")
+    assert (arms.name, arms.of_sets, arms.itself) == ("pi05-arms", (24, 12, 6), 400)
+    whole = "python scripts/make_base.py -o runs/arms --base runs/arms/base --recipe pi05_arms"
+    assert arms.command == whole
+    asked = script.Settings.of("pi05_arms", ["training.steps=3"], bodies=2, itself=0, tasks=None)
+    assert (asked.bodies, asked.itself, asked.tasks) == (2, 0, arms.tasks)
+    assert "training.steps=3" in asked.command
+    assert asked.command.endswith("--recipe pi05_arms --bodies 2 --itself 0")
+    assert script.Settings.of("pi05_nano") == script.Settings()
+
+
 def test_a_stage_that_is_interrupted_keeps_its_seconds(script, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MORPH_VLA_PATH", "")
     maker, clock = script.Maker(tmp_path, script.Settings()), iter(range(0, 1000, 7))
