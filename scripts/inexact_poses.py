@@ -24,9 +24,8 @@ from morph_vla.files.dropin import add_to_path
 from morph_vla.results.record import Record
 from morph_vla.robots.geometry import POSE, turned_about_z
 from morph_vla.serving import policy as policies
+from morph_vla.serving.keys import ENVIRONMENT
 from morph_vla.suites.suite import load_tasks
-
-KEY = "environment_state"
 
 
 class Error(NamedTuple):
@@ -44,16 +43,21 @@ class Error(NamedTuple):
         """The poses of an observation, wrong."""
         moment = [row.get("episode", 0), *([row.get("step", 0)] if self.anew else [])]
         rng = np.random.default_rng([self.seed, *moment])
-        poses = np.asarray(row[KEY], np.float64).reshape(-1, len(POSE)).copy()
+        poses = np.asarray(row[ENVIRONMENT], np.float64).reshape(-1, len(POSE)).copy()
         poses[:, :3] += rng.normal(0.0, self.metres, (len(poses), 3))
         poses[:, 3:] = turned_about_z(poses[:, 3:], rng.normal(0.0, self.radians, len(poses)))
         return poses.reshape(-1).astype(np.float32)
 
 
 def mislead(policy: policies.CheckpointPolicy, error: Error) -> None:
-    """Let a policy be told wrong poses; everything else of it stays."""
+    """Let a policy be told wrong poses; everything else of it stays.
+
+    Raises MorphVlaError for one that is told none.
+    """
+    if not policy.trained.get("environment"):
+        raise MorphVlaError("this policy is told no poses of objects; pi05-arms is")
     exact = policy.prepare
-    policy.prepare = lambda rows: exact([{**row, KEY: error.told(row)} for row in rows])
+    policy.prepare = lambda rows: exact([{**row, ENVIRONMENT: error.told(row)} for row in rows])
 
 
 def measured(given: argparse.Namespace, millimetres: float) -> Record:

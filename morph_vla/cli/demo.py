@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.results.record import FILE_NAME
 
     def say(line: str) -> None:
+        """Print a line below the progress bars."""
         now("")
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 

@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
 
     def listening() -> None:
+        """Say where it listens, before anything is compiled."""
         about = f"{server.card.name} for robot '{server.card.robot}' on ws://{settings.host}:{server.port}"
         print(f"{about}, compiling", flush=True)
         if settings.is_open:

@@ -299,6 +299,7 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
     frames: list[dict[str, np.ndarray | str]] = []
 
     def see(action: np.ndarray) -> None:
+        """Keep what is seen now, with the action that follows."""
         seen = {f"observation.images.{name}": worlds.render(0, name) for name in suite.cameras}
         if not suite.cameras:
             seen["observation.environment_state"] = environment_state(worlds, 0)

@@ -190,6 +190,7 @@ def pack(
             raise MorphVlaError(f"no leaf of {opened.path} is that of {base}: push it without --base")
 
     def draft(name: str) -> tensors.Draft:
+        """A leaf as it is written, read when its turn comes."""
         entry = opened.entries[name]
         dtype = HALF if rounded and entry.dtype == WHOLE else entry.dtype
         return tensors.Draft(entry.shape, dtype, lambda: [opened.read(name, (), dtype)])

@@ -1,9 +1,13 @@
 """Poses that a policy is told wrongly: by one error an episode or one a step, each of the asked size."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from morph_vla.errors import MorphVlaError
 
 SCRIPT = "inexact_poses"
 YAW = 0.7
@@ -49,10 +53,15 @@ def test_errors_have_the_size_that_was_asked(script):
 
 def test_a_policy_is_told_them_and_nothing_else_of_it_changes(script):
     class Policy:
+        trained: ClassVar = {"environment": ["x"]}
+
         def prepare(self, rows):
             return rows
 
-    policy, error = Policy(), script.Error(0.01)
+    blind, policy, error = Policy(), Policy(), script.Error(0.01)
+    blind.trained = {}
+    with pytest.raises(MorphVlaError, match=r"^this policy is told no poses of objects; pi05-arms is$"):
+        script.mislead(blind, error)
     script.mislead(policy, error)
     (told,) = policy.prepare([row(3, 5)])
     np.testing.assert_array_equal(told["environment_state"], error.told(row(3, 5)))

@@ -223,6 +223,7 @@ def test_without_a_network_it_is_one_sentence(tmp_path, monkeypatch):
 
 def test_a_name_can_be_given_another_address(openpi, host, params, equal, monkeypatch):
     monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(openpi))
+    assert remote.address_of("pi05-base") == str(openpi)
     equal(weights.load("pi05-base", host)[0], params)
 
 
