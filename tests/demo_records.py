@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from morph_vla.results.record import Record, record_from_json
 
 
-def made_up(name: str, step: int, won: Mapping[str, int], *, episodes: int, suite: str) -> Record:
+def made_up(name: str, step: int | None, won: Mapping[str, int], *, episodes: int, suite: str) -> Record:
     """So many episodes of each task, the first of which succeeded, after 2, 3, 4, ... seconds."""
     trials = [
         {"episode": i, "task": task, "success": i < many, "time_s": 2.0 + i if i < many else None,

@@ -1,6 +1,5 @@
 """Poses that a policy is told wrongly: by one error an episode or one a step, each of the asked size."""
 
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -53,13 +52,13 @@ def test_errors_have_the_size_that_was_asked(script):
 
 def test_a_policy_is_told_them_and_nothing_else_of_it_changes(script):
     class Policy:
-        trained: ClassVar = {"environment": ["x"]}
+        def __init__(self, poses):
+            self.trained = {"environment": poses}
 
         def prepare(self, rows):
             return rows
 
-    blind, policy, error = Policy(), Policy(), script.Error(0.01)
-    blind.trained = {}
+    blind, policy, error = Policy([]), Policy(["x"]), script.Error(0.01)
     with pytest.raises(MorphVlaError, match=r"^this policy is told no poses of objects; pi05-arms is$"):
         script.mislead(blind, error)
     script.mislead(policy, error)
