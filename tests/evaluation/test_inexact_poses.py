@@ -1,6 +1,5 @@
 """Poses that a policy is told wrongly: by one error an episode or one a step, each of the asked size."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given
