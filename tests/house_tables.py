@@ -21,10 +21,11 @@ FLOOR = {
     "serving": 7,
     "checks": 7,
     "sharing": 7,
-    "demo": 8,
-    "hosts": 8,
-    "evidence": 9,
-    "cli": 10,
+    "perception": 8,
+    "demo": 9,
+    "hosts": 9,
+    "evidence": 10,
+    "cli": 11,
 }
 ROOMS = tuple(FLOOR)
 # Rooms that stand on fewer than all below them: an evaluation runs where only a remote policy has the model.
@@ -127,6 +128,7 @@ PUBLIC = {
     "suites": "begin environment new shapes suite variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress "
     "restoring sharding source statistics step trackers",
+    "perception": "fitting frames measuring",
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}

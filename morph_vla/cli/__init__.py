@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "weights": ("inspect and convert checkpoints of openpi, LeRobot and our own", "morph_vla.cli.weights"),
     "train": ("fine-tune a policy as a recipe says", "morph_vla.cli.train"),
     "eval": ("measure a checkpoint's success rate on a suite, with its interval", "morph_vla.cli.eval"),
+    "poses": ("estimate poses of objects from a camera's pictures: train, check", "morph_vla.cli.poses"),
     "serve": ("let a checkpoint act for openpi's clients, over a websocket", "morph_vla.cli.serve"),
     "push": ("share a checkpoint with its evaluations, or a dataset, on the Hub", "morph_vla.cli.push"),
     "report": ("write one self-contained HTML page about evaluations", "morph_vla.cli.report"),

@@ -38,6 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--base", about, "SOURCE")
     about = f"the base acts as it is, and nothing is recorded or trained (default of --base then: {ARMS})"
     add(parser, "--zero-shot", about)
+    about = "with --zero-shot: poses of objects are estimated from pictures by this estimator, such as "
+    add(parser, "--poses-from", f"{about}poses-exterior", "ESTIMATOR", default="")
     default = f"(default {FROM_BASE.attempts}, without a base {ALONE.attempts})"
     add_number(parser, "--attempts", None, f"demonstrations to try {default}", least=10)
     default = f"(default {FROM_BASE.episodes}, without a base {ALONE.episodes})"

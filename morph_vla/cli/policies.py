@@ -28,6 +28,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_given(parser)
 
 
+def add_poses_from(parser: argparse.ArgumentParser) -> None:
+    """Add the estimator of poses that stands before a checkpoint."""
+    about = (
+        "of a checkpoint that is told poses of objects: they are estimated from a camera's pictures by this "
+    )
+    about += "estimator (`morph-vla poses train`, or poses-exterior, which comes with the package)"
+    add(parser, "--poses-from", about, "ESTIMATOR", default="")
+
+
 def add_given(parser: argparse.ArgumentParser) -> None:
     """Add what is said of a checkpoint of openpi or LeRobot, whose folder lacks it."""
     about = "of an openpi or LeRobot checkpoint: a recipe with its robot, cameras, actions and horizon"
@@ -58,11 +67,14 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
 
         first = tasks[0]
         cameras = keys.roles(list(first.cameras if isinstance(first, Suite) else first.images))
-        return policies.load(
+        policy = policies.load(
             arguments.checkpoint, robot=first.robot, batch=policies.EVALUATION_BATCH, refuse_unused=True,
             steps=arguments.sampler_steps, noise=arguments.noise,
             given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics, cameras),
         )  # fmt: skip
+        return _seeing(policy, arguments.poses_from, tasks) if arguments.poses_from else policy
+    if arguments.poses_from:
+        raise MorphVlaError("--poses-from stands before a checkpoint; with --policy the policy is elsewhere")
     if asked := Sampler(arguments.sampler_steps, arguments.noise).options():
         raise MorphVlaError(
             f"{' '.join(asked)} has no effect on --policy {arguments.policy}: a checkpoint's sampler is set "
@@ -93,3 +105,14 @@ def _expert(tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
     if others or not isinstance(task, EnvironmentSuite):
         raise MorphVlaError("--policy expert plays one task of robosuite, as in --suite robosuite_lift:panda")
     return Expert(task)
+
+
+def _seeing(policy: "Policy", source: str, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
+    """The policy, told what an estimator sees."""
+    from morph_vla import perception
+    from morph_vla.suites.suite import Suite
+
+    ours = [task for task in tasks if isinstance(task, Suite)]
+    if len(ours) != len(tasks):
+        raise MorphVlaError("--poses-from: an estimator sees suites of ours, not another simulator's")
+    return perception.Seeing(policy, perception.load(source), ours)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from morph_vla import report, robots
+from morph_vla import perception, report, robots
 from morph_vla.demo import base
 from morph_vla.demo.settings import ARM, STAGES, TASKS, Settings
 from morph_vla.demonstrations import new_suite, recording
@@ -82,6 +82,7 @@ def run(
     Raises MorphVlaError as the stages do, before anything is recorded where the base does not fit, and
     KeyboardInterrupt where SIGTERM stopped the training.
     """
+    settings.check_poses()
     clock, robot, tasks = _begin(folder, settings, say)
     recipe = _recipe(folder, settings, robot)
     # What a base does of itself comes first: it needs no demonstration.
@@ -261,7 +262,13 @@ def _as_it_is(folder: Path, tasks: Sequence[Suite], settings: Settings, bars: Ba
     """What the base does where nothing follows: its record."""
     source, robot = settings.source, tasks[0].robot
     policy = policies.load(remote.resolve(source), robot=robot, batch=policies.EVALUATION_BATCH, noise=NOISE)
-    asked = _Asked("zero-shot", policy, settings.size.episodes, AS_IT_IS_VIDEOS)
+    shown = (
+        perception.Seeing(policy, perception.load(settings.poses_from), tasks)
+        if settings.poses_from
+        else policy
+    )
+    name = "from-pictures" if settings.poses_from else "zero-shot"
+    asked = _Asked(name, shown, settings.size.episodes, AS_IT_IS_VIDEOS)
     (record,), there = _evaluated(folder, tasks, [asked], bars)
     trained = "never" if "unseen" in policy.trained else "already"
     return Done(record, record.summary.sentence(f"{source}, {trained} trained on {robot}"), there)
@@ -304,7 +311,7 @@ class _Asked(NamedTuple):
     """A policy that is evaluated."""
 
     name: str
-    policy: policies.CheckpointPolicy
+    policy: policies.CheckpointPolicy | perception.Seeing
     episodes: int
     videos: int
 

@@ -37,6 +37,8 @@ class Settings:
     """The same for those it is compared with; None: as many, but without a base at most UNTRAINED_EPISODES"""
     zero_shot: bool = False
     """The base acts as it is (`act`): nothing is recorded or trained"""
+    poses_from: str = ""
+    """With `zero_shot`: poses of objects come from a camera's pictures, through this estimator"""
 
     @property
     def source(self) -> str:
@@ -73,6 +75,11 @@ class Settings:
     def stages(self) -> tuple[str, ...]:
         """What is done, in order."""
         return WITHOUT_TRAINING if self.zero_shot else WITH_BASE if self.has_base else STAGES
+
+    def check_poses(self) -> None:
+        """Raise MorphVlaError where an estimator was asked for, and something is trained."""
+        if self.poses_from and not self.zero_shot:
+            raise MorphVlaError("--poses-from stands before a base that acts as it is: add --zero-shot")
 
     def check_zero_shot(self) -> None:
         """Raise MorphVlaError where more was asked for than a base that acts as it is takes."""

@@ -85,15 +85,24 @@ class Looking(Protocol):
     cameras: dict[str, str]
 
 
+@runtime_checkable
+class Sized(Looking, Protocol):
+    """A policy that says how large the frames of its cameras are to be, whatever the suite says."""
+
+    frames: dict[str, tuple[int, int]]
+    """Camera -> height, width; no other camera is rendered"""
+
+
 def of(task: Task, engine: str = engines.DEFAULT, policy: Policy | None = None) -> Benchmark:
     """A task as a benchmark: one of our suites in the engine of that name, or another simulator's.
 
     For a `policy` that looks through no camera nothing is rendered and it is shown the poses of objects; of
-    another simulator's suite where it names any.
+    another simulator's suite where it names any. One that is `Sized` is shown its own cameras alone.
     """
+    frames = policy.frames if isinstance(policy, Sized) else None
     is_blind = isinstance(policy, Looking) and not policy.cameras
     if isinstance(task, Suite):
-        return Simulated(task, engine, is_blind)
+        return Simulated(task, engine, {} if is_blind else frames)
     if isinstance(task, EnvironmentSuite):
         return Environment(task, engine, is_blind)
     return task

@@ -129,6 +129,7 @@ class _Run:
         source = ["--policy", str(server), *self.overrides]
         if checkpoint:
             source = [checkpoint, *self.overrides, *sampler.options()]
+            source += ["--poses-from", self.about["poses_from"]] if "poses_from" in self.about else []
         words = [*source, "--suite", suite, "--episodes", rows]
         if settings.open_loop != default.open_loop:
             words += ["--open-loop", str(settings.open_loop)]

@@ -1,7 +1,7 @@
 """A task of one of our suites, in one of our engines, as a `Benchmark`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -21,16 +21,23 @@ from morph_vla.results import identity
 from morph_vla.results.record import EngineFacts, SuiteFacts, Target, TaskFacts, engine_from_json
 from morph_vla.results.trial import Trial
 from morph_vla.results.values import Real
-from morph_vla.suites.suite import InitialState, Suite, fingerprint, initial_states, resolved
+from morph_vla.suites.suite import Camera, InitialState, Suite, fingerprint, initial_states, resolved
 
 
 class Simulated:
     """See `benchmark.Benchmark`."""
 
-    def __init__(self, suite: Suite, engine: str = engines.DEFAULT, is_blind: bool = False):
-        """`is_blind`: episodes show the objects' poses, not the suite's cameras."""
+    def __init__(
+        self,
+        suite: Suite,
+        engine: str = engines.DEFAULT,
+        frames: Mapping[str, tuple[int, int]] | None = None,
+    ):
+        """`frames`: the cameras that episodes show, with height and width; without any they show the objects'
+        poses, and with None the suite's cameras as they are.
+        """
         self.suite, self._engine = suite, engine
-        self._shown = dataclasses.replace(suite, cameras={}) if is_blind else suite
+        self._shown = suite if frames is None else dataclasses.replace(suite, cameras=_sized(suite, frames))
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
         self.episodes, self.control_rate = suite.episodes, suite.control_rate
         self._robot = robots.load(suite.robot)
@@ -101,6 +108,15 @@ class Simulated:
 def _pose(reading: criterion.Reading) -> list[Real]:
     """The target's: position [m], quaternion (w, x, y, z)."""
     return [round(float(v), 4) for v in (*reading.target_position, *reading.target_quaternion)]
+
+
+def _sized(suite: Suite, frames: Mapping[str, tuple[int, int]]) -> dict[str, Camera]:
+    """Those of a suite's cameras, in frames of that height and width."""
+    return {
+        name: dataclasses.replace(camera, height=frames[name][0], width=frames[name][1])
+        for name, camera in suite.cameras.items()
+        if name in frames
+    }
 
 
 def suite_facts(suite: Suite, table: Sequence[InitialState]) -> SuiteFacts:

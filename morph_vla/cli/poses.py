@@ -1,0 +1,86 @@
+"""`morph-vla poses train | check`: where objects are, from a camera's pictures."""
+
+import argparse
+import shlex
+
+from morph_vla import process
+from morph_vla.cli.common import add, add_common, add_number, add_output, search
+from morph_vla.cli.progress import Bar
+from morph_vla.cli.render import render
+
+EXAMPLES = """
+  morph-vla poses check poses-exterior --suite my_arm       # in millimetres; this one comes with the package
+  morph-vla poses train my_arm other_arm -o runs/poses      # one for the objects of these suites
+  morph-vla eval pi05-arms --suite my_arm --poses-from runs/poses --noise 0 -o runs/seen
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `morph-vla poses`."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="train | check")
+    about = "render pictures of suites and train an estimator on them"
+    train = verbs.add_parser("train", help=about, description=about)
+    add(train, "suites", "suites' names or files", "SUITE", nargs="+")
+    add_output(train, "where the pictures, the training's state and the estimator go")
+    add(train, "--camera", "the fixed camera to look through", "NAME", default="exterior")
+    add_number(train, "--size", 128, "pixels of a side of a picture", least=16)
+    add_number(train, "--attempts", 3, "of the expert in each task, at each size of objects", least=1)
+    add_number(train, "--steps", 4000, "training steps of 64 pictures", least=1)
+    add_number(train, "--seed", 0, "of the parameters and the pictures", least=0)
+    add_number(train, "--workers", None, "processes that render (default: one per core)", least=1)
+    add_common(train)
+    train.set_defaults(run=run_train)
+    about = "measure how far an estimator's poses are from the simulator's"
+    check = verbs.add_parser("check", help=about, description=about)
+    add(check, "estimator", "its folder, or poses-exterior, which comes with the package", "ESTIMATOR")
+    add(check, "--suite", "a suite's name or file", "SUITE", required=True)
+    add_number(check, "--attempts", 5, "of the expert in each task", least=1)
+    add_common(check)
+    check.set_defaults(run=run_check)
+
+
+def run_train(arguments: argparse.Namespace) -> None:
+    """Render, train, and print what the estimator was shown."""
+    process.prepare()
+    from morph_vla.doctor import require_gl
+    from morph_vla.perception import fitting
+    from morph_vla.perception.frames import Rendering
+    from morph_vla.suites.suite import load_tasks
+
+    require_gl()
+    folders = search(arguments.folders)
+    tasks = [task for name in arguments.suites for task in load_tasks(name, (), folders)]
+    settings = fitting.Settings(steps=arguments.steps, seed=arguments.seed)
+    rendering = Rendering(arguments.size, arguments.camera, arguments.attempts, seed=arguments.seed)
+    words = ["morph-vla", "poses", "train", *arguments.suites, "--camera", arguments.camera]
+    for option in ("size", "attempts", "steps", "seed"):
+        words += [f"--{option}", str(getattr(arguments, option))]
+    with Bar("rendering", len(tasks), "task") as rendered, Bar("training", settings.steps, "step") as trained:
+        listeners = fitting.Listeners(
+            rendered.at,
+            lambda line, _: trained.at(line.step, loss=f"{line.loss:.3f}", apart=f"{line.apart:.2%}"),
+        )
+        made = fitting.train(
+            tasks, arguments.output, settings, rendering, workers=arguments.workers, folders=folders,
+            listeners=listeners, command=shlex.join(words),
+        )  # fmt: skip
+    things = ", ".join(made.about.objects)
+    text = f"{arguments.output}: {things} on {made.about.pictures} pictures, {made.about.steps} steps"
+    render(made.about.to_json(), arguments.json, text=text)
+
+
+def run_check(arguments: argparse.Namespace) -> None:
+    """Print a line for each task and role."""
+    process.prepare()
+    from morph_vla.doctor import require_gl
+    from morph_vla.perception import load
+    from morph_vla.perception.measuring import measure
+    from morph_vla.suites.suite import load_tasks
+    from morph_vla.wording import table
+
+    require_gl()
+    tasks = load_tasks(arguments.suite, (), search(arguments.folders))
+    errors = measure(load(arguments.estimator), tasks, arguments.attempts)
+    head = ["task", "what", "pictures", "mm: half", "90%", "97%", "degrees: half", "90%", "97%"]
+    rows = [[e.task, e.role, e.pictures, *e.millimetres, *e.degrees] for e in errors]
+    render(errors, arguments.json, text="\n".join(table(head, rows)))

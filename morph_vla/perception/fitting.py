@@ -1,0 +1,212 @@
+"""Training an estimator of poses on rendered pictures: AdamW, a step a batch, exact to resume."""
+
+import dataclasses
+import io
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Bool
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.plain import to_plain
+from morph_vla.files.writing import write_bytes, write_text
+from morph_vla.perception import estimator as estimators
+from morph_vla.perception import frames as pictures
+from morph_vla.perception import network
+from morph_vla.perception.estimator import About, Estimator
+from morph_vla.perception.frames import Frames, Rendering
+from morph_vla.perception.view import Optics, view_of
+from morph_vla.suites.suite import Suite, resolved
+
+SETTINGS, STATE, FRAMES = "settings.json", "state.npz", "frames"
+HELD_OUT = 31  # every so many-th picture is not trained on
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How long it trains."""
+
+    steps: int = 4000
+    batch: int = 64
+    rate: float = 2e-3
+    """The highest: it rises for WARMUP steps and falls as half a cosine to a hundredth"""
+    weight_decay: float = 1e-4
+    seed: int = 0
+    keep_every: int = 500
+    """Steps between two states that an interrupted training goes on from"""
+
+
+WARMUP = 100
+AS_DEFAULT, OF_RENDERING = Settings(), Rendering()
+
+
+class Line(NamedTuple):
+    """How a training stands."""
+
+    step: int
+    loss: float
+    """Mean since the last line"""
+    apart: float
+    """How far held-out objects are estimated from where they are: the median, in camera distances"""
+
+
+class Listeners(NamedTuple):
+    """Who is told of progress."""
+
+    rendered: Callable[[int, int], None] | None = None
+    """(tasks, of how many)"""
+    trained: Callable[[Line, int], None] | None = None
+    """(line, of how many steps)"""
+
+
+def train(
+    tasks: Sequence[Suite],
+    folder: Path,
+    settings: Settings = AS_DEFAULT,
+    rendering: Rendering = OF_RENDERING,
+    *,
+    workers: int | None = None,
+    folders: Sequence[Path | str] = (),
+    listeners: Listeners = Listeners(),  # noqa: B008 (a tuple)
+    command: str = "",
+) -> Estimator:
+    """Render pictures of the tasks, train on them, and write the estimator into `folder`.
+
+    Ctrl-C loses at most `keep_every` steps: the same call goes on, to the same parameters bit for bit.
+    Raises MorphVlaError as `frames.check`, for cameras that stand unlike, and for a folder of other settings.
+    """
+    optics = _optics(tasks, rendering)
+    _claim(folder, tasks, settings, rendering)
+    frames = pictures.render(
+        tasks, rendering, folder / FRAMES, workers=workers, progress=listeners.rendered, folders=folders
+    )
+    began = time.monotonic()
+    params = fit(frames, optics, settings, folder / STATE, listeners.trained)
+    things = {name: task.objects[name].shape for task in tasks for name in task.success.pairs[0]}
+    about = About(
+        optics, rendering.camera, things, tuple(dict.fromkeys(task.robot for task in tasks)),
+        len(frames), settings.steps, round(time.monotonic() - began, 1), command,
+    )  # fmt: skip
+    estimators.save(folder, params, about)
+    return estimators.load(folder)
+
+
+def fit(
+    frames: Frames,
+    optics: Optics,
+    settings: Settings = AS_DEFAULT,
+    state: Path | None = None,
+    progress: Callable[[Line, int], None] | None = None,
+) -> network.Params:
+    """Parameters trained on pictures; with `state` kept there on the way, and gone on from."""
+    optimizer = optax.adamw(
+        optax.warmup_cosine_decay_schedule(0.0, settings.rate, WARMUP, max(settings.steps, WARMUP + 1),
+                                           settings.rate / 100),
+        weight_decay=settings.weight_decay,
+    )  # fmt: skip
+    params = network.init_params(settings.seed)
+    carried, first = (params, optimizer.init(params)), 0
+    if state is not None and state.exists():
+        carried, first = _restored(state, carried)
+    key, held_out = jax.random.key(settings.seed), _held_out(len(frames))
+    trained = np.flatnonzero(~held_out)
+
+    @jax.jit
+    def update(carried: Any, images: Any, objects: Any, hands: Any, step: Any) -> Any:
+        """One step of AdamW."""
+        params, memory = carried
+        drawn = jax.random.fold_in(key, step)
+        value, slope = jax.value_and_grad(network.loss)(params, images, objects, hands, optics, drawn)
+        change, memory = optimizer.update(slope, memory, params)
+        return (optax.apply_updates(params, change), memory), value
+
+    measure = jax.jit(partial(network.estimate, optics=optics))
+    losses: list[Any] = []
+    for step in range(first, settings.steps):
+        rng = np.random.default_rng([settings.seed, step])
+        batch = trained[rng.integers(0, len(trained), settings.batch)]
+        carried, value = update(carried, *(values[batch] for values in frames), np.uint32(step))
+        losses.append(value)
+        last = step + 1 == settings.steps
+        if (step + 1) % settings.keep_every == 0 or last:
+            if state is not None:
+                _keep(state, carried, step + 1)
+            if progress:
+                apart = _apart(measure, carried[0], frames, held_out)
+                progress(Line(step + 1, float(np.mean(losses)), apart), settings.steps)
+                losses = []
+    return carried[0]
+
+
+def _optics(tasks: Sequence[Suite], rendering: Rendering) -> Optics:
+    """What the pictures have in common. Raises MorphVlaError where cameras stand at other angles."""
+    pictures.check(tasks, rendering.camera)
+    if rendering.size % 16 or rendering.size < 16:
+        raise MorphVlaError(f"pictures of {rendering.size} pixels: a side must be a multiple of 16")
+    every = [view_of(task.cameras[rendering.camera]).optics(rendering.size) for task in tasks]
+    for task, optics in zip(tasks, every, strict=True):
+        apart = max(abs(optics.rise - every[0].rise), abs(np.radians(optics.fovy - every[0].fovy)))
+        if apart > estimators.SAME:
+            here, there = estimators.angles(optics), estimators.angles(every[0])
+            raise MorphVlaError(
+                f"camera '{rendering.camera}' of {task.label} stands {here}, and that of {tasks[0].label}"
+                f" {there}: train two estimators"
+            )
+    return every[0]
+
+
+def _claim(folder: Path, tasks: Sequence[Suite], settings: Settings, rendering: Rendering) -> None:
+    """Keep what a training's result depends on. Raises MorphVlaError where the folder has another's."""
+    what = {"tasks": [resolved(task) for task in tasks]}
+    what |= {"settings": to_plain(settings), "rendering": to_plain(rendering)}
+    text = json.dumps(what, sort_keys=True, default=str)
+    path = folder / SETTINGS
+    if path.exists():
+        if path.read_text(encoding="utf-8") != text:
+            raise MorphVlaError(
+                f"{folder} holds another estimator's training: give another folder or remove it"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise MorphVlaError(
+            f"{folder} is not empty and holds no training of an estimator: give another folder"
+        )
+    else:
+        write_text(path, text)
+
+
+def _held_out(count: int) -> Bool[np.ndarray, "n"]:
+    """Which pictures are not trained on; none of a handful."""
+    return (np.arange(count) % HELD_OUT == HELD_OUT - 1) if count > HELD_OUT else np.zeros(count, bool)
+
+
+def _apart(measure: Any, params: Any, frames: Frames, held_out: Bool[np.ndarray, "n"]) -> float:
+    """The median distance of held-out objects from where they are estimated; nan without any."""
+    places = np.flatnonzero(held_out)[:256]
+    if not len(places):
+        return float("nan")
+    seen = np.asarray(measure(params, jnp.asarray(frames.images[places]), frames.hands[places]))
+    return float(np.median(np.linalg.norm(seen[:, 0, :3] - frames.objects[places, 0, :3], axis=-1)))
+
+
+def _keep(path: Path, carried: Any, step: int) -> None:
+    """Parameters and the optimizer's memory, leaf by leaf, as a file of plain arrays."""
+    content = io.BytesIO()
+    leaves = jax.tree.leaves(carried)
+    np.savez(
+        content, step=np.asarray(step), **{f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    )
+    write_bytes(path, content.getvalue())
+
+
+def _restored(path: Path, like: Any) -> tuple[Any, int]:
+    with np.load(path, allow_pickle=False) as arrays:
+        leaves = [jnp.asarray(arrays[f"{i:03d}"]) for i in range(len(arrays.files) - 1)]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves), int(arrays["step"])

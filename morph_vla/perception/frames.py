@@ -1,0 +1,214 @@
+"""Pictures of a suite's tasks, with where the objects and the hand are: what an estimator learns from.
+
+They are rendered along the scripted expert's attempts, those included that fail and those that begin after a
+mistake (`demonstrations.beginnings`), so that objects stand, fall, hang in the hand and hide behind it. Each
+task is seen twice: as it is, and with all its objects smaller, for an arm whose hand opens less beside how
+far it reaches. Nobody's robot demonstrates anything: it is all simulation, and any arm's will do.
+"""
+
+import concurrent.futures
+import dataclasses
+import io
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from morph_vla import process
+from morph_vla.data.space import tools_of
+from morph_vla.demonstrations import beginnings
+from morph_vla.demonstrations.attempts import demonstration
+from morph_vla.engines import by_name as engines
+from morph_vla.engines.engine import environment_state
+from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import add_to_path
+from morph_vla.files.writing import write_bytes
+from morph_vla.perception.view import SEEN, View, view_of
+from morph_vla.robots import Robot
+from morph_vla.robots.geometry import POSE
+from morph_vla.robots.parallel_jaw import PANDA_OPENING
+from morph_vla.robots.standpoint import metre
+from morph_vla.robots.tool import TOOL
+from morph_vla.suites.suite import Suite
+
+CAMERA = "exterior"
+HAND = 5
+"""Values of a hand as it is seen: its place, how far it is closed (0 to 1), how far it opens"""
+SMALLEST = 0.42  # objects of a task's second showing are drawn between this and once their size
+FIRST, MEASURED = 1000, 5000  # of the expert's attempts to learn from, to measure on; recordings begin at 0
+
+
+class Frames(NamedTuple):
+    """Pictures, and what is in them."""
+
+    images: UInt8[np.ndarray, "n s s 3"]
+    objects: Float[np.ndarray, "n 2 9"]
+    """The object and the target, as `View.objects_seen`"""
+    hands: Float[np.ndarray, "n 5"]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Frames"]) -> "Frames":
+        """Several one after the other."""
+        return cls(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rendering:
+    """How many pictures, and of what."""
+
+    size: int = 128
+    """Pixels of a side"""
+    camera: str = CAMERA
+    attempts: int = 3
+    """Of the expert, in each task as it is, and with smaller objects"""
+    share: float = 0.4
+    """Of their control steps of which a picture is kept"""
+    smaller: bool = True
+    """Whether each task is seen with smaller objects too"""
+    seed: int = 0
+    first: int = FIRST
+    """Number of the first attempt"""
+
+
+def hand_seen(robot: Robot, view: View, states: Float[np.ndarray, "b j"]) -> Float[np.ndarray, "b 5"]:
+    """Where the hand of a robot with these joint values (dataset units) is, as the camera has it; float32."""
+    values = tools_of(robot).seen(np.asarray(states, np.float32)).astype(np.float64)
+    closed = values[:, len(TOOL) :][:, :1] if values.shape[1] > len(TOOL) else np.zeros((len(values), 1))
+    opening = np.full((len(values), 1), PANDA_OPENING / metre(robot) / view.distance)
+    return np.concatenate([view.seen(values[:, :3]), closed, opening], axis=1).astype(np.float32)
+
+
+def render_task(task: Suite, rendering: Rendering, number: int = 0) -> Frames:
+    """Pictures of one task; `number` is where their random numbers come from, beside the seed."""
+    rng = np.random.default_rng([rendering.seed, number])
+    view = view_of(task.cameras[rendering.camera], rendering.camera)
+    task = with_camera(task, rendering.camera, rendering.size)
+    parts = [_rendered(task, view, rendering, rng)]
+    if rendering.smaller:
+        parts.append(_rendered(resized(task, float(rng.uniform(SMALLEST, 1.0))), view, rendering, rng))
+    return Frames.joined(parts)
+
+
+def _rendered(task: Suite, view: View, rendering: Rendering, rng: np.random.Generator) -> Frames:
+    """Pictures along the expert's attempts, as the task is."""
+    images: list[np.ndarray] = []
+    objects: list[np.ndarray] = []
+    states: list[np.ndarray] = []
+    worlds = engines.worlds(task, 1)
+
+    def see(action: np.ndarray) -> None:
+        """Keep a picture of some control steps."""
+        if rng.uniform() < rendering.share:
+            images.append(worlds.render(0, rendering.camera))
+            poses = environment_state(worlds, 0).reshape(-1, len(POSE)).astype(np.float64)
+            objects.append(view.objects_seen(poses))
+            states.append(worlds.state(0))
+
+    try:
+        for attempt in range(rendering.first, rendering.first + rendering.attempts):
+            demonstration(worlds, attempt, beginnings.kind_of(task.expert.begin, attempt), see)
+    finally:
+        worlds.close()
+    size = rendering.size
+    if not images:
+        nothing = np.zeros((0, size, size, 3), np.uint8), np.zeros((0, 2, SEEN), np.float32)
+        return Frames(*nothing, np.zeros((0, HAND), np.float32))
+    return Frames(np.stack(images), np.stack(objects), hand_seen(worlds.robot, view, np.stack(states)))
+
+
+def render(
+    tasks: Sequence[Suite],
+    rendering: Rendering,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    folders: Sequence[Path | str] = (),
+) -> Frames:
+    """Pictures of all tasks, kept in `folder` task by task: what an earlier call has rendered is read back.
+
+    `progress` is called with (tasks done, tasks). Raises MorphVlaError as `check` does.
+    """
+    check(tasks, rendering.camera)
+    paths = [folder / f"{number:04d}.npz" for number in range(len(tasks))]
+    missing = [number for number, path in enumerate(paths) if not path.exists()]
+    done = len(tasks) - len(missing)
+    context = multiprocessing.get_context("spawn")  # renderers do not survive a fork
+    count = min(workers or os.cpu_count() or 1, len(missing)) or 1
+    start = {"initializer": _start, "initargs": (tuple(folders),)}
+    with concurrent.futures.ProcessPoolExecutor(count, mp_context=context, **start) as pool:
+        waiting = [pool.submit(_render_into, tasks[n], rendering, n, paths[n]) for n in missing]
+        for future in concurrent.futures.as_completed(waiting):
+            future.result()
+            done += 1
+            if progress:
+                progress(done, len(tasks))
+    parts = [_read(path) for path in paths]
+    if not any(len(part) for part in parts):
+        raise MorphVlaError(f"{folder}: not one picture: more attempts, or a larger share of them")
+    return Frames.joined(parts)
+
+
+def check(tasks: Sequence[Suite], camera: str) -> None:
+    """Raise MorphVlaError for tasks of which no estimator learns."""
+    for task in tasks:
+        if camera not in task.cameras:
+            cameras = ", ".join(task.cameras) or "none"
+            raise MorphVlaError(f"{task.label}: no camera '{camera}' (it has {cameras})")
+        view_of(task.cameras[camera], camera)
+        if len(task.success.pairs) != 1:
+            raise MorphVlaError(
+                f"{task.label}: {len(task.success.pairs)} objects are put somewhere; an estimator sees one"
+            )
+
+
+def with_camera(task: Suite, camera: str, size: int) -> Suite:
+    """A task seen through one camera alone, in pictures of so many pixels a side."""
+    return dataclasses.replace(
+        task, cameras={camera: dataclasses.replace(task.cameras[camera], width=size, height=size)}
+    )
+
+
+def resized(task: Suite, factor: float) -> Suite:
+    """A task whose objects are `factor` times as large, at the same places; heights of the expert follow."""
+    objects = {
+        name: dataclasses.replace(
+            spec,
+            size=tuple(factor * length for length in spec.size),
+            mass=factor**3 * spec.mass,
+            **({"wall": factor * spec.wall} if spec.wall else {}),
+        )
+        for name, spec in task.objects.items()
+    }
+    lengths = ("hover", "release_height", "carry", "retreat", "clearance")
+    expert = dataclasses.replace(task.expert, **{key: factor * getattr(task.expert, key) for key in lengths})
+    corners = {key: tuple(factor * value for value in getattr(task.success, key)) for key in ("low", "high")}
+    return dataclasses.replace(
+        task, objects=objects, expert=expert, success=dataclasses.replace(task.success, **corners),
+        min_distance=factor * task.min_distance,
+    )  # fmt: skip
+
+
+def _start(folders: Sequence[Path | str]) -> None:
+    process.end_with_parent()
+    for place in folders:
+        add_to_path(place)
+
+
+def _render_into(task: Suite, rendering: Rendering, number: int, path: Path) -> None:
+    """A task's pictures, as a file of plain arrays that appears whole."""
+    content = io.BytesIO()
+    np.savez(content, **render_task(task, rendering, number)._asdict())
+    write_bytes(path, content.getvalue())
+
+
+def _read(path: Path) -> Frames:
+    with np.load(path, allow_pickle=False) as arrays:
+        return Frames(*(arrays[name] for name in Frames._fields))

@@ -1,0 +1,219 @@
+"""From a picture to where two things are, coarsely and then closely: pure functions.
+
+    picture [s s 3] --coarse--> a map [s/8 s/8] for each role --its mean--> pixel
+                                                                              |
+    crop about it [32 32 3] + where the hand is --fine--> offset, height, rotation --> place --> pixel again
+
+The roles are the object that is moved, and the target that it is moved to. The pixel says on which ray from
+the camera a thing lies, and its height over the table how far along it: a thing on the table has nearly the
+same height wherever it lies, so a wrong pixel costs little in height and nothing is left to guess of depth.
+Only of a thing in the air is the height unclear in the picture, and then the hand says it.
+
+Shapes: b pictures, s pixels a side, 2 roles, places and heights in lengths of the camera's distance (`view`).
+The form, a map whose mean is a pixel, is the spatial softmax of Levine et al. (2016, arXiv:1504.00702).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt8
+
+from morph_vla.perception.view import SEEN, Optics
+
+ROLES = ("object", "target")
+SIDE = 32  # pixels of a crop as the fine part has it
+WIDE = {"object": 1, "target": 2}  # pixels of the picture to one of the crop: targets are larger
+CELL = 8  # pixels to a cell of the coarse map
+OFFSET, HEIGHT = 8.0, 0.1  # what a unit of the fine part's answer is: pixels, distances
+FAR = 3.0  # at most so many half crops is the hand said to be away
+CONTEXT = 7
+PADDING = SIDE * max(WIDE.values()) // 2
+Params = dict[str, Any]
+Picture = Float[Array, "b s s 3"]
+
+
+def init_params(seed: int) -> Params:
+    """Random parameters: normal with variance 2 / inputs (He), biases 0, the last layer a tenth of it."""
+    keys = iter(jax.random.split(jax.random.key(seed), 64))
+
+    def conv(side: int, inputs: int, outputs: int) -> dict[str, Array]:
+        """A kernel [side side inputs outputs] and its bias."""
+        scale = np.sqrt(2 / (side * side * inputs))
+        kernel = scale * jax.random.normal(next(keys), (side, side, inputs, outputs))
+        return {"kernel": kernel, "bias": jnp.zeros(outputs)}
+
+    def dense(inputs: int, outputs: int, scale: float = 1.0) -> dict[str, Array]:
+        """A matrix [inputs outputs] and its bias."""
+        kernel = scale * np.sqrt(2 / inputs) * jax.random.normal(next(keys), (inputs, outputs))
+        return {"kernel": kernel, "bias": jnp.zeros(outputs)}
+
+    coarse = {
+        "enter": conv(1, 3 * 4 * 4, 32), "halve": conv(3, 32, 32), "mix": conv(3, 32, 32),
+        "again": conv(3, 32, 32), "maps": conv(1, 32, len(ROLES)),
+    }  # fmt: skip
+    fine = {
+        role: {
+            "enter": conv(3, 3 * 2 * 2, 48), "mix": conv(3, 48, 48), "halve": conv(3, 48, 64),
+            "again": conv(3, 64, 64), "flat": dense(64 * (SIDE // 4) ** 2, 128),
+            "join": dense(128 + CONTEXT, 128), "answer": dense(128, 3 + SEEN - 3, 0.1),
+        }
+        for role in ROLES
+    }  # fmt: skip
+    return {"coarse": coarse, **fine}
+
+
+def as_picture(images: UInt8[Array, "b s s 3"]) -> Picture:
+    """-1 to 1."""
+    return images.astype(jnp.float32) / 127.5 - 1
+
+
+def coarse(params: Params, picture: Picture) -> tuple[Float[Array, "b 2 2"], Float[Array, "b c c 2"]]:
+    """The pixel (right, down) of each role, and the maps (logits) whose mean it is."""
+    x = jax.nn.relu(_conv(params["enter"], _patches(picture, 4)))
+    x = jax.nn.relu(_conv(params["halve"], x, 2))
+    x = jax.nn.relu(_conv(params["mix"], x))
+    x = x + jax.nn.relu(_conv(params["again"], x))
+    maps = _conv(params["maps"], x)
+    b, c, _, roles = maps.shape
+    shares = jax.nn.softmax(maps.reshape(b, c * c, roles), axis=1).reshape(maps.shape)
+    middles = (jnp.arange(c) + 0.5) * CELL
+    right = jnp.einsum("bijr,j->br", shares, middles)
+    down = jnp.einsum("bijr,i->br", shares, middles)
+    return jnp.stack([right, down], axis=-1), maps
+
+
+def fine(
+    params: Params, crop: Float[Array, "b 32 32 3"], context: Float[Array, "b 7"]
+) -> Float[Array, "b 9"]:
+    """Offset from the crop's middle [OFFSET], height [HEIGHT], two columns of the rotation."""
+    x = jax.nn.relu(_conv(params["enter"], _patches(crop, 2)))
+    x = jax.nn.relu(_conv(params["mix"], x))
+    x = jax.nn.relu(_conv(params["halve"], x, 2))
+    x = x + jax.nn.relu(_conv(params["again"], x))
+    x = jax.nn.relu(_dense(params["flat"], x.reshape(len(x), -1)))
+    x = jax.nn.relu(_dense(params["join"], jnp.concatenate([x, context], axis=-1)))
+    return _dense(params["answer"], x)
+
+
+def crop_about(picture: Picture, middle: Int[Array, "b 2"], role: str) -> Float[Array, "b 32 32 3"]:
+    """A square about a pixel (right, down); beyond the picture's edge it is grey."""
+    side = SIDE * WIDE[role]
+    padded = jnp.pad(picture, ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)))
+    first = jnp.clip(middle, 0, picture.shape[1]) + PADDING - side // 2
+
+    def cut(image: Array, at: Array) -> Array:
+        """One square."""
+        return jax.lax.dynamic_slice(image, (at[1], at[0], 0), (side, side, 3))
+
+    crop = jax.vmap(cut)(padded, first)
+    return crop.reshape(len(crop), SIDE, WIDE[role], SIDE, WIDE[role], 3).mean((2, 4))
+
+
+def pixels_of(places: Float[Array, "*b 3"], optics: Optics) -> Float[Array, "*b 2"]:
+    """The pixel (right, down) at which a place is seen: focal (x, -y) / -z from the picture's middle."""
+    depth = jnp.maximum(-places[..., 2], 1e-3)
+    right, down = places[..., 0] / depth, -places[..., 1] / depth
+    return jnp.stack([right, down], axis=-1) * optics.focal + optics.size / 2
+
+
+def height_of(places: Float[Array, "*b 3"], optics: Optics) -> Float[Array, "*b"]:
+    """Over the point that the camera looks at."""
+    up = jnp.asarray(optics.up)
+    return places @ up + up[2]
+
+
+def place_of(pixel: Float[Array, "b 2"], height: Float[Array, "b"], optics: Optics) -> Float[Array, "b 3"]:
+    """Where the ray through a pixel has that height; the inverse of `pixels_of` and `height_of`."""
+    across = (pixel - optics.size / 2) / optics.focal
+    ray = jnp.stack([across[:, 0], -across[:, 1], -jnp.ones(len(pixel))], axis=-1)
+    up = jnp.asarray(optics.up)
+    along = (height - up[2]) / jnp.minimum(ray @ up, -1e-3)  # rays that do not sink meet no table
+    return ray * along[:, None]
+
+
+def context_of(middle: Int[Array, "b 2"], hands: Float[Array, "b 5"], optics: Optics) -> Float[Array, "b 7"]:
+    """Where a crop is; where the hand is beside it, and how high; how far it is closed, and can open."""
+    half = optics.size / 2
+    beside = jnp.clip((pixels_of(hands[:, :3], optics) - middle) / (SIDE / 2), -FAR, FAR)
+    high = height_of(hands[:, :3], optics)[:, None] / HEIGHT
+    return jnp.concatenate([(middle - half) / half, beside, high, hands[:, 3:4], 10 * hands[:, 4:]], axis=-1)
+
+
+def estimate(
+    params: Params,
+    images: UInt8[Array, "b s s 3"],
+    hands: Float[Array, "b 5"],
+    optics: Optics,
+    rounds: int = 2,
+) -> Float[Array, "b 2 9"]:
+    """What is seen of object and target (`View.objects_seen`); each round looks closer about the last one."""
+    picture = as_picture(images)
+    pixel, _ = coarse(params["coarse"], picture)
+    seen = []
+    for place, role in enumerate(ROLES):
+        middle, answer = pixel[:, place], jnp.zeros((len(images), SEEN))
+        for _ in range(rounds):
+            about = jnp.round(middle).astype(jnp.int32)
+            answer = fine(params[role], crop_about(picture, about, role), context_of(about, hands, optics))
+            where = place_of(about + OFFSET * answer[:, :2], HEIGHT * answer[:, 2], optics)
+            middle = pixels_of(where, optics)
+            answer = jnp.concatenate([where, answer[:, 3:]], axis=-1)
+        seen.append(answer)
+    return jnp.stack(seen, axis=1)
+
+
+def loss(
+    params: Params,
+    images: UInt8[Array, "b s s 3"],
+    objects: Float[Array, "b 2 9"],
+    hands: Float[Array, "b 5"],
+    optics: Optics,
+    key: Array,
+) -> Float[Array, ""]:
+    """Both parts at once: the fine one looks at crops about the true pixel, moved a little at random.
+
+    Coarse: the distance in cells and the cell's cross-entropy. Fine: Huber's loss of offset, height (both
+    count eight times) and rotation.
+    """
+    picture, (b, cells) = as_picture(images), (len(images), optics.size // CELL)
+    true = pixels_of(objects[..., :3], optics)
+    pixel, maps = coarse(params["coarse"], picture)
+    cell = jnp.clip((true / CELL).astype(jnp.int32), 0, cells - 1)
+    scores = jax.nn.log_softmax(maps.reshape(b, cells * cells, len(ROLES)), axis=1)
+    chosen = jnp.take_along_axis(scores, (cell[..., 1] * cells + cell[..., 0])[:, None, :], axis=1)
+    total = jnp.mean(jnp.abs(pixel - true)) / CELL - 0.2 * jnp.mean(chosen)
+    weights = jnp.asarray([4.0] * 3 + [0.5] * (SEEN - 3))
+    for place, role in enumerate(ROLES):
+        key, drawn = jax.random.split(key)
+        moved = 2.5 * jax.random.normal(drawn, (b, 2))
+        about = jnp.round(true[:, place] + moved).astype(jnp.int32)
+        answer = fine(params[role], crop_about(picture, about, role), context_of(about, hands, optics))
+        offset = (true[:, place] - about) / OFFSET
+        height = height_of(objects[:, place, :3], optics)[:, None] / HEIGHT
+        goal = jnp.concatenate([offset, height, objects[:, place, 3:]], axis=-1)
+        away = jnp.abs(answer - goal)
+        huber = jnp.where(away < 0.1, 5 * away**2, away - 0.05)
+        total += 1.5 * jnp.mean(huber * weights)
+    return total
+
+
+def _conv(layer: dict[str, Array], x: Float[Array, "b h w c"], stride: int = 1) -> Float[Array, "b i j o"]:
+    layout = ("NHWC", "HWIO", "NHWC")
+    steps = (stride, stride)
+    return (
+        jax.lax.conv_general_dilated(x, layer["kernel"], steps, "SAME", dimension_numbers=layout)
+        + layer["bias"]
+    )
+
+
+def _dense(layer: dict[str, Array], x: Float[Array, "b i"]) -> Float[Array, "b o"]:
+    return x @ layer["kernel"] + layer["bias"]
+
+
+def _patches(picture: Float[Array, "b h w c"], side: int) -> Float[Array, "b i j p"]:
+    """Squares of pixels as the channels of one: [b, h/side, w/side, side side c]."""
+    b, h, w, c = picture.shape
+    split = picture.reshape(b, h // side, side, w // side, side, c)
+    return split.transpose(0, 1, 3, 2, 4, 5).reshape(b, h // side, w // side, side * side * c)

@@ -1,0 +1,86 @@
+"""A policy that is told poses, and where they come from: a camera's pictures."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from morph_vla.engines.engine import environment_names
+from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.fit import Trained
+from morph_vla.perception.estimator import Estimator
+from morph_vla.perception.frames import hand_seen
+from morph_vla.robots import Robot
+from morph_vla.suites.suite import Suite
+
+ENVIRONMENT = "environment_state"
+
+
+class Seeing:
+    """`policy`, told what `estimator` makes of the pictures. The simulator's own poses are not shown to it.
+
+    It looks through one camera (`cameras`), whose frames must be as large as `frames` says; it looks at
+    nothing else, so no other camera is rendered.
+    """
+
+    def __init__(self, policy: Any, estimator: Estimator, tasks: Sequence[Suite]):
+        """Raises MorphVlaError for a policy that is told no poses, and as `Estimator.view`."""
+        known = policy.trained.get("environment") if isinstance(policy, Trained) else None
+        if not known:
+            raise MorphVlaError(
+                "this policy is told no poses of objects, so none can be estimated; pi05-arms is"
+            )
+        self._policy, self._estimator, self._view = policy, estimator, estimator.view(tasks)
+        for task in tasks:
+            shown = environment_names(task.success)
+            if list(known) != list(shown):
+                raise MorphVlaError(
+                    f"{task.label}: {estimator.name} estimates {', '.join(shown)}, and the policy was trained"
+                    f" with {', '.join(map(str, known))}"
+                )
+        camera, size = estimator.about.camera, estimator.about.optics.size
+        self.cameras, self.frames = {camera: camera}, {camera: (size, size)}
+        self.image_size = 0  # `frames` decides
+        self.trained: dict[str, Any] = {**policy.trained, "environment": [], "sizes": {}}
+        self.robot_name: str = policy.robot_name
+        self.robot: Robot = policy.robot
+        self.real_time: bool = policy.real_time
+
+    def digest(self) -> str:
+        """Two policies that share it act the same: the policy's, and the estimator's."""
+        both = f"{self._policy.digest()} {self._estimator.sha256}"
+        return hashlib.sha256(both.encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """The policy's card, with the estimator's name and digest."""
+        about, estimator = self._policy.describe(), self._estimator
+        return {
+            **about,
+            "name": f"{about['name']}, poses from pictures",
+            "sha256": self.digest(),
+            "poses_from": estimator.source,
+            "poses_from_sha256": estimator.sha256,
+        }
+
+    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+        """Actions for one observation, which has the camera's picture."""
+        return self.infer_batch([observation])[0]
+
+    def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Actions for several, in order. Raises MorphVlaError for a picture of another size, or none."""
+        (camera, size), *_ = self.frames.items()
+        key = f"images/{camera}"
+        for row in observations:
+            shape = np.shape(row.get(key, ()))
+            if shape != (*size, 3):
+                raise MorphVlaError(
+                    f"{key} has shape {list(shape)}; {self._estimator.name} looks at {[*size, 3]} (8 bits)"
+                )
+        images = np.stack([np.asarray(row[key], np.uint8) for row in observations])
+        states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
+        hands = hand_seen(self.robot, self._view, states)
+        poses = self._estimator.poses(images, hands, self._view)
+        kept = [{k: v for k, v in row.items() if not k.startswith("images/")} for row in observations]
+        rows = [{**row, ENVIRONMENT: pose} for row, pose in zip(kept, poses, strict=True)]
+        return self._policy.infer_batch(rows)
