@@ -21,11 +21,11 @@ FLOOR = {
     "serving": 7,
     "checks": 7,
     "sharing": 7,
-    "perception": 8,
-    "demo": 9,
-    "hosts": 9,
-    "evidence": 10,
-    "cli": 11,
+    "perception": 7,
+    "demo": 8,
+    "hosts": 8,
+    "evidence": 9,
+    "cli": 10,
 }
 ROOMS = tuple(FLOOR)
 # Rooms that stand on fewer than all below them: an evaluation runs where only a remote policy has the model.
@@ -104,7 +104,7 @@ PUBLIC = {
     "data": "actions frames idle layout lerobot mixture phases pictures pool presets space stats "
     "transforms values versions",
     "demo": "job words",
-    "demonstrations": "bodies check new_suite recording robosuite",
+    "demonstrations": "attempts beginnings bodies check new_suite recording robosuite",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "
     "gymnasium.stage hands mujoco.engine mujoco.mjcf mujoco.scene pool robosuite.arms "
     "robosuite.theirs robosuite.vector robosuite.world success workers",

@@ -43,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--latency", Settings.latency, "control steps until an answer is there", least=0)
     add(parser, "--real-time", "real-time chunking: answers go on from the one that is executed meanwhile")
     policies.add_sampler(parser)
-    policies.add_poses_from(parser)
     about = "how long the policy may take to answer; ten times that for the first, which may compile"
     add_number(parser, "--timeout", Settings.answer_seconds, about, "SECONDS")
     add_number(parser, "--videos", Settings.videos, "episodes to film")

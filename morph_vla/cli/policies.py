@@ -9,6 +9,7 @@ from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.engines.engine import Policy
+    from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.suites.environment import EnvironmentSuite
     from morph_vla.suites.suite import Suite
 
@@ -26,10 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = f"what a server, or a checkpoint of others, does not say of its keys: {', '.join(PRESETS)}"
     add(parser, "--preset", about, "NAME", default="")
     add_given(parser)
-
-
-def add_poses_from(parser: argparse.ArgumentParser) -> None:
-    """Add the estimator of poses that stands before a checkpoint."""
     about = (
         "of a checkpoint that is told poses of objects: they are estimated from a camera's pictures by this "
     )
@@ -107,7 +104,9 @@ def _expert(tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
     return Expert(task)
 
 
-def _seeing(policy: "Policy", source: str, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
+def _seeing(
+    policy: "CheckpointPolicy", source: str, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]"
+) -> "Policy":
     """The policy, told what an estimator sees."""
     from morph_vla import perception
     from morph_vla.suites.suite import Suite

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from pathlib import Path
 
 from morph_vla import process
 from morph_vla.cli.common import add, add_common, add_number, add_output, search
@@ -48,7 +49,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     from morph_vla.suites.suite import load_tasks
 
     require_gl()
-    folders = search(arguments.folders)
+    folders = [Path(folder) for folder in search(arguments.folders)]
     tasks = [task for name in arguments.suites for task in load_tasks(name, (), folders)]
     settings = fitting.Settings(steps=arguments.steps, seed=arguments.seed)
     rendering = Rendering(arguments.size, arguments.camera, arguments.attempts, seed=arguments.seed)

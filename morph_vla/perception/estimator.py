@@ -146,8 +146,8 @@ def load(source: str | Path) -> Estimator:
     folder = _folder(source)
     if not (folder / ABOUT).is_file() or not (folder / PARAMETERS).is_file():
         raise MorphVlaError(
-            f"{folder} is no estimator of poses: {ABOUT} and {PARAMETERS} are expected; `morph-vla poses train`"
-            f" makes one, and {SHIPPED} comes with the package"
+            f"{folder} is no estimator of poses: {ABOUT} and {PARAMETERS} are expected; `morph-vla poses"
+            f" train` makes one, and {SHIPPED} comes with the package"
         )
     about = _about(folder / ABOUT)
     values, _ = tensors.read_header(folder / PARAMETERS)
@@ -155,7 +155,9 @@ def load(source: str | Path) -> Estimator:
         name: value.shape for name, value in _flat(jax.eval_shape(lambda: network.init_params(0))).items()
     }
     if {name: tensor.shape for name, tensor in values.items()} != shapes:
-        odd = sorted({*shapes} ^ {*values}) or [n for n, s in shapes.items() if values[n].shape != s]
+        odd = sorted({*shapes} ^ {*values}) or [
+            name for name, shape in shapes.items() if values[name].shape != shape
+        ]
         raise MorphVlaError(f"{folder / PARAMETERS}: {odd[0]} is not as this version's estimator has it")
     params: network.Params = {}
     for name, tensor in values.items():

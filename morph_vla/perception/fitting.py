@@ -74,7 +74,7 @@ def train(
     rendering: Rendering = OF_RENDERING,
     *,
     workers: int | None = None,
-    folders: Sequence[Path | str] = (),
+    folders: Sequence[Path] = (),
     listeners: Listeners = Listeners(),  # noqa: B008 (a tuple)
     command: str = "",
 ) -> Estimator:
@@ -199,10 +199,9 @@ def _apart(measure: Any, params: Any, frames: Frames, held_out: Bool[np.ndarray,
 def _keep(path: Path, carried: Any, step: int) -> None:
     """Parameters and the optimizer's memory, leaf by leaf, as a file of plain arrays."""
     content = io.BytesIO()
-    leaves = jax.tree.leaves(carried)
-    np.savez(
-        content, step=np.asarray(step), **{f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    )
+    leaves = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carried))}
+    arrays: dict[str, Any] = {"step": np.asarray(step), **leaves}
+    np.savez(content, **arrays)
     write_bytes(path, content.getvalue())
 
 

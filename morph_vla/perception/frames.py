@@ -130,7 +130,7 @@ def render(
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-    folders: Sequence[Path | str] = (),
+    folders: Sequence[Path] = (),
 ) -> Frames:
     """Pictures of all tasks, kept in `folder` task by task: what an earlier call has rendered is read back.
 
@@ -196,7 +196,7 @@ def resized(task: Suite, factor: float) -> Suite:
     )  # fmt: skip
 
 
-def _start(folders: Sequence[Path | str]) -> None:
+def _start(folders: Sequence[Path]) -> None:
     process.end_with_parent()
     for place in folders:
         add_to_path(place)

@@ -1,20 +1,41 @@
 """A policy that is told poses, and where they come from: a camera's pictures."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.fit import Trained
 from morph_vla.perception.estimator import Estimator
 from morph_vla.perception.frames import hand_seen
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
 
 ENVIRONMENT = "environment_state"
+
+
+@runtime_checkable
+class OfPoses(Protocol):
+    """A policy that is told poses, such as `serving.policy.CheckpointPolicy` of `pi05-arms`."""
+
+    robot: Robot
+    robot_name: str
+    trained: dict[str, Any]
+    real_time: bool
+
+    def digest(self) -> str:
+        """Two policies that share it act the same."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a record says of it."""
+        ...
+
+    def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Actions for several observations, in order."""
+        ...
 
 
 class Seeing:
@@ -24,9 +45,9 @@ class Seeing:
     nothing else, so no other camera is rendered.
     """
 
-    def __init__(self, policy: Any, estimator: Estimator, tasks: Sequence[Suite]):
+    def __init__(self, policy: OfPoses, estimator: Estimator, tasks: Sequence[Suite]):
         """Raises MorphVlaError for a policy that is told no poses, and as `Estimator.view`."""
-        known = policy.trained.get("environment") if isinstance(policy, Trained) else None
+        known = policy.trained.get("environment")
         if not known:
             raise MorphVlaError(
                 "this policy is told no poses of objects, so none can be estimated; pi05-arms is"
@@ -63,11 +84,11 @@ class Seeing:
             "poses_from_sha256": estimator.sha256,
         }
 
-    def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Actions for one observation, which has the camera's picture."""
         return self.infer_batch([observation])[0]
 
-    def infer_batch(self, observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Actions for several, in order. Raises MorphVlaError for a picture of another size, or none."""
         (camera, size), *_ = self.frames.items()
         key = f"images/{camera}"
