@@ -93,9 +93,10 @@ class Estimator:
         for thing in (name for pair in task.success.pairs for name in pair):
             if known.get(thing) != task.objects[thing].shape:
                 shown = ", ".join(f"{name} ({shape})" for name, shape in known.items())
+                near = "" if thing in known else nearest(thing, known)
                 raise MorphVlaError(
-                    f"{task.label}: {self.name} was never shown '{thing}' ({task.objects[thing].shape})"
-                    f"{nearest(thing, known)}; it knows {shown}: `morph-vla poses train` makes one that does"
+                    f"{task.label}: {self.name} was never shown '{thing}' ({task.objects[thing].shape}), as"
+                    f" `morph-vla poses train` would; it knows {shown}{near}"
                 )
 
     def poses(

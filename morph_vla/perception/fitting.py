@@ -125,7 +125,8 @@ def fit(
         params, memory = carried
         drawn = jax.random.fold_in(key, step)
         value, slope = jax.value_and_grad(network.loss)(params, images, objects, hands, optics, drawn)
-        change, memory = optimizer.update(slope, memory, params)
+        with jax.numpy_dtype_promotion("standard"):  # optax's schedules need it
+            change, memory = optimizer.update(slope, memory, params)
         return (optax.apply_updates(params, change), memory), value
 
     measure = jax.jit(partial(network.estimate, optics=optics))

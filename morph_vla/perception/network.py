@@ -13,11 +13,11 @@ Shapes: b pictures, s pixels a side, 2 roles, places and heights in lengths of t
 The form, a map whose mean is a pixel, is the spatial softmax of Levine et al. (2016, arXiv:1504.00702).
 """
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from morph_vla.perception.view import SEEN, Optics
@@ -40,13 +40,13 @@ def init_params(seed: int) -> Params:
 
     def conv(side: int, inputs: int, outputs: int) -> dict[str, Array]:
         """A kernel [side side inputs outputs] and its bias."""
-        scale = np.sqrt(2 / (side * side * inputs))
+        scale = math.sqrt(2 / (side * side * inputs))
         kernel = scale * jax.random.normal(next(keys), (side, side, inputs, outputs))
         return {"kernel": kernel, "bias": jnp.zeros(outputs)}
 
     def dense(inputs: int, outputs: int, scale: float = 1.0) -> dict[str, Array]:
         """A matrix [inputs outputs] and its bias."""
-        kernel = scale * np.sqrt(2 / inputs) * jax.random.normal(next(keys), (inputs, outputs))
+        kernel = scale * math.sqrt(2 / inputs) * jax.random.normal(next(keys), (inputs, outputs))
         return {"kernel": kernel, "bias": jnp.zeros(outputs)}
 
     coarse = {
@@ -78,7 +78,7 @@ def coarse(params: Params, picture: Picture) -> tuple[Float[Array, "b 2 2"], Flo
     maps = _conv(params["maps"], x)
     b, c, _, roles = maps.shape
     shares = jax.nn.softmax(maps.reshape(b, c * c, roles), axis=1).reshape(maps.shape)
-    middles = (jnp.arange(c) + 0.5) * CELL
+    middles = (jnp.arange(c, dtype=jnp.float32) + 0.5) * CELL
     right = jnp.einsum("bijr,j->br", shares, middles)
     down = jnp.einsum("bijr,i->br", shares, middles)
     return jnp.stack([right, down], axis=-1), maps
@@ -135,7 +135,7 @@ def place_of(pixel: Float[Array, "b 2"], height: Float[Array, "b"], optics: Opti
 
 def context_of(middle: Int[Array, "b 2"], hands: Float[Array, "b 5"], optics: Optics) -> Float[Array, "b 7"]:
     """Where a crop is; where the hand is beside it, and how high; how far it is closed, and can open."""
-    half = optics.size / 2
+    half, middle = optics.size / 2, middle.astype(jnp.float32)
     beside = jnp.clip((pixels_of(hands[:, :3], optics) - middle) / (SIDE / 2), -FAR, FAR)
     high = height_of(hands[:, :3], optics)[:, None] / HEIGHT
     return jnp.concatenate([(middle - half) / half, beside, high, hands[:, 3:4], 10 * hands[:, 4:]], axis=-1)
@@ -157,7 +157,8 @@ def estimate(
         for _ in range(rounds):
             about = jnp.round(middle).astype(jnp.int32)
             answer = fine(params[role], crop_about(picture, about, role), context_of(about, hands, optics))
-            where = place_of(about + OFFSET * answer[:, :2], HEIGHT * answer[:, 2], optics)
+            closer = about.astype(jnp.float32) + OFFSET * answer[:, :2]
+            where = place_of(closer, HEIGHT * answer[:, 2], optics)
             middle = pixels_of(where, optics)
             answer = jnp.concatenate([where, answer[:, 3:]], axis=-1)
         seen.append(answer)
@@ -190,7 +191,7 @@ def loss(
         moved = 2.5 * jax.random.normal(drawn, (b, 2))
         about = jnp.round(true[:, place] + moved).astype(jnp.int32)
         answer = fine(params[role], crop_about(picture, about, role), context_of(about, hands, optics))
-        offset = (true[:, place] - about) / OFFSET
+        offset = (true[:, place] - about.astype(jnp.float32)) / OFFSET
         height = height_of(objects[:, place, :3], optics)[:, None] / HEIGHT
         goal = jnp.concatenate([offset, height, objects[:, place, 3:]], axis=-1)
         away = jnp.abs(answer - goal)

@@ -1,0 +1,67 @@
+"""An estimator with random parameters, a suite with its camera, and a policy that keeps what it is asked."""
+
+import math
+
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.engines.engine import environment_names
+from morph_vla.perception import estimator as estimators
+from morph_vla.perception import network
+from morph_vla.perception.estimator import About, Estimator
+from morph_vla.perception.view import Optics
+from morph_vla.suites.suite import Suite, load_tasks
+
+SIZE = 48
+THINGS = {"cube": "box", "bowl": "bowl", "can": "cylinder", "mug": "mug"}
+# As `suites new` has it: 60 hundredths of the arm's length beyond the middle and 67 above it.
+OVERRIDES = [
+    "cameras.exterior={position: [1.1, 0.0, 0.7], look_at: [0.5, 0.0, 0.03], fovy: 45, width: 34, height: 34}"
+]
+RISE = math.atan2(0.67, 0.6)
+
+
+@pytest.fixture(scope="session")
+def about() -> About:
+    return About(Optics(SIZE, 45.0, RISE), objects=THINGS, robots=("panda",), pictures=7, steps=3)
+
+
+@pytest.fixture(scope="session")
+def estimator(about, tmp_path_factory) -> Estimator:
+    folder = tmp_path_factory.mktemp("poses") / "random"
+    estimators.save(folder, network.init_params(5), about)
+    return estimators.load(folder)
+
+
+@pytest.fixture(scope="session")
+def tasks() -> tuple[Suite, ...]:
+    return tuple(
+        task
+        for task in load_tasks("droid_panda", OVERRIDES)
+        if task.task_key in ("cube_in_bowl", "can_in_mug")
+    )
+
+
+class Told:
+    """A policy that is told poses: it stays where it is, and keeps what it was asked."""
+
+    def __init__(self, names=None):
+        self.robot, self.robot_name, self.real_time = robots.load("panda"), "panda", False
+        self.trained = {"environment": names, "joints": self.robot.names, "control_rate": 15}
+        self.asked: list[dict] = []
+
+    def digest(self):
+        return "abc"
+
+    def describe(self):
+        return {"name": "told", "checkpoint": "runs/x", "step": 3, "sha256": "abc"}
+
+    def infer_batch(self, observations):
+        self.asked += observations
+        return [{"actions": np.tile(row["state"], (5, 1))} for row in observations]
+
+
+@pytest.fixture
+def policy(tasks) -> Told:
+    return Told(environment_names(tasks[0].success))

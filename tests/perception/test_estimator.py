@@ -1,0 +1,158 @@
+"""An estimator's file, what it refuses in words, and that an answer does not depend on its company."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from morph_vla.errors import MorphVlaError
+from morph_vla.files import dropin
+from morph_vla.perception import estimator as estimators
+from morph_vla.perception import network
+from morph_vla.perception.view import view_of
+from morph_vla.weights import tensors
+
+HANDS = np.float32([[0.0, 0.2, -0.9, 0.0, 0.1]])
+
+
+def of(estimator, tmp_path):
+    """A copy of its folder."""
+    return shutil.copytree(estimator.source, tmp_path / "copy")
+
+
+def test_it_comes_back_in_16_bits(estimator, about):
+    assert estimator.about == about
+    for kept, made in zip(
+        jax.tree.leaves(estimator.params), jax.tree.leaves(network.init_params(5)), strict=True
+    ):
+        assert kept.dtype == np.float32
+        np.testing.assert_array_equal(kept, np.asarray(made).astype(np.float16))
+
+
+def test_an_answer_does_not_depend_on_its_company(estimator):
+    images = np.random.default_rng(0).integers(0, 255, (13, 48, 48, 3)).astype(np.uint8)
+    hands = np.tile(HANDS, (13, 1))
+    together = estimator.seen(images, hands)
+    assert together.shape == (13, 2, 9)
+    for index in (0, 9, 10, 12):
+        some = slice(index, index + 1)
+        np.testing.assert_array_equal(estimator.seen(images[some], hands[some]), together[some])
+
+
+def test_poses_are_those_of_the_view(estimator, tasks):
+    view = estimator.view(tasks)
+    images = np.full((3, 48, 48, 3), 77, np.uint8)
+    poses = estimator.poses(images, np.tile(HANDS, (3, 1)), view)
+    assert (poses.shape, poses.dtype) == ((3, 14), np.float32)
+    seen = estimator.seen(images, np.tile(HANDS, (3, 1)))
+    np.testing.assert_array_equal(poses[1].reshape(2, 7), view.poses(seen[1]))
+
+
+def test_other_cameras_and_things_are_refused_in_a_sentence(estimator, tasks):
+    task = tasks[0]
+    camera = task.cameras["exterior"]
+
+    def refused(sentence, *changed, **changes):
+        with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}"):
+            estimator.view([*changed, dataclasses.replace(task, **changes)])
+
+    wrist = {"wrist": task.cameras["wrist"]}
+    refused(
+        "droid_panda:cube_in_bowl has no camera 'exterior', which random looks through (it has wrist)",
+        cameras=wrist,
+    )
+    moved = dataclasses.replace(camera, position=(1.1, 0.1, 0.7))
+    refused("camera 'exterior' stands elsewhere in droid_panda:cube", task, cameras={"exterior": moved})
+    low = dataclasses.replace(camera, position=(1.1, 0.0, 0.2))
+    refused(
+        "camera 'exterior' of droid_panda:cube_in_bowl stands 15.8 degrees high and sees 45.0, and random was"
+        " trained with one that stands 48.2 degrees high and sees 45.0: `morph-vla poses train` makes one",
+        cameras={"exterior": low},
+    )
+    wide = dataclasses.replace(camera, fovy=60.0)
+    refused(
+        "camera 'exterior' of droid_panda:cube_in_bowl stands 48.2 degrees high and sees 60.0",
+        cameras={"exterior": wide},
+    )
+    ball = dataclasses.replace(task.objects["cube"], shape="sphere")
+    refused(
+        "droid_panda:cube_in_bowl: random was never shown 'cube' (sphere), as `morph-vla poses train`"
+        " would; it knows cube (box), bowl (bowl), can (cylinder), mug (mug)",
+        objects={**task.objects, "cube": ball},
+    )
+    renamed = {"cub": task.objects["cube"], "bowl": task.objects["bowl"]}
+    refused(
+        "droid_panda:cube_in_bowl: random was never shown 'cub' (box), as `morph-vla poses train`"
+        " would; it knows cube (box), bowl (bowl), can (cylinder), mug (mug); did you mean 'cube'?",
+        objects=renamed,
+        success=dataclasses.replace(task.success, object="cub"),
+    )
+
+
+def test_several_objects_are_refused(estimator, tasks):
+    two = dataclasses.replace(tasks[0].success, also={"can": "mug"})
+    objects = {**tasks[0].objects, **tasks[1].objects}
+    sentence = "droid_panda:cube_in_bowl: 2 objects are put somewhere, and random sees one"
+    with pytest.raises(MorphVlaError, match=f"^{sentence}$"):
+        estimator.view([dataclasses.replace(tasks[0], success=two, objects=objects)])
+
+
+def test_a_folder_without_one(tmp_path):
+    sentence = (
+        f"{tmp_path} is no estimator of poses: estimator.json and estimator.safetensors are expected;"
+        " `morph-vla poses train` makes one, and poses-exterior comes with the package"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        estimators.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("nothing", "Expecting value"),
+        ({"optics": {"size": 40, "fovy": 45, "rise": 1}}, "pictures of 40 pixels"),
+        ({"optics": {"size": 48, "fovy": 45}}, "'rise'"),
+        ([], "list indices"),
+    ],
+)
+def test_a_description_of_something_else(estimator, tmp_path, content, why):
+    folder = of(estimator, tmp_path)
+    path = folder / estimators.ABOUT
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    sentence = f"{path} does not describe an estimator ({why}"
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}"):
+        estimators.load(folder)
+
+
+def test_parameters_of_another_shape_name_the_leaf(estimator, tmp_path):
+    folder = of(estimator, tmp_path)
+    path = folder / estimators.PARAMETERS
+    every, _ = tensors.read_header(path)
+    for name, shape, others in (("coarse/maps/bias", (3,), 0), ("coarse/more/bias", (2,), 0)):
+        kept = {leaf: tensor for leaf, tensor in every.items() if leaf != name}
+        drafts = {
+            leaf: tensors.Draft(tensor.shape, tensor.dtype, lambda tensor=tensor: [tensor.read()])
+            for leaf, tensor in kept.items()
+        }
+        drafts[name] = tensors.Draft(shape, np.dtype(np.float16), lambda shape=shape: [np.zeros(shape)])
+        other = tmp_path / f"other{shape[0]}{others}"
+        shutil.copytree(folder, other)
+        tensors.write(other / estimators.PARAMETERS, drafts, {})
+        sentence = f"{other / estimators.PARAMETERS}: {name} is not as this version's estimator has it"
+        with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+            estimators.load(other)
+
+
+def test_the_one_that_comes_with_the_package_sees_the_suites_of_suites_new(tasks):
+    if not any((place / "poses_exterior").is_dir() for place in dropin.packaged("bases")):
+        pytest.skip("this checkout has no bases/poses_exterior: `morph-vla poses train` makes it")
+    shipped = estimators.load(estimators.SHIPPED)
+    assert shipped.name == "poses-exterior"
+    assert {*shipped.about.objects} == {
+        "cube", "bowl", "can", "mug", "banana", "bin", "orange", "plate"
+    }  # fmt: skip
+    assert shipped.view(tasks).distance == view_of(tasks[0].cameras["exterior"]).distance

@@ -1,0 +1,146 @@
+"""Rendered pictures: things are at the pixels that their poses say, and what is rendered is read back."""
+
+import dataclasses
+import importlib.util
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from morph_vla import robots
+from morph_vla.errors import MorphVlaError
+from morph_vla.perception import fitting, network
+from morph_vla.perception import frames as pictures
+from morph_vla.perception.frames import Rendering
+from morph_vla.perception.measuring import measure
+from morph_vla.perception.view import view_of
+from morph_vla.suites.suite import initial_state
+
+if importlib.util.find_spec("mujoco") is None:
+    pytest.skip("pictures need the extra 'sim'", allow_module_level=True)
+
+from morph_vla.engines.mujoco.engine import MujocoEngine
+
+SMALL = Rendering(size=96, attempts=1, share=0.2)
+
+
+@pytest.fixture(scope="module")
+def rendered(tasks):
+    return pictures.render_task(tasks[0], SMALL)
+
+
+@pytest.mark.gl
+def test_things_are_where_their_poses_say(tasks, rendered):
+    """The red pixels of the cube and the blue ones of the bowl, about the pixel of each pose."""
+    optics = view_of(tasks[0].cameras["exterior"]).optics(96)
+    assert rendered.images.shape[1:] == (96, 96, 3)
+    near = []
+    for image, objects in zip(rendered.images.astype(int), rendered.objects, strict=True):
+        pixels = np.asarray(network.pixels_of(jnp.asarray(objects[:, :3]), optics))
+        for pixel, channel in zip(pixels, (0, 2), strict=True):
+            others = image.sum(axis=-1) - image[..., channel]
+            down, right = np.nonzero((image[..., channel] > 90) & (image[..., channel] > 1.3 * others))
+            if len(right) > 8:  # hidden behind the hand it is not seen
+                near.append(np.hypot(right.mean() - pixel[0], down.mean() - pixel[1]))
+    assert len(near) > 10
+    assert np.median(near) < 2.5
+
+
+@pytest.mark.gl
+def test_the_cameras_axes_are_the_engines(tasks):
+    task = tasks[0]
+    worlds = MujocoEngine(robots.load("panda"), task)
+    worlds.place({0: initial_state(task, 0, len(worlds.robot.joints))})
+    view = view_of(task.cameras["exterior"])
+    place, axes = worlds.camera_pose(0, "exterior")
+    worlds.close()
+    np.testing.assert_allclose(view.axes, axes, atol=1e-6)
+    np.testing.assert_allclose(view.position, place, atol=1e-9)
+
+
+@pytest.mark.gl
+def test_the_same_again(tasks, rendered):
+    again = pictures.render_task(tasks[0], SMALL)
+    for left, right in zip(rendered, again, strict=True):
+        np.testing.assert_array_equal(left, right)
+    other = pictures.render_task(tasks[0], SMALL, number=1)
+    assert len(other) != len(again) or (other.images != again.images).any()
+
+
+@pytest.mark.gl
+def test_what_was_rendered_is_read_back(tasks, tmp_path):
+    done = []
+    first = pictures.render(tasks, SMALL, tmp_path, workers=2, progress=lambda n, of: done.append((n, of)))
+    assert done == [(1, 2), (2, 2)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0000.npz", "0001.npz"]
+    again = pictures.render(tasks, SMALL, tmp_path, progress=lambda *_: pytest.fail("rendered again"))
+    for left, right in zip(first, again, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.gl
+def test_errors_are_measured_in_millimetres(estimator, tasks):
+    rows = measure(estimator, tasks[:1], attempts=1)
+    assert [(errors.task, errors.role) for errors in rows] == [
+        ("cube_in_bowl", "object"),
+        ("cube_in_bowl", "target"),
+    ]
+    assert all(errors.millimetres[0] > 5 for errors in rows)  # nothing was trained
+    assert all(errors.millimetres == tuple(sorted(errors.millimetres)) for errors in rows)
+
+
+def test_smaller_objects_at_the_same_places(tasks):
+    task = tasks[0]
+    half = pictures.resized(task, 0.5)
+    assert half.placement == task.placement
+    assert half.objects["cube"].size == tuple(0.5 * side for side in task.objects["cube"].size)
+    assert half.objects["cube"].mass == pytest.approx(task.objects["cube"].mass / 8)
+    assert half.expert.hover == 0.5 * task.expert.hover
+    assert half.success.high == tuple(0.5 * value for value in task.success.high)
+    assert pictures.resized(task, 1.0) == task
+
+
+def test_tasks_of_which_no_estimator_learns(tasks):
+    task = tasks[0]
+    wrist = {"wrist": task.cameras["wrist"]}
+    sentence = "droid_panda:cube_in_bowl: no camera 'exterior' (it has wrist)"
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        pictures.check([dataclasses.replace(task, cameras=wrist)], "exterior")
+    two = dataclasses.replace(task.success, also={"can": "mug"})
+    sentence = "droid_panda:cube_in_bowl: 2 objects are put somewhere; an estimator sees one"
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        pictures.check([dataclasses.replace(task, success=two)], "exterior")
+
+
+def test_trainings_that_do_not_begin(tasks, tmp_path):
+    with pytest.raises(MorphVlaError, match=r"^pictures of 40 pixels: a side must be a multiple of 16$"):
+        fitting.train(tasks, tmp_path / "a", rendering=Rendering(size=40))
+    low = dataclasses.replace(tasks[0].cameras["exterior"], position=(1.1, 0.0, 0.2))
+    other = dataclasses.replace(tasks[0], cameras={"exterior": low})
+    with pytest.raises(MorphVlaError, match=r"stands 15\.8 degrees high .* 48\.2 .*: train two estimators$"):
+        fitting.train([tasks[0], other], tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine.txt").write_text("mine")
+    with pytest.raises(
+        MorphVlaError, match=r"is not empty and holds no training of an estimator: give another"
+    ):
+        fitting.train(tasks, tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / fitting.SETTINGS).write_text("{}")
+    with pytest.raises(MorphVlaError, match=r"holds another estimator's training: give another folder"):
+        fitting.train(tasks, tmp_path / "c")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
+
+
+@pytest.mark.gl
+def test_the_whole_of_it_small(tasks, tmp_path):
+    settings = fitting.Settings(steps=2, batch=3)
+    rendering = Rendering(size=48, attempts=1, share=0.1, smaller=False)
+    made = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
+    assert made.about.steps == 2
+    assert made.about.objects == {"cube": "box", "bowl": "bowl", "can": "cylinder", "mug": "mug"}
+    assert made.about.robots == ("panda",)
+    assert made.about.command == "morph-vla x"
+    again = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
+    assert again.sha256 == made.sha256

@@ -1,0 +1,129 @@
+"""The estimator's parts: geometry that is undone, crops, and what is learnt from a few pictures."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morph_vla.perception import fitting, network
+from morph_vla.perception.frames import Frames
+from morph_vla.perception.view import Optics
+
+OPTICS = Optics(48, 45.0, 0.84)
+numbers = st.floats(-0.2, 0.2)
+
+
+def pictures(count: int, seed: int = 0) -> Frames:
+    """Squares on a table: red where the object is, blue where the target is, each at a height of its own."""
+    rng = np.random.default_rng(seed)
+    images = np.full((count, OPTICS.size, OPTICS.size, 3), 90, np.uint8)
+    objects = np.zeros((count, 2, 9), np.float32)
+    objects[..., 3:] = [1, 0, 0, 0, 1, 0]
+    for role, (color, high) in enumerate((((250, 10, 10), 0.02), ((10, 10, 250), 0.0))):
+        pixels = rng.uniform(8, OPTICS.size - 8, (count, 2)).astype(np.float32)
+        heights = jnp.full(count, high, jnp.float32)
+        objects[:, role, :3] = network.place_of(jnp.asarray(pixels), heights, OPTICS)
+        for image, (right, down) in zip(images, pixels.round().astype(int), strict=True):
+            image[down - 3 : down + 3, right - 3 : right + 3] = color
+    hands = np.tile(np.float32([0.0, 0.2, -0.9, 0.0, 0.1]), (count, 1))
+    return Frames(images, objects, hands)
+
+
+@given(right=numbers, down=numbers, height=numbers)
+def test_pixel_and_height_say_the_place(right, down, height):
+    """place -> (pixel, height) -> place, for whatever lies below the camera and ahead of it."""
+    pixel = OPTICS.size * (0.5 + jnp.asarray([[right, down]], jnp.float32))
+    place = network.place_of(pixel, jnp.asarray([height], jnp.float32), OPTICS)
+    np.testing.assert_allclose(network.pixels_of(place, OPTICS), pixel, atol=1e-3)
+    np.testing.assert_allclose(network.height_of(place, OPTICS), [height], atol=1e-5)
+    assert place[0, 2] < 0
+
+
+def test_the_middle_of_the_picture_is_what_the_camera_looks_at():
+    middle = jnp.full((1, 2), OPTICS.size / 2, jnp.float32)
+    place = network.place_of(middle, jnp.zeros(1, jnp.float32), OPTICS)
+    np.testing.assert_allclose(place, [[0, 0, -1]], atol=1e-6)
+
+
+def test_a_crop_is_about_its_pixel_and_grey_beyond_the_edge():
+    """A crop of side 32 about (5, 40) in a picture of 48: 11 columns and 8 rows lie beyond it."""
+    picture = jnp.ones((1, 48, 48, 3)).at[0, 40, 5].set(-1.0)
+    crop = np.asarray(network.crop_about(picture, jnp.asarray([[5, 40]], jnp.int32), "object"))
+    assert crop.shape == (1, 32, 32, 3)
+    assert (crop[0, 16, 16] == -1).all()
+    assert (crop[0, :, :11] == 0).all()
+    assert (crop[0, 24:] == 0).all()
+    assert (crop[0, :24, 11:] != 0).all()
+
+
+def test_a_targets_crop_is_twice_as_wide():
+    picture = jnp.ones((1, 128, 128, 3)).at[0, 64:66, 70:72].set(-1.0)
+    crop = np.asarray(network.crop_about(picture, jnp.asarray([[64, 64]], jnp.int32), "target"))
+    assert (crop[0, 16, 19] == -1).all()
+    assert (crop == -1).sum() == 3
+
+
+def test_its_context_is_drawn():
+    """crop at the middle        0, 0
+    hand half a crop right     1, 0        a crop's half: 16 pixels
+    hand at what is looked at  height 0
+    closed                     1
+    opens by a tenth           1
+    """
+    place = network.place_of(jnp.asarray([[40.0, 24.0]]), jnp.zeros(1), OPTICS)
+    hands = jnp.concatenate([place, jnp.asarray([[1.0, 0.1]])], axis=1)
+    context = network.context_of(jnp.asarray([[24, 24]], jnp.int32), hands, OPTICS)
+    np.testing.assert_allclose(context, [[0, 0, 1, 0, 0, 1, 1]], atol=1e-4)
+
+
+def test_it_answers_for_every_picture():
+    params, frames = network.init_params(3), pictures(5)
+    maps = network.coarse(params["coarse"], network.as_picture(jnp.asarray(frames.images)))
+    assert [part.shape for part in maps] == [(5, 2, 2), (5, 6, 6, 2)]
+    seen = network.estimate(params, jnp.asarray(frames.images), jnp.asarray(frames.hands), OPTICS)
+    assert seen.shape == (5, 2, 9)
+    assert np.isfinite(seen).all()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Parameters trained on 331 pictures for a few seconds."""
+    settings = fitting.Settings(steps=150, batch=11, keep_every=50, rate=4e-3)
+    lines: list[fitting.Line] = []
+    params = fitting.fit(pictures(331), OPTICS, settings, progress=lambda line, _: lines.append(line))
+    return params, lines
+
+
+def test_it_learns_where_things_are(fitted):
+    params, lines = fitted
+    fresh = pictures(61, seed=1)
+    seen = np.asarray(network.estimate(params, jnp.asarray(fresh.images), jnp.asarray(fresh.hands), OPTICS))
+    away = np.linalg.norm(seen[..., :3] - fresh.objects[..., :3], axis=-1)
+    anywhere = np.linalg.norm(np.roll(fresh.objects[..., :3], 1, axis=0) - fresh.objects[..., :3], axis=-1)
+    assert np.median(away) < 0.15 * np.median(anywhere)
+    assert [line.step for line in lines] == [50, 100, 150]
+    assert lines[-1].loss < lines[0].loss / 2
+    assert lines[-1].apart < 0.1
+
+
+def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):
+    settings, frames = fitting.Settings(steps=6, batch=3, keep_every=3), pictures(37)
+    whole = fitting.fit(frames, OPTICS, settings)
+
+    def stop(line: fitting.Line, steps: int) -> None:
+        if line.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fitting.fit(frames, OPTICS, settings, tmp_path / "state.npz", stop)
+    steps: list[int] = []
+    resumed = fitting.fit(
+        frames, OPTICS, settings, tmp_path / "state.npz", lambda line, _: steps.append(line.step)
+    )
+    assert steps == [6]
+    for left, right in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(left, right)
