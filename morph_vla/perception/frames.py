@@ -3,7 +3,7 @@
 They are rendered along the scripted expert's attempts, those included that fail and those that begin after a
 mistake (`demonstrations.beginnings`), so that objects stand, fall, hang in the hand and hide behind it. Each
 task is seen twice: as it is, and with all its objects smaller, for an arm whose hand opens less beside how
-far it reaches. Nobody's robot demonstrates anything: it is all simulation, and any arm's will do.
+far it reaches, in a light that differs. Nobody's robot demonstrates anything: it is all simulation, and any arm's will do.
 """
 
 import concurrent.futures
@@ -39,6 +39,7 @@ CAMERA = "exterior"
 HAND = 5
 """Values of a hand as it is seen: its place, how far it is closed (0 to 1), how far it opens"""
 SMALLEST = 0.42  # objects of a task's second showing are drawn between this and once their size
+LIGHT = 0.3  # of that showing: `suites.variation`
 FIRST, MEASURED = 1000, 5000  # of the expert's attempts to learn from, to measure on; recordings begin at 0
 
 
@@ -71,7 +72,7 @@ class Rendering:
     share: float = 0.4
     """Of their control steps of which a picture is kept"""
     smaller: bool = True
-    """Whether each task is seen with smaller objects too"""
+    """Whether each task is seen with smaller objects too, and in another light each attempt"""
     seed: int = 0
     first: int = FIRST
     """Number of the first attempt"""
@@ -92,7 +93,9 @@ def render_task(task: Suite, rendering: Rendering, number: int = 0) -> Frames:
     task = with_camera(task, rendering.camera, rendering.size)
     parts = [_rendered(task, view, rendering, rng)]
     if rendering.smaller:
-        parts.append(_rendered(resized(task, float(rng.uniform(SMALLEST, 1.0))), view, rendering, rng))
+        smaller = resized(task, float(rng.uniform(SMALLEST, 1.0)))
+        lit = dataclasses.replace(smaller, variation=dataclasses.replace(task.variation, light=LIGHT))
+        parts.append(_rendered(lit, view, rendering, rng))
     return Frames.joined(parts)
 
 
