@@ -128,7 +128,7 @@ PUBLIC = {
     "suites": "begin environment new shapes suite variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress "
     "restoring sharding source statistics step trackers",
-    "perception": "fitting frames measuring",
+    "perception": "drawing fitting frames measuring",
     "weights": "checkpoint convert inspect load packed tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}

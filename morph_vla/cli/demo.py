@@ -16,6 +16,7 @@ EXAMPLES = """
   morph-vla demo
   morph-vla demo --base none -o runs/from_random_weights
   morph-vla demo --robot ~/Downloads/my_arm.urdf --zero-shot -o runs/my_arm     # a minute, no demonstration
+  morph-vla demo --robot ~/Downloads/my_arm.urdf --zero-shot --poses-from poses-exterior -o runs/my_arm
   morph-vla demo --robot ~/Downloads/my_arm.urdf -o runs/my_arm
   morph-vla demo --robot ~/Downloads/my_arm.urdf --base pi05-nano -o runs/tuned
   morph-vla demo training.steps=200 --attempts 60 --episodes 20 -o runs/quick
@@ -73,7 +74,9 @@ def run(arguments: argparse.Namespace) -> None:
         if settings.zero_shot:
             acted = job.act(folder, settings, say, Bars)
             record = acted.folder / FILE_NAME
-            lines = words.of_zero_shot(acted, page, settings.source, settings.suite_name, prefix)
+            lines = words.of_zero_shot(
+                acted, page, settings.source, settings.suite_name, prefix, settings.poses_from
+            )
         else:
             study = job.run(folder, settings, say, Bars)
             overrides = job.of_robot(study.robot, settings)

@@ -10,9 +10,9 @@ from morph_vla.cli.progress import Bar
 from morph_vla.cli.render import render
 
 EXAMPLES = """
-  morph-vla poses check poses-exterior --suite my_arm       # in millimetres; this one comes with the package
+  morph-vla poses check poses-exterior --suite my_arm --sheet runs/seen.png    # in mm; it is shipped
   morph-vla poses train my_arm other_arm -o runs/poses      # one for the objects of these suites
-  morph-vla eval pi05-arms --suite my_arm --poses-from runs/poses --noise 0 -o runs/seen
+  morph-vla poses check runs/poses --suite my_arm --json
 """
 
 
@@ -36,6 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(check, "estimator", "its folder, or poses-exterior, which comes with the package", "ESTIMATOR")
     add(check, "--suite", "a suite's name or file", "SUITE", required=True)
     add_number(check, "--attempts", 5, "of the expert in each task", least=1)
+    about = "write pictures: rings where things are, crosses where they are said to be"
+    add(check, "--sheet", about, "FILE", type=Path)
     add_common(check)
     check.set_defaults(run=run_check)
 
@@ -74,14 +76,16 @@ def run_check(arguments: argparse.Namespace) -> None:
     """Print a line for each task and role."""
     process.prepare()
     from morph_vla.doctor import require_gl
-    from morph_vla.perception import load
+    from morph_vla.perception import drawing, load
     from morph_vla.perception.measuring import measure
     from morph_vla.suites.suite import load_tasks
     from morph_vla.wording import table
 
     require_gl()
     tasks = load_tasks(arguments.suite, (), search(arguments.folders))
-    errors = measure(load(arguments.estimator), tasks, arguments.attempts)
+    measured = measure(load(arguments.estimator), tasks, arguments.attempts)
+    if arguments.sheet:
+        drawing.sheet(measured.images, measured.true, measured.guessed, arguments.sheet)
     head = ["task", "what", "pictures", "mm: half", "90%", "97%", "degrees: half", "90%", "97%"]
-    rows = [[e.task, e.role, e.pictures, *e.millimetres, *e.degrees] for e in errors]
-    render(errors, arguments.json, text="\n".join(table(head, rows)))
+    rows = [[e.task, e.role, e.pictures, *e.millimetres, *e.degrees] for e in measured.errors]
+    render(list(measured.errors), arguments.json, text="\n".join(table(head, rows)))

@@ -45,8 +45,13 @@ def lines(
         yield f"  {command}\n      {why}"
 
 
-def of_zero_shot(record: Record, page: Path, source: str, suite: str, prefix: str = "") -> Iterator[str]:
-    """What a base did as it is, and three commands that go on from there; `prefix` as in `next_commands`."""
+def of_zero_shot(
+    record: Record, page: Path, source: str, suite: str, prefix: str = "", poses_from: str = ""
+) -> Iterator[str]:
+    """What a base did as it is, and three commands that go on from there; `prefix` as in `next_commands`.
+
+    `poses_from` is the estimator through which it saw, if any.
+    """
     groups: list[tuple[str, Rates]] = list(record.summary.tasks.items())
     if len(groups) > 1:
         groups.append(("all", record.summary))
@@ -55,7 +60,13 @@ def of_zero_shot(record: Record, page: Path, source: str, suite: str, prefix: st
     yield from table(head, [[name, *_measured(rates)] for name, rates in groups], right=range(1, 5))
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
     home = shlex.quote(str(page.parent))
+    seen = f" --poses-from {shlex.quote(poses_from)}" if poses_from else ""
+    other = (
+        f"{prefix}morph-vla eval {source} --suite {suite} --noise 0 -o {home}/exact",
+        "the same policy, told where objects are in place of the pictures",
+    )
     for command, why in (
+        *((other,) if poses_from else ()),
         (
             f"{prefix}morph-vla serve {source} --robot {shlex.quote(record.suite.robot or suite)}",
             "the same policy for a robot's client, over openpi's protocol; it is told poses of objects",
@@ -64,7 +75,7 @@ def of_zero_shot(record: Record, page: Path, source: str, suite: str, prefix: st
             f"{prefix}morph-vla record {suite} 'cameras={{}}' -o {home}/dataset",
             "demonstrations of this arm, to go on training with",
         ),
-        ("morph-vla demo --robot another_arm.urdf --zero-shot -o runs/another_arm", "another arm"),
+        (f"morph-vla demo --robot another_arm.urdf --zero-shot{seen} -o runs/another_arm", "another arm"),
     ):
         yield f"  {command}\n      {why}"
 

@@ -42,6 +42,8 @@ class Settings:
     seed: int = 0
     keep_every: int = 500
     """Steps between two states that an interrupted training goes on from"""
+    say_every: int = 50
+    """Steps between two lines of progress"""
 
 
 WARMUP = 100
@@ -55,7 +57,8 @@ class Line(NamedTuple):
     loss: float
     """Mean since the last line"""
     apart: float
-    """How far held-out objects are estimated from where they are: the median, in camera distances"""
+    """How far held-out objects are estimated from where they are, when a state was last kept: the median, in
+    camera distances; nan before the first"""
 
 
 class Listeners(NamedTuple):
@@ -131,6 +134,7 @@ def fit(
 
     measure = jax.jit(partial(network.estimate, optics=optics))
     losses: list[Any] = []
+    apart = float("nan")
     for step in range(first, settings.steps):
         rng = np.random.default_rng([settings.seed, step])
         batch = trained[rng.integers(0, len(trained), settings.batch)]
@@ -140,10 +144,10 @@ def fit(
         if (step + 1) % settings.keep_every == 0 or last:
             if state is not None:
                 _keep(state, carried, step + 1)
-            if progress:
-                apart = _apart(measure, carried[0], frames, held_out)
-                progress(Line(step + 1, float(np.mean(losses)), apart), settings.steps)
-                losses = []
+            apart = _apart(measure, carried[0], frames, held_out)
+        if progress and ((step + 1) % settings.say_every == 0 or last):
+            progress(Line(step + 1, float(np.mean(losses)), apart), settings.steps)
+            losses = []
     return carried[0]
 
 

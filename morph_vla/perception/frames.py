@@ -3,7 +3,7 @@
 They are rendered along the scripted expert's attempts, those included that fail and those that begin after a
 mistake (`demonstrations.beginnings`), so that objects stand, fall, hang in the hand and hide behind it. Each
 task is seen twice: as it is, and with all its objects smaller, for an arm whose hand opens less beside how
-far it reaches, in a light that differs. Nobody's robot demonstrates anything: it is all simulation, and any arm's will do.
+far it reaches, in a light that differs. It is all simulation, and any arms will do.
 """
 
 import concurrent.futures

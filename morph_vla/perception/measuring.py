@@ -3,16 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.perception.estimator import Estimator
-from morph_vla.perception.frames import MEASURED, Rendering, render_task
-from morph_vla.perception.network import ROLES
+from morph_vla.perception.frames import MEASURED, Frames, Rendering, render_task
+from morph_vla.perception.network import ROLES, pixels_of
 from morph_vla.suites.suite import Suite
 
 QUANTILES = (50.0, 90.0, 97.0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Errors of every task and role, and the pictures they were measured on."""
+
+    errors: tuple["Errors", ...]
+    images: UInt8[np.ndarray, "n s s 3"]
+    true: Float[np.ndarray, "n 2 2"]
+    """The pixels (right, down) of object and target"""
+    guessed: Float[np.ndarray, "n 2 2"]
 
 
 @dataclass(frozen=True)
@@ -28,29 +40,30 @@ class Errors:
     """The same of the turn"""
 
 
-def measure(
-    estimator: Estimator, tasks: Sequence[Suite], attempts: int = 5, share: float = 0.2
-) -> list[Errors]:
+def measure(estimator: Estimator, tasks: Sequence[Suite], attempts: int = 5, share: float = 0.2) -> Measured:
     """Errors along the scripted expert's attempts, which are other ones than an estimator is trained on.
 
     Raises MorphVlaError as `Estimator.view`.
     """
-    view = estimator.view(tasks)
-    optics = estimator.about.optics
+    view, optics = estimator.view(tasks), estimator.about.optics
     rendering = Rendering(optics.size, estimator.about.camera, attempts, share, smaller=False, first=MEASURED)
-    rows = []
+    rows, frames, answers = [], [], []
     for task in tasks:
-        frames = render_task(task, rendering)
-        if not len(frames):
+        shown = render_task(task, rendering)
+        if not len(shown):
             raise MorphVlaError(f"{task.label}: not one picture: more attempts, or a larger share of them")
-        seen = estimator.seen(frames.images, frames.hands)
+        seen = estimator.seen(shown.images, shown.hands)
         for place, role in enumerate(ROLES):
-            true, guessed = frames.objects[:, place], seen[:, place]
+            true, guessed = shown.objects[:, place], seen[:, place]
             apart = 1000 * view.distance * np.linalg.norm(true[:, :3] - guessed[:, :3], axis=-1)
-            rows.append(
-                Errors(task.task_key, role, len(frames), _three(apart), _three(_turns(true, guessed)))
-            )
-    return rows
+            rows.append(Errors(task.task_key, role, len(shown), _three(apart), _three(_turns(true, guessed))))
+        frames.append(shown)
+        answers.append(seen)
+    every, seen = Frames.joined(frames), np.concatenate(answers)
+    true, guessed = (
+        np.asarray(pixels_of(jnp.asarray(values[..., :3]), optics)) for values in (every.objects, seen)
+    )
+    return Measured(tuple(rows), every.images, true, guessed)
 
 
 def _turns(true: Float[np.ndarray, "n 9"], guessed: Float[np.ndarray, "n 9"]) -> Float[np.ndarray, "n"]:

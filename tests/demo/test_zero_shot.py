@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from demo_records import made_up
@@ -59,6 +60,24 @@ def test_the_last_screen_has_a_row_a_task_and_what_to_do_next(folder):
     assert len(commands) == 3
 
 
+def test_from_pictures_it_is_also_offered_what_is_exact():
+    record = made_up("from-pictures", None, {"cube": 4}, episodes=5, suite="arm")
+    page = Path("x/report.html")
+    lines = words.of_zero_shot(record, page, ARMS, "arm", "MORPH_VLA_PATH=x ", "poses-exterior")
+    commands = [line.strip().splitlines()[0] for line in lines if "morph-vla " in line]
+    assert commands[0] == f"MORPH_VLA_PATH=x morph-vla eval {ARMS} --suite arm --noise 0 -o x/exact"
+    another = "morph-vla demo --robot another_arm.urdf --zero-shot --poses-from poses-exterior -o"
+    assert commands[-1].startswith(another)
+
+
+def test_an_estimator_before_a_training_is_refused_before_anything_is_written(folder):
+    settings = job.Settings(robot=folder / "arm.urdf", poses_from="poses-exterior")
+    sentence = "--poses-from stands before a base that acts as it is: add --zero-shot"
+    with pytest.raises(MorphVlaError, match=f"^{sentence}$"):
+        job.run(folder / "x", settings)
+    assert not (folder / "x").exists()
+
+
 @pytest.mark.slow
 def test_a_strangers_arm_is_driven_by_the_base_that_is_shipped(folder, run):
     """The Panda under another name, its hand and all, in a file of its own."""
@@ -79,3 +98,21 @@ def test_a_strangers_arm_is_driven_by_the_base_that_is_shipped(folder, run):
     page = (target / "report.html").read_text()
     assert "video/mp4" in page
     assert not (target / "dataset").exists()
+
+
+@pytest.mark.slow
+def test_from_pictures_it_is_driven_too(folder, run):
+    """The same arm: one camera's pictures in place of the simulator's poses."""
+    file = folder / "my_arm.urdf"
+    file.write_text(urdf_text(robots.load("panda").urdf))
+    target = folder / "x"
+    words_of_it = (
+        f"demo --robot {file} --zero-shot --poses-from poses-exterior --episodes 2 -o {target} --json"
+    )
+    status, out, err = run(words_of_it)
+    assert status == 0, err
+    record = json.loads((target / "eval/from-pictures/record.json").read_text())
+    assert json.loads(out)["record"].endswith("eval/from-pictures/record.json")
+    assert record["policy"]["poses_from"] == "poses-exterior"
+    assert sum(trial["success"] for trial in record["trials"]) >= 6
+    assert (target / "report.html").exists()

@@ -7,10 +7,11 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.perception import fitting, network
+from morph_vla.perception import drawing, fitting, network
 from morph_vla.perception import frames as pictures
 from morph_vla.perception.frames import Rendering
 from morph_vla.perception.measuring import measure
@@ -81,13 +82,32 @@ def test_what_was_rendered_is_read_back(tasks, tmp_path):
 
 @pytest.mark.gl
 def test_errors_are_measured_in_millimetres(estimator, tasks):
-    rows = measure(estimator, tasks[:1], attempts=1)
+    measured = measure(estimator, tasks[:1], attempts=1)
+    rows = measured.errors
     assert [(errors.task, errors.role) for errors in rows] == [
         ("cube_in_bowl", "object"),
         ("cube_in_bowl", "target"),
     ]
     assert all(errors.millimetres[0] > 5 for errors in rows)  # nothing was trained
     assert all(errors.millimetres == tuple(sorted(errors.millimetres)) for errors in rows)
+    assert measured.true.shape == measured.guessed.shape == (len(measured.images), 2, 2)
+
+
+def test_a_sheet_has_a_ring_and_a_cross_for_each_thing(tmp_path):
+    """Five pictures in two rows of four; a ring's colour where things are, a cross's where they are said."""
+    images = np.full((5, 48, 48, 3), 90, np.uint8)
+    true, guessed = np.full((5, 2, 2), 12.0), np.full((5, 2, 2), 36.0)
+    drawing.sheet(images, true, guessed, tmp_path / "new" / "x.png")
+    sheet = np.asarray(Image.open(tmp_path / "new" / "x.png"))
+    assert sheet.shape == (2 * 144, 4 * 144, 3)
+    first, last = sheet[:144, :144], sheet[144:, 432:]
+    assert (last == 255).all()  # there is no eighth
+    for color, half in ((drawing.TRUE, slice(0, 72)), (drawing.GUESSED, slice(72, 144))):
+        drawn = (first == color).all(axis=-1)
+        assert drawn.sum() > 20
+        assert drawn.sum() == drawn[half, half].sum()
+    with pytest.raises(MorphVlaError, match=r"x\.gif: a sheet is a \.png, \.jpg or \.webp$"):
+        drawing.sheet(images, true, guessed, tmp_path / "x.gif")
 
 
 def test_smaller_objects_at_the_same_places(tasks):

@@ -92,7 +92,7 @@ def test_it_answers_for_every_picture():
 @pytest.fixture(scope="module")
 def fitted():
     """Parameters trained on 331 pictures for a few seconds."""
-    settings = fitting.Settings(steps=150, batch=11, keep_every=50, rate=4e-3)
+    settings = fitting.Settings(steps=150, batch=11, keep_every=75, say_every=50, rate=4e-3)
     lines: list[fitting.Line] = []
     params = fitting.fit(pictures(331), OPTICS, settings, progress=lambda line, _: lines.append(line))
     return params, lines
@@ -107,11 +107,13 @@ def test_it_learns_where_things_are(fitted):
     assert np.median(away) < 0.15 * np.median(anywhere)
     assert [line.step for line in lines] == [50, 100, 150]
     assert lines[-1].loss < lines[0].loss / 2
+    assert np.isnan(lines[0].apart)
     assert lines[-1].apart < 0.1
 
 
 def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):
-    settings, frames = fitting.Settings(steps=6, batch=3, keep_every=3), pictures(37)
+    settings = fitting.Settings(steps=6, batch=3, keep_every=3, say_every=3)
+    frames = pictures(37)
     whole = fitting.fit(frames, OPTICS, settings)
 
     def stop(line: fitting.Line, steps: int) -> None:
