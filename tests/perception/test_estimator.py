@@ -16,7 +16,7 @@ from morph_vla.perception import network
 from morph_vla.perception.view import view_of
 from morph_vla.weights import tensors
 
-HANDS = np.float32([[0.0, 0.2, -0.9, 0.0, 0.1]])
+HANDS = np.array([[0.0, 0.2, -0.9, 0.0, 0.1]], np.float32)
 
 
 def of(estimator, tmp_path):

@@ -29,7 +29,7 @@ def pictures(count: int, seed: int = 0) -> Frames:
         objects[:, role, :3] = network.place_of(jnp.asarray(pixels), heights, OPTICS)
         for image, (right, down) in zip(images, pixels.round().astype(int), strict=True):
             image[down - 3 : down + 3, right - 3 : right + 3] = color
-    hands = np.tile(np.float32([0.0, 0.2, -0.9, 0.0, 0.1]), (count, 1))
+    hands = np.tile(np.array([0.0, 0.2, -0.9, 0.0, 0.1], np.float32), (count, 1))
     return Frames(images, objects, hands)
 
 

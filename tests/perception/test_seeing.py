@@ -9,6 +9,7 @@ from conftest import Told
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import benchmark
+from morph_vla.evaluation.simulated import Simulated
 from morph_vla.perception import Seeing
 from morph_vla.perception.frames import hand_seen
 
@@ -52,6 +53,7 @@ def test_the_hand_is_where_the_tool_is(policy, estimator, tasks):
 def test_a_benchmark_shows_it_its_camera_alone_at_its_size(policy, estimator, tasks):
     seeing = Seeing(policy, estimator, tasks)
     bench = benchmark.of(tasks[0], policy=seeing)
+    assert isinstance(bench, Simulated)
     shown = bench._shown.cameras
     assert {name: (camera.height, camera.width) for name, camera in shown.items()} == {"exterior": (48, 48)}
     assert bench.facts() == benchmark.of(tasks[0]).facts()  # comparable with any other policy's record
