@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_output(train, "where the pictures, the training's state and the estimator go")
     add(train, "--camera", "the fixed camera to look through", "NAME", default="exterior")
     add_number(train, "--size", 128, "pixels of a side of a picture", least=16)
-    add_number(train, "--attempts", 3, "of the expert in each task, at each size of objects", least=1)
+    add_number(train, "--attempts", 3, "of the expert in each showing of a task", least=1)
     add_number(train, "--steps", 4000, "training steps of 64 pictures", least=1)
     add_number(train, "--seed", 0, "of the parameters and the pictures", least=0)
     add_number(train, "--workers", None, "processes that render (default: one per core)", least=1)

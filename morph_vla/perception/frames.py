@@ -2,8 +2,9 @@
 
 They are rendered along the scripted expert's attempts, those included that fail and those that begin after a
 mistake (`demonstrations.beginnings`), so that objects stand, fall, hang in the hand and hide behind it. Each
-task is seen twice: as it is, and with all its objects smaller, for an arm whose hand opens less beside how
-far it reaches, in a light that differs. It is all simulation, and any arms will do.
+task is seen as it is, and then in other ways (`otherwise`): from nearer or farther, so that hand and objects
+are larger or smaller beside the camera's distance, as another arm's are; with smaller objects; in another
+light. It is all simulation, and any arms will do.
 """
 
 import concurrent.futures
@@ -33,13 +34,15 @@ from morph_vla.robots.geometry import POSE
 from morph_vla.robots.parallel_jaw import PANDA_OPENING
 from morph_vla.robots.standpoint import metre
 from morph_vla.robots.tool import TOOL
-from morph_vla.suites.suite import Suite
+from morph_vla.suites.suite import Camera, Suite
 
 CAMERA = "exterior"
 HAND = 5
 """Values of a hand as it is seen: its place, how far it is closed (0 to 1), how far it opens"""
-SMALLEST = 0.42  # objects of a task's second showing are drawn between this and once their size
-LIGHT = 0.3  # of that showing: `suites.variation`
+SMALLEST = 0.38  # objects of other showings are at least so many times their size
+FARTHER = (0.55, 1.7)  # and the camera's distance so many times its own
+BESIDE = 0.06  # and it stands so far beside its place along x and y at most, in its distance
+LIGHT = 0.3  # and in the light of `suites.variation`
 FIRST, MEASURED = 1000, 5000  # of the expert's attempts to learn from, to measure on; recordings begin at 0
 
 
@@ -68,11 +71,11 @@ class Rendering:
     """Pixels of a side"""
     camera: str = CAMERA
     attempts: int = 3
-    """Of the expert, in each task as it is, and with smaller objects"""
+    """Of the expert, in each showing of a task"""
     share: float = 0.4
     """Of their control steps of which a picture is kept"""
-    smaller: bool = True
-    """Whether each task is seen with smaller objects too, and in another light each attempt"""
+    others: int = 2
+    """How many other showings each task has, beside the one as it is"""
     seed: int = 0
     first: int = FIRST
     """Number of the first attempt"""
@@ -89,18 +92,14 @@ def hand_seen(robot: Robot, view: View, states: Float[np.ndarray, "b j"]) -> Flo
 def render_task(task: Suite, rendering: Rendering, number: int = 0) -> Frames:
     """Pictures of one task; `number` is where their random numbers come from, beside the seed."""
     rng = np.random.default_rng([rendering.seed, number])
-    view = view_of(task.cameras[rendering.camera], rendering.camera)
     task = with_camera(task, rendering.camera, rendering.size)
-    parts = [_rendered(task, view, rendering, rng)]
-    if rendering.smaller:
-        smaller = resized(task, float(rng.uniform(SMALLEST, 1.0)))
-        lit = dataclasses.replace(smaller, variation=dataclasses.replace(task.variation, light=LIGHT))
-        parts.append(_rendered(lit, view, rendering, rng))
-    return Frames.joined(parts)
+    others = (otherwise(task, rendering.camera, rng) for _ in range(rendering.others))
+    return Frames.joined([_rendered(showing, rendering, rng) for showing in (task, *others)])
 
 
-def _rendered(task: Suite, view: View, rendering: Rendering, rng: np.random.Generator) -> Frames:
+def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator) -> Frames:
     """Pictures along the expert's attempts, as the task is."""
+    view = view_of(task.cameras[rendering.camera], rendering.camera)
     images: list[np.ndarray] = []
     objects: list[np.ndarray] = []
     states: list[np.ndarray] = []
@@ -177,6 +176,33 @@ def with_camera(task: Suite, camera: str, size: int) -> Suite:
     return dataclasses.replace(
         task, cameras={camera: dataclasses.replace(task.cameras[camera], width=size, height=size)}
     )
+
+
+def otherwise(task: Suite, camera: str, rng: np.random.Generator) -> Suite:
+    """A task with smaller objects, in a light that differs, through a camera that stands elsewhere."""
+    smaller = resized(task, float(rng.uniform(SMALLEST, 1.0)))
+    factor = float(np.exp(rng.uniform(*np.log(FARTHER))))
+    seen = farther(task.cameras[camera], task.table.height, factor, rng.uniform(-BESIDE, BESIDE, 2))
+    variation = dataclasses.replace(task.variation, light=LIGHT)
+    return dataclasses.replace(smaller, cameras={camera: seen}, variation=variation)
+
+
+def farther(camera: Camera, table: float, factor: float, beside: Float[np.ndarray, "2"]) -> Camera:
+    """A camera `factor` times as far from what it looks at, and that as high above the table, moved beside.
+
+    In the camera's distance the table lies as it did, and everything on it is 1 / factor times as large:
+
+        factor 1    o              factor 2            o
+                      .                             .
+        table  _____[]_*___                      .
+                                       _________[]*________
+    """
+    eye, goal = np.asarray(camera.position), np.asarray(camera.look_at)
+    away = factor * (eye - goal)
+    goal = np.array([*goal[:2], table + factor * (goal[2] - table)])
+    goal[:2] += np.linalg.norm(away) * np.asarray(beside)
+    place, look_at = (tuple(float(value) for value in values) for values in (goal + away, goal))
+    return dataclasses.replace(camera, position=place, look_at=look_at)
 
 
 def resized(task: Suite, factor: float) -> Suite:

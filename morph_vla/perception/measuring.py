@@ -46,7 +46,7 @@ def measure(estimator: Estimator, tasks: Sequence[Suite], attempts: int = 5, sha
     Raises MorphVlaError as `Estimator.view`.
     """
     view, optics = estimator.view(tasks), estimator.about.optics
-    rendering = Rendering(optics.size, estimator.about.camera, attempts, share, smaller=False, first=MEASURED)
+    rendering = Rendering(optics.size, estimator.about.camera, attempts, share, others=0, first=MEASURED)
     rows, frames, answers = [], [], []
     for task in tasks:
         shown = render_task(task, rendering)

@@ -7,6 +7,8 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from morph_vla import robots
@@ -16,7 +18,7 @@ from morph_vla.perception import frames as pictures
 from morph_vla.perception.frames import Rendering
 from morph_vla.perception.measuring import measure
 from morph_vla.perception.view import view_of
-from morph_vla.suites.suite import initial_state
+from morph_vla.suites.suite import Camera, initial_state
 
 if importlib.util.find_spec("mujoco") is None:
     pytest.skip("pictures need the extra 'sim'", allow_module_level=True)
@@ -121,6 +123,30 @@ def test_smaller_objects_at_the_same_places(tasks):
     assert pictures.resized(task, 1.0) == task
 
 
+@given(factor=st.floats(0.3, 3.0), right=st.floats(-0.1, 0.1), ahead=st.floats(-0.1, 0.1))
+def test_from_farther_the_table_lies_as_it_did(factor, right, ahead):
+    """Its height is the same in the camera's distance, and the camera is as steep."""
+    camera, table = Camera((1.1, 0.2, 0.7), (0.5, 0.0, 0.03), 45.0, 96, 96), -0.13
+    moved = pictures.farther(camera, table, factor, np.array([right, ahead]))
+    before, after = view_of(camera), view_of(moved)
+    assert after.distance == pytest.approx(factor * before.distance)
+    assert after.optics(96) == pytest.approx(before.optics(96))
+    heights = [(view.look_at[2] - table) / view.distance for view in (before, after)]
+    assert heights[1] == pytest.approx(heights[0])
+    beside = (after.look_at - before.look_at)[:2] / after.distance
+    np.testing.assert_allclose(beside, [right, ahead], atol=1e-9)
+
+
+def test_other_showings_differ_and_come_again(tasks):
+    first, second, again = (
+        pictures.otherwise(tasks[0], "exterior", np.random.default_rng(seed)) for seed in (3, 4, 3)
+    )
+    assert first == again != second
+    assert first.placement == tasks[0].placement
+    assert first.variation.light == pictures.LIGHT
+    assert list(first.cameras) == ["exterior"]
+
+
 def test_tasks_of_which_no_estimator_learns(tasks):
     task = tasks[0]
     wrist = {"wrist": task.cameras["wrist"]}
@@ -156,7 +182,7 @@ def test_trainings_that_do_not_begin(tasks, tmp_path):
 @pytest.mark.gl
 def test_the_whole_of_it_small(tasks, tmp_path):
     settings = fitting.Settings(steps=2, batch=3)
-    rendering = Rendering(size=48, attempts=1, share=0.1, smaller=False)
+    rendering = Rendering(size=48, attempts=1, share=0.1, others=0)
     made = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
     assert made.about.steps == 2
     assert made.about.objects == {"cube": "box", "bowl": "bowl", "can": "cylinder", "mug": "mug"}
