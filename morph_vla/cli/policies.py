@@ -9,6 +9,7 @@ from morph_vla.errors import MorphVlaError
 
 if TYPE_CHECKING:
     from morph_vla.engines.engine import Policy
+    from morph_vla.perception import Seeing
     from morph_vla.serving.policy import CheckpointPolicy
     from morph_vla.suites.environment import EnvironmentSuite
     from morph_vla.suites.suite import Suite
@@ -27,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = f"what a server, or a checkpoint of others, does not say of its keys: {', '.join(PRESETS)}"
     add(parser, "--preset", about, "NAME", default="")
     add_given(parser)
+    add_poses_from(parser)
+
+
+def add_poses_from(parser: argparse.ArgumentParser) -> None:
+    """Add the estimator of poses that stands before a checkpoint."""
     about = (
         "of a checkpoint that is told poses of objects: they are estimated from a camera's pictures by this "
     )
@@ -69,7 +75,7 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
             steps=arguments.sampler_steps, noise=arguments.noise,
             given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics, cameras),
         )  # fmt: skip
-        return _seeing(policy, arguments.poses_from, tasks) if arguments.poses_from else policy
+        return seeing(policy, arguments.poses_from, tasks)
     if arguments.poses_from:
         raise MorphVlaError("--poses-from stands before a checkpoint; with --policy the policy is elsewhere")
     if asked := Sampler(arguments.sampler_steps, arguments.noise).options():
@@ -104,10 +110,12 @@ def _expert(tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]") -> "Policy":
     return Expert(task)
 
 
-def _seeing(
+def seeing(
     policy: "CheckpointPolicy", source: str, tasks: "Sequence[Suite] | Sequence[EnvironmentSuite]"
-) -> "Policy":
-    """The policy, told what an estimator sees."""
+) -> "CheckpointPolicy | Seeing":
+    """The policy, told what the estimator `source` sees on a suite's tasks; without one as it is."""
+    if not source:
+        return policy
     from morph_vla import perception
     from morph_vla.suites.suite import Suite
 

@@ -61,7 +61,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     with Bar("rendering", len(tasks), "task") as rendered, Bar("training", settings.steps, "step") as trained:
         listeners = fitting.Listeners(
             rendered.at,
-            lambda line, _: trained.at(line.step, loss=f"{line.loss:.3f}", apart=f"{line.apart:.2%}"),
+            lambda line, _: trained.at(line.step, **line.words),
         )
         made = fitting.train(
             tasks, arguments.output, settings, rendering, workers=arguments.workers, folders=folders,

@@ -8,12 +8,14 @@ from typing import get_args
 
 from morph_vla import process
 from morph_vla.cli.common import add, add_folders, add_number, search
-from morph_vla.cli.policies import add_given, add_sampler
+from morph_vla.cli.policies import add_given, add_poses_from, add_sampler, seeing
+from morph_vla.errors import MorphVlaError
 
 LOG = logging.getLogger(__name__)
 EXAMPLES = """
   morph-vla serve runs/first/checkpoints/1400
   morph-vla serve runs/first/checkpoints/1400 --preset droid --host 0.0.0.0  # key: $MORPH_VLA_API_KEY
+  morph-vla serve pi05-arms --robot my_arm --poses-from poses-exterior --suite eval/my_arm.yaml
   morph-vla serve hf://someone/three_robots --robot so101 --preset so101
   morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe my_droid
 """
@@ -34,6 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--preset", about, "|".join(PRESETS), choices=list(PRESETS), default="")
     add_folders(parser)
     add_given(parser)
+    add_poses_from(parser)
+    add(parser, "--suite", "with --poses-from: where its camera stands", "SUITE", default="")
     about = "of the clients' values, where it is not the policy's: radians, degrees or percent of a range"
     add(parser, "--unit", about, "UNIT", choices=get_args(Unit), default="robot")
     add(parser, "--host", f"where to listen (default {Settings.host})", "ADDRESS", default=Settings.host)
@@ -59,8 +63,12 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.serving import server as servers
     from morph_vla.serving.requests import examples
     from morph_vla.serving.settings import Settings
+    from morph_vla.suites.environment import load_tasks
 
-    search(arguments.folders)
+    folders = search(arguments.folders)
+    if bool(arguments.poses_from) != bool(arguments.suite):
+        raise MorphVlaError("--poses-from and --suite go together: the suite says where the camera stands")
+    tasks = load_tasks(arguments.suite, (), folders) if arguments.suite else ()
     settings = Settings(arguments.host, arguments.port, arguments.api_key, arguments.wait / 1e3)
     policy = policies.load(
         arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,
@@ -69,8 +77,8 @@ def run(arguments: argparse.Namespace) -> None:
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
     server = servers.of(
-        policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time,
-        settings=settings,
+        seeing(policy, arguments.poses_from, tasks), arguments.preset, arguments.jump, unit=arguments.unit,
+        real_time=arguments.real_time, settings=settings,
     )  # fmt: skip
 
     def listening() -> None:

@@ -45,7 +45,7 @@ class Simulated:
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What of the task the policy was not trained with, where it says what it was trained with."""
-        return fit.check(policy, self.suite) if isinstance(policy, fit.Trained) else ()
+        return fit.check(policy, self._shown) if isinstance(policy, fit.Trained) else ()
 
     def check(self) -> None:
         engines.check(self._engine)

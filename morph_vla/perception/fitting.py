@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -59,6 +60,12 @@ class Line(NamedTuple):
     apart: float
     """How far held-out objects are estimated from where they are, when a state was last kept: the median, in
     camera distances; nan before the first"""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What stands beside a bar."""
+        apart = {} if math.isnan(self.apart) else {"apart": f"{self.apart:.2%}"}
+        return {"loss": f"{self.loss:.3f}", **apart}
 
 
 class Listeners(NamedTuple):

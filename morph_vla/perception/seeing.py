@@ -2,14 +2,17 @@
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import UInt8
 
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.perception.estimator import Estimator
 from morph_vla.perception.frames import hand_seen
+from morph_vla.pixels import resize_with_pad
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
 
@@ -24,6 +27,14 @@ class OfPoses(Protocol):
     robot_name: str
     trained: dict[str, Any]
     real_time: bool
+    sizes: tuple[int, ...]
+    folder: Path
+    config: Any
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it is shown earlier steps of an episode."""
+        ...
 
     def digest(self) -> str:
         """Two policies that share it act the same."""
@@ -41,8 +52,8 @@ class OfPoses(Protocol):
 class Seeing:
     """`policy`, told what `estimator` makes of the pictures. The simulator's own poses are not shown to it.
 
-    It looks through one camera (`cameras`), whose frames must be as large as `frames` says; it looks at
-    nothing else, so no other camera is rendered.
+    It looks through one camera (`cameras`), whose frames are rendered as large as `frames` says; it looks at
+    nothing else, so no other camera is rendered. A server is sent frames of any size, larger ones.
     """
 
     def __init__(self, policy: OfPoses, estimator: Estimator, tasks: Sequence[Suite]):
@@ -62,11 +73,11 @@ class Seeing:
                 )
         camera, size = estimator.about.camera, estimator.about.optics.size
         self.cameras, self.frames = {camera: camera}, {camera: (size, size)}
-        self.image_size = 0  # `frames` decides
-        self.trained: dict[str, Any] = {**policy.trained, "environment": [], "sizes": {}}
-        self.robot_name: str = policy.robot_name
-        self.robot: Robot = policy.robot
-        self.real_time: bool = policy.real_time
+        self.image_size = size
+        self.trained: dict[str, Any] = {**policy.trained, "environment": [], "sizes": {camera: [size, size]}}
+        self.robot_name, self.robot = policy.robot_name, policy.robot
+        self.real_time, self.looks_back = policy.real_time, policy.looks_back
+        self.sizes, self.folder, self.config = policy.sizes, policy.folder, policy.config
 
     def digest(self) -> str:
         """Two policies that share it act the same: the policy's, and the estimator's."""
@@ -89,19 +100,26 @@ class Seeing:
         return self.infer_batch([observation])[0]
 
     def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Actions for several, in order. Raises MorphVlaError for a picture of another size, or none."""
-        (camera, size), *_ = self.frames.items()
-        key = f"images/{camera}"
-        for row in observations:
-            shape = np.shape(row.get(key, ()))
-            if shape != (*size, 3):
-                raise MorphVlaError(
-                    f"{key} has shape {list(shape)}; {self._estimator.name} looks at {[*size, 3]} (8 bits)"
-                )
-        images = np.stack([np.asarray(row[key], np.uint8) for row in observations])
+        """Actions for several, in order. Raises MorphVlaError for a picture that is too small, or none."""
+        key = f"images/{self._estimator.about.camera}"
+        images = np.stack([self._picture(row, key) for row in observations])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
         hands = hand_seen(self.robot, self._view, states)
         poses = self._estimator.poses(images, hands, self._view)
         kept = [{k: v for k, v in row.items() if not k.startswith("images/")} for row in observations]
         rows = [{**row, ENVIRONMENT: pose} for row, pose in zip(kept, poses, strict=True)]
         return self._policy.infer_batch(rows)
+
+    def _picture(self, row: dict[str, Any], key: str) -> UInt8[np.ndarray, "s s 3"]:
+        """The camera's frame as the estimator has it: the square in its middle, made smaller."""
+        size, frame = self.image_size, np.asarray(row.get(key, ()))
+        if frame.shape == (size, size, 3):
+            return frame.astype(np.uint8)
+        height, width = frame.shape[:2] if frame.ndim == 3 and frame.shape[2] == 3 else (0, 0)
+        if height < size or width < height:
+            raise MorphVlaError(
+                f"{key} has shape {list(frame.shape)}; {self._estimator.name} looks at {[size, size, 3]}"
+                " (8 bits), and at frames that are larger, and at least as wide as high"
+            )
+        left = (width - height) // 2
+        return resize_with_pad(frame[:, left : left + height].astype(np.uint8), size)

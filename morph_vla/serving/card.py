@@ -5,8 +5,9 @@ against the suite before the first episode.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,12 +18,10 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.process import versions
 from morph_vla.results.values import Real, listing, mapping, number, numbers, read_as, text
+from morph_vla.robots import Robot
 from morph_vla.serving import bounds, keys, units
 from morph_vla.serving.bounds import Bounds
 from morph_vla.serving.keys import Keys
-
-if TYPE_CHECKING:
-    from morph_vla.serving.policy import CheckpointPolicy
 
 SERVED_BY = f"morph-vla {__version__}"
 ACTIONS = "absolute joint positions in the units of the state, one row per control step"
@@ -111,8 +110,40 @@ class Card:
         return Keys(images, state, *flags)
 
 
+@runtime_checkable
+class Served(Protocol):
+    """What is served: a checkpoint's policy, as it is or told what an estimator sees."""
+
+    robot: Robot
+    robot_name: str
+    trained: dict[str, Any]
+    cameras: dict[str, str]
+    image_size: int
+    real_time: bool
+    sizes: tuple[int, ...]
+    folder: Path
+    config: Any
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether every request has to say `episode` and `step`."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a record says of it."""
+        ...
+
+    def infer(self, observation: Any) -> Mapping[str, Any]:
+        """Actions for one observation."""
+        ...
+
+    def infer_batch(self, observations: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        """Actions for several observations, in order."""
+        ...
+
+
 def of(
-    policy: "CheckpointPolicy",
+    policy: Served,
     preset: str = "",
     jump_s: float = bounds.JUMP_S,
     unit: Unit = "robot",

@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from morph_vla.data.presets import Unit
 from morph_vla.engines.engine import BatchPolicy, Observation
@@ -33,9 +33,6 @@ from morph_vla.serving.card import Card
 from morph_vla.serving.requests import Request, Sessions, Spent
 from morph_vla.serving.settings import Settings
 from morph_vla.serving.worker import Computed, Worker
-
-if TYPE_CHECKING:
-    from morph_vla.serving.policy import CheckpointPolicy
 
 LOG = logging.getLogger(__name__)
 MAX_SENTENCE = 1000
@@ -232,7 +229,7 @@ class PolicyServer:
 
 
 def of(
-    policy: "CheckpointPolicy",
+    policy: cards.Served,
     preset: str = "",
     jump_s: float = bounds.JUMP_S,
     *,
@@ -240,7 +237,7 @@ def of(
     real_time: bool = False,
     settings: Settings = DEFAULT,
 ) -> PolicyServer:
-    """A server of a checkpoint's policy, whose clients speak in `unit`. Raises MorphVlaError as `card.of`."""
+    """A server of a policy, whose clients speak in `unit`. Raises MorphVlaError as `card.of`."""
     card, limits = cards.of(policy, preset, jump_s, unit=unit, real_time=real_time)
     here, clients = (units.affine_in(trained, policy.robot) for trained in (policy.trained, card.trained))
     return PolicyServer(units.of(policy, here, clients), card, limits, settings)

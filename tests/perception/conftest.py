@@ -1,6 +1,8 @@
 """An estimator with random parameters, a suite with its camera, and a policy that keeps what it is asked."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -48,14 +50,20 @@ class Told:
 
     def __init__(self, names=None):
         self.robot, self.robot_name, self.real_time = robots.load("panda"), "panda", False
-        self.trained = {"environment": names, "joints": self.robot.names, "control_rate": 15}
+        self.looks_back, self.sizes, self.folder = False, (1, 2), Path("runs/x")
+        self.config = SimpleNamespace(horizon=5, delay_max=0)
+        self.trained = {"environment": names, "joints": self.robot.names, "control_rate": 15.0}
         self.asked: list[dict] = []
 
     def digest(self):
         return "abc"
 
     def describe(self):
-        return {"name": "told", "checkpoint": "runs/x", "step": 3, "sha256": "abc"}
+        about = {"name": "told", "checkpoint": "runs/x", "step": 3, "sha256": "abc"}
+        return {**about, "sampler": {"steps": 10, "noise": 0.0}, "batch": 2}
+
+    def infer(self, observation):
+        return self.infer_batch([observation])[0]
 
     def infer_batch(self, observations):
         self.asked += observations

@@ -6,12 +6,15 @@ import re
 import numpy as np
 import pytest
 from conftest import Told
+from PIL import Image
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import benchmark
 from morph_vla.evaluation.simulated import Simulated
 from morph_vla.perception import Seeing
 from morph_vla.perception.frames import hand_seen
+from morph_vla.serving import card as cards
+from morph_vla.serving import requests
 
 
 def row(policy, size=48):
@@ -76,7 +79,10 @@ def test_its_card_and_digest_name_both(policy, estimator, tasks):
 
 def test_what_is_refused(policy, estimator, tasks):
     seeing = Seeing(policy, estimator, tasks)
-    sentence = "images/exterior has shape [34, 34, 3]; random looks at [48, 48, 3] (8 bits)"
+    sentence = (
+        "images/exterior has shape [34, 34, 3]; random looks at [48, 48, 3] (8 bits), and at frames that are"
+        " larger, and at least as wide as high"
+    )
     with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
         seeing.infer(row(policy, 34))
     with pytest.raises(MorphVlaError, match=r"^images/exterior has shape \[0\]"):
@@ -88,3 +94,28 @@ def test_what_is_refused(policy, estimator, tasks):
         MorphVlaError, match=r"^droid_panda:cube_in_bowl: random estimates object x, .* with a, b$"
     ):
         Seeing(Told(["a", "b"]), estimator, tasks)
+
+
+def test_a_larger_frame_is_cut_to_the_square_in_its_middle(policy, estimator, tasks):
+    """Of 128 x 96 the 96 columns in the middle are what a camera of the suite would have seen."""
+    seeing = Seeing(policy, estimator, tasks)
+    square = np.random.default_rng(0).integers(0, 255, (96, 96, 3)).astype(np.uint8)
+    wide = np.zeros((96, 128, 3), np.uint8)
+    wide[:, 16:112] = square
+    for frame in (wide, square):
+        seeing.infer({**row(policy), "images/exterior": frame})
+    first, second = (shown["environment_state"] for shown in policy.asked)
+    np.testing.assert_array_equal(first, second)
+    exact = np.asarray(Image.fromarray(square).resize((48, 48), Image.Resampling.BILINEAR))
+    seeing.infer({**row(policy), "images/exterior": exact})
+    np.testing.assert_array_equal(policy.asked[-1]["environment_state"], first)
+
+
+def test_a_server_asks_for_its_picture_in_place_of_poses(policy, estimator, tasks):
+    seeing = Seeing(policy, estimator, tasks)
+    card, _ = cards.of(seeing)
+    assert card.request_keys().images == {"exterior": ("images/exterior",)}
+    assert not card.request_keys().environment
+    assert card.image_size == 48
+    (example,) = requests.examples(card)
+    assert seeing.infer(example)["actions"].shape == (5, 8)
