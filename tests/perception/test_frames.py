@@ -19,6 +19,7 @@ from morph_vla.perception.frames import Rendering
 from morph_vla.perception.measuring import measure
 from morph_vla.perception.view import view_of
 from morph_vla.suites.suite import Camera, initial_state
+from morph_vla.suites.variation import Variation
 
 if importlib.util.find_spec("mujoco") is None:
     pytest.skip("pictures need the extra 'sim'", allow_module_level=True)
@@ -60,6 +61,22 @@ def test_the_cameras_axes_are_the_engines(tasks):
     worlds.close()
     np.testing.assert_allclose(view.axes, axes, atol=1e-6)
     np.testing.assert_allclose(view.position, place, atol=1e-9)
+
+
+@pytest.mark.gl
+def test_a_camera_that_stands_elsewhere_is_rendered_without_the_others(tasks):
+    """Initial states move every camera of the suite; the one that is looked through moves alike."""
+    moving = Variation(camera_position=0.05, camera_angle=0.05)
+    task = dataclasses.replace(tasks[0], variation=moving)
+    seen = []
+    for shown in (task, pictures.with_camera(task, "exterior", 48)):
+        worlds = MujocoEngine(robots.load("panda"), shown)
+        worlds.reset({0: initial_state(task, 0, len(worlds.robot.joints))})
+        camera = dataclasses.replace(shown.cameras["exterior"], width=48, height=48)
+        worlds.suite = dataclasses.replace(shown, cameras={"exterior": camera})
+        seen.append(worlds.render(0, "exterior"))
+        worlds.close()
+    np.testing.assert_array_equal(*seen)
 
 
 @pytest.mark.gl

@@ -87,7 +87,9 @@ class Looks:
 
     def _move(self, state: InitialState) -> None:
         for name, shift in state.cameras.items():
-            index = self._model.camera(name).id
+            index = self._mj.mj_name2id(self._model, self._mj.mjtObj.mjOBJ_CAMERA, name)
+            if index < 0:  # the policy looks through others of the suite's
+                continue
             self._model.cam_pos[index] += np.asarray(shift.move)
             w, x, y, z = (float(value) for value in self._arrays["cam_quat"][index])
             self._model.cam_quat[index] = product((w, x, y, z), quaternion_about(shift.turn))
