@@ -1,13 +1,10 @@
-"""An estimator with random parameters, a suite with its camera, and a policy that keeps what it is asked."""
+"""An estimator with random parameters, a suite with its camera, and a policy that is told poses."""
 
 import math
-from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from told_policy import Told
 
-from morph_vla import robots
 from morph_vla.engines.engine import environment_names
 from morph_vla.perception import estimator as estimators
 from morph_vla.perception import network
@@ -43,31 +40,6 @@ def tasks() -> tuple[Suite, ...]:
         for task in load_tasks("droid_panda", OVERRIDES)
         if task.task_key in ("cube_in_bowl", "can_in_mug")
     )
-
-
-class Told:
-    """A policy that is told poses: it stays where it is, and keeps what it was asked."""
-
-    def __init__(self, names=None):
-        self.robot, self.robot_name, self.real_time = robots.load("panda"), "panda", False
-        self.looks_back, self.sizes, self.folder = False, (1, 2), Path("runs/x")
-        self.config = SimpleNamespace(horizon=5, delay_max=0)
-        self.trained = {"environment": names, "joints": self.robot.names, "control_rate": 15.0}
-        self.asked: list[dict] = []
-
-    def digest(self):
-        return "abc"
-
-    def describe(self):
-        about = {"name": "told", "checkpoint": "runs/x", "step": 3, "sha256": "abc"}
-        return {**about, "sampler": {"steps": 10, "noise": 0.0}, "batch": 2}
-
-    def infer(self, observation):
-        return self.infer_batch([observation])[0]
-
-    def infer_batch(self, observations):
-        self.asked += observations
-        return [{"actions": np.tile(row["state"], (5, 1))} for row in observations]
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from conftest import Told
 from PIL import Image
+from told_policy import Told
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import benchmark
