@@ -271,7 +271,8 @@ def _as_it_is(folder: Path, tasks: Sequence[Suite], settings: Settings, bars: Ba
     asked = _Asked(name, shown, settings.size.episodes, AS_IT_IS_VIDEOS)
     (record,), there = _evaluated(folder, tasks, [asked], bars)
     trained = "never" if "unseen" in policy.trained else "already"
-    return Done(record, record.summary.sentence(f"{source}, {trained} trained on {robot}"), there)
+    seen = " from pictures" if settings.poses_from else ""
+    return Done(record, record.summary.sentence(f"{source}{seen}, {trained} trained on {robot}"), there)
 
 
 def _record(folder: Path, tasks: Sequence[Suite], attempts: int, bars: Bars) -> Done:

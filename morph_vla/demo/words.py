@@ -61,6 +61,9 @@ def of_zero_shot(
     yield f"\nThe page, with videos of episodes: {page}\n\nTry next:"
     home = shlex.quote(str(page.parent))
     seen = f" --poses-from {shlex.quote(poses_from)}" if poses_from else ""
+    served, sent = "", "it is told poses of objects"
+    if poses_from:
+        served, sent = f"{seen} --suite {suite}", "it is sent the camera's picture"
     other = (
         f"{prefix}morph-vla eval {source} --suite {suite} --noise 0 -o {home}/exact",
         "the same policy, told where objects are in place of the pictures",
@@ -68,8 +71,8 @@ def of_zero_shot(
     for command, why in (
         *((other,) if poses_from else ()),
         (
-            f"{prefix}morph-vla serve {source} --robot {shlex.quote(record.suite.robot or suite)}",
-            "the same policy for a robot's client, over openpi's protocol; it is told poses of objects",
+            f"{prefix}morph-vla serve {source} --robot {shlex.quote(record.suite.robot or suite)}{served}",
+            f"the same policy for a robot's client, over openpi's protocol; {sent}",
         ),
         (
             f"{prefix}morph-vla record {suite} 'cameras={{}}' -o {home}/dataset",
