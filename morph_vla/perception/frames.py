@@ -8,6 +8,7 @@ light. It is all simulation, and any arms will do.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import io
 import multiprocessing
@@ -115,7 +116,8 @@ def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator) -> Fr
 
     try:
         for attempt in range(rendering.first, rendering.first + rendering.attempts):
-            demonstration(worlds, attempt, beginnings.kind_of(task.expert.begin, attempt), see)
+            with contextlib.suppress(MorphVlaError):  # its physics diverged; pictures so far are good ones
+                demonstration(worlds, attempt, beginnings.kind_of(task.expert.begin, attempt), see)
     finally:
         worlds.close()
     size = rendering.size
@@ -216,7 +218,7 @@ def resized(task: Suite, factor: float) -> Suite:
         )
         for name, spec in task.objects.items()
     }
-    lengths = ("hover", "release_height", "carry", "retreat", "clearance")
+    lengths = ("hover", "release_height", "carry", "retreat", "clearance", "behind")
     expert = dataclasses.replace(task.expert, **{key: factor * getattr(task.expert, key) for key in lengths})
     corners = {key: tuple(factor * value for value in getattr(task.success, key)) for key in ("low", "high")}
     return dataclasses.replace(

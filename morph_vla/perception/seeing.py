@@ -57,7 +57,7 @@ class Seeing:
     """
 
     def __init__(self, policy: OfPoses, estimator: Estimator, tasks: Sequence[Suite]):
-        """Raises MorphVlaError for a policy that is told no poses, and as `Estimator.view`."""
+        """Raises MorphVlaError where no poses are told or another robot is driven, as `Estimator.view`."""
         known = policy.trained.get("environment")
         if not known:
             raise MorphVlaError(
@@ -65,6 +65,11 @@ class Seeing:
             )
         self._policy, self._estimator, self._view = policy, estimator, estimator.view(tasks)
         for task in tasks:
+            if task.robot != policy.robot_name:
+                raise MorphVlaError(
+                    f"{task.label} is a suite of '{task.robot}', and the policy drives"
+                    f" '{policy.robot_name}': its camera's place is told from another base"
+                )
             shown = environment_names(task.success)
             if list(known) != list(shown):
                 raise MorphVlaError(

@@ -90,6 +90,10 @@ def test_what_is_refused(policy, estimator, tasks):
     sentence = "this policy is told no poses of objects, so none can be estimated; pi05-arms is"
     with pytest.raises(MorphVlaError, match=f"^{sentence}$"):
         Seeing(Told(), estimator, tasks)
+    policy.robot_name = "so101"
+    sentence = "droid_panda:cube_in_bowl is a suite of 'panda', and the policy drives 'so101': its camera's"
+    with pytest.raises(MorphVlaError, match=f"^{sentence}"):
+        Seeing(policy, estimator, tasks)
     with pytest.raises(
         MorphVlaError, match=r"^droid_panda:cube_in_bowl: random estimates object x, .* with a, b$"
     ):
