@@ -134,8 +134,9 @@ def act(
     Raises MorphVlaError as `Settings.check_zero_shot` and the stages do.
     """
     settings.check_zero_shot()
+    estimator = perception.load(settings.poses_from) if settings.poses_from else None
     clock, _, tasks = _begin(folder, settings, say)
-    record = clock.measure("zero-shot", lambda: _as_it_is(folder, tasks, settings, bars))
+    record = clock.measure("zero-shot", lambda: _as_it_is(folder, tasks, settings, estimator, bars))
     clock.measure("report", lambda: _report(folder, record))
     return record
 
@@ -258,20 +259,21 @@ def _zero_shot(folder: Path, tasks: Sequence[Suite], recipe: Recipe, episodes: i
     return Done((measured, facts), words, there)
 
 
-def _as_it_is(folder: Path, tasks: Sequence[Suite], settings: Settings, bars: Bars) -> Done:
-    """What the base does where nothing follows: its record."""
+def _as_it_is(
+    folder: Path,
+    tasks: Sequence[Suite],
+    settings: Settings,
+    estimator: perception.Estimator | None,
+    bars: Bars,
+) -> Done:
+    """What the base does where nothing follows, told exactly or what the estimator sees: its record."""
     source, robot = settings.source, tasks[0].robot
     policy = policies.load(remote.resolve(source), robot=robot, batch=policies.EVALUATION_BATCH, noise=NOISE)
-    shown = (
-        perception.Seeing(policy, perception.load(settings.poses_from), tasks)
-        if settings.poses_from
-        else policy
-    )
-    name = "from-pictures" if settings.poses_from else "zero-shot"
+    shown = perception.Seeing(policy, estimator, tasks) if estimator else policy
+    name, seen = ("from-pictures", " from pictures") if estimator else ("zero-shot", "")
     asked = _Asked(name, shown, settings.size.episodes, AS_IT_IS_VIDEOS)
     (record,), there = _evaluated(folder, tasks, [asked], bars)
     trained = "never" if "unseen" in policy.trained else "already"
-    seen = " from pictures" if settings.poses_from else ""
     return Done(record, record.summary.sentence(f"{source}{seen}, {trained} trained on {robot}"), there)
 
 

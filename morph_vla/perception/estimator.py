@@ -26,7 +26,6 @@ SHIPPED = "poses-exterior"
 FOLDER = Path("bases") / "poses_exterior"
 PARAMETERS, ABOUT = "estimator.safetensors", "estimator.json"
 BATCH = 10  # pictures at once, filled up: an answer does not depend on its company
-SAME = 0.02  # [rad] a camera may stand higher or lower than the estimator's, and its field of view differ
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +75,10 @@ class Estimator:
             self._check_things(task)
         view = view_of(tasks[0].cameras[name], name)
         here = view.optics(optics.size)
-        if max(abs(here.rise - optics.rise), abs(np.radians(here.fovy - optics.fovy))) > SAME:
+        if not here.is_like(optics):
             raise MorphVlaError(
-                f"camera '{name}' of {tasks[0].label} stands {angles(here)}, and {self.name} was trained with"
-                f" one that stands {angles(optics)}: `morph-vla poses train` makes one for it"
+                f"camera '{name}' of {tasks[0].label} stands {here}, and {self.name} was trained with"
+                f" one that stands {optics}: `morph-vla poses train` makes one for it"
             )
         return view
 
@@ -119,11 +118,6 @@ class Estimator:
             answer = self._estimate(self.params, pictures, np.pad(hands[some], [*fill, (0, 0)]))
             answers.append(np.asarray(answer)[:count])
         return np.concatenate(answers)
-
-
-def angles(optics: Optics) -> str:
-    """How a camera stands, for people."""
-    return f"{np.degrees(optics.rise):.1f} degrees high and sees {optics.fovy:.1f}"
 
 
 def save(folder: Path, params: network.Params, about: About) -> None:

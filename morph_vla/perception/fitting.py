@@ -165,12 +165,10 @@ def _optics(tasks: Sequence[Suite], rendering: Rendering) -> Optics:
         raise MorphVlaError(f"pictures of {rendering.size} pixels: a side must be a multiple of 16")
     every = [view_of(task.cameras[rendering.camera]).optics(rendering.size) for task in tasks]
     for task, optics in zip(tasks, every, strict=True):
-        apart = max(abs(optics.rise - every[0].rise), abs(np.radians(optics.fovy - every[0].fovy)))
-        if apart > estimators.SAME:
-            here, there = estimators.angles(optics), estimators.angles(every[0])
+        if not optics.is_like(every[0]):
             raise MorphVlaError(
-                f"camera '{rendering.camera}' of {task.label} stands {here}, and that of {tasks[0].label}"
-                f" {there}: train two estimators"
+                f"camera '{rendering.camera}' of {task.label} stands {optics}, and that of {tasks[0].label}"
+                f" {every[0]}: train two estimators"
             )
     return every[0]
 

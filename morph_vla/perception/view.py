@@ -25,6 +25,7 @@ from morph_vla.suites.suite import Camera
 
 SEEN = 9
 """Values of an object as it is seen: its place, then the first two columns of its rotation"""
+SAME = 0.02  # [rad] two cameras of one estimator may differ so much in height and field of view
 
 
 class Optics(NamedTuple):
@@ -46,6 +47,15 @@ class Optics(NamedTuple):
     def up(self) -> tuple[float, float, float]:
         """The vertical in the camera's frame."""
         return 0.0, math.cos(self.rise), math.sin(self.rise)
+
+    def is_like(self, other: "Optics") -> bool:
+        """Whether a camera stands as high and sees as much, within SAME."""
+        apart = self.rise - other.rise, math.radians(self.fovy - other.fovy)
+        return max(map(abs, apart)) <= SAME
+
+    def __str__(self) -> str:
+        """How the camera stands, for people."""
+        return f"{math.degrees(self.rise):.1f} degrees high and sees {self.fovy:.1f}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,6 +80,13 @@ def test_an_estimator_before_a_training_is_refused_before_anything_is_written(fo
     assert not (folder / "x").exists()
 
 
+def test_an_estimator_that_is_not_there_is_said_before_anything_is_written(folder):
+    settings = job.Settings(robot=folder / "arm.urdf", zero_shot=True, poses_from=str(folder / "none"))
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(str(folder / 'none'))} is no estimator of poses: "):
+        job.act(folder / "x", settings)
+    assert not (folder / "x").exists()
+
+
 @pytest.mark.slow
 def test_a_strangers_arm_is_driven_by_the_base_that_is_shipped(folder, run):
     """The Panda under another name, its hand and all, in a file of its own."""
