@@ -10,7 +10,7 @@ every engine, every order and every number of parallel environments meets the sa
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +22,19 @@ from morph_vla.suites import tasks
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.criterion import Success, Vector3
 from morph_vla.suites.tasks import Named
-from morph_vla.suites.variation import CameraShift, Light, Variation, draw_cameras, draw_light
+from morph_vla.suites.variation import (
+    CameraShift,
+    Light,
+    Mark,
+    Paint,
+    Variation,
+    draw_cameras,
+    draw_light,
+    draw_marks,
+    draw_paint,
+)
 
+MARKS = 100  # the most that a table may have
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
 
@@ -220,8 +231,9 @@ class InitialState:
     where `hands.first_posture` says: at the suite's `start`, plus `arm`. Before it renders this world it
     multiplies the scene's lights by `light.color` and turns their direction by `light.turn`
     (`variation.turned`), and moves and turns each camera of `cameras` in the frame it stands in:
-    position + move, `variation.product(quaternion, rotation(turn))`. With None and an empty dictionary it
-    leaves both exactly as they are.
+    position + move, `variation.product(quaternion, rotation(turn))`; it paints everything as `paint` says,
+    and lays `marks` flat on the table, which nothing touches. With None and empty ones it leaves all of it
+    exactly as it is.
     """
 
     episode: int
@@ -229,6 +241,8 @@ class InitialState:
     arm: tuple[float, ...]
     light: Light | None = None
     cameras: dict[str, CameraShift] = dataclasses.field(default_factory=dict)
+    paint: Paint | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path | str] = ()) -> Suite:
@@ -334,6 +348,10 @@ def _variation_problems(suite: SuiteFile) -> Iterator[str]:
         yield f"variation.distractors: {variation.distractors} asked for, the suite has {listed}"
     if variation.light >= 1:
         yield f"variation.light: must be below 1, where a light may go out, not {variation.light:g}"
+    if variation.colors > 1:
+        yield f"variation.colors: a share of each colour, at most 1, not {variation.colors:g}"
+    if variation.marks > MARKS:
+        yield f"variation.marks: at most {MARKS}, not {variation.marks}"
     for name in known:
         if name in suite.objects:
             yield f"distractors.{name}: an object has that name"
@@ -353,8 +371,18 @@ def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "eva
     arm = tuple(float(v) for v in rng.normal(0.0, 1.0, joints) * suite.start_noise)
     light = draw_light(other, suite.variation.light)
     cameras = draw_cameras(other, suite.variation, suite.cameras)
+    paint = draw_paint(_generator(f"{label}/colors"), suite.variation.colors, suite.objects)
+    marks = draw_marks(_generator(f"{label}/marks"), suite.variation.marks, _field(places.values()))
     beside = {name: suite.placement[name] for name in suite.distractors if name in suite.objects}
-    return InitialState(episode, _scattered(suite, other, beside, poses), arm, light, cameras)
+    poses = _scattered(suite, other, beside, poses)
+    return InitialState(episode, poses, arm, light, cameras, paint, marks)
+
+
+def _field(places: Iterable[Placement]) -> tuple[Range, Range]:
+    """The ranges of x and y [m] in which all things lie."""
+    ranges = [(place.x, place.y) for place in places]
+    (x, y), (right, far) = np.min(ranges, axis=(0, 2)), np.max(ranges, axis=(0, 2))
+    return (float(x), float(right)), (float(y), float(far))
 
 
 def _generator(label: str) -> np.random.Generator:
@@ -398,11 +426,12 @@ def fingerprint(states: Sequence[InitialState]) -> str:
 
 
 def _varied(state: InitialState) -> list[object]:
-    """What an episode's light and cameras add to the table's digest: nothing where they do not differ."""
-    if state.light is None and not state.cameras:
-        return []
-    plain = dataclasses.asdict(state)
-    return [plain["light"], sorted(plain["cameras"].items())]
+    """What an episode's looks add to the table's digest: nothing where they do not differ."""
+    plain, looks = dataclasses.asdict(state), []
+    if state.light is not None or state.cameras:
+        looks = [plain["light"], sorted(plain["cameras"].items())]
+    painted = {key: plain[key] for key in ("paint", "marks") if plain[key]}
+    return [*looks, painted] if painted else looks
 
 
 def _spread(points: Sequence[Sequence[float]]) -> float:
@@ -424,6 +453,9 @@ def resolved(suite: Suite) -> dict[str, object]:
         plain.pop("start")  # records of suites without it keep their digest
     if not suite.success.also:
         plain["success"].pop("also")  # likewise
+    for key in ("colors", "marks"):
+        if not plain["variation"][key]:
+            plain["variation"].pop(key)
     placed = {name: place for name, place in plain["placement"].items() if name in suite.objects}
     beside = [name for name in suite.distractors if name in suite.objects]
     tool = {"tool": suite.expert.tool}

@@ -1,4 +1,4 @@
-"""What may differ between the episodes of a suite besides where things lie: distractors, light, cameras.
+"""What may differ between the episodes of a suite besides where things lie: distractors, light, cameras, colours.
 
 All of it is off by default, and is drawn per episode into the table of initial states, from a generator of
 its own: objects and arm begin where they begin without it, and a suite with everything off has the table, the
@@ -23,12 +23,16 @@ class Variation:
     about x and about y.
     `camera_position`: [m] by which a camera is moved along each axis of the frame it stands in, at most;
     `camera_angle`: [rad] by which it is turned about each of its own axes, at most.
+    `colors`: a share s; table, floor, robot and each object are painted 1 - s of their own colour and s of one
+    that is drawn. `marks`: so many flat rectangles of any colour lie painted on the table.
     """
 
     distractors: int = 0
     light: float = 0.0
     camera_position: float = 0.0
     camera_angle: float = 0.0
+    colors: float = 0.0
+    marks: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,33 @@ class CameraShift:
 
     move: tuple[float, float, float]
     turn: tuple[float, float, float]
+
+
+Color = tuple[float, float, float]
+"""Red, green and blue, 0 to 1"""
+APART = 0.3  # an object's drawn colour differs from the table's by so much in red, green or blue
+LARGE, SMALL = 0.6, 0.06  # sides of a mark, in the larger side of the field in which things lie
+
+
+@dataclasses.dataclass(frozen=True)
+class Paint:
+    """An episode's colours, and how much of each thing's colour they are."""
+
+    share: float
+    table: Color
+    floor: Color
+    robot: Color
+    objects: dict[str, Color]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A rectangle painted on the table: its middle (x, y) [m], turn about z [rad], two sides [m]."""
+
+    place: tuple[float, float]
+    yaw: float
+    sides: tuple[float, float]
+    color: Color
 
 
 def draw_light(rng: np.random.Generator, share: float) -> Light | None:
@@ -67,6 +98,35 @@ def draw_cameras(
         turn = rng.uniform(-1, 1, 3) * variation.camera_angle
         shifts[name] = CameraShift(_three(move), _three(turn))
     return shifts if variation.camera_position or variation.camera_angle else {}
+
+
+def draw_paint(rng: np.random.Generator, share: float, names: Iterable[str]) -> Paint | None:
+    """An episode's colours; None where they do not differ. An object's is drawn until the table's differs."""
+    if not share:
+        return None
+    table, floor, robot = (_three(rng.uniform(0, 1, 3)) for _ in range(3))
+    objects = {}
+    for name in names:
+        color = rng.uniform(0, 1, 3)
+        while np.abs(color - table).max() < APART:
+            color = rng.uniform(0, 1, 3)
+        objects[name] = _three(color)
+    return Paint(share, table, floor, robot, objects)
+
+
+def draw_marks(
+    rng: np.random.Generator, count: int, field: tuple[tuple[float, float], tuple[float, float]]
+) -> tuple[Mark, ...]:
+    """An episode's marks, where things lie (`field`: ranges of x and y [m]) and half of it beyond."""
+    low, high = np.transpose(field)
+    middle, half = (low + high) / 2, high - low
+    longest = float(max(high - low))
+    marks = []
+    for _ in range(count):
+        x, y = (float(value) for value in middle + half * rng.uniform(-1, 1, 2))
+        a, b = (float(value) for value in longest * rng.uniform(SMALL, LARGE, 2))
+        marks.append(Mark((x, y), float(rng.uniform(-math.pi, math.pi)), (a, b), _three(rng.uniform(0, 1, 3))))
+    return tuple(marks)
 
 
 def _three(values: Float[np.ndarray, "3"]) -> tuple[float, float, float]:

@@ -190,7 +190,8 @@ def physics_cfg(options: Options) -> Config:
 
 def scene_cfg(robot: Robot, suite: Suite, count: int, options: Options) -> Config:
     """Everything in the scene, in the order in which it is spawned: bodies before what stands on them."""
-    varied = [key for key in ("light", "camera_position", "camera_angle") if getattr(suite.variation, key)]
+    looks = ("light", "camera_position", "camera_angle", "colors", "marks")
+    varied = [key for key in looks if getattr(suite.variation, key)]
     if varied:
         raise MorphVlaError(
             f"{suite.path}: engine isaaclab does not vary variation.{' and variation.'.join(varied)}; "

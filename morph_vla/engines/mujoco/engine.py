@@ -50,7 +50,7 @@ class MujocoEngine:
         self._links = {i for i in range(self.model.nbody) if self.model.body(i).name not in others}
         self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
         self._renderers: dict[tuple[int, int], Renderer] = {}
-        self._looks = Looks(mj, self.model)
+        self._looks = Looks(mj, self.model, suite.objects)
         self._scene_view: SceneView | None = None
         self._states: list[InitialState | None] = [None] * count
 
@@ -173,7 +173,7 @@ class MujocoEngine:
     def scene_view(self, index: int) -> Frame:
         if self._scene_view is None:
             self._scene_view = SceneView(self.robot, self.suite)
-        return self._scene_view.of(self._data[index].qpos)
+        return self._scene_view.of(self._data[index].qpos, self._states[index])
 
     def close(self) -> None:
         for view in filter(None, (*self._renderers.values(), self._scene_view)):

@@ -1,7 +1,8 @@
-"""What is rendered of MuJoCo's worlds: an episode's own light and cameras, and the view for films."""
+"""What is rendered of MuJoCo's worlds: an episode's own light, cameras and colours, and the view for films."""
 
 import atexit
 import weakref
+from collections.abc import Iterable
 from types import ModuleType
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxtyping import Float
 
 from morph_vla.engines import films
 from morph_vla.engines.engine import Frame
+from morph_vla.engines.mujoco.painting import Painting
 from morph_vla.engines.mujoco.scene import (
     EGL_REMEDY,
     MjData,
@@ -50,26 +52,28 @@ def _close(renderer: weakref.ref) -> None:
 
 
 class Looks:
-    """The lights and cameras of `model`, which all worlds of an engine share, as an episode has them.
+    """Lights, cameras and colours of `model`, which all worlds of an engine share, as an episode has them.
 
     Before a world is rendered they are written into the model, and their poses are computed again from the
     world's own links. A world whose episode varies in nothing is rendered without this.
     """
 
-    def __init__(self, mj: ModuleType, model: MjModel):
+    def __init__(self, mj: ModuleType, model: MjModel, things: Iterable[str]):
         self._mj, self._model, self._changed = mj, model, False
+        self._painting = Painting(model, things)
         self._arrays = {name: getattr(model, name).copy() for name in ARRAYS}
         self._headlight = {name: np.array(getattr(model.vis.headlight, name)) for name in COLORS}
 
     def put_on(self, data: MjData, state: InitialState | None) -> None:
         """Make the model look as `state`'s episode does, for the world of `data`."""
-        varies = state is not None and (state.light is not None or bool(state.cameras))
+        varies = state is not None and any((state.light, state.cameras, state.paint, state.marks))
         if not varies and not self._changed:
             return
         for name, values in self._arrays.items():
             getattr(self._model, name)[:] = values
         for name, values in self._headlight.items():
             setattr(self._model.vis.headlight, name, values)
+        self._painting.put_on(data, state)
         if state is not None and varies:
             self._light(state)
             self._move(state)
@@ -115,12 +119,14 @@ class SceneView:
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
         self._model = spec.compile()
         self._data = mj.MjData(self._model)
+        self._painting = Painting(self._model, suite.objects)
         self._renderer = open_renderer(self._model, camera.height, camera.width)
         self.close = self._renderer.close
 
-    def of(self, coordinates: Float[np.ndarray, "q"]) -> Frame:
-        """The scene with a world's coordinates [q], RGB."""
+    def of(self, coordinates: Float[np.ndarray, "q"], state: InitialState | None) -> Frame:
+        """The scene with a world's coordinates [q] in an episode that began so, RGB."""
         self._data.qpos[:] = coordinates
+        self._painting.put_on(self._data, state)
         self._mj.mj_kinematics(self._model, self._data)
         self._mj.mj_comPos(self._model, self._data)
         self._mj.mj_camlight(self._model, self._data)

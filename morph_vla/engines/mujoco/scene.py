@@ -22,6 +22,8 @@ MjData = Any
 MjModel = Any
 MjSpec = Any
 Renderer = Any
+TABLE, FLOOR, MARK = "table", "floor", "mark/"  # names of geoms
+UNDER, THIN = 0.9, 5e-4  # [m] how deep under the table's top the floor is, and how high a mark
 TOOL_SITE, HIDDEN = "expert/tool", 5  # groups above 2 are not rendered
 EGL_REMEDY = (
     "MuJoCo could not open an off-screen renderer through EGL; install Mesa's EGL: "
@@ -68,6 +70,7 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
     _prepare_robot(mj, spec, robot, suite)
     _add_world(mj, spec, suite.table)
+    _add_looks(mj, spec, suite)
     for name, thing in suite.objects.items():
         _add_object(mj, spec, name, thing)
     for name, camera in suite.cameras.items():
@@ -130,7 +133,7 @@ def _keep_off_the_table(spec: MjSpec, robot: Robot) -> None:
 def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:
     world = spec.worldbody
     world.add_geom(
-        name="table", type=mj.mjtGeom.mjGEOM_BOX, size=[edge / 2 for edge in table.size],
+        name=TABLE, type=mj.mjtGeom.mjGEOM_BOX, size=[edge / 2 for edge in table.size],
         pos=[*table.center, table.height - table.size[2] / 2], rgba=[*table.color, 1],
         contype=2, conaffinity=3, friction=[1.0, 0.02, 0.001], condim=4,
     )  # fmt: skip
@@ -138,6 +141,24 @@ def _add_world(mj: ModuleType, spec: MjSpec, table: Table) -> None:
         name="key", type=mj.mjtLightType.mjLIGHT_DIRECTIONAL, pos=[0.5, -1, 2], dir=[0.1, 0.5, -1],
         diffuse=[0.6, 0.6, 0.6], ambient=[0.35, 0.35, 0.35], castshadow=False,
     )  # fmt: skip
+
+
+def _add_looks(mj: ModuleType, spec: MjSpec, suite: Suite) -> None:
+    """Geoms that only episodes of other colours show (`painting`): a floor where the background is black
+    otherwise, and marks that lie nowhere yet. Nothing touches them; a suite that varies in neither has none.
+    """
+    table, varied = suite.table, suite.variation
+    seen = {"type": mj.mjtGeom.mjGEOM_BOX, "contype": 4, "conaffinity": 0}
+    if varied.colors:
+        spec.worldbody.add_geom(
+            name=FLOOR, size=[30.0, 30.0, 0.01], pos=[*table.center, table.height - UNDER],
+            rgba=[0.0, 0.0, 0.0, 1.0], **seen,
+        )  # fmt: skip
+    for number in range(varied.marks):
+        spec.worldbody.add_geom(
+            name=f"{MARK}{number}", size=[THIN] * 3, pos=[*table.center, table.height + number / varied.marks * THIN],
+            rgba=[0.0, 0.0, 0.0, 0.0], **seen,
+        )  # fmt: skip
 
 
 def _add_object(mj: ModuleType, spec: MjSpec, name: str, thing: ObjectSpec) -> None:
