@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import MorphVlaError
 from morph_vla.files import dropin
 from morph_vla.files.writing import write_text
 from morph_vla.perception import network
@@ -83,30 +83,38 @@ class Estimator:
         return view
 
     def _check_things(self, task: Suite) -> None:
-        """Raise MorphVlaError for things that the estimator was never shown."""
+        """Raise MorphVlaError for things of a shape that the estimator was never shown."""
         if len(task.success.pairs) != 1:
             raise MorphVlaError(
                 f"{task.label}: {len(task.success.pairs)} objects are put somewhere, and {self.name} sees one"
             )
-        known = self.about.objects
+        known = {*self.about.objects.values()}
         for thing in (name for pair in task.success.pairs for name in pair):
-            if known.get(thing) != task.objects[thing].shape:
-                shown = ", ".join(f"{name} ({shape})" for name, shape in known.items())
-                near = "" if thing in known else nearest(thing, known)
+            if (shape := task.objects[thing].shape) not in known:
                 raise MorphVlaError(
-                    f"{task.label}: {self.name} was never shown '{thing}' ({task.objects[thing].shape}), as"
-                    f" `morph-vla poses train` would; it knows {shown}{near}"
+                    f"{task.label}: {self.name} was never shown what '{thing}' is ({shape}), as `morph-vla poses"
+                    f" train` would; it knows {', '.join(sorted(known))}"
                 )
 
     def poses(
-        self, images: UInt8[np.ndarray, "b s s 3"], hands: Float[np.ndarray, "b 5"], view: View
+        self,
+        images: UInt8[np.ndarray, "b s s 3"],
+        hands: Float[np.ndarray, "b 5"],
+        things: Float[np.ndarray, "b 2 f"],
+        view: View,
     ) -> Float[np.ndarray, "b 14"]:
-        """Poses of object and target in the base frame, as `engine.environment_state`, float32."""
-        seen = self.seen(images, hands)
+        """Poses of object and target in the base frame, as `engine.environment_state`, float32.
+
+        `things` say what they are (`things.things_of`).
+        """
+        seen = self.seen(images, hands, things)
         return np.stack([view.poses(objects).reshape(-1) for objects in seen])
 
     def seen(
-        self, images: UInt8[np.ndarray, "b s s 3"], hands: Float[np.ndarray, "b 5"]
+        self,
+        images: UInt8[np.ndarray, "b s s 3"],
+        hands: Float[np.ndarray, "b 5"],
+        things: Float[np.ndarray, "b 2 f"],
     ) -> Float[np.ndarray, "b 2 9"]:
         """The same as `View.objects_seen` has it."""
         answers = []
@@ -114,8 +122,11 @@ class Estimator:
             some = slice(start, start + BATCH)
             count = len(images[some])
             fill = [(0, BATCH - count)]
-            pictures = np.pad(images[some], [*fill, (0, 0), (0, 0), (0, 0)])
-            answer = self._estimate(self.params, pictures, np.pad(hands[some], [*fill, (0, 0)]))
+            filled = (
+                np.pad(values[some], [*fill, *([(0, 0)] * (values.ndim - 1))])
+                for values in (images, hands, things)
+            )
+            answer = self._estimate(self.params, *filled)
             answers.append(np.asarray(answer)[:count])
         return np.concatenate(answers)
 

@@ -35,7 +35,7 @@ HELD_OUT = 31  # every so many-th picture is not trained on
 class Settings:
     """How long it trains."""
 
-    steps: int = 4000
+    steps: int = 5000
     batch: int = 64
     rate: float = 2e-3
     """The highest: it rises for WARMUP steps and falls as half a cosine to a hundredth"""
@@ -130,11 +130,11 @@ def fit(
     trained = np.flatnonzero(~held_out)
 
     @jax.jit
-    def update(carried: Any, images: Any, objects: Any, hands: Any, step: Any) -> Any:
+    def update(carried: Any, images: Any, objects: Any, hands: Any, things: Any, step: Any) -> Any:
         """One step of AdamW."""
         params, memory = carried
         drawn = jax.random.fold_in(key, step)
-        value, slope = jax.value_and_grad(network.loss)(params, images, objects, hands, optics, drawn)
+        value, slope = jax.value_and_grad(network.loss)(params, images, objects, hands, things, optics, drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax's schedules need it
             change, memory = optimizer.update(slope, memory, params)
         return (optax.apply_updates(params, change), memory), value
@@ -202,7 +202,8 @@ def _apart(measure: Any, params: Any, frames: Frames, held_out: Bool[np.ndarray,
     places = np.flatnonzero(held_out)[:256]
     if not len(places):
         return float("nan")
-    seen = np.asarray(measure(params, jnp.asarray(frames.images[places]), frames.hands[places]))
+    images = jnp.asarray(frames.images[places])
+    seen = np.asarray(measure(params, images, frames.hands[places], frames.things[places]))
     return float(np.median(np.linalg.norm(seen[:, 0, :3] - frames.objects[places, 0, :3], axis=-1)))
 
 

@@ -3,17 +3,20 @@
 They are rendered along the scripted expert's attempts, those included that fail and those that begin after a
 mistake (`demonstrations.beginnings`), so that objects stand, fall, hang in the hand and hide behind it. Each
 task is seen as it is, and then in other ways (`otherwise`): from nearer or farther, so that hand and objects
-are larger or smaller beside the camera's distance, as another arm's are; with smaller objects; in another
-light. It is all simulation, and any arms will do.
+are larger or smaller beside the camera's distance, as another arm's are; with smaller objects; in other
+colours and light, with marks on the table and other things beside; through a camera that stands a little
+elsewhere than it is said to, for then only the hand says where things are. It is all simulation, and any arms
+will do.
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import io
+import math
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,13 +32,14 @@ from morph_vla.engines.engine import environment_state
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import add_to_path
 from morph_vla.files.writing import write_bytes
+from morph_vla.perception.things import FEATURES, things_of
 from morph_vla.perception.view import SEEN, View, view_of
 from morph_vla.robots import Robot
 from morph_vla.robots.geometry import POSE
 from morph_vla.robots.parallel_jaw import PANDA_OPENING
 from morph_vla.robots.standpoint import metre
 from morph_vla.robots.tool import TOOL
-from morph_vla.suites.suite import Camera, Suite
+from morph_vla.suites.suite import Camera, ObjectSpec, Placement, Suite, field
 
 CAMERA = "exterior"
 HAND = 5
@@ -43,7 +47,9 @@ HAND = 5
 SMALLEST = 0.38  # objects of other showings are at least so many times their size
 FARTHER = (0.55, 1.7)  # and the camera's distance so many times its own
 BESIDE = 0.06  # and it stands so far beside its place along x and y at most, in its distance
-LIGHT = 0.3  # and in the light of `suites.variation`
+# What differs in them from episode to episode (`suites.variation`): at most so much, drawn for each showing.
+LIGHT, COLORS, MARKS, BESIDES = 0.3, 1.0, 8, 3
+ASIDE = 0.02  # how far off its place a camera stands, in its distance, and is turned [rad]
 FIRST, MEASURED = 1000, 5000  # of the expert's attempts to learn from, to measure on; recordings begin at 0
 
 
@@ -54,6 +60,8 @@ class Frames(NamedTuple):
     objects: Float[np.ndarray, "n 2 9"]
     """The object and the target, as `View.objects_seen`"""
     hands: Float[np.ndarray, "n 5"]
+    things: Float[np.ndarray, "n 2 f"]
+    """What object and target are (`things`)"""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -73,9 +81,9 @@ class Rendering:
     camera: str = CAMERA
     attempts: int = 3
     """Of the expert, in each showing of a task"""
-    share: float = 0.4
+    share: float = 0.3
     """Of their control steps of which a picture is kept"""
-    others: int = 2
+    others: int = 5
     """How many other showings each task has, beside the one as it is"""
     seed: int = 0
     first: int = FIRST
@@ -90,11 +98,16 @@ def hand_seen(robot: Robot, view: View, states: Float[np.ndarray, "b j"]) -> Flo
     return np.concatenate([view.seen(values[:, :3]), closed, opening], axis=1).astype(np.float32)
 
 
-def render_task(task: Suite, rendering: Rendering, number: int = 0) -> Frames:
-    """Pictures of one task; `number` is where their random numbers come from, beside the seed."""
+def render_task(
+    task: Suite, rendering: Rendering, number: int = 0, besides: Mapping[str, ObjectSpec] | None = None
+) -> Frames:
+    """Pictures of one task; `number` is where their random numbers come from, beside the seed.
+
+    `besides`: things of which some lie on the table too, in other showings than that of the task as it is.
+    """
     rng = np.random.default_rng([rendering.seed, number])
     task = with_camera(task, rendering.camera, rendering.size)
-    others = (otherwise(task, rendering.camera, rng) for _ in range(rendering.others))
+    others = (otherwise(task, rendering.camera, rng, besides or {}) for _ in range(rendering.others))
     return Frames.joined([_rendered(showing, rendering, rng) for showing in (task, *others)])
 
 
@@ -122,9 +135,11 @@ def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator) -> Fr
         worlds.close()
     size = rendering.size
     if not images:
-        nothing = np.zeros((0, size, size, 3), np.uint8), np.zeros((0, 2, SEEN), np.float32)
-        return Frames(*nothing, np.zeros((0, HAND), np.float32))
-    return Frames(np.stack(images), np.stack(objects), hand_seen(worlds.robot, view, np.stack(states)))
+        nothing = ((0, size, size, 3), (0, 2, SEEN), (0, HAND), (0, 2, FEATURES))
+        kinds = (np.uint8, np.float32, np.float32, np.float32)
+        return Frames(*(np.zeros(shape, kind) for shape, kind in zip(nothing, kinds, strict=True)))
+    things = np.tile(things_of(task, view.distance), (len(images), 1, 1))
+    return Frames(np.stack(images), np.stack(objects), hand_seen(worlds.robot, view, np.stack(states)), things)
 
 
 def render(
@@ -148,7 +163,9 @@ def render(
     count = min(workers or os.cpu_count() or 1, len(missing)) or 1
     start = {"initializer": _start, "initargs": (tuple(folders),)}
     with concurrent.futures.ProcessPoolExecutor(count, mp_context=context, **start) as pool:
-        waiting = [pool.submit(_render_into, tasks[n], rendering, n, paths[n]) for n in missing]
+        waiting = [
+            pool.submit(_render_into, tasks[n], rendering, n, paths[n], _others(tasks[n], tasks)) for n in missing
+        ]
         for future in concurrent.futures.as_completed(waiting):
             future.result()
             done += 1
@@ -180,13 +197,47 @@ def with_camera(task: Suite, camera: str, size: int) -> Suite:
     )
 
 
-def otherwise(task: Suite, camera: str, rng: np.random.Generator) -> Suite:
-    """A task with smaller objects, in a light that differs, through a camera that stands elsewhere."""
-    smaller = resized(task, float(rng.uniform(SMALLEST, 1.0)))
+def otherwise(
+    task: Suite, camera: str, rng: np.random.Generator, besides: Mapping[str, ObjectSpec]
+) -> Suite:
+    """A task with smaller objects and other things beside, in looks that differ, from elsewhere."""
+    size = float(rng.uniform(SMALLEST, 1.0))
+    names = rng.permutation(sorted(besides))[: rng.integers(0, BESIDES + 1)]
+    crowded = with_things(task, {str(name): besides[str(name)] for name in names})
     factor = float(np.exp(rng.uniform(*np.log(FARTHER))))
     seen = farther(task.cameras[camera], task.table.height, factor, rng.uniform(-BESIDE, BESIDE, 2))
-    variation = dataclasses.replace(task.variation, light=LIGHT)
-    return dataclasses.replace(smaller, cameras={camera: seen}, variation=variation)
+    aside = float(rng.uniform(0, ASIDE))
+    variation = dataclasses.replace(
+        crowded.variation, light=LIGHT, colors=float(rng.uniform(0, COLORS)), marks=int(rng.integers(0, MARKS + 1)),
+        camera_position=aside * view_of(seen).distance, camera_angle=aside,
+    )  # fmt: skip
+    return dataclasses.replace(resized(crowded, size), cameras={camera: seen}, variation=variation)
+
+
+def with_things(task: Suite, things: Mapping[str, ObjectSpec]) -> Suite:
+    """A task with other things on the table, anywhere in the field in which its own are put and a little beyond.
+
+    Those that look like the object or the target are left out: nothing would say which one is meant.
+    """
+    shapes = {task.objects[name].shape for pair in task.success.pairs for name in pair}
+    chosen = {name: thing for name, thing in things.items() if thing.shape not in shapes and name not in task.objects}
+    there = {name: thing for name, thing in task.distractors.items() if name in task.objects}
+    places = (place for name, place in task.placement.items() if name not in task.distractors)
+    x, y = ((low - 0.2 * (high - low), high + 0.2 * (high - low)) for low, high in field(places))
+    placement = {**task.placement, **{name: Placement(x, y, (-math.pi, math.pi)) for name in chosen}}
+    variation = dataclasses.replace(task.variation, distractors=len(there) + len(chosen))
+    beside = {**there, **chosen}
+    beside |= {name: thing for name, thing in task.distractors.items() if name not in beside}
+    objects = {**task.objects, **chosen}
+    return dataclasses.replace(
+        task, objects=objects, distractors=beside, placement=placement, variation=variation
+    )
+
+
+def _others(task: Suite, tasks: Sequence[Suite]) -> dict[str, ObjectSpec]:
+    """The things of the other tasks of the same robot."""
+    others = (other for other in tasks if other.robot == task.robot)
+    return {name: thing for other in others for name, thing in other.objects.items() if name not in task.objects}
 
 
 def farther(camera: Camera, table: float, factor: float, beside: Float[np.ndarray, "2"]) -> Camera:
@@ -233,10 +284,12 @@ def _start(folders: Sequence[Path]) -> None:
         add_to_path(place)
 
 
-def _render_into(task: Suite, rendering: Rendering, number: int, path: Path) -> None:
+def _render_into(
+    task: Suite, rendering: Rendering, number: int, path: Path, besides: Mapping[str, ObjectSpec]
+) -> None:
     """A task's pictures, as a file of plain arrays that appears whole."""
     content = io.BytesIO()
-    np.savez(content, **render_task(task, rendering, number)._asdict())
+    np.savez(content, **render_task(task, rendering, number, besides)._asdict())
     write_bytes(path, content.getvalue())
 
 

@@ -52,7 +52,7 @@ def measure(estimator: Estimator, tasks: Sequence[Suite], attempts: int = 5, sha
         shown = render_task(task, rendering)
         if not len(shown):
             raise MorphVlaError(f"{task.label}: not one picture: more attempts, or a larger share of them")
-        seen = estimator.seen(shown.images, shown.hands)
+        seen = estimator.seen(shown.images, shown.hands, shown.things)
         for place, role in enumerate(ROLES):
             true, guessed = shown.objects[:, place], seen[:, place]
             apart = 1000 * view.distance * np.linalg.norm(true[:, :3] - guessed[:, :3], axis=-1)

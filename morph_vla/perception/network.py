@@ -4,12 +4,14 @@
                                                                               |
     crop about it [32 32 3] + where the hand is --fine--> offset, height, rotation --> place --> pixel again
 
-The roles are the object that is moved, and the target that it is moved to. The pixel says on which ray from
+The roles are the object that is moved, and the target that it is moved to; both parts are told what it is that
+they look for (`things`), by which they scale and shift their own features (FiLM, Perez et al. 2018, arXiv:
+1709.07871), so that other things beside it are passed over. The pixel says on which ray from
 the camera a thing lies, and its height over the table how far along it: a thing on the table has nearly the
 same height wherever it lies, so a wrong pixel costs little in height and nothing is left to guess of depth.
 Only of a thing in the air is the height unclear in the picture, and then the hand says it.
 
-Shapes: b pictures, s pixels a side, 2 roles, places and heights in lengths of the camera's distance (`view`).
+Shapes: b pictures, s pixels a side, 2 roles, f values of a thing, places and heights in lengths of the camera's distance (`view`).
 The form, a map whose mean is a pixel, is the spatial softmax of Levine et al. (2016, arXiv:1504.00702).
 """
 
@@ -20,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
+from morph_vla.perception.things import FEATURES
 from morph_vla.perception.view import SEEN, Optics
 
 ROLES = ("object", "target")
@@ -50,14 +53,16 @@ def init_params(seed: int) -> Params:
         return {"kernel": kernel, "bias": jnp.zeros(outputs)}
 
     coarse = {
-        "enter": conv(1, 3 * 4 * 4, 32), "halve": conv(3, 32, 32), "mix": conv(3, 32, 32),
-        "again": conv(3, 32, 32), "maps": conv(1, 32, len(ROLES)),
+        "enter": conv(1, 3 * 4 * 4, 48), "halve": conv(3, 48, 64), "mix": conv(3, 64, 64),
+        "again": conv(3, 64, 64), "thing": dense(FEATURES, 64), "change": dense(64, 2 * 64, 0.3),
+        "look": conv(1, 64, 48), "map": conv(1, 48, 1),
     }  # fmt: skip
     fine = {
         role: {
             "enter": conv(3, 3 * 2 * 2, 48), "mix": conv(3, 48, 48), "halve": conv(3, 48, 64),
+            "thing": dense(FEATURES, 64), "change": dense(64, 2 * 48, 0.3),
             "again": conv(3, 64, 64), "flat": dense(64 * (SIDE // 4) ** 2, 128),
-            "join": dense(128 + CONTEXT, 128), "answer": dense(128, 3 + SEEN - 3, 0.1),
+            "join": dense(128 + CONTEXT + FEATURES, 128), "answer": dense(128, 3 + SEEN - 3, 0.1),
         }
         for role in ROLES
     }  # fmt: skip
@@ -69,13 +74,17 @@ def as_picture(images: UInt8[Array, "b s s 3"]) -> Picture:
     return images.astype(jnp.float32) / 127.5 - 1
 
 
-def coarse(params: Params, picture: Picture) -> tuple[Float[Array, "b 2 2"], Float[Array, "b c c 2"]]:
+def coarse(
+    params: Params, picture: Picture, things: Float[Array, "b 2 f"]
+) -> tuple[Float[Array, "b 2 2"], Float[Array, "b c c 2"]]:
     """The pixel (right, down) of each role, and the maps (logits) whose mean it is."""
     x = jax.nn.relu(_conv(params["enter"], _patches(picture, 4)))
     x = jax.nn.relu(_conv(params["halve"], x, 2))
     x = jax.nn.relu(_conv(params["mix"], x))
-    x = x + jax.nn.relu(_conv(params["again"], x))
-    maps = _conv(params["maps"], x)
+    x = x + jax.nn.relu(_conv(params["again"], x, wide=2))
+    looked = [_changed(params, x, things[:, role]) for role in range(len(ROLES))]
+    maps = [_conv(params["map"], jax.nn.relu(_conv(params["look"], each))) for each in looked]
+    maps = jnp.concatenate(maps, axis=-1)
     b, c, _, roles = maps.shape
     shares = jax.nn.softmax(maps.reshape(b, c * c, roles), axis=1).reshape(maps.shape)
     middles = (jnp.arange(c, dtype=jnp.float32) + 0.5) * CELL
@@ -85,16 +94,26 @@ def coarse(params: Params, picture: Picture) -> tuple[Float[Array, "b 2 2"], Flo
 
 
 def fine(
-    params: Params, crop: Float[Array, "b 32 32 3"], context: Float[Array, "b 7"]
+    params: Params,
+    crop: Float[Array, "b 32 32 3"],
+    context: Float[Array, "b 7"],
+    thing: Float[Array, "b f"],
 ) -> Float[Array, "b 9"]:
     """Offset from the crop's middle [OFFSET], height [HEIGHT], two columns of the rotation."""
     x = jax.nn.relu(_conv(params["enter"], _patches(crop, 2)))
-    x = jax.nn.relu(_conv(params["mix"], x))
+    x = _changed(params, jax.nn.relu(_conv(params["mix"], x)), thing)
     x = jax.nn.relu(_conv(params["halve"], x, 2))
     x = x + jax.nn.relu(_conv(params["again"], x))
     x = jax.nn.relu(_dense(params["flat"], x.reshape(len(x), -1)))
-    x = jax.nn.relu(_dense(params["join"], jnp.concatenate([x, context], axis=-1)))
+    x = jax.nn.relu(_dense(params["join"], jnp.concatenate([x, context, thing], axis=-1)))
     return _dense(params["answer"], x)
+
+
+def _changed(params: Params, x: Float[Array, "b i j c"], thing: Float[Array, "b f"]) -> Float[Array, "b i j c"]:
+    """Features scaled and shifted by what is looked for."""
+    hidden = jax.nn.relu(_dense(params["thing"], thing))
+    scale, shift = jnp.split(_dense(params["change"], hidden), 2, axis=-1)
+    return jax.nn.relu(x * (1 + scale[:, None, None]) + shift[:, None, None])
 
 
 def crop_about(picture: Picture, middle: Int[Array, "b 2"], role: str) -> Float[Array, "b 32 32 3"]:
@@ -145,18 +164,20 @@ def estimate(
     params: Params,
     images: UInt8[Array, "b s s 3"],
     hands: Float[Array, "b 5"],
+    things: Float[Array, "b 2 f"],
     optics: Optics,
     rounds: int = 2,
 ) -> Float[Array, "b 2 9"]:
     """What is seen of object and target (`View.objects_seen`); each round looks closer about the last one."""
     picture = as_picture(images)
-    pixel, _ = coarse(params["coarse"], picture)
+    pixel, _ = coarse(params["coarse"], picture, things)
     seen = []
     for place, role in enumerate(ROLES):
         middle, answer = pixel[:, place], jnp.zeros((len(images), SEEN))
         for _ in range(rounds):
             about = jnp.round(middle).astype(jnp.int32)
-            answer = fine(params[role], crop_about(picture, about, role), context_of(about, hands, optics))
+            crop, context = crop_about(picture, about, role), context_of(about, hands, optics)
+            answer = fine(params[role], crop, context, things[:, place])
             closer = about.astype(jnp.float32) + OFFSET * answer[:, :2]
             where = place_of(closer, HEIGHT * answer[:, 2], optics)
             middle = pixels_of(where, optics)
@@ -170,17 +191,19 @@ def loss(
     images: UInt8[Array, "b s s 3"],
     objects: Float[Array, "b 2 9"],
     hands: Float[Array, "b 5"],
+    things: Float[Array, "b 2 f"],
     optics: Optics,
     key: Array,
 ) -> Float[Array, ""]:
     """Both parts at once: the fine one looks at crops about the true pixel, moved a little at random.
 
     Coarse: the distance in cells and the cell's cross-entropy. Fine: Huber's loss of offset, height (both
-    count eight times) and rotation.
+    count eight times) and rotation. Half of the pictures are worsened (`worsened`).
     """
-    picture, (b, cells) = as_picture(images), (len(images), optics.size // CELL)
+    key, drawn = jax.random.split(key)
+    picture, (b, cells) = worsened(as_picture(images), drawn), (len(images), optics.size // CELL)
     true = pixels_of(objects[..., :3], optics)
-    pixel, maps = coarse(params["coarse"], picture)
+    pixel, maps = coarse(params["coarse"], picture, things)
     cell = jnp.clip((true / CELL).astype(jnp.int32), 0, cells - 1)
     scores = jax.nn.log_softmax(maps.reshape(b, cells * cells, len(ROLES)), axis=1)
     chosen = jnp.take_along_axis(scores, (cell[..., 1] * cells + cell[..., 0])[:, None, :], axis=1)
@@ -190,7 +213,8 @@ def loss(
         key, drawn = jax.random.split(key)
         moved = 2.5 * jax.random.normal(drawn, (b, 2))
         about = jnp.round(true[:, place] + moved).astype(jnp.int32)
-        answer = fine(params[role], crop_about(picture, about, role), context_of(about, hands, optics))
+        crop, context = crop_about(picture, about, role), context_of(about, hands, optics)
+        answer = fine(params[role], crop, context, things[:, place])
         offset = (true[:, place] - about.astype(jnp.float32)) / OFFSET
         height = height_of(objects[:, place, :3], optics)[:, None] / HEIGHT
         goal = jnp.concatenate([offset, height, objects[:, place, 3:]], axis=-1)
@@ -200,13 +224,29 @@ def loss(
     return total
 
 
-def _conv(layer: dict[str, Array], x: Float[Array, "b h w c"], stride: int = 1) -> Float[Array, "b i j o"]:
-    layout = ("NHWC", "HWIO", "NHWC")
-    steps = (stride, stride)
-    return (
-        jax.lax.conv_general_dilated(x, layer["kernel"], steps, "SAME", dimension_numbers=layout)
-        + layer["bias"]
-    )
+def worsened(picture: Picture, key: Array) -> Picture:
+    """Pictures as worse cameras have them, every second one: of other gain and offset, blurred, with noise."""
+    keys = jax.random.split(key, 5)
+    one = (len(picture), 1, 1, 1)
+    gain = jax.random.uniform(keys[0], (len(picture), 1, 1, 3), minval=0.75, maxval=1.25)
+    offset = jax.random.uniform(keys[1], one, minval=-0.15, maxval=0.15)
+    noise = jax.random.uniform(keys[2], one, maxval=0.06) * jax.random.normal(keys[3], picture.shape)
+    rolled = (jnp.roll(picture, step, axis) for axis in (1, 2) for step in (-1, 1))
+    blurred = (2 * picture + sum(rolled)) / 6
+    which = jax.random.uniform(keys[4], one)  # 0 to 1: a quarter with blur, a quarter without, half as it is
+    worse = jnp.clip(jnp.where(which < 0.25, blurred, picture) * gain + offset + noise, -1, 1)
+    return jnp.where(which < 0.5, worse, picture)
+
+
+def _conv(
+    layer: dict[str, Array], x: Float[Array, "b h w c"], stride: int = 1, wide: int = 1
+) -> Float[Array, "b i j o"]:
+    """A convolution whose kernel has its pixels `wide` apart."""
+    apart = jax.lax.conv_general_dilated(
+        x, layer["kernel"], (stride, stride), "SAME", rhs_dilation=(wide, wide),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )  # fmt: skip
+    return apart + layer["bias"]
 
 
 def _dense(layer: dict[str, Array], x: Float[Array, "b i"]) -> Float[Array, "b o"]:

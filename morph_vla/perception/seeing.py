@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 
 from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.perception.estimator import Estimator
 from morph_vla.perception.frames import hand_seen
+from morph_vla.perception.things import things_of
 from morph_vla.pixels import resize_with_pad
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
@@ -53,7 +54,8 @@ class Seeing:
     """`policy`, told what `estimator` makes of the pictures. The simulator's own poses are not shown to it.
 
     It looks through one camera (`cameras`), whose frames are rendered as large as `frames` says; it looks at
-    nothing else, so no other camera is rendered. A server is sent frames of any size, larger ones.
+    nothing else, so no other camera is rendered. A server is sent frames of any size, larger ones. Which things
+    it looks for is what the task of an observation's prompt moves; of a suite of one task any prompt is that.
     """
 
     def __init__(self, policy: OfPoses, estimator: Estimator, tasks: Sequence[Suite]):
@@ -76,10 +78,12 @@ class Seeing:
                     f"{task.label}: {estimator.name} estimates {', '.join(shown)}, and the policy was trained"
                     f" with {', '.join(map(str, known))}"
                 )
+        self._things = _things(tasks, self._view.distance)
         camera, size = estimator.about.camera, estimator.about.optics.size
         self.cameras, self.frames = {camera: camera}, {camera: (size, size)}
         self.image_size = size
-        self.trained: dict[str, Any] = {**policy.trained, "environment": [], "sizes": {camera: [size, size]}}
+        shown = {"environment": [], "sizes": {camera: [size, size]}, "prompts": [task.task for task in tasks]}
+        self.trained: dict[str, Any] = {**policy.trained, **shown}
         self.robot_name, self.robot = policy.robot_name, policy.robot
         self.real_time, self.looks_back = policy.real_time, policy.looks_back
         self.sizes, self.folder, self.config = policy.sizes, policy.folder, policy.config
@@ -105,15 +109,32 @@ class Seeing:
         return self.infer_batch([observation])[0]
 
     def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Actions for several, in order. Raises MorphVlaError for a picture that is too small, or none."""
+        """Actions for several, in order.
+
+        Raises MorphVlaError for a picture that is too small, or none, and for a prompt of no task.
+        """
         key = f"images/{self._estimator.about.camera}"
         images = np.stack([self._picture(row, key) for row in observations])
         states = np.stack([np.asarray(row["state"], np.float32) for row in observations])
         hands = hand_seen(self.robot, self._view, states)
-        poses = self._estimator.poses(images, hands, self._view)
+        things = np.stack([self._meant(row) for row in observations])
+        poses = self._estimator.poses(images, hands, things, self._view)
         kept = [{k: v for k, v in row.items() if not k.startswith("images/")} for row in observations]
         rows = [{**row, ENVIRONMENT: pose} for row, pose in zip(kept, poses, strict=True)]
         return self._policy.infer_batch(rows)
+
+    def _meant(self, row: dict[str, Any]) -> Float[np.ndarray, "2 f"]:
+        """The object and the target of the task that a prompt is."""
+        if len(self._things) == 1:
+            return next(iter(self._things.values()))
+        prompt = str(row.get("prompt", ""))
+        things = self._things.get(_plain(prompt))
+        if things is None:
+            texts = ", ".join(f"'{text}'" for text in self._things)
+            raise MorphVlaError(
+                f"prompt '{prompt}' is no task of the suite's, so which things are meant is not known: {texts}"
+            )
+        return things
 
     def _picture(self, row: dict[str, Any], key: str) -> UInt8[np.ndarray, "s s 3"]:
         """The camera's frame as the estimator has it: the square in its middle, made smaller."""
@@ -128,3 +149,18 @@ class Seeing:
             )
         left = (width - height) // 2
         return resize_with_pad(frame[:, left : left + height].astype(np.uint8), size)
+
+
+def _things(tasks: Sequence[Suite], distance: float) -> dict[str, Float[np.ndarray, "2 f"]]:
+    """What each prompt means. Raises MorphVlaError where one means different things."""
+    meant: dict[str, Float[np.ndarray, "2 f"]] = {}
+    for task in tasks:
+        things = things_of(task, distance)
+        if not np.array_equal(meant.setdefault(_plain(task.task), things), things):
+            raise MorphVlaError(f"{task.label}: another task has the prompt '{task.task}' and moves other things")
+    return meant
+
+
+def _plain(prompt: str) -> str:
+    """A prompt without what people write one way or another."""
+    return " ".join(prompt.lower().split()).rstrip(".")

@@ -155,7 +155,8 @@ def example(card: Card) -> Observation:
     names = list(map(str, listing(card.trained.get("environment"))))
     upright = np.array([name.endswith("qw") for name in names], np.float32)
     poses = {keys.ENVIRONMENT: upright} if names else {}
-    about = {"prompt": "warm up", "robot": card.robot, "episode": 0, "step": 0}
+    prompt = next(map(str, listing(card.trained.get("prompts"))), "warm up")  # of no task, some cannot answer
+    about = {"prompt": prompt, "robot": card.robot, "episode": 0, "step": 0}
     return {**pictures, **poses, "state": state, **about}
 
 

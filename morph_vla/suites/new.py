@@ -36,6 +36,7 @@ BEGIN = BeginShares(
     rest=0.26, near=0.18, low=0.14, target=0.06, anywhere=0.06, miss=0.06, slip=0.04, carry=0.2
 )
 BEGIN_PUSH = BeginShares(rest=0.4, near=0.2, low=0.15, target=0.1, anywhere=0.15)
+BEYOND = 2.0  # of a field's half: how far from its middle distractors lie
 FRAME = {"width": 96, "height": 96}
 BESIDE, AHEAD = (0.09, -0.1), (0.02, 0.02)
 """[m] At an opening of 8 cm, beside and ahead of the tool: the wrist's camera, and what it looks at."""
@@ -313,6 +314,7 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
     yaw, heading = template.yaw if made.spins else 0.0, made.field.heading  # all is turned with the table
     lengths = ("hover", "release_height", "carry", "retreat", "clearance")
     pushed, pushing = {}, {}
+    besides = _besides(template, scale)
     if template.kind == "push":
         lengths, pushed = (*lengths, "behind"), {"min_opening": 0.0}
         pushing = {"kind": "push", "begin": _begin(BEGIN_PUSH)}
@@ -325,7 +327,9 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
         "placement": {
             held: {"x": here[0], "y": here[1], "yaw": (heading - yaw, heading + yaw)},
             target: {"x": there[0], "y": there[1], **({"yaw": (heading, heading)} if heading else {})},
+            **{name: _anywhere(made.field) for name in besides},
         },
+        "distractors": besides,
         "min_distance": scale * template.min_distance,
         "success": {
             "object": held,
@@ -337,6 +341,19 @@ def _task(template: Template, made: Plan) -> dict[str, object]:
         },
         "expert": {**pushing, **{key: scale * getattr(template, key) for key in lengths}},
     }
+
+
+def _besides(template: Template, scale: float) -> dict[str, object]:
+    """What `variation.distractors` may put on the table: things that other tasks move, of other shapes."""
+    shapes = {template.object[1].shape, template.target[1].shape}
+    others = (TEMPLATES[name].object for name in GROUPS["pick_and_place"])
+    return {name: _scaled(spec, scale, math.inf) for name, spec in others if spec.shape not in shapes}
+
+
+def _anywhere(field: workspace.Field) -> dict[str, object]:
+    """All of a field and a little beyond, turned in any way."""
+    x, y = field.ranges((-BEYOND, BEYOND), (-BEYOND, BEYOND))
+    return {"x": x, "y": y, "yaw": (-3.14, 3.14)}
 
 
 def _scaled(spec: ObjectSpec, scale: float, heaviest: float) -> dict[str, object]:

@@ -372,13 +372,13 @@ def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "eva
     light = draw_light(other, suite.variation.light)
     cameras = draw_cameras(other, suite.variation, suite.cameras)
     paint = draw_paint(_generator(f"{label}/colors"), suite.variation.colors, suite.objects)
-    marks = draw_marks(_generator(f"{label}/marks"), suite.variation.marks, _field(places.values()))
+    marks = draw_marks(_generator(f"{label}/marks"), suite.variation.marks, field(places.values()))
     beside = {name: suite.placement[name] for name in suite.distractors if name in suite.objects}
     poses = _scattered(suite, other, beside, poses)
     return InitialState(episode, poses, arm, light, cameras, paint, marks)
 
 
-def _field(places: Iterable[Placement]) -> tuple[Range, Range]:
+def field(places: Iterable[Placement]) -> tuple[Range, Range]:
     """The ranges of x and y [m] in which all things lie."""
     ranges = [(place.x, place.y) for place in places]
     (x, y), (right, far) = np.min(ranges, axis=(0, 2)), np.max(ranges, axis=(0, 2))

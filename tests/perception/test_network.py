@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from morph_vla.perception import fitting, network
 from morph_vla.perception.frames import Frames
+from morph_vla.perception.things import features
 from morph_vla.perception.view import Optics
+from morph_vla.suites.suite import ObjectSpec
 
 OPTICS = Optics(48, 45.0, 0.84)
 numbers = st.floats(-0.2, 0.2)
@@ -30,7 +32,13 @@ def pictures(count: int, seed: int = 0) -> Frames:
         for image, (right, down) in zip(images, pixels.round().astype(int), strict=True):
             image[down - 3 : down + 3, right - 3 : right + 3] = color
     hands = np.tile(np.array([0.0, 0.2, -0.9, 0.0, 0.1], np.float32), (count, 1))
-    return Frames(images, objects, hands)
+    return Frames(images, objects, hands, things(count))
+
+
+def things(count: int) -> np.ndarray:
+    """A box and a bowl."""
+    spec = [ObjectSpec(shape, (0.05, 0.04, 0.03), 0.1) for shape in ("box", "bowl")]
+    return np.tile(np.stack([features(thing, 0.9) for thing in spec]), (count, 1, 1))
 
 
 @given(right=numbers, down=numbers, height=numbers)
@@ -82,11 +90,22 @@ def test_its_context_is_drawn():
 
 def test_it_answers_for_every_picture():
     params, frames = network.init_params(3), pictures(5)
-    maps = network.coarse(params["coarse"], network.as_picture(jnp.asarray(frames.images)))
+    maps = network.coarse(params["coarse"], network.as_picture(jnp.asarray(frames.images)), jnp.asarray(frames.things))
     assert [part.shape for part in maps] == [(5, 2, 2), (5, 6, 6, 2)]
-    seen = network.estimate(params, jnp.asarray(frames.images), jnp.asarray(frames.hands), OPTICS)
+    seen = network.estimate(params, jnp.asarray(frames.images), jnp.asarray(frames.hands), jnp.asarray(frames.things), OPTICS)
     assert seen.shape == (5, 2, 9)
     assert np.isfinite(seen).all()
+
+
+def test_half_of_the_pictures_are_worsened():
+    """Those are of other gain and offset, some blurred, all within -1 to 1; the others as they are."""
+    picture = network.as_picture(jnp.asarray(pictures(307).images))
+    worse = network.worsened(picture, jax.random.key(5))
+    same = np.asarray((worse == picture).all(axis=(1, 2, 3)))
+    assert 0.4 < same.mean() < 0.6
+    assert np.abs(worse).max() <= 1
+    away = np.abs(worse - picture)[~same].mean(axis=(1, 2, 3))
+    assert 0.02 < np.median(away) < 0.2
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +120,7 @@ def fitted():
 def test_it_learns_where_things_are(fitted):
     params, lines = fitted
     fresh = pictures(61, seed=1)
-    seen = np.asarray(network.estimate(params, jnp.asarray(fresh.images), jnp.asarray(fresh.hands), OPTICS))
+    seen = np.asarray(network.estimate(params, jnp.asarray(fresh.images), jnp.asarray(fresh.hands), jnp.asarray(fresh.things), OPTICS))
     away = np.linalg.norm(seen[..., :3] - fresh.objects[..., :3], axis=-1)
     anywhere = np.linalg.norm(np.roll(fresh.objects[..., :3], 1, axis=0) - fresh.objects[..., :3], axis=-1)
     assert np.median(away) < 0.15 * np.median(anywhere)

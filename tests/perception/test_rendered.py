@@ -18,7 +18,7 @@ from morph_vla.perception import frames as pictures
 from morph_vla.perception.frames import Rendering
 from morph_vla.perception.measuring import measure
 from morph_vla.perception.view import view_of
-from morph_vla.suites.suite import Camera, initial_state
+from morph_vla.suites.suite import Camera, initial_state, load
 from morph_vla.suites.variation import Variation
 
 if importlib.util.find_spec("mujoco") is None:
@@ -155,13 +155,35 @@ def test_from_farther_the_table_lies_as_it_did(factor, right, ahead):
 
 
 def test_other_showings_differ_and_come_again(tasks):
-    first, second, again = (
-        pictures.otherwise(tasks[0], "exterior", np.random.default_rng(seed)) for seed in (3, 4, 3)
-    )
-    assert first == again != second
-    assert first.placement == tasks[0].placement
-    assert first.variation.light == pictures.LIGHT
-    assert list(first.cameras) == ["exterior"]
+    besides = {**tasks[1].objects, "cup": tasks[0].objects["bowl"]}
+    showings = [
+        pictures.otherwise(tasks[0], "exterior", np.random.default_rng(seed), besides)
+        for seed in (3, 3, *range(4, 41))
+    ]
+    first, again, *others = showings
+    assert first == again != others[0]
+    for showing in showings:
+        varied, beside = showing.variation, [name for name in showing.distractors if name in showing.objects]
+        assert all(showing.placement[name] == tasks[0].placement[name] for name in ("cube", "bowl"))
+        assert varied.light == pictures.LIGHT
+        assert varied.camera_angle <= pictures.ASIDE
+        assert varied.distractors == len(beside)
+        assert {*beside} <= {"can", "mug"}  # a cup is a bowl, as the target is
+        assert [*showing.objects] == ["cube", "bowl", *beside]
+        assert list(showing.cameras) == ["exterior"]
+    assert {len(showing.objects) for showing in showings} == {2, 3, 4}
+    assert {showing.variation.marks for showing in showings} >= {0, pictures.MARKS}
+
+
+def test_other_things_lie_in_the_field_and_a_fifth_beyond(tasks):
+    crowded = pictures.with_things(tasks[0], tasks[1].objects)
+    place = crowded.placement["can"]
+    assert place.x == pytest.approx((0.42 - 0.028, 0.56 + 0.028))
+    assert place.y == pytest.approx((-0.2 - 0.082, 0.21 + 0.082))
+    assert {*initial_state(crowded, 0, 8).poses} == {"cube", "bowl", "can", "mug"}
+    assert pictures.with_things(tasks[0], {}) == tasks[0]
+    more = pictures.with_things(load("droid_panda:cube_in_bowl", ["variation.distractors=2"]), tasks[1].objects)
+    assert [*more.objects] == ["cube", "bowl", "lemon", "tin", "can", "mug"]
 
 
 def test_tasks_of_which_no_estimator_learns(tasks):

@@ -1,5 +1,6 @@
 """A policy told estimated poses: what reaches it, what a benchmark shows, and what is refused."""
 
+import dataclasses
 import json
 import re
 
@@ -13,6 +14,7 @@ from morph_vla.evaluation import benchmark
 from morph_vla.evaluation.simulated import Simulated
 from morph_vla.perception import Seeing
 from morph_vla.perception.frames import hand_seen
+from morph_vla.perception.things import things_of
 from morph_vla.serving import card as cards
 from morph_vla.serving import requests
 
@@ -37,8 +39,33 @@ def test_the_policy_is_told_what_the_estimator_sees_and_no_picture(policy, estim
     assert sorted(shown) == ["environment_state", "episode", "prompt", "robot", "state", "step"]
     view = estimator.view(tasks)
     hand = hand_seen(policy.robot, view, asked["state"][None])
-    poses = estimator.poses(asked["images/exterior"][None], hand, view)
+    things = things_of(tasks[0], view.distance)
+    poses = estimator.poses(asked["images/exterior"][None], hand, things[None], view)
     np.testing.assert_array_equal(shown["environment_state"], poses[0])
+
+
+def test_the_prompt_says_which_things_are_meant(policy, estimator, tasks):
+    """The same picture is another answer for another task; of one task alone any prompt is that."""
+    seeing, asked = Seeing(policy, estimator, tasks), row(policy)
+    first, again, other = tasks[0].task, " Put the cube  in the bowl.", tasks[1].task
+    seeing.infer_batch([{**asked, "prompt": prompt} for prompt in (first, again, other)])
+    shown = [each["environment_state"] for each in policy.asked]
+    np.testing.assert_array_equal(shown[0], shown[1])
+    assert (shown[0] != shown[2]).any()
+    assert [each["prompt"] for each in policy.asked] == [first, again, other]
+    sentence = (
+        "prompt 'put it away' is no task of the suite's, so which things are meant is not known: 'put the cube"
+        " in the bowl', 'put the can in the mug'"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        seeing.infer({**asked, "prompt": "put it away"})
+    alone = Seeing(policy, estimator, tasks[:1])
+    alone.infer({**asked, "prompt": "put it away"})
+    np.testing.assert_array_equal(policy.asked[-1]["environment_state"], shown[0])
+    unclear = dataclasses.replace(tasks[1], task=first)
+    sentence = "droid_panda:can_in_mug: another task has the prompt 'put the cube in the bowl' and moves other things"
+    with pytest.raises(MorphVlaError, match=f"^{sentence}$"):
+        Seeing(policy, estimator, [tasks[0], unclear])
 
 
 def test_the_hand_is_where_the_tool_is(policy, estimator, tasks):
