@@ -5,14 +5,14 @@ import shlex
 from pathlib import Path
 
 from morph_vla import process
-from morph_vla.cli.common import add, add_common, add_number, add_output, search
+from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides, search
 from morph_vla.cli.progress import Bar
 from morph_vla.cli.render import render
 
 EXAMPLES = """
   morph-vla poses check poses-exterior --suite my_arm --sheet runs/seen.png    # in mm; it is shipped
   morph-vla poses train my_arm other_arm -o runs/poses      # one for the objects of these suites
-  morph-vla poses check runs/poses --suite my_arm --json
+  morph-vla poses check runs/poses variation.colors=1 --suite my_arm --json
 """
 
 
@@ -34,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "measure how far an estimator's poses are from the simulator's"
     check = verbs.add_parser("check", help=about, description=about)
     add(check, "estimator", "its folder, or poses-exterior, which comes with the package", "ESTIMATOR")
+    add_overrides(check, "suite")
     add(check, "--suite", "a suite's name or file", "SUITE", required=True)
     add_number(check, "--attempts", 5, "of the expert in each task", least=1)
     about = "write pictures: rings where things are, crosses where they are said to be"
@@ -82,7 +83,7 @@ def run_check(arguments: argparse.Namespace) -> None:
     from morph_vla.wording import table
 
     require_gl()
-    tasks = load_tasks(arguments.suite, (), search(arguments.folders))
+    tasks = load_tasks(arguments.suite, arguments.overrides, search(arguments.folders))
     measured = measure(load(arguments.estimator), tasks, arguments.attempts)
     if arguments.sheet:
         drawing.sheet(measured.images, measured.true, measured.guessed, arguments.sheet)

@@ -35,7 +35,7 @@ HELD_OUT = 31  # every so many-th picture is not trained on
 class Settings:
     """How long it trains."""
 
-    steps: int = 5000
+    steps: int = 4000
     batch: int = 64
     rate: float = 2e-3
     """The highest: it rises for WARMUP steps and falls as half a cosine to a hundredth"""
