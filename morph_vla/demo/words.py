@@ -45,10 +45,13 @@ def lines(
         yield f"  {command}\n      {why}"
 
 
+OTHER_LOOKS = "variation.colors=1 variation.marks=6 variation.light=0.3 variation.distractors=2"
+
+
 def of_zero_shot(
     record: Record, page: Path, source: str, suite: str, prefix: str = "", poses_from: str = ""
 ) -> Iterator[str]:
-    """What a base did as it is, and three commands that go on from there; `prefix` as in `next_commands`.
+    """What a base did as it is, and commands that go on from there; `prefix` as in `next_commands`.
 
     `poses_from` is the estimator through which it saw, if any.
     """
@@ -64,12 +67,19 @@ def of_zero_shot(
     served, sent = "", "it is told poses of objects"
     if poses_from:
         served, sent = f"{seen} --suite {suite}", "it is sent the camera's picture"
-    other = (
-        f"{prefix}morph-vla eval {source} --suite {suite} --noise 0 -o {home}/exact",
-        "the same policy, told where objects are in place of the pictures",
+    again = f"{prefix}morph-vla eval {source}", f"--suite {suite} --noise 0"
+    others = (
+        (
+            f"{again[0]} {OTHER_LOOKS} {again[1]}{seen} -o {home}/looks",
+            "in other colours and another light, with marks and other things on the table",
+        ),
+        (
+            f"{' '.join(again)} -o {home}/exact",
+            "the same policy, told where objects are in place of the pictures",
+        ),
     )
     for command, why in (
-        *((other,) if poses_from else ()),
+        *(others if poses_from else ()),
         (
             f"{prefix}morph-vla serve {source} --robot {shlex.quote(record.suite.robot or suite)}{served}",
             f"the same policy for a robot's client, over openpi's protocol; {sent}",

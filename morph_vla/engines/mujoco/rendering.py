@@ -13,6 +13,7 @@ from morph_vla.engines.engine import Frame
 from morph_vla.engines.mujoco.painting import Painting
 from morph_vla.engines.mujoco.scene import (
     EGL_REMEDY,
+    FLOOR,
     MjData,
     MjModel,
     MjSpec,
@@ -30,7 +31,7 @@ from morph_vla.suites.variation import turned
 COLORS = ("ambient", "diffuse", "specular")
 ARRAYS = (*(f"light_{name}" for name in (*COLORS, "dir")), "cam_pos", "cam_quat")  # of the model
 CAMERA = "film"
-WALL, FLOOR = (0.93, 0.94, 0.95), (0.55, 0.56, 0.57)  # colours of the room, before it is lit
+WALL, GROUND = (0.93, 0.94, 0.95), (0.55, 0.56, 0.57)  # colours of the room, before it is lit
 
 
 def open_renderer(model: MjModel, height: int, width: int) -> Renderer:
@@ -149,6 +150,8 @@ def _add_room(mj: ModuleType, spec: MjSpec, camera: Camera, table: float) -> Non
     spec.worldbody.add_geom(
         name="film/wall", size=[0.01, 9.0, 5.0], pos=[*back, table], quat=turned, rgba=[*WALL, 1.0], **box
     )
+    if spec.geom(FLOOR):  # one that is painted as the episode's is
+        return
     spec.worldbody.add_geom(
-        name="film/floor", size=[9.0, 9.0, 0.01], pos=[*target[:2], table - 0.9], rgba=[*FLOOR, 1.0], **box
+        name="film/floor", size=[9.0, 9.0, 0.01], pos=[*target[:2], table - 0.9], rgba=[*GROUND, 1.0], **box
     )
