@@ -1,4 +1,7 @@
-"""Training an estimator of poses on rendered pictures: AdamW, a step a batch, exact to resume."""
+"""Training an estimator of poses on rendered pictures: AdamW, a step a batch, exact to resume.
+
+The coarse part and the fine ones share no parameters: they are trained one after the other.
+"""
 
 import dataclasses
 import io
@@ -27,8 +30,9 @@ from morph_vla.perception.frames import Frames, Rendering
 from morph_vla.perception.view import Optics, view_of
 from morph_vla.suites.suite import Suite, resolved
 
-SETTINGS, STATE, FRAMES = "settings.json", "state.npz", "frames"
-HELD_OUT = 31  # every so many-th picture is not trained on
+SETTINGS, STATES, FRAMES = "settings.json", "states", "frames"
+HELD_OUT, MEASURED = 31, 256  # every so many-th picture is not trained on, and so many are measured
+NINE = 0.9  # in ten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Settings:
     """How long it trains."""
 
     steps: int = 4000
+    """Of the fine parts; of the coarse one LONGER times as many"""
     batch: int = 64
     rate: float = 2e-3
     """The highest: it rises for WARMUP steps and falls as half a cosine to a hundredth"""
@@ -46,8 +51,19 @@ class Settings:
     say_every: int = 50
     """Steps between two lines of progress"""
 
+    @property
+    def coarse_steps(self) -> int:
+        """Of the coarse part."""
+        return round(LONGER * self.steps)
 
-WARMUP = 100
+    @property
+    def of_both(self) -> int:
+        """Steps of all parts."""
+        return self.steps + self.coarse_steps
+
+
+WARMUP, LONGER = 100, 1.25
+COARSE, FINE = "coarse", "fine"
 AS_DEFAULT, OF_RENDERING = Settings(), Rendering()
 
 
@@ -55,11 +71,12 @@ class Line(NamedTuple):
     """How a training stands."""
 
     step: int
+    """Of both parts together"""
     loss: float
     """Mean since the last line"""
     apart: float
-    """How far held-out objects are estimated from where they are, when a state was last kept: the median, in
-    camera distances; nan before the first"""
+    """How far held-out objects are from where they are estimated, when a state was last kept: what nine in ten
+    are within, in camera distances (of the coarse part, across the picture); nan before the first"""
 
     @property
     def words(self) -> dict[str, str]:
@@ -99,7 +116,7 @@ def train(
         tasks, rendering, folder / FRAMES, workers=workers, progress=listeners.rendered, folders=folders
     )
     began = time.monotonic()
-    params = fit(frames, optics, settings, folder / STATE, listeners.trained)
+    params = fit(frames, optics, settings, folder / STATES, listeners.trained)
     things = {name: task.objects[name].shape for task in tasks for name in task.success.pairs[0]}
     about = About(
         optics, rendering.camera, things, tuple(dict.fromkeys(task.robot for task in tasks)),
@@ -113,47 +130,81 @@ def fit(
     frames: Frames,
     optics: Optics,
     settings: Settings = AS_DEFAULT,
-    state: Path | None = None,
+    states: Path | None = None,
     progress: Callable[[Line, int], None] | None = None,
 ) -> network.Params:
-    """Parameters trained on pictures; with `state` kept there on the way, and gone on from."""
-    optimizer = optax.adamw(
-        optax.warmup_cosine_decay_schedule(0.0, settings.rate, WARMUP, max(settings.steps, WARMUP + 1),
-                                           settings.rate / 100),
-        weight_decay=settings.weight_decay,
-    )  # fmt: skip
+    """Parameters trained on pictures; with `states` kept there on the way, and gone on from."""
     params = network.init_params(settings.seed)
+    parts = (COARSE, network.coarse_loss, settings.coarse_steps), (FINE, network.fine_loss, settings.steps)
+    before = 0
+    for name, loss, count in parts:
+        start = {role: part for role, part in params.items() if (role == COARSE) == (name == COARSE)}
+
+        def listen(line: Line, before: int = before) -> None:
+            """Say how both parts stand."""
+            if progress:
+                progress(line._replace(step=before + line.step), settings.of_both)
+
+        part = Part(name, partial(loss, optics=optics), partial(_apart, name, optics, params), count)
+        state = states / f"{name}.npz" if states else None
+        params = {**params, **_fit(part, start, frames, settings, state, listen)}
+        before += count
+    return params
+
+
+class Part(NamedTuple):
+    """What is trained at once."""
+
+    name: str
+    loss: Callable[..., Any]
+    apart: Callable[[network.Params, Frames], float]
+    steps: int
+
+
+def _fit(
+    part: Part,
+    params: network.Params,
+    frames: Frames,
+    settings: Settings,
+    state: Path | None,
+    progress: Callable[[Line], None],
+) -> network.Params:
+    """A part's parameters, trained."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, settings.rate, WARMUP, max(part.steps, WARMUP + 1), settings.rate / 100
+    )
+    optimizer = optax.adamw(schedule, weight_decay=settings.weight_decay)
     carried, first = (params, optimizer.init(params)), 0
     if state is not None and state.exists():
         carried, first = _restored(state, carried)
     key, held_out = jax.random.key(settings.seed), _held_out(len(frames))
     trained = np.flatnonzero(~held_out)
+    shown = Frames(*(values[held_out][:MEASURED] for values in frames))
 
     @jax.jit
-    def update(carried: Any, images: Any, objects: Any, hands: Any, things: Any, step: Any) -> Any:
+    def update(carried: Any, batch: Any, step: Any) -> Any:
         """One step of AdamW."""
         params, memory = carried
         drawn = jax.random.fold_in(key, step)
-        value, slope = jax.value_and_grad(network.loss)(params, images, objects, hands, things, optics, drawn)
+        value, slope = jax.value_and_grad(part.loss)(params, *batch, key=drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax's schedules need it
             change, memory = optimizer.update(slope, memory, params)
         return (optax.apply_updates(params, change), memory), value
 
-    measure = jax.jit(partial(network.estimate, optics=optics))
     losses: list[Any] = []
     apart = float("nan")
-    for step in range(first, settings.steps):
+    for step in range(first, part.steps):
         rng = np.random.default_rng([settings.seed, step])
         batch = trained[rng.integers(0, len(trained), settings.batch)]
-        carried, value = update(carried, *(values[batch] for values in frames), np.uint32(step))
+        carried, value = update(carried, tuple(values[batch] for values in frames), np.uint32(step))
         losses.append(value)
-        last = step + 1 == settings.steps
+        last = step + 1 == part.steps
         if (step + 1) % settings.keep_every == 0 or last:
             if state is not None:
                 _keep(state, carried, step + 1)
-            apart = _apart(measure, carried[0], frames, held_out)
-        if progress and ((step + 1) % settings.say_every == 0 or last):
-            progress(Line(step + 1, float(np.mean(losses)), apart), settings.steps)
+            apart = part.apart(carried[0], shown) if len(shown) else apart
+        if (step + 1) % settings.say_every == 0 or last:
+            progress(Line(step + 1, float(np.mean(losses)), apart))
             losses = []
     return carried[0]
 
@@ -197,14 +248,17 @@ def _held_out(count: int) -> Bool[np.ndarray, "n"]:
     return (np.arange(count) % HELD_OUT == HELD_OUT - 1) if count > HELD_OUT else np.zeros(count, bool)
 
 
-def _apart(measure: Any, params: Any, frames: Frames, held_out: Bool[np.ndarray, "n"]) -> float:
-    """The median distance of held-out objects from where they are estimated; nan without any."""
-    places = np.flatnonzero(held_out)[:256]
-    if not len(places):
-        return float("nan")
-    images = jnp.asarray(frames.images[places])
-    seen = np.asarray(measure(params, images, frames.hands[places], frames.things[places]))
-    return float(np.median(np.linalg.norm(seen[:, 0, :3] - frames.objects[places, 0, :3], axis=-1)))
+def _apart(name: str, optics: Optics, others: network.Params, params: network.Params, shown: Frames) -> float:
+    """How far nine in ten objects are from where they are estimated at most, in camera distances."""
+    images, hands, things = (jnp.asarray(values) for values in (shown.images, shown.hands, shown.things))
+    objects = jnp.asarray(shown.objects[:, 0, :3])
+    if name == COARSE:
+        peaks = network.peaks(network.coarse(params[COARSE], network.as_picture(images), things))
+        away = (peaks[:, 0] - network.pixels_of(objects, optics)) / optics.focal
+    else:
+        seen = network.estimate({**others, **params}, images, hands, things, optics)
+        away = seen[:, 0, :3] - objects
+    return float(np.quantile(np.linalg.norm(away, axis=-1), NINE))
 
 
 def _keep(path: Path, carried: Any, step: int) -> None:

@@ -1,6 +1,6 @@
 """From a picture to where two things are, coarsely and then closely: pure functions.
 
-    picture [s s 3] --coarse--> a map [s/8 s/8] for each role --its mean--> pixel
+    picture [s s 3] --coarse--> a map [s/8 s/8] for each role --its peak--> pixel
                                                                               |
     crop about it [32 32 3] + where the hand is --fine--> offset, height, rotation --> place --> pixel again
 
@@ -12,7 +12,7 @@ same height wherever it lies, so a wrong pixel costs little in height and nothin
 Only of a thing in the air is the height unclear in the picture, and then the hand says it.
 
 Shapes: b pictures, s pixels a side, 2 roles, f values of a thing, places and heights in lengths of the camera's distance (`view`).
-The form, a map whose mean is a pixel, is the spatial softmax of Levine et al. (2016, arXiv:1504.00702).
+A mean of a map's cells is the spatial softmax of Levine et al. (2016, arXiv:1504.00702); here of the peak's alone.
 """
 
 import math
@@ -53,9 +53,9 @@ def init_params(seed: int) -> Params:
         return {"kernel": kernel, "bias": jnp.zeros(outputs)}
 
     coarse = {
-        "enter": conv(1, 3 * 4 * 4, 48), "halve": conv(3, 48, 64), "mix": conv(3, 64, 64),
-        "again": conv(3, 64, 64), "thing": dense(FEATURES, 64), "change": dense(64, 2 * 64, 0.3),
-        "look": conv(1, 64, 48), "map": conv(1, 48, 1),
+        "enter": conv(1, 3 * 4 * 4, 48), "near": conv(3, 48, 48), "halve": conv(3, 48, 64),
+        "mix": conv(3, 64, 64), "again": conv(3, 64, 64), "thing": dense(FEATURES, 64),
+        "change": dense(64, 2 * 64, 0.3), "look": conv(3, 64, 48), "map": conv(1, 48, 1),
     }  # fmt: skip
     fine = {
         role: {
@@ -74,23 +74,33 @@ def as_picture(images: UInt8[Array, "b s s 3"]) -> Picture:
     return images.astype(jnp.float32) / 127.5 - 1
 
 
-def coarse(
-    params: Params, picture: Picture, things: Float[Array, "b 2 f"]
-) -> tuple[Float[Array, "b 2 2"], Float[Array, "b c c 2"]]:
-    """The pixel (right, down) of each role, and the maps (logits) whose mean it is."""
+def coarse(params: Params, picture: Picture, things: Float[Array, "b 2 f"]) -> Float[Array, "b c c 2"]:
+    """Where each role may be, by cells of CELL pixels: logits (down, right, role)."""
     x = jax.nn.relu(_conv(params["enter"], _patches(picture, 4)))
+    x = x + jax.nn.relu(_conv(params["near"], x))
     x = jax.nn.relu(_conv(params["halve"], x, 2))
     x = jax.nn.relu(_conv(params["mix"], x))
     x = x + jax.nn.relu(_conv(params["again"], x, wide=2))
     looked = [_changed(params, x, things[:, role]) for role in range(len(ROLES))]
     maps = [_conv(params["map"], jax.nn.relu(_conv(params["look"], each))) for each in looked]
-    maps = jnp.concatenate(maps, axis=-1)
+    return jnp.concatenate(maps, axis=-1)
+
+
+def peaks(maps: Float[Array, "b c c 2"]) -> Float[Array, "b 2 2"]:
+    """The pixel (right, down) where each role's map is highest: the mean over that cell and its neighbours.
+
+    Where a map has two heights, the mean of all of it lies between them, where nothing is.
+    """
     b, c, _, roles = maps.shape
-    shares = jax.nn.softmax(maps.reshape(b, c * c, roles), axis=1).reshape(maps.shape)
-    middles = (jnp.arange(c, dtype=jnp.float32) + 0.5) * CELL
-    right = jnp.einsum("bijr,j->br", shares, middles)
-    down = jnp.einsum("bijr,i->br", shares, middles)
-    return jnp.stack([right, down], axis=-1), maps
+    highest = jnp.argmax(maps.reshape(b, c * c, roles), axis=1)
+    cells = jnp.arange(c)
+    near_down = jnp.abs(cells[None, :, None] - highest[:, None, :] // c) <= 1
+    near_right = jnp.abs(cells[None, :, None] - highest[:, None, :] % c) <= 1
+    near = near_down[:, :, None] & near_right[:, None]
+    shares = jax.nn.softmax(jnp.where(near, maps, -jnp.inf).reshape(b, c * c, roles), axis=1).reshape(maps.shape)
+    middles = (cells.astype(jnp.float32) + 0.5) * CELL
+    right, down = jnp.einsum("bijr,j->br", shares, middles), jnp.einsum("bijr,i->br", shares, middles)
+    return jnp.stack([right, down], axis=-1)
 
 
 def fine(
@@ -170,7 +180,7 @@ def estimate(
 ) -> Float[Array, "b 2 9"]:
     """What is seen of object and target (`View.objects_seen`); each round looks closer about the last one."""
     picture = as_picture(images)
-    pixel, _ = coarse(params["coarse"], picture, things)
+    pixel = peaks(coarse(params["coarse"], picture, things))
     seen = []
     for place, role in enumerate(ROLES):
         middle, answer = pixel[:, place], jnp.zeros((len(images), SEEN))
@@ -186,7 +196,7 @@ def estimate(
     return jnp.stack(seen, axis=1)
 
 
-def loss(
+def coarse_loss(
     params: Params,
     images: UInt8[Array, "b s s 3"],
     objects: Float[Array, "b 2 9"],
@@ -195,20 +205,39 @@ def loss(
     optics: Optics,
     key: Array,
 ) -> Float[Array, ""]:
-    """Both parts at once: the fine one looks at crops about the true pixel, moved a little at random.
+    """How unlikely the true cell is, and how far the mean about the highest one lies from the true pixel.
 
-    Coarse: the distance in cells and the cell's cross-entropy. Fine: Huber's loss of offset, height (both
-    count eight times) and rotation. Half of the pictures are worsened (`worsened`).
+    Half of the pictures are recoloured (`recoloured`).
     """
-    key, drawn = jax.random.split(key)
-    picture, (b, cells) = worsened(as_picture(images), drawn), (len(images), optics.size // CELL)
+    picture = recoloured(as_picture(images), key)
     true = pixels_of(objects[..., :3], optics)
-    pixel, maps = coarse(params["coarse"], picture, things)
+    maps = coarse(params["coarse"], picture, things)
+    b, cells = len(images), optics.size // CELL
     cell = jnp.clip((true / CELL).astype(jnp.int32), 0, cells - 1)
     scores = jax.nn.log_softmax(maps.reshape(b, cells * cells, len(ROLES)), axis=1)
     chosen = jnp.take_along_axis(scores, (cell[..., 1] * cells + cell[..., 0])[:, None, :], axis=1)
-    total = jnp.mean(jnp.abs(pixel - true)) / CELL - 0.2 * jnp.mean(chosen)
+    away = jnp.abs(peaks(maps) - true)
+    return jnp.mean(jnp.minimum(away, 2 * CELL)) / CELL - jnp.mean(chosen)
+
+
+def fine_loss(
+    params: Params,
+    images: UInt8[Array, "b s s 3"],
+    objects: Float[Array, "b 2 9"],
+    hands: Float[Array, "b 5"],
+    things: Float[Array, "b 2 f"],
+    optics: Optics,
+    key: Array,
+) -> Float[Array, ""]:
+    """Huber's loss of offset, height (both count eight times) and rotation, in crops about the true pixel.
+
+    Crops are moved a little at random, and half of the pictures are worsened (`worsened`).
+    """
+    key, drawn = jax.random.split(key)
+    picture, b = worsened(as_picture(images), drawn), len(images)
+    true = pixels_of(objects[..., :3], optics)
     weights = jnp.asarray([4.0] * 3 + [0.5] * (SEEN - 3))
+    total = jnp.zeros(())
     for place, role in enumerate(ROLES):
         key, drawn = jax.random.split(key)
         moved = 2.5 * jax.random.normal(drawn, (b, 2))
@@ -224,13 +253,30 @@ def loss(
     return total
 
 
+def recoloured(picture: Picture, key: Array) -> Picture:
+    """Every second picture with red, green and blue in another order, some dark for light, of other gain and
+    offset, with noise."""
+    keys = jax.random.split(key, 6)
+    one, each = (len(picture), 1, 1, 1), (len(picture), 1, 3)
+    orders = jnp.asarray([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
+    drawn = jax.random.randint(keys[0], (len(picture),), 0, len(orders))
+    gain = jax.random.uniform(keys[1], each, minval=0.7, maxval=1.2)
+    gain *= 1 - 2 * jax.random.bernoulli(keys[2], 0.3, each).astype(jnp.float32)
+    mixed = gain * jax.nn.one_hot(orders[drawn], 3, axis=1, dtype=jnp.float32)  # [b, old, new]
+    offset = jax.random.uniform(keys[3], one, minval=-0.15, maxval=0.15)
+    noise = jax.random.bits(keys[4], picture.shape, jnp.uint8).astype(jnp.float32) / 127.5 - 1
+    changed = jnp.clip(jnp.einsum("bhwc,bcd->bhwd", picture, mixed) + offset + 0.05 * noise, -1, 1)
+    return jnp.where(jax.random.bernoulli(keys[5], 0.5, one), changed, picture)
+
+
 def worsened(picture: Picture, key: Array) -> Picture:
     """Pictures as worse cameras have them, every second one: of other gain and offset, blurred, with noise."""
     keys = jax.random.split(key, 5)
     one = (len(picture), 1, 1, 1)
     gain = jax.random.uniform(keys[0], (len(picture), 1, 1, 3), minval=0.75, maxval=1.25)
     offset = jax.random.uniform(keys[1], one, minval=-0.15, maxval=0.15)
-    noise = jax.random.uniform(keys[2], one, maxval=0.06) * jax.random.normal(keys[3], picture.shape)
+    bits = jax.random.bits(keys[3], picture.shape, jnp.uint8)  # a normal draw costs as much as a third of a step
+    noise = jax.random.uniform(keys[2], one, maxval=0.1) * (bits.astype(jnp.float32) / 127.5 - 1)
     rolled = (jnp.roll(picture, step, axis) for axis in (1, 2) for step in (-1, 1))
     blurred = (2 * picture + sum(rolled)) / 6
     which = jax.random.uniform(keys[4], one)  # 0 to 1: a quarter with blur, a quarter without, half as it is

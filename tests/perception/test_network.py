@@ -1,5 +1,6 @@
 """The estimator's parts: geometry that is undone, crops, and what is learnt from a few pictures."""
 
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -90,8 +91,10 @@ def test_its_context_is_drawn():
 
 def test_it_answers_for_every_picture():
     params, frames = network.init_params(3), pictures(5)
-    maps = network.coarse(params["coarse"], network.as_picture(jnp.asarray(frames.images)), jnp.asarray(frames.things))
-    assert [part.shape for part in maps] == [(5, 2, 2), (5, 6, 6, 2)]
+    picture, things = network.as_picture(jnp.asarray(frames.images)), jnp.asarray(frames.things)
+    maps = network.coarse(params["coarse"], picture, things)
+    assert maps.shape == (5, 6, 6, 2)
+    assert network.peaks(maps).shape == (5, 2, 2)
     seen = network.estimate(params, jnp.asarray(frames.images), jnp.asarray(frames.hands), jnp.asarray(frames.things), OPTICS)
     assert seen.shape == (5, 2, 9)
     assert np.isfinite(seen).all()
@@ -124,10 +127,13 @@ def test_it_learns_where_things_are(fitted):
     away = np.linalg.norm(seen[..., :3] - fresh.objects[..., :3], axis=-1)
     anywhere = np.linalg.norm(np.roll(fresh.objects[..., :3], 1, axis=0) - fresh.objects[..., :3], axis=-1)
     assert np.median(away) < 0.15 * np.median(anywhere)
-    assert [line.step for line in lines] == [50, 100, 150]
-    assert lines[-1].loss < lines[0].loss / 2
-    assert np.isnan(lines[0].apart)
-    assert lines[-1].apart < 0.1
+    assert [line.step for line in lines] == [50, 100, 150, 200, 225, 275, 325, 375]  # coarse, then fine
+    coarse, fine = lines[:5], lines[5:]
+    for part in (coarse, fine):
+        assert part[-1].loss < part[0].loss / 2
+        assert np.isnan(part[0].apart)
+    assert coarse[-1].apart < 0.2
+    assert fine[-1].apart < 0.1
 
 
 def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):
@@ -135,16 +141,16 @@ def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):
     frames = pictures(37)
     whole = fitting.fit(frames, OPTICS, settings)
 
-    def stop(line: fitting.Line, steps: int) -> None:
-        if line.step == 3:
+    def stop(at: int, line: fitting.Line, steps: int) -> None:
+        if line.step == at:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fitting.fit(frames, OPTICS, settings, tmp_path / "state.npz", stop)
+        fitting.fit(frames, OPTICS, settings, tmp_path, partial(stop, 3))
+    with pytest.raises(KeyboardInterrupt):
+        fitting.fit(frames, OPTICS, settings, tmp_path, partial(stop, 11))
     steps: list[int] = []
-    resumed = fitting.fit(
-        frames, OPTICS, settings, tmp_path / "state.npz", lambda line, _: steps.append(line.step)
-    )
-    assert steps == [6]
+    resumed = fitting.fit(frames, OPTICS, settings, tmp_path, lambda line, _: steps.append(line.step))
+    assert steps == [14]
     for left, right in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
         np.testing.assert_array_equal(left, right)
