@@ -59,7 +59,10 @@ def run_train(arguments: argparse.Namespace) -> None:
     words = ["morph-vla", "poses", "train", *arguments.suites, "--camera", arguments.camera]
     for option in ("size", "attempts", "steps", "seed"):
         words += [f"--{option}", str(getattr(arguments, option))]
-    with Bar("rendering", len(tasks), "task") as rendered, Bar("training", settings.of_both, "step") as trained:
+    with (
+        Bar("rendering", len(tasks), "task") as rendered,
+        Bar("training", settings.of_both, "step") as trained,
+    ):
         listeners = fitting.Listeners(
             rendered.at,
             lambda line, _: trained.at(line.step, **line.words),

@@ -92,8 +92,8 @@ class Estimator:
         for thing in (name for pair in task.success.pairs for name in pair):
             if (shape := task.objects[thing].shape) not in known:
                 raise MorphVlaError(
-                    f"{task.label}: {self.name} was never shown what '{thing}' is ({shape}), as `morph-vla poses"
-                    f" train` would; it knows {', '.join(sorted(known))}"
+                    f"{task.label}: {self.name} was never shown what '{thing}' is ({shape}), as `morph-vla"
+                    f" poses train` would; it knows {', '.join(sorted(known))}"
                 )
 
     def poses(

@@ -75,8 +75,8 @@ class Line(NamedTuple):
     loss: float
     """Mean since the last line"""
     apart: float
-    """How far held-out objects are from where they are estimated, when a state was last kept: what nine in ten
-    are within, in camera distances (of the coarse part, across the picture); nan before the first"""
+    """How far held-out objects are from where they are estimated, when a state was last kept: what nine in
+    ten are within, in camera distances (of the coarse part, across the picture); nan before the first"""
 
     @property
     def words(self) -> dict[str, str]:

@@ -139,7 +139,9 @@ def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator) -> Fr
         kinds = (np.uint8, np.float32, np.float32, np.float32)
         return Frames(*(np.zeros(shape, kind) for shape, kind in zip(nothing, kinds, strict=True)))
     things = np.tile(things_of(task, view.distance), (len(images), 1, 1))
-    return Frames(np.stack(images), np.stack(objects), hand_seen(worlds.robot, view, np.stack(states)), things)
+    return Frames(
+        np.stack(images), np.stack(objects), hand_seen(worlds.robot, view, np.stack(states)), things
+    )
 
 
 def render(
@@ -164,7 +166,8 @@ def render(
     start = {"initializer": _start, "initargs": (tuple(folders),)}
     with concurrent.futures.ProcessPoolExecutor(count, mp_context=context, **start) as pool:
         waiting = [
-            pool.submit(_render_into, tasks[n], rendering, n, paths[n], _others(tasks[n], tasks)) for n in missing
+            pool.submit(_render_into, tasks[n], rendering, n, paths[n], _others(tasks[n], tasks))
+            for n in missing
         ]
         for future in concurrent.futures.as_completed(waiting):
             future.result()
@@ -197,9 +200,7 @@ def with_camera(task: Suite, camera: str, size: int) -> Suite:
     )
 
 
-def otherwise(
-    task: Suite, camera: str, rng: np.random.Generator, besides: Mapping[str, ObjectSpec]
-) -> Suite:
+def otherwise(task: Suite, camera: str, rng: np.random.Generator, besides: Mapping[str, ObjectSpec]) -> Suite:
     """A task with smaller objects and other things beside, in looks that differ, from elsewhere."""
     size = float(rng.uniform(SMALLEST, 1.0))
     names = rng.permutation(sorted(besides))[: rng.integers(0, BESIDES + 1)]
@@ -207,20 +208,25 @@ def otherwise(
     factor = float(np.exp(rng.uniform(*np.log(FARTHER))))
     seen = farther(task.cameras[camera], task.table.height, factor, rng.uniform(-BESIDE, BESIDE, 2))
     aside = float(rng.uniform(0, ASIDE))
+    colors, marks = float(rng.uniform(0, COLORS)), int(rng.integers(0, MARKS + 1))
     variation = dataclasses.replace(
-        crowded.variation, light=LIGHT, colors=float(rng.uniform(0, COLORS)), marks=int(rng.integers(0, MARKS + 1)),
+        crowded.variation, light=LIGHT, colors=colors, marks=marks,
         camera_position=aside * view_of(seen).distance, camera_angle=aside,
     )  # fmt: skip
     return dataclasses.replace(resized(crowded, size), cameras={camera: seen}, variation=variation)
 
 
 def with_things(task: Suite, things: Mapping[str, ObjectSpec]) -> Suite:
-    """A task with other things on the table, anywhere in the field in which its own are put and a little beyond.
+    """A task with other things on the table: anywhere in the field of its own things, and a fifth beyond.
 
     Those that look like the object or the target are left out: nothing would say which one is meant.
     """
     shapes = {task.objects[name].shape for pair in task.success.pairs for name in pair}
-    chosen = {name: thing for name, thing in things.items() if thing.shape not in shapes and name not in task.objects}
+    chosen = {
+        name: thing
+        for name, thing in things.items()
+        if thing.shape not in shapes and name not in task.objects
+    }
     there = {name: thing for name, thing in task.distractors.items() if name in task.objects}
     places = (place for name, place in task.placement.items() if name not in task.distractors)
     x, y = ((low - 0.2 * (high - low), high + 0.2 * (high - low)) for low, high in field(places))
@@ -237,7 +243,9 @@ def with_things(task: Suite, things: Mapping[str, ObjectSpec]) -> Suite:
 def _others(task: Suite, tasks: Sequence[Suite]) -> dict[str, ObjectSpec]:
     """The things of the other tasks of the same robot."""
     others = (other for other in tasks if other.robot == task.robot)
-    return {name: thing for other in others for name, thing in other.objects.items() if name not in task.objects}
+    return {
+        name: thing for other in others for name, thing in other.objects.items() if name not in task.objects
+    }
 
 
 def farther(camera: Camera, table: float, factor: float, beside: Float[np.ndarray, "2"]) -> Camera:

@@ -4,15 +4,16 @@
                                                                               |
     crop about it [32 32 3] + where the hand is --fine--> offset, height, rotation --> place --> pixel again
 
-The roles are the object that is moved, and the target that it is moved to; both parts are told what it is that
-they look for (`things`), by which they scale and shift their own features (FiLM, Perez et al. 2018, arXiv:
-1709.07871), so that other things beside it are passed over. The pixel says on which ray from
-the camera a thing lies, and its height over the table how far along it: a thing on the table has nearly the
-same height wherever it lies, so a wrong pixel costs little in height and nothing is left to guess of depth.
-Only of a thing in the air is the height unclear in the picture, and then the hand says it.
+The roles are the object that is moved, and the target that it is moved to; both parts are told what they look
+for (`things`), by which they scale and shift their own features (FiLM, Perez et al. 2018, arXiv:1709.07871):
+other things beside it are passed over. The pixel says on which ray from the camera a thing lies, and its
+height over the table how far along it: a thing on the table has nearly the same height wherever it lies, so a
+wrong pixel costs little in height and nothing is left to guess of depth. Only of a thing in the air is the
+height unclear in the picture, and then the hand says it.
 
-Shapes: b pictures, s pixels a side, 2 roles, f values of a thing, places and heights in lengths of the camera's distance (`view`).
-A mean of a map's cells is the spatial softmax of Levine et al. (2016, arXiv:1504.00702); here of the peak's alone.
+Shapes: b pictures, s pixels a side, c = s / 8 cells, 2 roles, f values of a thing; places and heights in
+lengths of the camera's distance (`view`). A mean over a map's cells is the spatial softmax of Levine et al.
+(2016, arXiv:1504.00702); here it is taken about the peak alone.
 """
 
 import math
@@ -97,7 +98,9 @@ def peaks(maps: Float[Array, "b c c 2"]) -> Float[Array, "b 2 2"]:
     near_down = jnp.abs(cells[None, :, None] - highest[:, None, :] // c) <= 1
     near_right = jnp.abs(cells[None, :, None] - highest[:, None, :] % c) <= 1
     near = near_down[:, :, None] & near_right[:, None]
-    shares = jax.nn.softmax(jnp.where(near, maps, -jnp.inf).reshape(b, c * c, roles), axis=1).reshape(maps.shape)
+    shares = jax.nn.softmax(jnp.where(near, maps, -jnp.inf).reshape(b, c * c, roles), axis=1).reshape(
+        maps.shape
+    )
     middles = (cells.astype(jnp.float32) + 0.5) * CELL
     right, down = jnp.einsum("bijr,j->br", shares, middles), jnp.einsum("bijr,i->br", shares, middles)
     return jnp.stack([right, down], axis=-1)
@@ -119,7 +122,9 @@ def fine(
     return _dense(params["answer"], x)
 
 
-def _changed(params: Params, x: Float[Array, "b i j c"], thing: Float[Array, "b f"]) -> Float[Array, "b i j c"]:
+def _changed(
+    params: Params, x: Float[Array, "b i j c"], thing: Float[Array, "b f"]
+) -> Float[Array, "b i j c"]:
     """Features scaled and shifted by what is looked for."""
     hidden = jax.nn.relu(_dense(params["thing"], thing))
     scale, shift = jnp.split(_dense(params["change"], hidden), 2, axis=-1)
@@ -255,7 +260,8 @@ def fine_loss(
 
 def recoloured(picture: Picture, key: Array) -> Picture:
     """Every second picture with red, green and blue in another order, some dark for light, of other gain and
-    offset, with noise."""
+    offset, with noise.
+    """
     keys = jax.random.split(key, 6)
     one, each = (len(picture), 1, 1, 1), (len(picture), 1, 3)
     orders = jnp.asarray([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
@@ -270,12 +276,14 @@ def recoloured(picture: Picture, key: Array) -> Picture:
 
 
 def worsened(picture: Picture, key: Array) -> Picture:
-    """Pictures as worse cameras have them, every second one: of other gain and offset, blurred, with noise."""
+    """Every second picture as a worse camera has it: of other gain and offset, some blurred, with noise."""
     keys = jax.random.split(key, 5)
     one = (len(picture), 1, 1, 1)
     gain = jax.random.uniform(keys[0], (len(picture), 1, 1, 3), minval=0.75, maxval=1.25)
     offset = jax.random.uniform(keys[1], one, minval=-0.15, maxval=0.15)
-    bits = jax.random.bits(keys[3], picture.shape, jnp.uint8)  # a normal draw costs as much as a third of a step
+    bits = jax.random.bits(
+        keys[3], picture.shape, jnp.uint8
+    )  # a normal draw costs as much as a third of a step
     noise = jax.random.uniform(keys[2], one, maxval=0.1) * (bits.astype(jnp.float32) / 127.5 - 1)
     rolled = (jnp.roll(picture, step, axis) for axis in (1, 2) for step in (-1, 1))
     blurred = (2 * picture + sum(rolled)) / 6

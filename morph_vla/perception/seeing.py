@@ -54,8 +54,8 @@ class Seeing:
     """`policy`, told what `estimator` makes of the pictures. The simulator's own poses are not shown to it.
 
     It looks through one camera (`cameras`), whose frames are rendered as large as `frames` says; it looks at
-    nothing else, so no other camera is rendered. A server is sent frames of any size, larger ones. Which things
-    it looks for is what the task of an observation's prompt moves; of a suite of one task any prompt is that.
+    nothing else, so no other camera is rendered. A server is sent frames of any size, larger ones. Which
+    things it looks for an observation's prompt says: those of that task; of a suite of one task, any prompt.
     """
 
     def __init__(self, policy: OfPoses, estimator: Estimator, tasks: Sequence[Suite]):
@@ -132,7 +132,8 @@ class Seeing:
         if things is None:
             texts = ", ".join(f"'{text}'" for text in self._things)
             raise MorphVlaError(
-                f"prompt '{prompt}' is no task of the suite's, so which things are meant is not known: {texts}"
+                f"prompt '{prompt}' is no task of the suite's, so which things are meant is not known;"
+                f" expected {texts}"
             )
         return things
 
@@ -157,7 +158,9 @@ def _things(tasks: Sequence[Suite], distance: float) -> dict[str, Float[np.ndarr
     for task in tasks:
         things = things_of(task, distance)
         if not np.array_equal(meant.setdefault(_plain(task.task), things), things):
-            raise MorphVlaError(f"{task.label}: another task has the prompt '{task.task}' and moves other things")
+            raise MorphVlaError(
+                f"{task.label}: another task has the prompt '{task.task}' and moves other things"
+            )
     return meant
 
 

@@ -34,7 +34,6 @@ from morph_vla.suites.variation import (
     draw_paint,
 )
 
-MARKS = 100  # the most that a table may have
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
 
@@ -292,7 +291,10 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     for name in (*suite.objects, *_on_the_table(suite)):
         if name not in suite.placement:
             yield f"placement: object '{name}' has no placement"
-    yield from _variation_problems(suite)
+    yield from suite.variation.problems(tuple(suite.distractors))
+    for name in suite.distractors:
+        if name in suite.objects:
+            yield f"distractors.{name}: an object has that name"
     for name, place in suite.placement.items():
         for axis in ("x", "y", "yaw"):
             low, high = getattr(place, axis)
@@ -336,25 +338,6 @@ def _of_the_model(suite: SuiteFile) -> Iterator[str]:
 def _on_the_table(suite: SuiteFile) -> dict[str, ObjectSpec]:
     """The distractors that lie on the table: the first so many."""
     return dict(list(suite.distractors.items())[: max(0, suite.variation.distractors)])
-
-
-def _variation_problems(suite: SuiteFile) -> Iterator[str]:
-    variation, known = suite.variation, suite.distractors
-    for key, value in vars(variation).items():
-        if value < 0:
-            yield f"variation.{key}: must be at least 0, not {value}"
-    if variation.distractors > len(known):
-        listed = f"{len(known)} ({', '.join(known)})" if known else "none"
-        yield f"variation.distractors: {variation.distractors} asked for, the suite has {listed}"
-    if variation.light >= 1:
-        yield f"variation.light: must be below 1, where a light may go out, not {variation.light:g}"
-    if variation.colors > 1:
-        yield f"variation.colors: a share of each colour, at most 1, not {variation.colors:g}"
-    if variation.marks > MARKS:
-        yield f"variation.marks: at most {MARKS}, not {variation.marks}"
-    for name in known:
-        if name in suite.objects:
-            yield f"distractors.{name}: an object has that name"
 
 
 def initial_state(suite: Suite, episode: int, joints: int, *, stream: str = "evaluation") -> InitialState:

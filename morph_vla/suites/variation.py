@@ -1,4 +1,4 @@
-"""What may differ between the episodes of a suite besides where things lie: distractors, light, cameras, colours.
+"""What may differ between the episodes of a suite besides where things lie: light, cameras, colours, more.
 
 All of it is off by default, and is drawn per episode into the table of initial states, from a generator of
 its own: objects and arm begin where they begin without it, and a suite with everything off has the table, the
@@ -7,10 +7,12 @@ states and the pixels of a suite that never heard of it.
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
+
+MARKS = 100  # the most that a table may have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Variation:
     about x and about y.
     `camera_position`: [m] by which a camera is moved along each axis of the frame it stands in, at most;
     `camera_angle`: [rad] by which it is turned about each of its own axes, at most.
-    `colors`: a share s; table, floor, robot and each object are painted 1 - s of their own colour and s of one
-    that is drawn. `marks`: so many flat rectangles of any colour lie painted on the table.
+    `colors`: a share s; table, floor, robot and each object are painted 1 - s of their own colour and s of
+    one that is drawn. `marks`: so many flat rectangles of any colour lie painted on the table.
     """
 
     distractors: int = 0
@@ -33,6 +35,21 @@ class Variation:
     camera_angle: float = 0.0
     colors: float = 0.0
     marks: int = 0
+
+    def problems(self, distractors: Sequence[str]) -> Iterator[str]:
+        """What is wrong with it in a suite that has these distractors, one sentence each."""
+        for key, value in vars(self).items():
+            if value < 0:
+                yield f"variation.{key}: must be at least 0, not {value}"
+        if self.distractors > len(distractors):
+            listed = f"{len(distractors)} ({', '.join(distractors)})" if distractors else "none"
+            yield f"variation.distractors: {self.distractors} asked for, the suite has {listed}"
+        if self.light >= 1:
+            yield f"variation.light: must be below 1, where a light may go out, not {self.light:g}"
+        if self.colors > 1:
+            yield f"variation.colors: a share of each colour, at most 1, not {self.colors:g}"
+        if self.marks > MARKS:
+            yield f"variation.marks: at most {MARKS}, not {self.marks}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +142,9 @@ def draw_marks(
     for _ in range(count):
         x, y = (float(value) for value in middle + half * rng.uniform(-1, 1, 2))
         a, b = (float(value) for value in longest * rng.uniform(SMALL, LARGE, 2))
-        marks.append(Mark((x, y), float(rng.uniform(-math.pi, math.pi)), (a, b), _three(rng.uniform(0, 1, 3))))
+        marks.append(
+            Mark((x, y), float(rng.uniform(-math.pi, math.pi)), (a, b), _three(rng.uniform(0, 1, 3)))
+        )
     return tuple(marks)
 
 

@@ -65,7 +65,7 @@ def test_from_pictures_it_is_also_offered_what_is_exact():
     page = Path("x/report.html")
     lines = words.of_zero_shot(record, page, ARMS, "arm", "MORPH_VLA_PATH=x ", "poses-exterior")
     commands = [line.strip().splitlines()[0] for line in lines if "morph-vla " in line]
-    looks = f"variation.light=0.3 variation.distractors=2 --suite arm --noise 0 --poses-from poses-exterior -o x/looks"
+    looks = "variation.distractors=2 --suite arm --noise 0 --poses-from poses-exterior -o x/looks"
     assert commands[0].startswith(f"MORPH_VLA_PATH=x morph-vla eval {ARMS} variation.colors=1 ")
     assert commands[0].endswith(looks)
     assert commands[1] == f"MORPH_VLA_PATH=x morph-vla eval {ARMS} --suite arm --noise 0 -o x/exact"

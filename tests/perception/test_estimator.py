@@ -19,7 +19,9 @@ from morph_vla.suites.suite import ObjectSpec
 from morph_vla.weights import tensors
 
 HANDS = np.array([[0.0, 0.2, -0.9, 0.0, 0.1]], np.float32)
-THINGS = np.stack([features(ObjectSpec(shape, (0.05, 0.04, 0.03), 0.1), 0.9) for shape in ("box", "bowl")])[None]
+THINGS = np.stack([features(ObjectSpec(shape, (0.05, 0.04, 0.03), 0.1), 0.9) for shape in ("box", "bowl")])[
+    None
+]
 
 
 def of(estimator, tmp_path):
@@ -95,7 +97,7 @@ def test_other_cameras_and_things_are_refused_in_a_sentence(estimator, tasks):
 
 
 def test_things_are_their_shape_and_their_size(tasks):
-    """A cube of 4 cm in a camera's distance of 0.8 m: a box (the first shape) of half a tenth, three times."""
+    """A cube of 4 cm from 0.8 m away: a box (the first shape) of half a tenth, three times."""
     cube, bowl = things_of(tasks[0], 0.8)
     assert cube.tolist() == pytest.approx([1, *[0] * 8, 0.5, 0.5, 0.5])
     assert (bowl[:9] == [shape == "bowl" for shape in SHAPES]).all()

@@ -182,7 +182,9 @@ def test_other_things_lie_in_the_field_and_a_fifth_beyond(tasks):
     assert place.y == pytest.approx((-0.2 - 0.082, 0.21 + 0.082))
     assert {*initial_state(crowded, 0, 8).poses} == {"cube", "bowl", "can", "mug"}
     assert pictures.with_things(tasks[0], {}) == tasks[0]
-    more = pictures.with_things(load("droid_panda:cube_in_bowl", ["variation.distractors=2"]), tasks[1].objects)
+    more = pictures.with_things(
+        load("droid_panda:cube_in_bowl", ["variation.distractors=2"]), tasks[1].objects
+    )
     assert [*more.objects] == ["cube", "bowl", "lemon", "tin", "can", "mug"]
 
 

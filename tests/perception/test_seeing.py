@@ -54,8 +54,8 @@ def test_the_prompt_says_which_things_are_meant(policy, estimator, tasks):
     assert (shown[0] != shown[2]).any()
     assert [each["prompt"] for each in policy.asked] == [first, again, other]
     sentence = (
-        "prompt 'put it away' is no task of the suite's, so which things are meant is not known: 'put the cube"
-        " in the bowl', 'put the can in the mug'"
+        "prompt 'put it away' is no task of the suite's, so which things are meant is not known; expected"
+        " 'put the cube in the bowl', 'put the can in the mug'"
     )
     with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
         seeing.infer({**asked, "prompt": "put it away"})
@@ -63,7 +63,7 @@ def test_the_prompt_says_which_things_are_meant(policy, estimator, tasks):
     alone.infer({**asked, "prompt": "put it away"})
     np.testing.assert_array_equal(policy.asked[-1]["environment_state"], shown[0])
     unclear = dataclasses.replace(tasks[1], task=first)
-    sentence = "droid_panda:can_in_mug: another task has the prompt 'put the cube in the bowl' and moves other things"
+    sentence = f"droid_panda:can_in_mug: another task has the prompt '{first}' and moves other things"
     with pytest.raises(MorphVlaError, match=f"^{sentence}$"):
         Seeing(policy, estimator, [tasks[0], unclear])
 

@@ -85,9 +85,7 @@ def test_off_is_the_table_without_it():
     assert all(list(state.poses) == ["cube", "bowl"] for state in table())
 
 
-@pytest.mark.parametrize(
-    "chosen", [c for n in (1, 2, 6) for c in itertools.combinations(EVERY, n)]
-)
+@pytest.mark.parametrize("chosen", [c for n in (1, 2, 6) for c in itertools.combinations(EVERY, n)])
 def test_objects_and_arm_begin_where_they_begin_without_it(chosen):
     for off, on in zip(table(), table(*chosen), strict=True):
         assert on.arm == off.arm
@@ -127,7 +125,9 @@ def test_what_is_painted_can_be_told_from_the_table():
     paints = [state.paint for state in states if state.paint]
     assert len({paint.table for paint in paints}) == len(paints) == 101
     assert all(list(paint.objects) == ["cube", "bowl", "lemon", "tin"] for paint in paints)
-    apart = [np.abs(np.subtract(color, paint.table)).max() for paint in paints for color in paint.objects.values()]
+    apart = [
+        np.abs(np.subtract(color, paint.table)).max() for paint in paints for color in paint.objects.values()
+    ]
     assert 0.3 <= min(apart) < 0.35
     marks = [mark for state in states for mark in state.marks]
     assert len(marks) == 505

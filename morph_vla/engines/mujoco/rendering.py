@@ -1,4 +1,4 @@
-"""What is rendered of MuJoCo's worlds: an episode's own light, cameras and colours, and the view for films."""
+"""What is rendered of MuJoCo's worlds: an episode's own light, cameras, colours; and the view for films."""
 
 import atexit
 import weakref

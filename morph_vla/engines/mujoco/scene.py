@@ -155,8 +155,9 @@ def _add_looks(mj: ModuleType, spec: MjSpec, suite: Suite) -> None:
             rgba=[0.0, 0.0, 0.0, 1.0], **seen,
         )  # fmt: skip
     for number in range(varied.marks):
+        above = number / varied.marks * THIN  # no two at one height: which covers which would flicker
         spec.worldbody.add_geom(
-            name=f"{MARK}{number}", size=[THIN] * 3, pos=[*table.center, table.height + number / varied.marks * THIN],
+            name=f"{MARK}{number}", size=[THIN] * 3, pos=[*table.center, table.height + above],
             rgba=[0.0, 0.0, 0.0, 0.0], **seen,
         )  # fmt: skip
 
