@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 
 from morph_vla import process
-from morph_vla.cli.common import add, add_common, add_number, add_output, add_overrides, search
+from morph_vla.cli import common
+from morph_vla.cli.common import add, add_number
 from morph_vla.cli.progress import Bar
 from morph_vla.cli.render import render
 
@@ -22,24 +23,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "render pictures of suites and train an estimator on them"
     train = verbs.add_parser("train", help=about, description=about)
     add(train, "suites", "suites' names or files", "SUITE", nargs="+")
-    add_output(train, "where the pictures, the training's state and the estimator go")
+    common.add_output(train, "where the pictures, the training's state and the estimator go")
     add(train, "--camera", "the fixed camera to look through", "NAME", default="exterior")
     add_number(train, "--size", 128, "pixels of a side of a picture", least=16)
     add_number(train, "--attempts", 3, "of the expert in each showing of a task", least=1)
     add_number(train, "--steps", 4000, "training steps of 64 pictures", least=1)
     add_number(train, "--seed", 0, "of the parameters and the pictures", least=0)
     add_number(train, "--workers", None, "processes that render (default: one per core)", least=1)
-    add_common(train)
+    common.add_common(train)
     train.set_defaults(run=run_train)
     about = "measure how far an estimator's poses are from the simulator's"
     check = verbs.add_parser("check", help=about, description=about)
     add(check, "estimator", "its folder, or poses-exterior, which comes with the package", "ESTIMATOR")
-    add_overrides(check, "suite")
+    common.add_overrides(check, "suite")
     add(check, "--suite", "a suite's name or file", "SUITE", required=True)
     add_number(check, "--attempts", 5, "of the expert in each task", least=1)
     about = "write pictures: rings where things are, crosses where they are said to be"
     add(check, "--sheet", about, "FILE", type=Path)
-    add_common(check)
+    common.add_common(check)
     check.set_defaults(run=run_check)
 
 
@@ -52,7 +53,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     from morph_vla.suites.suite import load_tasks
 
     require_gl()
-    folders = [Path(folder) for folder in search(arguments.folders)]
+    folders = [Path(folder) for folder in common.search(arguments.folders)]
     tasks = [task for name in arguments.suites for task in load_tasks(name, (), folders)]
     settings = fitting.Settings(steps=arguments.steps, seed=arguments.seed)
     rendering = Rendering(arguments.size, arguments.camera, arguments.attempts, seed=arguments.seed)
@@ -63,10 +64,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         Bar("rendering", len(tasks), "task") as rendered,
         Bar("training", settings.of_both, "step") as trained,
     ):
-        listeners = fitting.Listeners(
-            rendered.at,
-            lambda line, _: trained.at(line.step, **line.words),
-        )
+        listeners = fitting.Listeners(rendered.at, lambda line, _: trained.at(line.step, **line.words))
         made = fitting.train(
             tasks, arguments.output, settings, rendering, workers=arguments.workers, folders=folders,
             listeners=listeners, command=shlex.join(words),
@@ -86,7 +84,7 @@ def run_check(arguments: argparse.Namespace) -> None:
     from morph_vla.wording import table
 
     require_gl()
-    tasks = load_tasks(arguments.suite, arguments.overrides, search(arguments.folders))
+    tasks = load_tasks(arguments.suite, arguments.overrides, common.search(arguments.folders))
     measured = measure(load(arguments.estimator), tasks, arguments.attempts)
     if arguments.sheet:
         drawing.sheet(measured.images, measured.true, measured.guessed, arguments.sheet)
