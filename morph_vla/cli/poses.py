@@ -38,8 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_overrides(check, "suite")
     add(check, "--suite", "a suite's name or file", "SUITE", required=True)
     add_number(check, "--attempts", 5, "of the expert in each task", least=1)
-    about = "write pictures: rings where things are, crosses where they are said to be"
-    add(check, "--sheet", about, "FILE", type=Path)
+    add(check, "--sheet", "pictures: rings where things are, crosses where they are said", "FILE", type=Path)
     common.add_common(check)
     check.set_defaults(run=run_check)
 
