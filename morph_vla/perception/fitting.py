@@ -182,11 +182,11 @@ def _fit(
     shown = Frames(*(values[held_out][:MEASURED] for values in frames))
 
     @jax.jit
-    def update(carried: Any, batch: Any, step: Any) -> Any:
+    def update(carried: Any, batch: network.Batch, step: Any) -> Any:
         """One step of AdamW."""
         params, memory = carried
         drawn = jax.random.fold_in(key, step)
-        value, slope = jax.value_and_grad(part.loss)(params, *batch, key=drawn)
+        value, slope = jax.value_and_grad(part.loss)(params, batch, key=drawn)
         with jax.numpy_dtype_promotion("standard"):  # optax's schedules need it
             change, memory = optimizer.update(slope, memory, params)
         return (optax.apply_updates(params, change), memory), value
@@ -195,8 +195,9 @@ def _fit(
     apart = float("nan")
     for step in range(first, part.steps):
         rng = np.random.default_rng([settings.seed, step])
-        batch = trained[rng.integers(0, len(trained), settings.batch)]
-        carried, value = update(carried, tuple(values[batch] for values in frames), np.uint32(step))
+        chosen = trained[rng.integers(0, len(trained), settings.batch)]
+        batch = network.Batch(*(values[chosen] for values in frames))
+        carried, value = update(carried, batch, np.uint32(step))
         losses.append(value)
         last = step + 1 == part.steps
         if (step + 1) % settings.keep_every == 0 or last:

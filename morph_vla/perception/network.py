@@ -17,7 +17,7 @@ lengths of the camera's distance (`view`). A mean over a map's cells is the spat
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -98,9 +98,7 @@ def peaks(maps: Float[Array, "b c c 2"]) -> Float[Array, "b 2 2"]:
     near_down = jnp.abs(cells[None, :, None] - highest[:, None, :] // c) <= 1
     near_right = jnp.abs(cells[None, :, None] - highest[:, None, :] % c) <= 1
     near = near_down[:, :, None] & near_right[:, None]
-    shares = jax.nn.softmax(jnp.where(near, maps, -jnp.inf).reshape(b, c * c, roles), axis=1).reshape(
-        maps.shape
-    )
+    shares = jax.nn.softmax(jnp.where(near, maps, -jnp.inf), axis=(1, 2))
     middles = (cells.astype(jnp.float32) + 0.5) * CELL
     right, down = jnp.einsum("bijr,j->br", shares, middles), jnp.einsum("bijr,i->br", shares, middles)
     return jnp.stack([right, down], axis=-1)
@@ -201,23 +199,24 @@ def estimate(
     return jnp.stack(seen, axis=1)
 
 
-def coarse_loss(
-    params: Params,
-    images: UInt8[Array, "b s s 3"],
-    objects: Float[Array, "b 2 9"],
-    hands: Float[Array, "b 5"],
-    things: Float[Array, "b 2 f"],
-    optics: Optics,
-    key: Array,
-) -> Float[Array, ""]:
+class Batch(NamedTuple):
+    """Pictures, and what is in them: `frames.Frames` as jax has it."""
+
+    images: UInt8[Array, "b s s 3"]
+    objects: Float[Array, "b 2 9"]
+    hands: Float[Array, "b 5"]
+    things: Float[Array, "b 2 f"]
+
+
+def coarse_loss(params: Params, batch: Batch, optics: Optics, key: Array) -> Float[Array, ""]:
     """How unlikely the true cell is, and how far the mean about the highest one lies from the true pixel.
 
     Half of the pictures are recoloured (`recoloured`).
     """
-    picture = recoloured(as_picture(images), key)
-    true = pixels_of(objects[..., :3], optics)
-    maps = coarse(params["coarse"], picture, things)
-    b, cells = len(images), optics.size // CELL
+    picture = recoloured(as_picture(batch.images), key)
+    true = pixels_of(batch.objects[..., :3], optics)
+    maps = coarse(params["coarse"], picture, batch.things)
+    b, cells = len(batch.images), optics.size // CELL
     cell = jnp.clip((true / CELL).astype(jnp.int32), 0, cells - 1)
     scores = jax.nn.log_softmax(maps.reshape(b, cells * cells, len(ROLES)), axis=1)
     chosen = jnp.take_along_axis(scores, (cell[..., 1] * cells + cell[..., 0])[:, None, :], axis=1)
@@ -225,33 +224,25 @@ def coarse_loss(
     return jnp.mean(jnp.minimum(away, 2 * CELL)) / CELL - jnp.mean(chosen)
 
 
-def fine_loss(
-    params: Params,
-    images: UInt8[Array, "b s s 3"],
-    objects: Float[Array, "b 2 9"],
-    hands: Float[Array, "b 5"],
-    things: Float[Array, "b 2 f"],
-    optics: Optics,
-    key: Array,
-) -> Float[Array, ""]:
+def fine_loss(params: Params, batch: Batch, optics: Optics, key: Array) -> Float[Array, ""]:
     """Huber's loss of offset, height (both count eight times) and rotation, in crops about the true pixel.
 
     Crops are moved a little at random, and half of the pictures are worsened (`worsened`).
     """
     key, drawn = jax.random.split(key)
-    picture, b = worsened(as_picture(images), drawn), len(images)
-    true = pixels_of(objects[..., :3], optics)
+    picture, b = worsened(as_picture(batch.images), drawn), len(batch.images)
+    true = pixels_of(batch.objects[..., :3], optics)
     weights = jnp.asarray([4.0] * 3 + [0.5] * (SEEN - 3))
     total = jnp.zeros(())
     for place, role in enumerate(ROLES):
         key, drawn = jax.random.split(key)
         moved = 2.5 * jax.random.normal(drawn, (b, 2))
         about = jnp.round(true[:, place] + moved).astype(jnp.int32)
-        crop, context = crop_about(picture, about, role), context_of(about, hands, optics)
-        answer = fine(params[role], crop, context, things[:, place])
+        crop, context = crop_about(picture, about, role), context_of(about, batch.hands, optics)
+        answer = fine(params[role], crop, context, batch.things[:, place])
         offset = (true[:, place] - about.astype(jnp.float32)) / OFFSET
-        height = height_of(objects[:, place, :3], optics)[:, None] / HEIGHT
-        goal = jnp.concatenate([offset, height, objects[:, place, 3:]], axis=-1)
+        height = height_of(batch.objects[:, place, :3], optics)[:, None] / HEIGHT
+        goal = jnp.concatenate([offset, height, batch.objects[:, place, 3:]], axis=-1)
         away = jnp.abs(answer - goal)
         huber = jnp.where(away < 0.1, 5 * away**2, away - 0.05)
         total += 1.5 * jnp.mean(huber * weights)
@@ -281,9 +272,8 @@ def worsened(picture: Picture, key: Array) -> Picture:
     one = (len(picture), 1, 1, 1)
     gain = jax.random.uniform(keys[0], (len(picture), 1, 1, 3), minval=0.75, maxval=1.25)
     offset = jax.random.uniform(keys[1], one, minval=-0.15, maxval=0.15)
-    bits = jax.random.bits(
-        keys[3], picture.shape, jnp.uint8
-    )  # a normal draw costs as much as a third of a step
+    # Whole numbers: a normal draw of as many costs a third of a step.
+    bits = jax.random.bits(keys[3], picture.shape, jnp.uint8)
     noise = jax.random.uniform(keys[2], one, maxval=0.1) * (bits.astype(jnp.float32) / 127.5 - 1)
     rolled = (jnp.roll(picture, step, axis) for axis in (1, 2) for step in (-1, 1))
     blurred = (2 * picture + sum(rolled)) / 6
