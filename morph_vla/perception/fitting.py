@@ -196,7 +196,7 @@ def _fit(
     for step in range(first, part.steps):
         rng = np.random.default_rng([settings.seed, step])
         chosen = trained[rng.integers(0, len(trained), settings.batch)]
-        batch = network.Batch(*(values[chosen] for values in frames))
+        batch = network.Batch(*(jnp.asarray(values[chosen]) for values in frames))
         carried, value = update(carried, batch, np.uint32(step))
         losses.append(value)
         last = step + 1 == part.steps
