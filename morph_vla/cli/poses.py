@@ -13,6 +13,7 @@ from morph_vla.cli.render import render
 EXAMPLES = """
   morph-vla poses check poses-exterior --suite my_arm --sheet runs/seen.png    # in mm; it is shipped
   morph-vla poses train my_arm other_arm -o runs/poses      # one for the objects of these suites
+  morph-vla poses train my_arm --from poses-exterior --steps 500 -o runs/on    # trained on
   morph-vla poses check runs/poses variation.colors=1 --suite my_arm --json
 """
 
@@ -27,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(train, "--camera", "the fixed camera to look through", "NAME", default="exterior")
     add_number(train, "--size", 128, "pixels of a side of a picture", least=16)
     add_number(train, "--attempts", 3, "of the expert in each showing of a task", least=1)
+    add(train, "--from", "an estimator to begin with (default: random parameters)", "ESTIMATOR", dest="start")
     add_number(train, "--steps", 4000, "training steps of 64 pictures", least=1)
     add_number(train, "--seed", 0, "of the parameters and the pictures", least=0)
     add_number(train, "--workers", None, "processes that render (default: one per core)", least=1)
@@ -47,18 +49,19 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Render, train, and print what the estimator was shown."""
     process.prepare()
     from morph_vla.doctor import require_gl
-    from morph_vla.perception import fitting
+    from morph_vla.perception import fitting, load
     from morph_vla.perception.frames import Rendering
     from morph_vla.suites.suite import load_tasks
 
     require_gl()
     folders = [Path(folder) for folder in common.search(arguments.folders)]
     tasks = [task for name in arguments.suites for task in load_tasks(name, (), folders)]
+    start = load(arguments.start) if arguments.start else None
     settings = fitting.Settings(steps=arguments.steps, seed=arguments.seed)
     rendering = Rendering(arguments.size, arguments.camera, arguments.attempts, seed=arguments.seed)
-    words = ["morph-vla", "poses", "train", *arguments.suites, "--camera", arguments.camera]
-    for option in ("size", "attempts", "steps", "seed"):
-        words += [f"--{option}", str(getattr(arguments, option))]
+    options = ("camera", "size", "attempts", "steps", "seed")
+    words = [*arguments.suites, *(f"--{option}={getattr(arguments, option)}" for option in options)]
+    words += [f"--from={arguments.start}"] if start else []
     with (
         Bar("rendering", len(tasks), "task") as rendered,
         Bar("training", settings.of_both, "step") as trained,
@@ -66,11 +69,10 @@ def run_train(arguments: argparse.Namespace) -> None:
         listeners = fitting.Listeners(rendered.at, lambda line, _: trained.at(line.step, **line.words))
         made = fitting.train(
             tasks, arguments.output, settings, rendering, workers=arguments.workers, folders=folders,
-            listeners=listeners, command=shlex.join(words),
+            start=start, listeners=listeners, command=shlex.join(["morph-vla", "poses", "train", *words]),
         )  # fmt: skip
-    things = ", ".join(made.about.objects)
-    text = f"{arguments.output}: {things} on {made.about.pictures} pictures, {made.about.steps} steps"
-    render(made.about.to_json(), arguments.json, text=text)
+    text = f"{arguments.output}: {', '.join(made.about.objects)} on {made.about.pictures} pictures"
+    render(made.about.to_json(), arguments.json, text=f"{text}, {made.about.steps} steps")
 
 
 def run_check(arguments: argparse.Namespace) -> None:

@@ -41,6 +41,8 @@ class About:
     steps: int = 0
     seconds: float = 0.0
     command: str = ""
+    start: str = ""
+    """SHA-256 of the parameters that it began with; none where they were random"""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -191,7 +193,8 @@ def _about(path: Path) -> About:
         if not (16 <= optics.size <= 1024 and optics.size % 16 == 0):
             raise ValueError(f"pictures of {optics.size} pixels")
         rest = {key: content[key] for key in ("camera", "objects", "pictures", "steps", "seconds", "command")}
-        return About(optics, robots=tuple(content["robots"]), **rest)
+        start = str(content.get("start", ""))  # the first ones did not say it
+        return About(optics, robots=tuple(content["robots"]), start=start, **rest)
     except (ValueError, KeyError, TypeError) as error:
         raise MorphVlaError(f"{path} does not describe an estimator ({error})") from error
 

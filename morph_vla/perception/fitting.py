@@ -63,6 +63,7 @@ class Settings:
 
 
 WARMUP, LONGER = 100, 1.25
+AGAIN = 0.5  # of the rate, for parameters that are trained already
 COARSE, FINE = "coarse", "fine"
 AS_DEFAULT, OF_RENDERING = Settings(), Rendering()
 
@@ -102,25 +103,33 @@ def train(
     *,
     workers: int | None = None,
     folders: Sequence[Path] = (),
+    start: Estimator | None = None,
     listeners: Listeners = Listeners(),  # noqa: B008 (a tuple)
     command: str = "",
 ) -> Estimator:
     """Render pictures of the tasks, train on them, and write the estimator into `folder`.
 
-    Ctrl-C loses at most `keep_every` steps: the same call goes on, to the same parameters bit for bit.
-    Raises MorphVlaError as `frames.check`, for cameras that stand unlike, and for a folder of other settings.
+    It begins with the parameters of `start`, or with random ones. Ctrl-C loses at most `keep_every` steps:
+    the same call goes on, to the same parameters bit for bit. Raises MorphVlaError as `frames.check`, for
+    cameras that stand unlike, also that of `start`, and for a folder of other settings.
     """
     optics = _optics(tasks, rendering)
-    _claim(folder, tasks, settings, rendering)
+    if start is not None:
+        _check_start(start, optics, rendering)
+        settings = dataclasses.replace(settings, rate=AGAIN * settings.rate)
+    _claim(folder, tasks, settings, rendering, start)
     frames = pictures.render(
         tasks, rendering, folder / FRAMES, workers=workers, progress=listeners.rendered, folders=folders
     )
     began = time.monotonic()
-    params = fit(frames, optics, settings, folder / STATES, listeners.trained)
+    first = start.params if start else None
+    params = fit(frames, optics, settings, folder / STATES, listeners.trained, first)
     things = {name: task.objects[name].shape for task in tasks for name in task.success.pairs[0]}
+    before = (start.about.objects, start.about.robots, start.sha256) if start else ({}, (), "")
     about = About(
-        optics, rendering.camera, things, tuple(dict.fromkeys(task.robot for task in tasks)),
-        len(frames), settings.steps, round(time.monotonic() - began, 1), command,
+        optics, rendering.camera, {**before[0], **things},
+        tuple(dict.fromkeys([*before[1], *(task.robot for task in tasks)])),
+        len(frames), settings.steps, round(time.monotonic() - began, 1), command, before[2],
     )  # fmt: skip
     estimators.save(folder, params, about)
     return estimators.load(folder)
@@ -132,13 +141,17 @@ def fit(
     settings: Settings = AS_DEFAULT,
     states: Path | None = None,
     progress: Callable[[Line, int], None] | None = None,
+    start: network.Params | None = None,
 ) -> network.Params:
-    """Parameters trained on pictures; with `states` kept there on the way, and gone on from."""
-    params = network.init_params(settings.seed)
+    """Parameters trained on pictures; with `states` kept there on the way, and gone on from.
+
+    They are random before the first step, or those of `start`.
+    """
+    params = network.init_params(settings.seed) if start is None else start
     parts = (COARSE, network.coarse_loss, settings.coarse_steps), (FINE, network.fine_loss, settings.steps)
     before = 0
     for name, loss, count in parts:
-        start = {role: part for role, part in params.items() if (role == COARSE) == (name == COARSE)}
+        of_part = {role: part for role, part in params.items() if (role == COARSE) == (name == COARSE)}
 
         def listen(line: Line, before: int = before) -> None:
             """Say how both parts stand."""
@@ -147,7 +160,7 @@ def fit(
 
         part = Part(name, partial(loss, optics=optics), partial(_apart, name, optics, params), count)
         state = states / f"{name}.npz" if states else None
-        params = {**params, **_fit(part, start, frames, settings, state, listen)}
+        params = {**params, **_fit(part, of_part, frames, settings, state, listen)}
         before += count
     return params
 
@@ -225,10 +238,28 @@ def _optics(tasks: Sequence[Suite], rendering: Rendering) -> Optics:
     return every[0]
 
 
-def _claim(folder: Path, tasks: Sequence[Suite], settings: Settings, rendering: Rendering) -> None:
+def _check_start(start: Estimator, optics: Optics, rendering: Rendering) -> None:
+    """Raise MorphVlaError for an estimator that looks otherwise than the one that is to come of it."""
+    shown = start.about
+    if shown.camera != rendering.camera:
+        raise MorphVlaError(
+            f"{start.name} looks through camera '{shown.camera}', and this one is to look through"
+            f" '{rendering.camera}': begin without it"
+        )
+    if shown.optics.size != optics.size or not shown.optics.is_like(optics):
+        raise MorphVlaError(
+            f"{start.name} has pictures of {shown.optics.size} pixels from a camera that stands"
+            f" {shown.optics}, and this one {optics.size} from one that stands {optics}: begin without it"
+        )
+
+
+def _claim(
+    folder: Path, tasks: Sequence[Suite], settings: Settings, rendering: Rendering, start: Estimator | None
+) -> None:
     """Keep what a training's result depends on. Raises MorphVlaError where the folder has another's."""
     what = {"tasks": [resolved(task) for task in tasks]}
     what |= {"settings": to_plain(settings), "rendering": to_plain(rendering)}
+    what |= {"start": start.sha256 if start else ""}
     text = json.dumps(what, sort_keys=True, default=str)
     path = folder / SETTINGS
     if path.exists():
@@ -254,8 +285,8 @@ def _apart(name: str, optics: Optics, others: network.Params, params: network.Pa
     images, hands, things = (jnp.asarray(values) for values in (shown.images, shown.hands, shown.things))
     objects = jnp.asarray(shown.objects[:, 0, :3])
     if name == COARSE:
-        peaks = network.peaks(network.coarse(params[COARSE], network.as_picture(images), things))
-        away = (peaks[:, 0] - network.pixels_of(objects, optics)) / optics.focal
+        maps = network.coarse(params[COARSE], network.as_picture(images), hands, things, optics)
+        away = (network.peaks(maps)[:, 0] - network.pixels_of(objects, optics)) / optics.focal
     else:
         seen = network.estimate({**others, **params}, images, hands, things, optics)
         away = seen[:, 0, :3] - objects

@@ -44,9 +44,10 @@ from morph_vla.suites.suite import Camera, ObjectSpec, Placement, Suite, field
 CAMERA = "exterior"
 HAND = 5
 """Values of a hand as it is seen: its place, how far it is closed (0 to 1), how far it opens"""
-SMALLEST = 0.38  # objects of other showings are at least so many times their size
-FARTHER = (0.55, 1.7)  # and the camera's distance so many times its own
-BESIDE = 0.06  # and it stands so far beside its place along x and y at most, in its distance
+FARTHER = (0.55, 2.2)  # in other showings the camera's distance is so many times its own
+SMALLEST = 0.38  # and objects are at least so many times their size,
+LEAST = 0.3  # and so many times as large as they were beside the camera's distance
+BESIDE = 0.06  # the camera stands so far beside its place along x and y at most, in its distance
 # What differs in them from episode to episode (`suites.variation`): at most so much, drawn for each showing.
 LIGHT, COLORS, MARKS, BESIDES = 0.3, 1.0, 8, 3
 ASIDE = 0.02  # how far off its place a camera stands, in its distance, and is turned [rad]
@@ -206,6 +207,7 @@ def otherwise(task: Suite, camera: str, rng: np.random.Generator, besides: Mappi
     names = rng.permutation(sorted(besides))[: rng.integers(0, BESIDES + 1)]
     crowded = with_things(task, {str(name): besides[str(name)] for name in names})
     factor = float(np.exp(rng.uniform(*np.log(FARTHER))))
+    size = max(size, LEAST * factor)
     seen = farther(task.cameras[camera], task.table.height, factor, rng.uniform(-BESIDE, BESIDE, 2))
     aside = float(rng.uniform(0, ASIDE))
     colors, marks = float(rng.uniform(0, COLORS)), int(rng.integers(0, MARKS + 1))

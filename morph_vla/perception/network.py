@@ -1,14 +1,15 @@
 """From a picture to where two things are, coarsely and then closely: pure functions.
 
-    picture [s s 3] --coarse--> a map [s/8 s/8] for each role --its peak--> pixel
-                                                                              |
+    picture [s s 3] + where the hand is --coarse--> a map [s/8 s/8] for each role --its peak--> pixel
+                                                                                                 |
     crop about it [32 32 3] + where the hand is --fine--> offset, height, rotation --> place --> pixel again
 
 The roles are the object that is moved, and the target that it is moved to; both parts are told what they look
 for (`things`), by which they scale and shift their own features (FiLM, Perez et al. 2018, arXiv:1709.07871):
-other things beside it are passed over. The pixel says on which ray from the camera a thing lies, and its
-height over the table how far along it: a thing on the table has nearly the same height wherever it lies, so a
-wrong pixel costs little in height and nothing is left to guess of depth. Only of a thing in the air is the
+other things beside it are passed over. Both are told where the hand is, for the URDF says it: a thing that
+the arm hides is mostly one that the hand is at. The pixel says on which ray from the camera a thing lies, and
+its height over the table how far along it: a thing on the table has nearly the same height wherever it lies,
+so a wrong pixel costs little in height and nothing is left to guess of depth. Only of a thing in the air is the
 height unclear in the picture, and then the hand says it.
 
 Shapes: b pictures, s pixels a side, c = s / 8 cells, 2 roles, f values of a thing; places and heights in
@@ -33,6 +34,8 @@ CELL = 8  # pixels to a cell of the coarse map
 OFFSET, HEIGHT = 8.0, 0.1  # what a unit of the fine part's answer is: pixels, distances
 FAR = 3.0  # at most so many half crops is the hand said to be away
 CONTEXT = 7
+BESIDE_HAND = 8  # values of a cell: where it lies beside the hand
+SPANS = (0.5, 1.0, 2.5)  # openings of the hand: how wide the heights about it are that a cell is told
 PADDING = SIDE * max(WIDE.values()) // 2
 Params = dict[str, Any]
 Picture = Float[Array, "b s s 3"]
@@ -57,7 +60,9 @@ def init_params(seed: int) -> Params:
         "enter": conv(1, 3 * 4 * 4, 48), "near": conv(3, 48, 48), "halve": conv(3, 48, 64),
         "mix": conv(3, 64, 64), "again": conv(3, 64, 64), "thing": dense(FEATURES, 64),
         "change": dense(64, 2 * 64, 0.3), "look": conv(3, 64, 48), "map": conv(1, 48, 1),
+        "hand": conv(1, BESIDE_HAND, 32), "at": conv(1, 32, 64),
     }  # fmt: skip
+    coarse["at"]["kernel"] *= 0.1
     fine = {
         role: {
             "enter": conv(3, 3 * 2 * 2, 48), "mix": conv(3, 48, 48), "halve": conv(3, 48, 64),
@@ -75,16 +80,46 @@ def as_picture(images: UInt8[Array, "b s s 3"]) -> Picture:
     return images.astype(jnp.float32) / 127.5 - 1
 
 
-def coarse(params: Params, picture: Picture, things: Float[Array, "b 2 f"]) -> Float[Array, "b c c 2"]:
+def coarse(
+    params: Params,
+    picture: Picture,
+    hands: Float[Array, "b 5"],
+    things: Float[Array, "b 2 f"],
+    optics: Optics,
+) -> Float[Array, "b c c 2"]:
     """Where each role may be, by cells of CELL pixels: logits (down, right, role)."""
     x = jax.nn.relu(_conv(params["enter"], _patches(picture, 4)))
     x = x + jax.nn.relu(_conv(params["near"], x))
     x = jax.nn.relu(_conv(params["halve"], x, 2))
     x = jax.nn.relu(_conv(params["mix"], x))
     x = x + jax.nn.relu(_conv(params["again"], x, wide=2))
+    x = x + _conv(params["at"], jax.nn.relu(_conv(params["hand"], beside_hand(hands, optics))))
     looked = [_changed(params, x, things[:, role]) for role in range(len(ROLES))]
     maps = [_conv(params["map"], jax.nn.relu(_conv(params["look"], each))) for each in looked]
     return jnp.concatenate(maps, axis=-1)
+
+
+def beside_hand(hands: Float[Array, "b 5"], optics: Optics) -> Float[Array, "b c c 8"]:
+    """What each cell is told of the hand, in its openings as they are seen.
+
+    Three heights about where it is (Gaussians, SPANS wide), how far right and down of it the cell lies (1 is
+    FAR), how far the hand is closed, that at the hand alone, and how large an opening is [cells].
+
+        the widest          .1 .4 .1
+        of the heights      .4 1. .4     hand in the middle cell
+                            .1 .4 .1
+    """
+    b, c = len(hands), optics.size // CELL
+    middles = (jnp.arange(c, dtype=jnp.float32) + 0.5) * CELL
+    opening = hands[:, 4] * optics.focal / jnp.maximum(-hands[:, 2], 1e-3)
+    grid = jnp.stack(jnp.broadcast_arrays(middles[None, :], middles[:, None]), axis=-1)
+    away = grid[None] - pixels_of(hands[:, :3], optics)[:, None, None]
+    away = away / jnp.maximum(opening, 1.0)[:, None, None, None]
+    heights = [jnp.exp(-0.5 * jnp.sum(away**2, axis=-1, keepdims=True) / span**2) for span in SPANS]
+    whole = (hands[:, 3], opening / CELL)
+    closed, large = (jnp.broadcast_to(values[:, None, None, None], (b, c, c, 1)) for values in whole)
+    beside = jnp.clip(away / FAR, -1, 1)
+    return jnp.concatenate([*heights, beside, closed, closed * heights[1], large], axis=-1)
 
 
 def peaks(maps: Float[Array, "b c c 2"]) -> Float[Array, "b 2 2"]:
@@ -183,7 +218,7 @@ def estimate(
 ) -> Float[Array, "b 2 9"]:
     """What is seen of object and target (`View.objects_seen`); each round looks closer about the last one."""
     picture = as_picture(images)
-    pixel = peaks(coarse(params["coarse"], picture, things))
+    pixel = peaks(coarse(params["coarse"], picture, hands, things, optics))
     seen = []
     for place, role in enumerate(ROLES):
         middle, answer = pixel[:, place], jnp.zeros((len(images), SEEN))
@@ -211,11 +246,11 @@ class Batch(NamedTuple):
 def coarse_loss(params: Params, batch: Batch, optics: Optics, key: Array) -> Float[Array, ""]:
     """How unlikely the true cell is, and how far the mean about the highest one lies from the true pixel.
 
-    Half of the pictures are recoloured (`recoloured`).
+    Half of the pictures are recoloured (`recoloured`); a batch is in no order.
     """
     picture = recoloured(as_picture(batch.images), key)
     true = pixels_of(batch.objects[..., :3], optics)
-    maps = coarse(params["coarse"], picture, batch.things)
+    maps = coarse(params["coarse"], picture, batch.hands, batch.things, optics)
     b, cells = len(batch.images), optics.size // CELL
     cell = jnp.clip((true / CELL).astype(jnp.int32), 0, cells - 1)
     scores = jax.nn.log_softmax(maps.reshape(b, cells * cells, len(ROLES)), axis=1)
@@ -236,7 +271,7 @@ def fine_loss(params: Params, batch: Batch, optics: Optics, key: Array) -> Float
     total = jnp.zeros(())
     for place, role in enumerate(ROLES):
         key, drawn = jax.random.split(key)
-        moved = 2.5 * jax.random.normal(drawn, (b, 2))
+        moved = 3.0 * jax.random.normal(drawn, (b, 2))
         about = jnp.round(true[:, place] + moved).astype(jnp.int32)
         crop, context = crop_about(picture, about, role), context_of(about, batch.hands, optics)
         answer = fine(params[role], crop, context, batch.things[:, place])
@@ -250,36 +285,37 @@ def fine_loss(params: Params, batch: Batch, optics: Optics, key: Array) -> Float
 
 
 def recoloured(picture: Picture, key: Array) -> Picture:
-    """Every second picture with red, green and blue in another order, some dark for light, of other gain and
-    offset, with noise.
+    """The first half of the pictures with red, green and blue in another order, some dark for light, of other
+    gain and offset, with noise.
     """
-    keys = jax.random.split(key, 6)
-    one, each = (len(picture), 1, 1, 1), (len(picture), 1, 3)
+    keys, half = jax.random.split(key, 5), len(picture) // 2
+    one, each, some = (half, 1, 1, 1), (half, 1, 3), picture[:half]
     orders = jnp.asarray([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
-    drawn = jax.random.randint(keys[0], (len(picture),), 0, len(orders))
+    drawn = jax.random.randint(keys[0], (half,), 0, len(orders))
     gain = jax.random.uniform(keys[1], each, minval=0.7, maxval=1.2)
     gain *= 1 - 2 * jax.random.bernoulli(keys[2], 0.3, each).astype(jnp.float32)
     mixed = gain * jax.nn.one_hot(orders[drawn], 3, axis=1, dtype=jnp.float32)  # [b, old, new]
     offset = jax.random.uniform(keys[3], one, minval=-0.15, maxval=0.15)
-    noise = jax.random.bits(keys[4], picture.shape, jnp.uint8).astype(jnp.float32) / 127.5 - 1
-    changed = jnp.clip(jnp.einsum("bhwc,bcd->bhwd", picture, mixed) + offset + 0.05 * noise, -1, 1)
-    return jnp.where(jax.random.bernoulli(keys[5], 0.5, one), changed, picture)
+    noise = jax.random.bits(keys[4], some.shape, jnp.uint8).astype(jnp.float32) / 127.5 - 1
+    changed = jnp.clip(jnp.einsum("bhwc,bcd->bhwd", some, mixed) + offset + 0.05 * noise, -1, 1)
+    return jnp.concatenate([changed, picture[half:]])
 
 
 def worsened(picture: Picture, key: Array) -> Picture:
-    """Every second picture as a worse camera has it: of other gain and offset, some blurred, with noise."""
-    keys = jax.random.split(key, 5)
-    one = (len(picture), 1, 1, 1)
-    gain = jax.random.uniform(keys[0], (len(picture), 1, 1, 3), minval=0.75, maxval=1.25)
+    """The first half of the pictures as a worse camera has them: of other gain and offset, every second of
+    these blurred, with noise.
+    """
+    keys, half = jax.random.split(key, 4), len(picture) // 2
+    one, some = (half, 1, 1, 1), picture[:half]
+    gain = jax.random.uniform(keys[0], (half, 1, 1, 3), minval=0.75, maxval=1.25)
     offset = jax.random.uniform(keys[1], one, minval=-0.15, maxval=0.15)
     # Whole numbers: a normal draw of as many costs a third of a step.
-    bits = jax.random.bits(keys[3], picture.shape, jnp.uint8)
+    bits = jax.random.bits(keys[3], some.shape, jnp.uint8)
     noise = jax.random.uniform(keys[2], one, maxval=0.1) * (bits.astype(jnp.float32) / 127.5 - 1)
-    rolled = (jnp.roll(picture, step, axis) for axis in (1, 2) for step in (-1, 1))
-    blurred = (2 * picture + sum(rolled)) / 6
-    which = jax.random.uniform(keys[4], one)  # 0 to 1: a quarter with blur, a quarter without, half as it is
-    worse = jnp.clip(jnp.where(which < 0.25, blurred, picture) * gain + offset + noise, -1, 1)
-    return jnp.where(which < 0.5, worse, picture)
+    few = some[: half // 2]
+    rolled = (jnp.roll(few, step, axis) for axis in (1, 2) for step in (-1, 1))
+    blurred = jnp.concatenate([(2 * few + sum(rolled)) / 6, some[half // 2 :]])
+    return jnp.concatenate([jnp.clip(blurred * gain + offset + noise, -1, 1), picture[half:]])
 
 
 def _conv(
