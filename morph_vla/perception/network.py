@@ -9,8 +9,8 @@ for (`things`), by which they scale and shift their own features (FiLM, Perez et
 other things beside it are passed over. Both are told where the hand is, for the URDF says it: a thing that
 the arm hides is mostly one that the hand is at. The pixel says on which ray from the camera a thing lies, and
 its height over the table how far along it: a thing on the table has nearly the same height wherever it lies,
-so a wrong pixel costs little in height and nothing is left to guess of depth. Only of a thing in the air is the
-height unclear in the picture, and then the hand says it.
+so a wrong pixel costs little in height and nothing is left to guess of depth. Only of a thing in the air is
+the height unclear in the picture, and then the hand says it.
 
 Shapes: b pictures, s pixels a side, c = s / 8 cells, 2 roles, f values of a thing; places and heights in
 lengths of the camera's distance (`view`). A mean over a map's cells is the spatial softmax of Levine et al.

@@ -89,10 +89,38 @@ def test_its_context_is_drawn():
     np.testing.assert_allclose(context, [[0, 0, 1, 0, 0, 1, 1]], atol=1e-4)
 
 
+def test_what_cells_are_told_of_the_hand_is_drawn():
+    """A hand at pixel (20, 28) of 48, in the middle of the third cell of the fourth row, that opens by 16
+    pixels and is closed by a quarter:
+
+        the second height, one opening wide        right of it, of 3 openings
+        .   .   .   .   .   .
+        .88 .   .   .   .   .                      a cell is half an opening: 1/6
+        .   .  .61  .   .   .
+        .   .  1.  .88  .   .                      -2/6 -1/6 0 1/6 2/6 3/6
+        .   .  .88  .   .   .
+    """
+    place = network.place_of(jnp.asarray([[20.0, 28.0]]), jnp.zeros(1), OPTICS)
+    opening = 16 * -place[:, 2:] / OPTICS.focal
+    hands = jnp.concatenate([place, jnp.asarray([[0.25]]), opening], axis=1)
+    told = np.asarray(network.beside_hand(hands, OPTICS))
+    assert told.shape == (1, 6, 6, network.BESIDE_HAND)
+    narrow, middle, wide, right, down, closed, there, large = np.moveaxis(told[0], -1, 0)
+    np.testing.assert_allclose(middle[3, 2:4], [1, np.exp(-1 / 8)], atol=1e-4)
+    np.testing.assert_allclose([middle[1, 2], middle[3, 0]], np.exp(-1 / 2), atol=1e-4)
+    np.testing.assert_allclose([narrow[3, 3], wide[3, 3]], [np.exp(-1 / 2), np.exp(-0.02)], atol=1e-4)
+    np.testing.assert_allclose(right, np.tile(np.arange(-2, 4) / 6, (6, 1)), atol=1e-4)
+    np.testing.assert_allclose(down, np.tile(np.arange(-3, 3)[:, None] / 6, (1, 6)), atol=1e-4)
+    np.testing.assert_allclose(closed, np.full((6, 6), 0.25))
+    np.testing.assert_allclose(there, 0.25 * middle)
+    np.testing.assert_allclose(large, np.full((6, 6), 2.0), atol=1e-4)
+
+
 def test_it_answers_for_every_picture():
     params, frames = network.init_params(3), pictures(5)
-    picture, things = network.as_picture(jnp.asarray(frames.images)), jnp.asarray(frames.things)
-    maps = network.coarse(params["coarse"], picture, things)
+    picture = network.as_picture(jnp.asarray(frames.images))
+    hands, things = jnp.asarray(frames.hands), jnp.asarray(frames.things)
+    maps = network.coarse(params["coarse"], picture, hands, things, OPTICS)
     assert maps.shape == (5, 6, 6, 2)
     assert network.peaks(maps).shape == (5, 2, 2)
     seen = network.estimate(
@@ -102,15 +130,25 @@ def test_it_answers_for_every_picture():
     assert np.isfinite(seen).all()
 
 
-def test_half_of_the_pictures_are_worsened():
-    """Those are of other gain and offset, some blurred, all within -1 to 1; the others as they are."""
-    picture = network.as_picture(jnp.asarray(pictures(307).images))
-    worse = network.worsened(picture, jax.random.key(5))
-    same = np.asarray((worse == picture).all(axis=(1, 2, 3)))
-    assert 0.4 < same.mean() < 0.6
-    assert np.abs(worse).max() <= 1
-    away = np.abs(worse - picture)[~same].mean(axis=(1, 2, 3))
-    assert 0.02 < np.median(away) < 0.2
+@pytest.mark.parametrize("change", [network.worsened, network.recoloured])
+def test_the_first_half_of_the_pictures_is_changed(change):
+    """Those are of other gain and offset, all within -1 to 1; the others as they are."""
+    picture = network.as_picture(jnp.asarray(pictures(61).images))
+    changed = change(picture, jax.random.key(5))
+    same = np.asarray((changed == picture).all(axis=(1, 2, 3)))
+    assert not same[:30].any()
+    assert same[30:].all()
+    assert np.abs(changed).max() <= 1
+    away = np.abs(changed - picture)[:30].mean(axis=(1, 2, 3))
+    assert 0.02 < np.median(away) < 0.6
+
+
+def test_half_of_the_worsened_ones_are_blurred():
+    """Without noise to speak of, an edge of a blurred picture is less steep than its gain makes of it."""
+    picture = network.as_picture(jnp.asarray(pictures(60).images))
+    worse = np.asarray(network.worsened(picture, jax.random.key(2)))[:30]
+    steps = np.abs(np.diff(worse[..., 0], axis=2)).max(axis=(1, 2))
+    assert np.median(steps[:15]) < 0.8 * np.median(steps[15:])
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +178,15 @@ def test_it_learns_where_things_are(fitted):
         assert np.isnan(part[0].apart)
     assert coarse[-1].apart < 0.2
     assert fine[-1].apart < 0.1
+
+
+def test_it_begins_with_parameters_that_are_given():
+    """The first step's rate is 0: one step leaves what it began with."""
+    settings, frames = fitting.Settings(steps=1, batch=3), pictures(37)
+    for start, begun in ((None, network.init_params(0)), (network.init_params(7),) * 2):
+        params = fitting.fit(frames, OPTICS, settings, start=start)
+        for left, right in zip(jax.tree.leaves(params), jax.tree.leaves(begun), strict=True):
+            np.testing.assert_array_equal(left, right)
 
 
 def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):

@@ -14,6 +14,7 @@ from PIL import Image
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.perception import drawing, fitting, network
+from morph_vla.perception import estimator as estimators
 from morph_vla.perception import frames as pictures
 from morph_vla.perception.frames import Rendering
 from morph_vla.perception.measuring import measure
@@ -231,3 +232,29 @@ def test_the_whole_of_it_small(tasks, tmp_path):
     assert made.about.command == "morph-vla x"
     again = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
     assert again.sha256 == made.sha256
+    more = fitting.train(tasks[:1], tmp_path / "more", settings, rendering, workers=1, start=made)
+    assert (made.about.start, more.about.start) == ("", made.sha256)
+    assert more.sha256 != made.sha256
+    assert more.about.objects == made.about.objects  # it knows what it was shown before
+    assert estimators.load(tmp_path / "more").about == more.about
+    with pytest.raises(MorphVlaError, match=r"holds another estimator's training"):
+        fitting.train(tasks[:1], tmp_path / "more", settings, rendering, workers=1)
+
+
+def test_trainings_that_begin_with_an_estimator_of_another_camera(tasks, estimator, tmp_path):
+    sentence = (
+        "random has pictures of 48 pixels from a camera that stands 48.2 degrees high and sees 45.0, and this"
+        " one 64 from one that stands 48.2 degrees high and sees 45.0: begin without it"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        fitting.train(tasks, tmp_path / "a", rendering=Rendering(size=64), start=estimator)
+    low = dataclasses.replace(tasks[0].cameras["exterior"], position=(1.1, 0.0, 0.2))
+    other = dataclasses.replace(tasks[0], cameras={"exterior": low, "side": low})
+    with pytest.raises(MorphVlaError, match=r"this one 48 from one that stands 15\.8 .*: begin without it$"):
+        fitting.train([other], tmp_path / "a", rendering=Rendering(size=48), start=estimator)
+    sentence = (
+        "random looks through camera 'exterior', and this one is to look through 'side': begin without it"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
+        fitting.train([other], tmp_path / "a", rendering=Rendering(48, "side"), start=estimator)
+    assert not (tmp_path / "a").exists()
