@@ -49,8 +49,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Render, train, and print what the estimator was shown."""
     process.prepare()
     from morph_vla.doctor import require_gl
-    from morph_vla.perception import fitting, load
-    from morph_vla.perception.frames import Rendering
+    from morph_vla.perception import fitting, frames, load
     from morph_vla.suites.suite import load_tasks
 
     require_gl()
@@ -58,7 +57,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     tasks = [task for name in arguments.suites for task in load_tasks(name, (), folders)]
     start = load(arguments.start) if arguments.start else None
     settings = fitting.Settings(steps=arguments.steps, seed=arguments.seed)
-    rendering = Rendering(arguments.size, arguments.camera, arguments.attempts, seed=arguments.seed)
+    rendering = frames.Rendering(arguments.size, arguments.camera, arguments.attempts, seed=arguments.seed)
     options = ("camera", "size", "attempts", "steps", "seed")
     words = [*arguments.suites, *(f"--{option}={getattr(arguments, option)}" for option in options)]
     words += [f"--from={arguments.start}"] if start else []
@@ -71,22 +70,21 @@ def run_train(arguments: argparse.Namespace) -> None:
             tasks, arguments.output, settings, rendering, workers=arguments.workers, folders=folders,
             start=start, listeners=listeners, command=shlex.join(["morph-vla", "poses", "train", *words]),
         )  # fmt: skip
-    text = f"{arguments.output}: {', '.join(made.about.objects)} on {made.about.pictures} pictures"
-    render(made.about.to_json(), arguments.json, text=f"{text}, {made.about.steps} steps")
+    render(made.about.to_json(), arguments.json, text=f"{arguments.output}: {made.about}")
 
 
 def run_check(arguments: argparse.Namespace) -> None:
     """Print a line for each task and role."""
     process.prepare()
     from morph_vla.doctor import require_gl
-    from morph_vla.perception import drawing, load
-    from morph_vla.perception.measuring import measure
+    from morph_vla.perception import drawing, load, measuring
     from morph_vla.suites.suite import load_tasks
     from morph_vla.wording import table
 
     require_gl()
+    drawing.check(arguments.sheet)
     tasks = load_tasks(arguments.suite, arguments.overrides, common.search(arguments.folders))
-    measured = measure(load(arguments.estimator), tasks, arguments.attempts)
+    measured = measuring.measure(load(arguments.estimator), tasks, arguments.attempts)
     if arguments.sheet:
         drawing.sheet(measured.images, measured.true, measured.guessed, arguments.sheet)
     head = ["task", "what", "pictures", "mm: half", "90%", "97%", "degrees: half", "90%", "97%"]

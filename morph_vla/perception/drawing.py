@@ -12,6 +12,12 @@ TRUE, GUESSED = (0, 190, 60), (230, 0, 200)
 RADIUS = 7.0
 
 
+def check(path: Path | None) -> None:
+    """Raise MorphVlaError where a file's ending names no kind of picture that a sheet can be."""
+    if path is not None and path.suffix.lower() not in (".png", ".jpg", ".webp"):
+        raise MorphVlaError(f"{path}: a sheet is a .png, .jpg or .webp")
+
+
 def sheet(
     images: UInt8[np.ndarray, "n s s 3"],
     true: Float[np.ndarray, "n r 2"],
@@ -20,13 +26,11 @@ def sheet(
 ) -> None:
     """Write pictures, at most MOST of them evenly taken: rings where things are, crosses where they are said.
 
-    `true` and `guessed` are pixels (right, down) of each role. Raises MorphVlaError where the file's ending
-    names no kind of picture.
+    `true` and `guessed` are pixels (right, down) of each role. Raises MorphVlaError as `check`.
     """
+    check(path)
     from PIL import Image, ImageDraw
 
-    if path.suffix.lower() not in (".png", ".jpg", ".webp"):
-        raise MorphVlaError(f"{path}: a sheet is a .png, .jpg or .webp")
     chosen = np.unique(np.linspace(0, len(images) - 1, min(MOST, len(images))).round().astype(int))
     side = TIMES * images.shape[1]
     whole = Image.new("RGB", (COLUMNS * side, -(-len(chosen) // COLUMNS) * side), "white")

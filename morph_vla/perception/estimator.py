@@ -44,6 +44,10 @@ class About:
     start: str = ""
     """SHA-256 of the parameters that it began with; none where they were random"""
 
+    def __str__(self) -> str:
+        """What it was shown, for people."""
+        return f"{', '.join(self.objects)} on {self.pictures} pictures, {self.steps} steps"
+
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {**dataclasses.asdict(self), "optics": self.optics._asdict(), "robots": list(self.robots)}

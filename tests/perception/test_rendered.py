@@ -126,8 +126,9 @@ def test_a_sheet_has_a_ring_and_a_cross_for_each_thing(tmp_path):
         drawn = (first == color).all(axis=-1)
         assert drawn.sum() > 20
         assert drawn.sum() == drawn[half, half].sum()
+    drawing.check(None)
     with pytest.raises(MorphVlaError, match=r"x\.gif: a sheet is a \.png, \.jpg or \.webp$"):
-        drawing.sheet(images, true, guessed, tmp_path / "x.gif")
+        drawing.check(tmp_path / "x.gif")
 
 
 def test_smaller_objects_at_the_same_places(tasks):
@@ -230,6 +231,7 @@ def test_the_whole_of_it_small(tasks, tmp_path):
     assert made.about.objects == {"cube": "box", "bowl": "bowl", "can": "cylinder", "mug": "mug"}
     assert made.about.robots == ("panda",)
     assert made.about.command == "morph-vla x"
+    assert str(made.about) == f"cube, bowl, can, mug on {made.about.pictures} pictures, 2 steps"
     again = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
     assert again.sha256 == made.sha256
     more = fitting.train(tasks[:1], tmp_path / "more", settings, rendering, workers=1, start=made)
