@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "tasks, such as droid_panda:cube_in_bowl (default: with a base a suite made for it, else droid_panda)"
     )
     add(parser, "--suite", about, "SUITE")
-    about = "a URDF of an arm, which gets a suite of its own, in place of --suite"
+    about = "a URDF of an arm or a registered robot, which gets a suite of its own, in place of --suite"
     add(parser, "--robot", about, "URDF", type=Path)
     about = "a checkpoint to fine-tune, which first acts as it is, and is held against random weights; "
     about += f"{NO_BASE}: random weights are trained, without anything beside them "

@@ -209,11 +209,18 @@ def _robot(folder: Path, settings: Settings) -> Done:
 def _tasks(folder: Path, settings: Settings) -> tuple[Suite, ...]:
     """The tasks of the suite; one that the demo writes is written by its first run."""
     if settings.robot is not None:
-        added = adding.add_arm(settings.robot, folder=folder / "urdf_descriptors")
-        return _written(folder, settings.suite_name, added.robot)
+        return _written(folder, settings.suite_name, _arm(settings.robot, folder))
     if settings.writes_suite:
         return _written(folder, settings.suite_name, robots.load(ARM), TASKS)
     return suites.load_tasks(settings.suite_name)
+
+
+def _arm(source: Path, folder: Path) -> Robot:
+    """A robot that is registered, by its name; of a file the robot, which the folder gets."""
+    is_name = str(source) == source.name and not source.suffix and not source.is_file()
+    if is_name:
+        return robots.load(str(source))
+    return adding.add_arm(source, folder=folder / "urdf_descriptors").robot
 
 
 def _written(

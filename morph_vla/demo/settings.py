@@ -24,7 +24,7 @@ class Settings:
     suite: str | None = None
     """Tasks of a Panda; None: SUITE, with a base those of a suite that is written for it"""
     robot: Path | None = None
-    """A URDF of an arm: it gets a suite of its own, in place of `suite`"""
+    """A URDF of an arm, or the name of a registered one: it gets a suite of its own, in place of `suite`"""
     base: str | None = None
     """What is fine-tuned, as `weights` of a recipe; NO_BASE trains random weights; None: see `source`"""
     overrides: Sequence[str] = ()

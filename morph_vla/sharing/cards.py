@@ -17,6 +17,8 @@ from morph_vla.wording import count
 LIBRARY = "morph-vla"
 MAX_TASKS = 20  # sentences that are spelled out
 MAX_ROBOTS = 12  # the same
+# What `data.space` says of an action.
+SPACES = {"joints": "", "tool": ", of the tool's pose", "hand": ", of the tool's pose, told from the hand"}
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,7 @@ def _robots(trained: Trained) -> Iterator[tuple[object, ...]]:
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, known in trained.robots.items():
         cameras = ", ".join(known["cameras"].values())
-        of_joints = known.get("space", "joints") == "joints"
-        learnt = known["actions"] if of_joints else f"{known['actions']}, of the tool's pose"
+        learnt = known["actions"] + SPACES[known.get("space", "joints")]
         row = (len(known["joints"]), f"{known['control_rate']:g} Hz", learnt, cameras)
         alike.setdefault((*row, name) if trained.is_spelled_out else row, []).append(name)
     for row, names in alike.items():

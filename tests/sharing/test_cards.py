@@ -68,6 +68,20 @@ def test_a_card_is_this_text(name, made):
     assert made() == (GOLDEN / f"{name}.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({}, "| absolute |"),
+        ({"space": "joints"}, "| absolute |"),
+        ({"space": "tool"}, "| absolute, of the tool's pose |"),
+        ({"space": "hand"}, "| absolute, of the tool's pose, told from the hand |"),
+    ],
+)
+def test_a_card_says_what_an_action_is_of(space, said):
+    robots = {"panda": {**PANDA, **space}}
+    assert said in cards.model_card(dataclasses.replace(trained(), robots=robots))
+
+
 def test_a_card_on_a_branch_names_the_branch():
     card = cards.model_card(dataclasses.replace(trained(), revision="trial"))
     assert "morph-vla serve hf://me/arm@trial " in card
