@@ -50,6 +50,7 @@ LEAST = 0.3  # and so many times as large as they were beside the camera's dista
 BESIDE = 0.06  # the camera stands so far beside its place along x and y at most, in its distance
 # What differs in them from episode to episode (`suites.variation`): at most so much, drawn for each showing.
 LIGHT, COLORS, MARKS, BESIDES = 0.3, 1.0, 8, 3
+PLAIN = 0.4  # of them the share that looks as the suite does, else that look says how far the camera is
 ASIDE = 0.02  # how far off its place a camera stands, in its distance, and is turned [rad]
 FIRST, MEASURED = 1000, 5000  # of the expert's attempts to learn from, to measure on; recordings begin at 0
 
@@ -202,19 +203,20 @@ def with_camera(task: Suite, camera: str, size: int) -> Suite:
 
 
 def otherwise(task: Suite, camera: str, rng: np.random.Generator, besides: Mapping[str, ObjectSpec]) -> Suite:
-    """A task with smaller objects and other things beside, in looks that differ, from elsewhere."""
+    """A task with smaller objects, from elsewhere; mostly in looks that differ, with other things beside."""
     size = float(rng.uniform(SMALLEST, 1.0))
     names = rng.permutation(sorted(besides))[: rng.integers(0, BESIDES + 1)]
-    crowded = with_things(task, {str(name): besides[str(name)] for name in names})
+    plain = rng.uniform() < PLAIN
+    crowded = task if plain else with_things(task, {str(name): besides[str(name)] for name in names})
     factor = float(np.exp(rng.uniform(*np.log(FARTHER))))
     size = max(size, LEAST * factor)
     seen = farther(task.cameras[camera], task.table.height, factor, rng.uniform(-BESIDE, BESIDE, 2))
     aside = float(rng.uniform(0, ASIDE))
     colors, marks = float(rng.uniform(0, COLORS)), int(rng.integers(0, MARKS + 1))
+    looks = {} if plain else {"light": LIGHT, "colors": colors, "marks": marks}
     variation = dataclasses.replace(
-        crowded.variation, light=LIGHT, colors=colors, marks=marks,
-        camera_position=aside * view_of(seen).distance, camera_angle=aside,
-    )  # fmt: skip
+        crowded.variation, camera_position=aside * view_of(seen).distance, camera_angle=aside, **looks
+    )
     return dataclasses.replace(resized(crowded, size), cameras={camera: seen}, variation=variation)
 
 
