@@ -164,10 +164,15 @@ def test_other_showings_differ_and_come_again(tasks):
     ]
     first, again, *others = showings
     assert first == again != others[0]
+    plain = [showing for showing in showings if not showing.variation.light]
+    assert 0.2 < len(plain) / len(showings) < 0.6
+    for showing in plain:  # the suite's own look, from elsewhere
+        assert (showing.variation.colors, showing.variation.marks) == (0, 0)
+        assert [*showing.objects] == ["cube", "bowl"]
     for showing in showings:
         varied, beside = showing.variation, [name for name in showing.distractors if name in showing.objects]
         assert all(showing.placement[name] == tasks[0].placement[name] for name in ("cube", "bowl"))
-        assert varied.light == pictures.LIGHT
+        assert varied.light in (0, pictures.LIGHT)
         assert varied.camera_angle <= pictures.ASIDE
         assert varied.distractors == len(beside)
         assert {*beside} <= {"can", "mug"}  # a cup is a bowl, as the target is
