@@ -3,10 +3,10 @@
 They are rendered along the scripted expert's attempts, those included that fail and those that begin after a
 mistake (`demonstrations.beginnings`), so that objects stand, fall, hang in the hand and hide behind it. Each
 task is seen as it is, and then in other ways (`otherwise`): from nearer or farther, so that hand and objects
-are larger or smaller beside the camera's distance, as another arm's are; with smaller objects; in other
-colours and light, with marks on the table and other things beside; through a camera that stands a little
-elsewhere than it is said to, for then only the hand says where things are. It is all simulation, and any arms
-will do.
+are larger or smaller beside the camera's distance, as another arm's are; with smaller objects; through a
+camera that stands a little elsewhere than it is said to, for then only the hand says where things are; and
+most of them in other colours and light, with marks on the table and other things beside. It is all
+simulation, and any arms will do.
 """
 
 import concurrent.futures

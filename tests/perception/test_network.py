@@ -182,11 +182,10 @@ def test_it_learns_where_things_are(fitted):
 
 def test_it_begins_with_parameters_that_are_given():
     """The first step's rate is 0: one step leaves what it began with."""
-    settings, frames = fitting.Settings(steps=1, batch=3), pictures(37)
-    for start, begun in ((None, network.init_params(0)), (network.init_params(7),) * 2):
-        params = fitting.fit(frames, OPTICS, settings, start=start)
-        for left, right in zip(jax.tree.leaves(params), jax.tree.leaves(begun), strict=True):
-            np.testing.assert_array_equal(left, right)
+    start = network.init_params(7)
+    params = fitting.fit(pictures(37), OPTICS, fitting.Settings(steps=1, batch=3), start=start)
+    for left, right in zip(jax.tree.leaves(params), jax.tree.leaves(start), strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):
