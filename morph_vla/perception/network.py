@@ -32,7 +32,7 @@ SIDE = 32  # pixels of a crop as the fine part has it
 WIDE = {"object": 1, "target": 2}  # pixels of the picture to one of the crop: targets are larger
 CELL = 8  # pixels to a cell of the coarse map
 OFFSET, HEIGHT = 8.0, 0.1  # what a unit of the fine part's answer is: pixels, distances
-FAR = 3.0  # at most so many half crops is the hand said to be away
+FAR = 3.0  # at most so many half crops is the hand said to be away, and a cell so many openings of it
 CONTEXT = 7
 BESIDE_HAND = 8  # values of a cell: where it lies beside the hand
 SPANS = (0.5, 1.0, 2.5)  # openings of the hand: how wide the heights about it are that a cell is told
@@ -105,9 +105,9 @@ def beside_hand(hands: Float[Array, "b 5"], optics: Optics) -> Float[Array, "b c
     Three heights about where it is (Gaussians, SPANS wide), how far right and down of it the cell lies (1 is
     FAR), how far the hand is closed, that at the hand alone, and how large an opening is [cells].
 
-        the widest          .1 .4 .1
-        of the heights      .4 1. .4     hand in the middle cell
-                            .1 .4 .1
+        the second height,      .78 .88 .78
+        where an opening is     .88  1  .88     hand in the middle cell
+        two cells               .78 .88 .78
     """
     b, c = len(hands), optics.size // CELL
     middles = (jnp.arange(c, dtype=jnp.float32) + 0.5) * CELL

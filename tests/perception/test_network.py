@@ -94,11 +94,9 @@ def test_what_cells_are_told_of_the_hand_is_drawn():
     pixels and is closed by a quarter:
 
         the second height, one opening wide        right of it, of 3 openings
-        .   .   .   .   .   .
-        .88 .   .   .   .   .                      a cell is half an opening: 1/6
         .   .  .61  .   .   .
-        .   .  1.  .88  .   .                      -2/6 -1/6 0 1/6 2/6 3/6
-        .   .  .88  .   .   .
+        .   .  .88 .78  .   .                      a cell is half an opening: 1/6
+       .61  .  1.  .88  .   .                      -2/6 -1/6 0 1/6 2/6 3/6
     """
     place = network.place_of(jnp.asarray([[20.0, 28.0]]), jnp.zeros(1), OPTICS)
     opening = 16 * -place[:, 2:] / OPTICS.focal
@@ -106,7 +104,8 @@ def test_what_cells_are_told_of_the_hand_is_drawn():
     told = np.asarray(network.beside_hand(hands, OPTICS))
     assert told.shape == (1, 6, 6, network.BESIDE_HAND)
     narrow, middle, wide, right, down, closed, there, large = np.moveaxis(told[0], -1, 0)
-    np.testing.assert_allclose(middle[3, 2:4], [1, np.exp(-1 / 8)], atol=1e-4)
+    np.testing.assert_allclose(middle[2:4, 2:4], [[0.88, 0.78], [1, 0.88]], atol=5e-3)
+    np.testing.assert_allclose(middle[3, 3], np.exp(-1 / 8), atol=1e-4)
     np.testing.assert_allclose([middle[1, 2], middle[3, 0]], np.exp(-1 / 2), atol=1e-4)
     np.testing.assert_allclose([narrow[3, 3], wide[3, 3]], [np.exp(-1 / 2), np.exp(-0.02)], atol=1e-4)
     np.testing.assert_allclose(right, np.tile(np.arange(-2, 4) / 6, (6, 1)), atol=1e-4)
@@ -130,8 +129,8 @@ def test_it_answers_for_every_picture():
     assert np.isfinite(seen).all()
 
 
-@pytest.mark.parametrize("change", [network.worsened, network.recoloured])
-def test_the_first_half_of_the_pictures_is_changed(change):
+@pytest.mark.parametrize(("change", "most"), [(network.worsened, 0.2), (network.recoloured, 0.6)])
+def test_the_first_half_of_the_pictures_is_changed(change, most):
     """Those are of other gain and offset, all within -1 to 1; the others as they are."""
     picture = network.as_picture(jnp.asarray(pictures(61).images))
     changed = change(picture, jax.random.key(5))
@@ -140,7 +139,7 @@ def test_the_first_half_of_the_pictures_is_changed(change):
     assert same[30:].all()
     assert np.abs(changed).max() <= 1
     away = np.abs(changed - picture)[:30].mean(axis=(1, 2, 3))
-    assert 0.02 < np.median(away) < 0.6
+    assert 0.02 < np.median(away) < most
 
 
 def test_half_of_the_worsened_ones_are_blurred():

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import re
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -127,8 +128,9 @@ def test_a_sheet_has_a_ring_and_a_cross_for_each_thing(tmp_path):
         assert drawn.sum() > 20
         assert drawn.sum() == drawn[half, half].sum()
     drawing.check(None)
-    with pytest.raises(MorphVlaError, match=r"x\.gif: a sheet is a \.png, \.jpg or \.webp$"):
-        drawing.check(tmp_path / "x.gif")
+    for write in (drawing.check, partial(drawing.sheet, images, true, guessed)):
+        with pytest.raises(MorphVlaError, match=r"x\.gif: a sheet is a \.png, \.jpg or \.webp$"):
+            write(tmp_path / "x.gif")
 
 
 def test_smaller_objects_at_the_same_places(tasks):
