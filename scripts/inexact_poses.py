@@ -18,13 +18,13 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla import process
+from morph_vla.engines.engine import ENVIRONMENT
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.files.dropin import add_to_path
 from morph_vla.results.record import Record
 from morph_vla.robots.geometry import POSE, turned_about_z
 from morph_vla.serving import policy as policies
-from morph_vla.serving.keys import ENVIRONMENT
 from morph_vla.suites.suite import load_tasks
 
 

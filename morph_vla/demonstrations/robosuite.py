@@ -16,7 +16,7 @@ from morph_vla.demonstrations.attempts import Demonstration
 from morph_vla.demonstrations.experts import Plan, Waypoint, disturb, walk
 from morph_vla.demonstrations.lerobot_writer import Layout
 from morph_vla.demonstrations.reach import Reach
-from morph_vla.engines.engine import Observation
+from morph_vla.engines.engine import ENVIRONMENT, Observation
 from morph_vla.engines.gymnasium.stage import Environments
 from morph_vla.engines.robosuite import theirs
 from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
@@ -33,7 +33,6 @@ NEAR = 0.12  # [m] between cubes of which one may be in the way of a finger
 SETTLE, CLOSE, OPEN = 4, 16, 14  # control steps: until the arm has followed; until the fingers have stopped
 NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
 DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
-ENVIRONMENT = "environment_state"
 UP = np.array([0.0, 0.0, 1.0])
 STATE = ("joints", "gripper")  # what a recording's state is: measured, where its actions are targets
 

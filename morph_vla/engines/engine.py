@@ -38,6 +38,7 @@ from morph_vla.robots.geometry import POSE
 from morph_vla.suites.suite import InitialState, Success, Suite
 
 Observation = dict[str, np.ndarray | str | int]
+ENVIRONMENT = "environment_state"  # an observation's key of the poses of objects
 Answer = Mapping[str, object]  # a policy's; `actions_of` checks it
 Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
 
@@ -178,7 +179,7 @@ def observation(worlds: Worlds, index: int) -> Observation:
     """`Worlds.observe` of any engine: what a policy is shown of world `index`."""
     seen: Observation = {f"images/{name}": worlds.render(index, name) for name in worlds.suite.cameras}
     if not worlds.suite.cameras:
-        seen["environment_state"] = environment_state(worlds, index)
+        seen[ENVIRONMENT] = environment_state(worlds, index)
     about: Observation = {"prompt": worlds.suite.task, "robot": worlds.robot.name}
     return {**seen, "state": worlds.state(index), **about}
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from morph_vla.engines import by_name as engines
-from morph_vla.engines.engine import Observation, environment_names
+from morph_vla.engines.engine import ENVIRONMENT, Observation, environment_names
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.evaluation.stepper import Stepper
 from morph_vla.files import dropin
@@ -70,7 +70,7 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
         numbers = {"state": _box(low - self._range, high + self._range)}  # joints may be pushed beyond
         if not frames:
             poses = np.full(len(environment_names(self.suite.success)), 10.0)  # [m], and of a quaternion 1
-            numbers["environment_state"] = _box(-poses, poses)
+            numbers[ENVIRONMENT] = _box(-poses, poses)
         self._spaces = {**frames, **numbers}
         self.observation_space = gymnasium.spaces.Dict(self._spaces)
         self.action_space = _box(0 * low - 1, 0 * high + 1) if normalized else _box(low, high)

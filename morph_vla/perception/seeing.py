@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from morph_vla.engines.engine import environment_names
+from morph_vla.engines.engine import ENVIRONMENT, environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.perception.estimator import Estimator
 from morph_vla.perception.frames import hand_seen
@@ -16,8 +16,6 @@ from morph_vla.perception.things import things_of
 from morph_vla.pixels import resize_with_pad
 from morph_vla.robots import Robot
 from morph_vla.suites.suite import Suite
-
-ENVIRONMENT = "environment_state"
 
 
 @runtime_checkable

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Shaped
 
+from morph_vla.engines.engine import ENVIRONMENT
 from morph_vla.errors import MorphVlaError
-from morph_vla.serving.keys import ENVIRONMENT
 
 EPISODES = 4096
 """That are remembered at once; the one that was asked about longest ago is forgotten first"""

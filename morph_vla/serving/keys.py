@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from morph_vla.engines.engine import Observation
+from morph_vla.engines.engine import ENVIRONMENT, Observation
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import visible
 
@@ -21,7 +21,6 @@ MAX_PIXELS = 2**23
 MAX_ASPECT = 32
 MAX_KEY = 200
 """Letters of a key, those of the maps around it included"""
-ENVIRONMENT = "environment_state"  # of a request: the poses of objects, `engines.engine`
 BASE, LEFT, RIGHT = "base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb"
 
 

@@ -24,6 +24,7 @@ from morph_vla.data.actions import restore, to_learn
 from morph_vla.data.space import Space, check_width, poses_seen, tools_of
 from morph_vla.data.space import relative as relative_of
 from morph_vla.data.stats import Stats
+from morph_vla.engines.engine import ENVIRONMENT
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.files import hub, remote, typed_yaml
@@ -40,7 +41,6 @@ from morph_vla.robots.standpoint import Standpoint
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
-from morph_vla.serving.keys import ENVIRONMENT
 from morph_vla.serving.which_robot import which_robot
 from morph_vla.training import checkpoint, meaning, restoring
 from morph_vla.weights.load import returned_at_once

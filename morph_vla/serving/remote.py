@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from morph_vla import robots
-from morph_vla.engines.engine import Observation, actions_of, environment_names
+from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of, environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import fit
 from morph_vla.findings import errors
@@ -162,7 +162,7 @@ def probe(policy: RemotePolicy, suite: Suite) -> None:
     state = robot.to_dataset(robot.rest).astype(np.float32)
     about: Observation = {"prompt": suite.task, "robot": robot.name, "episode": 0, "step": 0}
     if isinstance(policy, ServedPolicy) and policy.card.request_keys().environment:
-        about[keys.ENVIRONMENT] = np.zeros(len(environment_names(suite.success)), np.float32)
+        about[ENVIRONMENT] = np.zeros(len(environment_names(suite.success)), np.float32)
     try:
         actions_of(policy.infer({**pictures, "state": state, **about}), len(robot.joints))
     except ServerError:

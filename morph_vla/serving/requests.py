@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from morph_vla.engines.engine import Observation, actions_of
+from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.findings import visible
 from morph_vla.results.values import listing
@@ -154,7 +154,7 @@ def example(card: Card) -> Observation:
     state = np.zeros(len(card.joints), np.float32)
     names = list(map(str, listing(card.trained.get("environment"))))
     upright = np.array([name.endswith("qw") for name in names], np.float32)
-    poses = {keys.ENVIRONMENT: upright} if names else {}
+    poses = {ENVIRONMENT: upright} if names else {}
     prompt = next(map(str, listing(card.trained.get("prompts"))), "warm up")  # of no task, some cannot answer
     about = {"prompt": prompt, "robot": card.robot, "episode": 0, "step": 0}
     return {**pictures, **poses, "state": state, **about}

@@ -7,12 +7,12 @@ import pytest
 from mutations import Mutation, is_noticed, law
 from stand_ins import card, observation
 
+from morph_vla.engines.engine import ENVIRONMENT
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Pi05Config
 from morph_vla.pi05.model import example
 from morph_vla.serving import history, keys, wire
 from morph_vla.serving.history import History
-from morph_vla.serving.keys import ENVIRONMENT
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.serving.requests import Request, Sessions, read
 from morph_vla.serving.watched import batches

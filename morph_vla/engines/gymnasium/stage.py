@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines import films
-from morph_vla.engines.engine import Frame, Observation
+from morph_vla.engines.engine import ENVIRONMENT, Frame, Observation
 from morph_vla.engines.gymnasium import reading
 from morph_vla.engines.gymnasium.making import Made, VectorEnv, make
 from morph_vla.engines.gymnasium.reading import Leaves, Transition
@@ -179,7 +179,7 @@ class Environments:
         frames = {f"images/{name}": self._image(index, key) for name, key in cameras.items()}
         about: Observation = {"prompt": self._prompt(first, place), "robot": self.suite.robot}
         if self.suite.poses and not cameras:
-            about["environment_state"] = reading.poses(batch, tuple(self.suite.poses.values()), place)
+            about[ENVIRONMENT] = reading.poses(batch, tuple(self.suite.poses.values()), place)
         return {**frames, "state": reading.state(batch, keys, place), **about}
 
     def _image(self, index: int, key: str) -> Frame:

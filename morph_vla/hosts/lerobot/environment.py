@@ -19,7 +19,7 @@ from lerobot.envs import EnvConfig
 from morph_vla import robots
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import films
-from morph_vla.engines.engine import Frame, Observation, actions_of, environment_names
+from morph_vla.engines.engine import ENVIRONMENT, Frame, Observation, actions_of, environment_names
 from morph_vla.engines.pool import Answer, Begin, Execute, Message, Pool
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import default_workers
@@ -27,7 +27,7 @@ from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)
-CAMERA, POSES = "observation.images.", "environment_state"
+CAMERA = "observation.images."
 Seen = dict[str, Any]  # a batch of observations, as LeRobot's `preprocess_observation` reads it
 
 
@@ -55,8 +55,8 @@ class MorphVlaEnv(EnvConfig):
             self.features[f"{CAMERA}{name}"] = PolicyFeature(FeatureType.VISUAL, frame)
         if not first.cameras:
             poses = (len(environment_names(first.success)),)
-            self.features[POSES] = PolicyFeature(FeatureType.ENV, poses)
-        theirs = {"agent_pos": "observation.state", POSES: f"observation.{POSES}"}
+            self.features[ENVIRONMENT] = PolicyFeature(FeatureType.ENV, poses)
+        theirs = {"agent_pos": "observation.state", ENVIRONMENT: f"observation.{ENVIRONMENT}"}
         self.features_map = {key: theirs.get(key, key) for key in self.features}
 
     @property
@@ -154,7 +154,7 @@ class SuiteEnv:
         over = [[self._answers[slot].status.ended is not None] for slot in range(self.num_envs)]
         moments["ended"] = np.array(over, np.float32)
         images = {name: np.stack([row[f"images/{name}"] for row in seen]) for name in self.suite.cameras}
-        keys = {"agent_pos": "state"} if images else {"agent_pos": "state", POSES: POSES}
+        keys = {"agent_pos": "state"} if images else {"agent_pos": "state", ENVIRONMENT: ENVIRONMENT}
         values = {theirs: np.stack([row[ours] for row in seen]) for theirs, ours in keys.items()}
         return {"pixels": images, **values, **moments}
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from morph_vla.engines.engine import Observation, actions_of
+from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.files.plain import as_typed
 
 PREFIX = "lerobot:"  # of a policy on the command line
 STATE = "observation.state"
-KEYS = {STATE: "state", "observation.environment_state": "environment_state"}
+KEYS = {STATE: "state", f"observation.{ENVIRONMENT}": ENVIRONMENT}
 """LeRobot's names -> those of an observation; any other is a camera's"""
 
 PLACES = ("device", "pretrained_path", "repo_id")
