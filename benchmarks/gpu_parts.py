@@ -40,6 +40,7 @@ LEVERS: Mapping[str, Mapping[str, Any]] = {
     "fused": {"fused_attention": True},
     "remat": {"remat": False},  # the suffix keeps what it computed: about 3.5 GB more
 }
+INEXACT: Mapping[str, Mapping[str, Any]] = {"float8": {"prefix_float8": True}}  # not among all together
 GOALS: Mapping[str, Mapping[str, float]] = {  # at full size, on an H200
     "step_expert_middle": {"ms": 250, "temporary GB": 5.5},
     "call_1": {"ms": 15},
@@ -181,7 +182,7 @@ def lever(name: str, asked: Asked) -> Result:
     """What each lever is worth: the step and a call with one key changed, or with all of them."""
     keys = {key: value for each in LEVERS.values() for key, value in each.items()}
     recipe = recipe_of(asked.size, asked.batch)
-    changes = dict(keys if name == "all" else LEVERS[name])
+    changes = dict(keys if name == "all" else {**LEVERS, **INEXACT}[name])
     if "max_tokens" in changes:
         changes["max_tokens"] = min(changes["max_tokens"], recipe.model.max_tokens)
     if changes and dataclasses.replace(recipe.model, **changes) == recipe.model:
@@ -416,7 +417,7 @@ ALL: Mapping[str, Part] = {
     },
     **{f"call_{rows}": partial(sampling, rows) for rows in ROWS_OF_A_CALL},
     "plugin": plugin,
-    **{f"lever_{name}": partial(lever, name) for name in (*LEVERS, "all")},
+    **{f"lever_{name}": partial(lever, name) for name in (*LEVERS, *INEXACT, "all")},
     "openpi": openpi,
     "loader": loader,
     "demo": demo,

@@ -181,6 +181,7 @@ class Pi05Config:
     remat: bool = True  # recompute activations in the backward pass
     unroll: bool = False  # unroll the layers: faster on a CPU, slower to compile
     fused_attention: bool = False  # of prefix and images in one kernel; equal but for rounding (`fused`)
+    prefix_float8: bool = False  # products of images and prefix of numbers of 8 bits; not exact (`float8`)
     init: Literal["openpi", "scratch"] = "openpi"  # scratch: image head not at zero, unit-size embeddings
     image_tokens: ImageTokens | None = None  # none: all of them
     morphology: MorphologyConfig | None = None

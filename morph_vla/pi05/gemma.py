@@ -169,7 +169,7 @@ class Attention(nn.Module):
                 shape, name = (config.heads, config.head_dim, width), _name("attn_vec_einsum", i)
                 w, pair = Weight(shape, init, self._low(i), name=name)()
                 matrices[_expert(i)] = w.reshape(-1, width), joined(pair)
-            out[i] = project(mixed[:, start:stop], *matrices[_expert(i)])
+            out[i] = project(mixed[:, start:stop], *matrices[_expert(i)], _rounded(config, i))
             start = stop
         return out
 
@@ -198,7 +198,8 @@ class Attention(nn.Module):
         config, parts = self.config, []
         for i, x in _present(streams):
             matrix, pair = into[_expert(i)]
-            both = project(x, matrix).reshape(*x.shape[:2], -1, config.head_dim)
+            both = project(x, matrix, rounded=_rounded(config, i))
+            both = both.reshape(*x.shape[:2], -1, config.head_dim)
             both = both if pair is None else both + project_heads(x, pair)
             parts.append(jnp.split(both, [config.heads, config.heads + config.kv_heads], axis=2))
         q, k, v = (jnp.concatenate(each, axis=1) for each in zip(*parts, strict=True))
@@ -216,21 +217,22 @@ class FeedForward(nn.Module):
 
     mlp_dim: int
     low: LowRank | None = None
+    rounded: bool = False  # products of 8 bits
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """gelu(x gate) * (x up), then down."""
-        width = x.shape[-1]
+        width, product = x.shape[-1], partial(project, rounded=self.rounded)
         if self.has_variable("params", "gate_up"):  # `serving`: one product instead of two
-            first, second = jnp.split(project(x, self.get_variable("params", "gate_up")), 2, axis=-1)
-            return project(nn.gelu(first) * second, self.get_variable("params", "linear"))
+            first, second = jnp.split(product(x, self.get_variable("params", "gate_up")), 2, axis=-1)
+            return product(nn.gelu(first) * second, self.get_variable("params", "linear"))
         gated = nn.initializers.lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(0,))
         gate_up = self.param("gating_einsum", gated, (2, width, self.mlp_dim))
         down = self.param("linear", nn.initializers.lecun_normal(), (self.mlp_dim, width))
         pairs = pair_of(self, "gating_einsum_", gate_up.shape, self.low)
         gate, up = (None if pairs is None else Pair(pairs.a[i], pairs.b[i]) for i in range(2))
-        gated = nn.gelu(project(x, gate_up[0], gate)) * project(x, gate_up[1], up)
-        return project(gated, down, pair_of(self, "linear_", down.shape, self.low))
+        gated = nn.gelu(product(x, gate_up[0], gate)) * product(x, gate_up[1], up)
+        return product(gated, down, pair_of(self, "linear_", down.shape, self.low))
 
 
 class Block(nn.Module):
@@ -260,7 +262,10 @@ class Block(nn.Module):
         normed, gates = self._norm("pre_ffw_norm", streams, condition, layer.feed_forward, given)
         widths = (self.config.prefix.mlp_dim, self.config.expert.mlp_dim)
         low = [self.config.lora and self.config.lora.of(i, "feed-forward") for i in range(2)]
-        forward = [FeedForward(width, low[i], name=_name("mlp", i)) for i, width in enumerate(widths)]
+        forward = [
+            FeedForward(width, low[i], _rounded(self.config, i), name=_name("mlp", i))
+            for i, width in enumerate(widths)
+        ]
         forwarded = [None if x is None else forward[_expert(i)](x) for i, x in enumerate(normed)]
         return _residual(streams, forwarded, gates), seen
 
@@ -427,6 +432,11 @@ def _present(streams: Streams) -> list[tuple[int, Array]]:
 def _expert(i: int) -> int:
     """Whose parameters stream i has: 0 the language model's, 1 the action expert's."""
     return min(i, 1)
+
+
+def _rounded(config: Pi05Config, i: int) -> bool:
+    """Whether stream i is multiplied in 8 bits: the prefix, where the recipe says so."""
+    return config.prefix_float8 and _expert(i) == 0
 
 
 def _name(name: str, i: int) -> str:

@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from morph_vla.pi05 import float8
 from morph_vla.pi05.config import LowRank
 
 
@@ -33,13 +34,18 @@ def pair_of(module: nn.Module, name: str, shape: tuple[int, ...], low: LowRank |
     return Pair(a, b * low.scale)
 
 
-def project(x: Float[Array, "b t d"], matrix: Float[Array, "d f"], pair: Pair | None = None) -> Array:
+def project(
+    x: Float[Array, "b t d"], matrix: Float[Array, "d f"], pair: Pair | None = None, rounded: bool = False
+) -> Array:
     """The product x @ matrix over all tokens as one matrix product, and that with a pair, [b t f].
 
+    `rounded`: that with the matrix is of numbers of 8 bits (`float8`), and the pair's is not.
     The same numbers as a product with batch axes; on a CPU the gradient of the feed-forward alone took
     2.3 ms instead of 9.5.
     """
-    out = (x.reshape(-1, x.shape[-1]) @ matrix.astype(x.dtype)).reshape(*x.shape[:-1], matrix.shape[-1])
+    rows, matrix = x.reshape(-1, x.shape[-1]), matrix.astype(x.dtype)
+    out = float8.product(rows, matrix) if rounded else rows @ matrix
+    out = out.reshape(*x.shape[:-1], matrix.shape[-1])
     return out if pair is None else out + project(project(x, pair.a), pair.b)
 
 

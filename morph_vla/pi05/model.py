@@ -53,6 +53,7 @@ class PaliGemma(nn.Module):
             config.unroll,
             config.init == "openpi",
             config.fused_attention,
+            config.prefix_float8,
         )
         self.llm = Gemma(config)
 

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from morph_vla.pi05 import float8
 from morph_vla.pi05.config import VitConfig
 from morph_vla.pi05.fused import of_flax
 
@@ -56,6 +57,7 @@ class MlpBlock(nn.Module):
 
     mlp_dim: int
     dtype: str
+    rounded: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
@@ -63,6 +65,7 @@ class MlpBlock(nn.Module):
         init: dict[str, Any] = {
             "kernel_init": nn.initializers.xavier_uniform(),
             "bias_init": nn.initializers.normal(1e-6),
+            "dot_general": _product(self.rounded),
         }
         hidden = nn.gelu(nn.Dense(self.mlp_dim, dtype=self.dtype, **init)(x))
         return nn.Dense(x.shape[-1], dtype=self.dtype, **init)(hidden)
@@ -75,6 +78,7 @@ class EncoderBlock(nn.Module):
     heads: int
     dtype: str
     fused: bool = False
+    rounded: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"], _: None) -> tuple[Float[Array, "b t d"], None]:
@@ -86,9 +90,11 @@ class EncoderBlock(nn.Module):
             deterministic=True,
             dtype=self.dtype,
             attention_fn=of_flax if self.fused else nn.dot_product_attention,
+            qkv_dot_general=_product(self.rounded),
+            out_dot_general=_product(self.rounded),
         )(y, y)
         y = nn.LayerNorm(dtype=self.dtype)(x)
-        return x + MlpBlock(self.mlp_dim, self.dtype)(y), None
+        return x + MlpBlock(self.mlp_dim, self.dtype, self.rounded)(y), None
 
 
 class Transformer(nn.Module):
@@ -99,11 +105,12 @@ class Transformer(nn.Module):
     remat: bool
     unroll: bool
     fused: bool = False
+    rounded: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """All layers in turn."""
-        sizes = self.config.mlp_dim, self.config.heads, self.dtype, self.fused
+        sizes = self.config.mlp_dim, self.config.heads, self.dtype, self.fused, self.rounded
         if self.has_variable("params", "encoderblock_0"):  # `serving`: no stack to slice out of
             for i in range(self.config.depth):
                 x, _ = EncoderBlock(*sizes, name=f"encoderblock_{i}")(x, None)
@@ -132,6 +139,7 @@ class Siglip(nn.Module):
     unroll: bool = False
     zero_head: bool = True
     fused: bool = False
+    rounded: bool = False  # products of 8 bits, but for the patches'
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w 3"]) -> Float[Array, "b t d"]:
@@ -140,7 +148,14 @@ class Siglip(nn.Module):
         x = PatchEmbedding(width, self.config.patch, name="embedding")(images.astype(jnp.float32))
         init = nn.initializers.normal(stddev=width**-0.5) if self.zero_head else waves
         x = x + self.param("pos_embedding", init, (1, x.shape[1], width))
-        stack = Transformer(self.config, self.dtype, self.remat, self.unroll, self.fused, name="Transformer")
-        x = stack(x.astype(self.dtype))
+        how = self.dtype, self.remat, self.unroll, self.fused, self.rounded
+        x = Transformer(self.config, *how, name="Transformer")(x.astype(self.dtype))
         init = nn.initializers.zeros if self.zero_head else nn.initializers.lecun_normal()
-        return nn.Dense(self.out_width, dtype=self.dtype, kernel_init=init, name="head")(x)
+        product = _product(self.rounded)
+        head = nn.Dense(self.out_width, dtype=self.dtype, kernel_init=init, dot_general=product, name="head")
+        return head(x)
+
+
+def _product(rounded: bool) -> Any:
+    """How Flax's layers multiply: `None` is as they always do."""
+    return float8.of_flax if rounded else None
