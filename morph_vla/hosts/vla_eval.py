@@ -98,9 +98,15 @@ class CheckpointServer(servers.PredictModelServer):
         self, obs_batch: list[dict[str, Any]], ctx_batch: list[sessions.SessionContext]
     ) -> list[dict[str, Any]]:
         """Actions [horizon, joints] for each observation."""
-        moments = [{"episode": self._episodes.get(ctx.session_id, 0), "step": ctx.step} for ctx in ctx_batch]
-        rows = [{**self._read(row), **moment} for row, moment in zip(obs_batch, moments, strict=True)]
+        rows = [
+            {**self._read(row), **self._moment(ctx)} for row, ctx in zip(obs_batch, ctx_batch, strict=True)
+        ]
         return [{"actions": answer["actions"]} for answer in self.policy.infer_batch(rows)]
+
+    def _moment(self, ctx: sessions.SessionContext) -> Observation:
+        """Of which episode a question is; two sessions may play the same row of different tasks."""
+        episode = self._episodes.get(ctx.session_id, 0)
+        return {"episode": episode, "step": ctx.step, "connection": ctx.session_id}
 
     def _read(self, row: Mapping[str, Any]) -> Observation:
         """An observation of vla-eval's as ours; its benchmarks say `state` or `states`."""

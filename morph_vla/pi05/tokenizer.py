@@ -10,16 +10,19 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
+from morph_vla.findings import visible
 from morph_vla.pi05.paligemma import PaligemmaTokenizer
 
 BINS = 256
+SAID = 100
+"""Prompts that a process says it has cut"""
+_CUT: set[str] = set()
 _EDGES = np.linspace(-1, 1, BINS + 1)[:-1]
 
 
@@ -53,15 +56,20 @@ def tokenize(
     """Ids and mask, padded with 0 on the right or cut at the tail (a warning says so once) to `length`."""
     ids = tokenizer.encode(prompt_text(prompt, state))
     if len(ids) > length:
-        _say_cut(len(ids), length, prompt)
+        _say_cut(len(ids), length, visible(prompt))
         ids = ids[:length]
     padding = length - len(ids)
     return np.asarray(ids + [0] * padding, np.int32), np.arange(length) < len(ids)
 
 
-@lru_cache(maxsize=1024)
 def _say_cut(tokens: int, length: int, prompt: str) -> None:
-    """Warn, once of each: a policy that acts meets the same prompt at every step."""
+    """Warn once of each prompt, which a policy that acts meets at every step, and of SAID in all.
+
+    A server's clients send what they like: its log is not theirs to fill.
+    """
+    if prompt in _CUT or len(_CUT) >= SAID:
+        return
+    _CUT.add(prompt)
     logging.getLogger("morph_vla").warning(
         "prompt of %d tokens is cut to the model's %d: '%s'", tokens, length, prompt
     )

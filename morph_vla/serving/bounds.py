@@ -49,7 +49,10 @@ class Bounds:
     ) -> tuple[Float[np.ndarray, "h j"], Limited | None]:
         """The chunk within the bounds, unchanged bit for bit where it was; and what had to be changed."""
         seconds = self.jump_s + np.arange(len(actions))[:, None] / self.rate
-        near = _clip(actions, state - self.speed * seconds, state + self.speed * seconds)
+        # A joint of unknown speed may be anywhere, also at once: infinity times 0 s would be no number.
+        known = np.isfinite(self.speed)
+        reach = np.where(known, np.where(known, self.speed, 0.0) * seconds, np.inf)
+        near = _clip(actions, state - reach, state + reach)
         sent = _clip(near, self.lower, self.upper)
         if np.array_equal(sent, actions):
             return actions, None

@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.serving.client import LateAnswerError
+from morph_vla.serving.client import LateAnswerError, accepted
 
 MEASURED = 10
 """The delay that is expected is the longest of so many answers."""
@@ -58,19 +58,18 @@ class ActionBroker:
             raise MorphVlaError(f"open_loop must be at least 1 action, not {open_loop}")
         self._policy, self._open_loop, self._session = policy, open_loop, session
         metadata = policy.get_server_metadata()
-        accepts = metadata.get("accepts", ())
+        accepts = accepted(metadata)
         self._real_time = "inference_delay" in accepts
         # A client's own `reset` is said by whoever asks next, of all the robots that share it.
         self._says_reset = bool(session) and "reset" in accepts
         self._is_reset = False
-        self._first_delay = delay
+        self._delays: deque[int] = deque([delay], MEASURED)  # an episode begins with those of the last
         self._thread = ThreadPoolExecutor(1, "next chunk")
         self.stalls = 0
         """How often the robot had to wait, because an answer took longer than the chunk lasted"""
         self._begin()
 
     def _begin(self) -> None:
-        self._delays: deque[int] = deque([self._first_delay], MEASURED)
         self._chunk: np.ndarray | None = None
         self._answer: Mapping[str, Any] = {}
         self._pending: Future[Any] | None = None
@@ -81,7 +80,8 @@ class ActionBroker:
 
         The first call waits for an answer, and so does one that finds a chunk at its end. Raises as the
         policy's `infer`. A late answer is thrown away and asked for again as long as there are actions left;
-        where there are none LateAnswerError says so, and the next call asks with what it observes.
+        where there are none LateAnswerError says so, and the next call asks with what it observes. Raises
+        MorphVlaError for an answer that is no chunk of finite actions: nothing of it is executed.
         """
         if self._chunk is None:
             self._take(self._policy.infer(self._question(obs)), 0)
@@ -129,7 +129,14 @@ class ActionBroker:
         self._take(answer, delay)
 
     def _take(self, answer: Mapping[str, Any], step: int) -> None:
-        self._chunk, self._answer, self._step = np.asarray(answer["actions"]), answer, step
+        chunk = np.asarray(answer.get("actions") if isinstance(answer, Mapping) else None)
+        is_chunk = chunk.ndim == 2 and chunk.size and chunk.dtype.kind in "fiu"
+        if not is_chunk or not np.isfinite(chunk).all():
+            raise MorphVlaError(
+                f"the policy's answer has actions of type {chunk.dtype} and shape {chunk.shape}, and not all "
+                "may be finite; expected finite numbers (horizon, joints)"
+            )
+        self._chunk, self._answer, self._step = chunk, answer, step
 
     def reset(self) -> None:
         """Begin another episode: what is under way is thrown away."""

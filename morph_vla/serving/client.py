@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from morph_vla.errors import MorphVlaError, require
+from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.findings import visible
 from morph_vla.serving import wire
 
@@ -35,6 +35,12 @@ class ServerError(MorphVlaError, RuntimeError):
 
 class LateAnswerError(ServerError, TimeoutError):
     """The answer did not come before its deadline; it is thrown away whenever it comes."""
+
+
+def accepted(metadata: Mapping[str, Any]) -> Sequence[Any]:
+    """The keys of a request that a server knows beyond openpi's; what is no list of them is none."""
+    keys = metadata.get("accepts")
+    return keys if isinstance(keys, list | tuple) else ()
 
 
 class _Protocol:
@@ -54,12 +60,17 @@ class _Protocol:
 
         `host` may be an address, `ws://robot:8000` or `wss://...`. An answer that comes later than
         `deadline_s` is of no use: it is an error, and the server is told. Without one, an answer is waited
-        for `timeout_s`. A server that is not there yet is tried for `connect_s`.
+        for `timeout_s`. A server that is not there yet is tried for `connect_s`. Raises ServerError for what
+        is no address.
         """
         is_address = host.startswith(("ws://", "wss://"))
         self.address = host if is_address and port is None else f"{host}:{port or DEFAULT_PORT}"
         if not is_address:
             self.address = f"ws://{self.address}"
+        try:
+            require("websockets.uri", "serve").parse_uri(self.address)
+        except (ValueError, exceptions.InvalidURI) as error:
+            raise ServerError(f"{visible(self.address, 200)} is no address: {reason(error)}") from error
         self._deadline_s, self._timeout_s, self._connect_s = deadline_s, timeout_s, connect_s
         # No pings: a server that computes on its event loop, as openpi's, does not answer them meanwhile.
         self._options: dict[str, Any] = {"compression": None, "ping_interval": None}
@@ -88,7 +99,7 @@ class _Protocol:
 
     def _question(self, request: Mapping[str, Any]) -> tuple[bytes, str]:
         """The frame of a request and its id; keys beyond openpi's only where the server knows them."""
-        accepts = self._metadata.get("accepts", ())
+        accepts = accepted(self._metadata)
         request_id = f"{self._name}-{next(self._numbers)}"
         more: dict[str, Any] = {"request_id": request_id, "deadline_s": self._deadline_s}
         more["reset"] = True if self._resets > self._resets_said else None
@@ -103,9 +114,9 @@ class _Protocol:
         answer = wire.decode(frame, wire.ANSWER)
         for part in answer if isinstance(answer, list) else [answer]:
             about = part if isinstance(part, dict) else {}
-            if about.get("request_id", request_id) != request_id:
+            if str(about.get("request_id", request_id)) != request_id:
                 raise ServerError(f"{self.address} answered another request; its answer is not used")
-            if about.get("late") and self._deadline_s is not None:
+            if about.get("late") is True and self._deadline_s is not None:
                 raise LateAnswerError(f"{self.address} says that its answer is late; it is not used")
         self._resets_said = self._resets_asked
         return answer

@@ -16,7 +16,7 @@ from morph_vla import robots
 from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of, environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import fit
-from morph_vla.findings import errors
+from morph_vla.findings import errors, visible
 from morph_vla.results.values import text
 from morph_vla.serving import card as cards
 from morph_vla.serving import keys
@@ -144,8 +144,9 @@ def reach(
     if card is not None:
         return ServedPolicy(client, card)
     space = metadata.get("action_space", "joint_position")
-    if space != "joint_position":
-        raise MorphVlaError(f"{address} answers with '{space}'; a suite takes absolute joint positions")
+    if str(space) != "joint_position":
+        said = visible(str(space))
+        raise MorphVlaError(f"{address} answers with '{said}'; a suite takes absolute joint positions")
     LOG.warning(
         "%s does not say what joints, units and rate its actions have: they are taken as the suite's", address
     )

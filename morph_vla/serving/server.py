@@ -151,7 +151,7 @@ class PolicyServer:
                 ping_timeout=settings.pong_s, close_timeout=2.0, logger=self._log,
                 origins=[None],  # a page in a browser has no business here
             )  # fmt: skip
-        except OSError as error:
+        except (OSError, OverflowError, UnicodeError) as error:  # a port of 70000; a host of two dots
             where = f"{settings.host}:{settings.port}"
             raise MorphVlaError(f"cannot listen on {where}: {reason(error)} (--port, --host)") from None
 

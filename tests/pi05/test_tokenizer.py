@@ -106,13 +106,24 @@ def test_tokens_are_padded_on_the_right_with_zeros():
 
 
 def test_a_long_prompt_is_cut_at_the_tail_with_a_warning(caplog):
-    tokenizer._say_cut.cache_clear()
+    tokenizer._CUT.clear()
     with caplog.at_level(logging.WARNING, "morph_vla"):
         for _ in range(3):  # a policy meets it at every step
             ids, mask = tokenizer.tokenize(BYTES, "go", np.zeros(3, np.float32), 5)
     assert caplog.messages == ["prompt of 9 tokens is cut to the model's 5: 'go'"]
     assert mask.all()
     assert ids.tolist() == BYTES.encode(tokenizer.prompt_text("go", np.zeros(3, np.float32)))[:5]
+
+
+def test_a_clients_prompts_do_not_fill_the_log(caplog):
+    """Each on one line that prints, and no more than a hundred of them."""
+    tokenizer._CUT.clear()
+    with caplog.at_level(logging.WARNING, "morph_vla"):
+        for i in range(tokenizer.SAID + 3):
+            tokenizer.tokenize(BYTES, f"{i}\x1b[2J\nerror: disk is full" + "a" * 999, np.zeros(3), 5)
+    assert len(caplog.messages) == tokenizer.SAID
+    assert all(message.isprintable() and len(message) < 400 for message in caplog.messages)
+    tokenizer._CUT.clear()
 
 
 def test_a_state_is_read_before_it_is_padded():

@@ -1,5 +1,7 @@
 """What goes out to a robot stays within its limits; what was within them is not touched."""
 
+import dataclasses
+
 import hypothesis
 import numpy as np
 import pytest
@@ -27,6 +29,17 @@ def test_every_target_is_within_the_urdfs_limits_and_the_jump(chunk, jump_s):
     again, limited = known.apply(sent, rest())
     assert limited is None
     assert again is sent
+
+
+@pytest.mark.parametrize("jump_s", [0.0, 0.5])
+def test_a_joint_of_unknown_speed_has_its_limits_alone(jump_s):
+    """Infinitely fast times no time is no number, and a robot is sent none."""
+    known = dataclasses.replace(limits(jump_s), speed=np.where(np.arange(8) < 3, np.inf, limits(0.0).speed))
+    chunk = np.tile(rest(), (5, 1)) + np.float32(0.1)
+    sent, _ = known.apply(chunk, rest())
+    assert np.isfinite(sent).all()
+    np.testing.assert_array_equal(sent[:, :3], chunk[:, :3])
+    assert jump_s or (sent[0, 3:] == rest()[3:]).all()
 
 
 def test_what_is_within_them_goes_out_bit_for_bit():

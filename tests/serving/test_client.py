@@ -305,3 +305,25 @@ def test_the_client_of_an_event_loop_does_the_same(caplog):
     with pytest.raises(ServerError, match="is not to be reached"):
         asyncio.run(gone.connect())
     assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]
+
+
+@pytest.mark.parametrize("address", ["ws://127.0.0.1:99999", "ws://[::1", "ws://h:abc", "ws://", "wss://\n"])
+def test_what_is_no_address_is_said_at_once(address):
+    began = time.monotonic()
+    with pytest.raises(ServerError, match=r"^ws.* is no address: .+$"):
+        WebsocketClientPolicy(address)
+    assert time.monotonic() - began < 10
+
+
+def test_metadata_and_answers_of_odd_types_are_read_leniently():
+    odd = {"accepts": 5, "action_space": np.zeros(3)}
+    answer = {"actions": np.zeros((3, 2)), "request_id": np.zeros(2), "late": np.ones(2)}
+    with (
+        other(lambda *_: wire.encode(answer), wire.encode(odd)) as server,
+        connect(server, deadline_s=LIMIT_S) as policy,
+        pytest.raises(ServerError, match="answered another request"),
+    ):
+        policy.infer({"at": 0})
+    del answer["request_id"]
+    with other(lambda *_: wire.encode(answer), wire.encode(odd)) as server, connect(server) as policy:
+        assert policy.infer({"at": 0})["actions"].shape == (3, 2)

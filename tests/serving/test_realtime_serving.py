@@ -388,3 +388,35 @@ def test_a_real_time_evaluation_over_the_wire_is_the_checkpoints_own(policy, tin
     assert there.trials == here.trials
     assert not there.summary.errors
     assert naive.trials != here.trials
+
+
+def test_what_is_no_chunk_of_numbers_is_not_executed():
+    chunks = [np.full((4, 8), np.nan), np.zeros(8), np.zeros((0, 8)), np.full((2, 2), "x"), None]
+    robot = Robot()
+    for chunk in chunks:
+        for answer in ({"actions": chunk}, {} if chunk is None else {"actions": chunk, "step": 3}):
+            robot.infer = lambda _, answer=answer: answer
+            with ActionBroker(robot, open_loop=2) as broker:
+                with pytest.raises(MorphVlaError, match=r"^the policy.s answer has actions of .*expected"):
+                    broker.infer({"at": 0})
+                robot.infer = lambda _: {"actions": np.zeros((3, 2))}
+                assert broker.infer({"at": 0})["actions"].shape == (2,)  # and it goes on
+
+
+def test_an_episode_begins_with_the_delay_that_was_measured_before():
+    robot = Robot()
+    with ActionBroker(robot, open_loop=3, delay=1) as broker:
+        walk(robot, broker, range(7), {6: 1})
+        broker.reset()
+        robot.go.release()
+        walk(robot, broker, range(1))
+    assert [asked["inference_delay"] for asked in robot.asked] == [1, 1, 3, 3]
+
+
+@pytest.mark.parametrize("accepts", [None, 5, np.zeros(3)])
+def test_a_server_that_says_nonsense_of_what_it_accepts_accepts_nothing_more(accepts):
+    robot = Robot()
+    robot.get_server_metadata = lambda: {"accepts": accepts}
+    with ActionBroker(robot, open_loop=2, session="left") as broker:
+        walk(robot, broker, range(1))
+    assert robot.asked == [{"at": 0, "env_id": "left"}]
