@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -101,10 +102,13 @@ def joined(parts: Sequence[Stats]) -> Stats:
     return Stats(**{key: tuple(v for part in parts for v in getattr(part, key)) for key in keys})
 
 
-def from_plain(kept: Mapping[str, Sequence[float]]) -> Stats:
+def from_plain(kept: Mapping[str, Any]) -> Stats:
     """Statistics read from JSON; raises KeyError, TypeError or ValueError if they are malformed."""
     keys = [field.name for field in dataclasses.fields(Stats)]
-    values = {key: tuple(float(value) for value in kept[key]) for key in keys}
+    try:
+        values = {key: tuple(float(value) for value in kept[key]) for key in keys}
+    except OverflowError as error:  # an integer of 400 digits
+        raise ValueError(str(error)) from error
     if len({*map(len, values.values())}) != 1 or not np.isfinite([*values.values()]).all():
         raise ValueError("expected one finite number per dimension")
     return Stats(**values)

@@ -34,10 +34,7 @@ import numpy as np
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
-
-OF_A_ROBOT = (  # what policy.json says of each
-    "joints", "control_rate", "actions", "relative", "cameras", "state_stats", "action_stats"
-)  # fmt: skip
+from morph_vla.training import known as known_of
 
 
 def steps(folder: Path) -> list[int]:
@@ -50,14 +47,11 @@ def steps(folder: Path) -> list[int]:
 def about(folder: Path) -> dict[str, Any]:
     """What policy.json says of the checkpoint at `folder`.
 
-    Raises MorphVlaError when there is no checkpoint, and for a file that lacks what a policy needs.
+    Raises MorphVlaError when there is no checkpoint, and for a file that does not say what a policy needs.
     """
-    content = text(folder, "policy.json")
     try:
-        known = json.loads(content)
-        missing = [key for robot in known["robots"].values() for key in OF_A_ROBOT if key not in robot]
-        if missing or not known["robots"]:
-            raise ValueError(f"no {missing[0] if missing else 'robot'}")
+        known = json.loads(text(folder, "policy.json"))
+        known_of.check(known)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise MorphVlaError(f"{folder}: about/policy.json is not a policy's ({why})") from error

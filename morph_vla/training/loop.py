@@ -261,7 +261,7 @@ def describe(recipe: Recipe, source: Source) -> dict[str, Any]:
         "recipe": to_plain(recipe),
         "files": {f"{name}{path.suffix.lower()}": path.read_bytes() for name, path in described},
         "robots": known,
-        "data": {name: resumed.data_digest(source.parts, name) for name in known},
+        "data": resumed.data_digests(source.parts, known),
         "tokenizer": tokenizer.describe(source.tokenizer),
         **({} if recipe.model.family == "pi05" else {"family": recipe.model.family}),
     }

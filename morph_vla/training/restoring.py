@@ -36,7 +36,9 @@ def restore(folder: Path, like: State) -> State:
     """
     try:
         return _restored_state(folder, like)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except MorphVlaError:
+        raise
+    except Exception as error:  # orbax raises its own, and plain ones
         older = [step for step in steps(folder.parent) if str(step) != folder.name]
         then = f"goes on from step {older[-1]}" if older else "begins anew"
         raise MorphVlaError(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,35 @@ from morph_vla.training.part import Part
 CLOSE = 1e-5  # a machine may add up statistics in another order
 
 
+def data_digests(parts: Sequence[Part], robots: Iterable[str]) -> dict[str, str]:
+    """`data_digest` and, where there are some, `poses_digest` of each robot.
+
+    They have keys of their own: an earlier checkpoint says nothing of poses, which is not compared.
+    """
+    digests = {}
+    for name in robots:
+        digests[name] = data_digest(parts, name)
+        if any(part.recordings.environment is not None for part in parts if part.asked.robot == name):
+            digests[_poses(name)] = poses_digest(parts, name)
+    return digests
+
+
+def poses_digest(parts: Iterable[Part], robot: str) -> str:
+    """SHA-256 of the objects' poses in a robot's datasets, and of what they are called."""
+    digest = hashlib.sha256(b"morph_vla poses 1")
+    for recordings in (part.recordings for part in parts if part.asked.robot == robot):
+        if recordings.environment is not None:
+            digest.update(json.dumps([recordings.environment_names, recordings.environment.shape]).encode())
+            digest.update(np.ascontiguousarray(recordings.environment).tobytes())
+    return digest.hexdigest()
+
+
+def _poses(robot: str) -> str:
+    return f"{robot}'s poses"
+
+
 def data_digest(parts: Iterable[Part], robot: str) -> str:
-    """SHA-256 of all that a robot's datasets hold but pictures: values, bounds of episodes, tasks."""
+    """SHA-256 of all that a robot's datasets hold but pictures and poses: values, episodes, tasks."""
     digest = hashlib.sha256(b"morph_vla data 1")
     for recordings in (part.recordings for part in parts if part.asked.robot == robot):
         digest.update(json.dumps([recordings.fps, recordings.tasks, recordings.state.shape[1:]]).encode())
@@ -45,7 +72,8 @@ def check_same_data(newest: Path, about: dict[str, Any]) -> None:
     for name in sorted(robots_then.keys() & robots_now.keys()):
         then, now = robots_then[name], robots_now[name]
         keys = [key for key in then if key in now and not _close(then[key], now[key])]
-        keys += [] if digests[name] == about["data"][name] else ["its recordings"]
+        for key, what in ((name, "its recordings"), (_poses(name), "its objects' poses")):
+            keys += [] if digests.get(key) == about["data"].get(key) else [what]
         changed += [f"{name}: {', '.join(keys)}"] if keys else []
     if changed:
         raise MorphVlaError(

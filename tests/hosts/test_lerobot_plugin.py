@@ -393,15 +393,16 @@ def test_an_episode_that_has_ended_is_not_asked_again(monkeypatch, tmp_path):
 
 
 def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
+    stats = {key: [0.0] * 5 for key in ("q01", "q99", "mean", "std")}
     trained = {
         "joints": [f"joint{i}" for i in range(5)], "control_rate": 30.0, "cameras": {"base_0_rgb": "front"},
-        "sizes": {"front": [7, 11]}, "actions": "absolute", "relative": [], "state_stats": {},
-        "action_stats": {}, "environment": ["x", "y", "z"],
+        "sizes": {"front": [7, 11]}, "actions": "absolute", "relative": [True] * 5, "state_stats": stats,
+        "action_stats": stats, "environment": ["x", "y", "z"],
     }  # fmt: skip
     checkpoint = tmp_path / "1500"
     (checkpoint / "about").mkdir(parents=True)
     policy_json = checkpoint / "about" / "policy.json"
-    policy_json.write_text(json.dumps({"robots": {"so101": trained}}))
+    policy_json.write_text(json.dumps({"robots": {"so101": trained}, "step": 1500}))
     status, out, err = run(f"weights convert {checkpoint} {tmp_path / 'beside'} --to lerobot-plugin")
     assert (status, err) == (0, "")
     assert out == f"{tmp_path / 'beside'}: lerobot-plugin, for lerobot-eval --policy.path\n"
@@ -418,7 +419,7 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     status, _, err = run(f"weights convert {checkpoint} {tmp_path / 'beside'} --to lerobot-plugin")
     path = tmp_path / "beside" / "config.json"
     assert (status, err) == (2, f"error: {path} exists already: remove it, or name another folder\n")
-    policy_json.write_text(json.dumps({"robots": {"so101": trained, "panda": trained}}))
+    policy_json.write_text(json.dumps({"robots": {"so101": trained, "panda": trained}, "step": 3}))
     export.write(str(checkpoint), tmp_path / "several")
     several = PreTrainedConfig.from_pretrained(tmp_path / "several")
     assert isinstance(several, MorphVlaConfig)

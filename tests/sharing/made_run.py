@@ -22,7 +22,7 @@ SIZES = [
     "model.prefix={width: 20, mlp_dim: 28}", "model.expert={width: 16, mlp_dim: 28}", "model.depth=2",
     "model.heads=2", "model.head_dim=6", "tokenizer=bytes", "model.vocab=520", "model.max_tokens=40",
 ]  # fmt: skip
-STATS = {name: [0.5] * 8 for name in ("q01", "q99", "mean", "std")}
+STATS = {name: [0.5] for name in ("q01", "q99", "mean", "std")}
 PANDA = {
     "joints": ["panda_joint1"], "control_rate": 15.0, "actions": "absolute", "relative": [True],
     "cameras": {"base_0_rgb": "exterior"}, "state_stats": STATS, "action_stats": STATS,

@@ -248,6 +248,59 @@ def test_what_is_no_policy_is_said_in_a_sentence(made, tmp_path):
             checkpoint.about(tmp_path)
 
 
+STATS = {key: [0.0, 0.0] for key in ("q01", "q99", "mean", "std")}
+ARM = {
+    "joints": ["a", "b"], "control_rate": 15.0, "actions": "delta", "relative": [True, False],
+    "cameras": {"base_0_rgb": "front"}, "state_stats": STATS, "action_stats": STATS,
+}  # fmt: skip
+STRANGE = {
+    "actions are 'foo'; expected absolute, delta, velocity": {"actions": "foo"},
+    "control_rate is no number": {"control_rate": 0},
+    "control_rate is": {"control_rate": True},
+    "joints are no list of names": {"joints": 6},
+    "relative is no list": {"relative": [1, 0]},
+    "action_stats are not of 1 values": {"relative": [True]},
+    "cameras is no table": {"cameras": ["front"]},
+    "cameras are no names by names": {"cameras": {"base_0_rgb": 5}},
+    "state_stats have no 'q99'": {"state_stats": {key: STATS[key] for key in ("q01", "mean", "std")}},
+    "state_stats is no table": {"state_stats": [1, 2]},
+    "state_stats are not of 2 values": {"state_stats": {key: [0.0] for key in STATS}},
+    "action_stats are no statistics": {"action_stats": {**STATS, "q01": [float("nan"), 0.0]}},
+    "action_stats are no statistics .*int too large": {"action_stats": {**STATS, "q01": [10**400, 0]}},
+    "object of type 'int' has no len": {"environment": 14},
+}
+
+
+@pytest.mark.parametrize("why", STRANGE)
+def test_what_a_robot_is_said_to_be_is_read_before_anything_moves_by_it(why, tmp_path):
+    """Statistics would be stretched over the joints, another kind be taken for velocities."""
+    (tmp_path / "about").mkdir()
+    path = tmp_path / "about" / "policy.json"
+    path.write_text(json.dumps({"robots": {"arm": ARM}, "step": 3, "tokenizer": None}))
+    assert checkpoint.about(tmp_path)["step"] == 3
+    path.write_text(json.dumps({"robots": {"arm": {**ARM, **STRANGE[why]}}, "step": 3}))
+    with pytest.raises(MorphVlaError, match=f"about/policy.json is not a policy's .*{why}"):
+        checkpoint.about(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, "no 'step'"), ({"step": "x"}, "step is no number"),
+        ({"step": 3, "tokenizer": "x"}, "tokenizer is no"),
+        ({"step": 3, "tokenizer": {}}, "tokenizer: no name"),
+    ],
+)  # fmt: skip
+def test_what_a_policy_says_beside_its_robots_is_read_too(more, why, tmp_path):
+    (tmp_path / "about").mkdir()
+    (tmp_path / "about" / "policy.json").write_text(json.dumps({"robots": {"arm": ARM}, **more}))
+    with pytest.raises(MorphVlaError, match=f"about/policy.json is not a policy's .*{why}"):
+        checkpoint.about(tmp_path)
+    (tmp_path / "about" / "policy.json").write_bytes(b"\xff{}")
+    with pytest.raises(MorphVlaError, match=r"about/policy.json is not a policy's .*utf-8"):
+        checkpoint.about(tmp_path)
+
+
 def test_a_dataset_goes_as_it_is_under_the_tag_of_its_format(write_dataset, hub_server):
     values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}
     dataset = write_dataset("v3.0", [values, values])

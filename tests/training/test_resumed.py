@@ -47,6 +47,30 @@ def test_a_digest_is_of_everything_that_is_learnt_but_pictures(changed):
     assert resumed.data_digest([part(**changed)], "so101") != resumed.data_digest([part()], "so101")
 
 
+def test_the_poses_of_objects_have_a_digest_of_their_own():
+    """The main input of a policy on numbers; statistics alone do not say in which order they came."""
+    poses = np.arange(14, dtype=np.float32).reshape(7, 2)
+    parts = [[part(environment=shown, environment_names=("x", "y"))] for shown in (poses, poses[::-1])]
+    one, other = (resumed.data_digests(each, ["so101"]) for each in parts)
+    assert one["so101"] == other["so101"] == resumed.data_digests([part()], ["so101"])["so101"]
+    assert one["so101's poses"] != other["so101's poses"]
+    assert "so101's poses" not in resumed.data_digests([part()], ["so101"])
+
+
+def test_other_poses_are_named_and_those_an_earlier_checkpoint_does_not_say_are_not_compared(tiny_run, about):
+    with_poses = {**about, "data": {**about["data"], "panda's poses": "ab"}}
+    newest = tiny_run.checkpoint
+    resumed.check_same_data(newest, with_poses)
+    path = newest / "about" / "data.json"
+    before = path.read_text()
+    path.write_text(json.dumps({**about["data"], "panda's poses": "cd"}))
+    try:
+        with pytest.raises(MorphVlaError, match=r"\(panda: its objects' poses\)"):
+            resumed.check_same_data(newest, with_poses)
+    finally:
+        path.write_text(before)
+
+
 @pytest.fixture
 def about(tiny_run):
     """What the run would say of itself today."""
