@@ -57,7 +57,10 @@ def test_add_never_replaces(run, folder, arm):
     assert "which is not written (--write-side writes it):" in out
     assert robots.load("other").upper[0] == 2
     status, _, err = run(f"robots add {arm} --name ../elsewhere")
-    assert (status, err) == (2, "error: the robot's name is '../elsewhere'; expected a name, not a path\n")
+    assert (status, err) == (
+        2,
+        "error: the robot's name is '../elsewhere'; expected one without '/', ':' or a dot before it\n",
+    )
 
 
 def test_add_writes_no_urdf_where_another_side_file_is_there(run, folder, arm):

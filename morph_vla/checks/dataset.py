@@ -61,6 +61,8 @@ def of_values(dataset: Layout, features: Sequence[str], episodes: Sequence[int] 
             remedy = f"restore it, or leave out what it holds (episode {_some(in_file)})"
             problems.append(problem("unreadable-file", where, str(error), in_file[0], remedy=remedy))
     problems += _widths(dataset, known, parts)
+    if entries and not parts and not any(finding.code == "unreadable-file" for finding in problems):
+        problems.append(problem("empty-episodes", where, "the dataset has no frame"))
     rows = None
     if parts and len({tuple(value.shape[1] for value in part.values.values()) for part in parts}) == 1:
         rows = layouts.joined(parts)

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     about = "the first N initial states, or those from A to B - 1 (default: as many as the suite says)"
     add(parser, "--episodes", about, "N | A:B", type=rows, default=(0, None))
     add_number(parser, "--parallel", Settings.parallel, "environments at once", least=1)
-    add_number(parser, "--workers", Settings.workers, "processes (default: cores - 1)")
+    add_number(parser, "--workers", Settings.workers, "processes (default: cores - 1)", least=1)
     add_engine(parser)
     about = "actions executed before the policy is asked again (default: those of 8/15 s)"
     add_number(parser, "--open-loop", Settings.open_loop, about, least=1)

@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "suite")
     add_output(parser, "the folder of the dataset")
     add_number(parser, "--attempts", 100, "demonstrations to try; only successful ones are kept")
-    add_number(parser, "--workers", None, "processes (default: one per core)")
+    add_number(parser, "--workers", None, "processes (default: one per core)", least=1)
     add_common(parser)
     parser.set_defaults(run=run)
 

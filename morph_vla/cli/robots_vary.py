@@ -92,7 +92,9 @@ def _tried(
     """How the expert did with each body that was kept, and a sentence on each draw that was not."""
     from morph_vla.cli.progress import Bar
     from morph_vla.demonstrations import bodies
+    from morph_vla.suites.new import check_tasks
 
+    check_tasks(arguments.suites.split(","))
     job = bodies.Job(
         arguments.robot, tuple(arguments.folders), changes, folder,
         tuple(arguments.suites.split(",")), arguments.trials,

@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     suites_new.configure(verbs["new"])
     check = verbs["check"]
     add_number(check, "--episodes", None, "initial states to try (default: as many as the suite says)")
-    add_number(check, "--workers", None, "processes (default: one per core)")
+    add_number(check, "--workers", None, "processes (default: one per core)", least=1)
     add_engine(check)
     add_number(check, "--parallel", 64, "environments that isaaclab steps at once")
 

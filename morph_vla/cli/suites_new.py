@@ -1,6 +1,7 @@
 """`morph-vla suites new`."""
 
 import argparse
+from contextlib import nullcontext
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_number
@@ -23,18 +24,17 @@ def run(arguments: argparse.Namespace) -> None:
     """Add the robot where it is a file, write its suite, and print how the expert did."""
     from morph_vla import robots
     from morph_vla.demonstrations import new_suite
-    from morph_vla.files.dropin import add_to_path
+    from morph_vla.files.dropin import add_to_path, check_name
     from morph_vla.robots import adding
 
-    source = Path(arguments.robot).expanduser()
-    known = arguments.robot or arguments.name
-    if arguments.robot and source.is_file():
-        known = adding.add_arm(source, arguments.name).urdf
-    robot = robots.load(known, arguments.folders)
+    source, known = Path(arguments.robot).expanduser(), arguments.robot or arguments.name
+    check_name(arguments.name, "suite")
     for folder in reversed(arguments.folders):  # the suite names the robot, and processes look for it
         add_to_path(Path(folder))
-    made = new_suite.make(
-        arguments.name, robot, arguments.task.split(","), arguments.output,
-        trials=arguments.trials, workers=arguments.workers, overwrite=arguments.overwrite,
-    )  # fmt: skip
+    is_file = bool(arguments.robot) and source.is_file()
+    with adding.only_if_used(source, arguments.name) if is_file else nullcontext(known) as path:
+        made = new_suite.make(
+            arguments.name, robots.load(path, arguments.folders), arguments.task.split(","), arguments.output,
+            trials=arguments.trials, workers=arguments.workers, overwrite=arguments.overwrite,
+        )  # fmt: skip
     render({"suite": made.path, "kept": made.kept, "left_out": made.dropped}, arguments.json, text=made)

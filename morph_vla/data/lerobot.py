@@ -97,13 +97,14 @@ def read(
             dataset.entry(index)  # raises
     episodes = chosen(dataset, episodes, share)
     ready = versions.ready(dataset, episodes)
+    numbers = _numbers(dataset, ready, episodes)
     more = (ENVIRONMENT,) if environment else ()
     rows = layouts.all_rows(ready, tuple(dict.fromkeys((*state, *action, *more))), np.float32)
     entries = {entry.index: entry for entry in ready.episodes}
     if episodes and ready is dataset:
         rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
     for key, value in rows.values.items():
-        _check_finite(ready, key, value, rows)
+        _check_finite(dataset, key, value, rows, numbers)
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
     order = rows.episode[starts].tolist()
     if len({*order}) != len(order) or not {*order} <= {*entries}:
@@ -121,7 +122,7 @@ def read(
         task_of=task_of,
         tasks=tasks,
         cameras=ready.cameras,
-        entries=tuple(entries[index] for index in order),
+        entries=tuple(dataclasses.replace(entries[index], index=numbers[index]) for index in order),
         pictures=ready.pictures,
         sizes=ready.sizes,
         rows=dataclasses.replace(rows, values={}),
@@ -162,7 +163,17 @@ def _tasks(dataset: Layout, rows: Rows) -> tuple[tuple[str, ...], Int[np.ndarray
     return tuple(dataset.tasks[int(number)] for number in numbers), np.searchsorted(numbers, rows.task)
 
 
-def _check_finite(dataset: Layout, name: str, value: np.ndarray, rows: Rows) -> None:
+def _numbers(dataset: Layout, ready: Layout, episodes: Sequence[int]) -> dict[int, int]:
+    """Number of an episode in what is read -> its number in the dataset that was given, which people know."""
+    if ready is dataset:
+        return {entry.index: entry.index for entry in dataset.episodes}
+    given = [entry.index for entry in dataset.episodes if not episodes or entry.index in {*episodes}]
+    return {entry.index: number for entry, number in zip(ready.episodes, given, strict=True)}
+
+
+def _check_finite(
+    dataset: Layout, name: str, value: np.ndarray, rows: Rows, numbers: Mapping[int, int]
+) -> None:
     bad = np.argwhere(~np.isfinite(value))
     if len(bad):
         row, column = bad[0]
@@ -170,7 +181,8 @@ def _check_finite(dataset: Layout, name: str, value: np.ndarray, rows: Rows) -> 
         called = f" ('{names[column]}')" if names else ""
         raise MorphVlaError(
             f"{dataset.root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
-            f"{rows.episode[row]}, frame {rows.frame[row]}, value {column}{called}"
+            f"{numbers.get(int(rows.episode[row]), rows.episode[row])}, frame {rows.frame[row]}, "
+            f"value {column}{called}"
         )
 
 

@@ -26,7 +26,7 @@ class Shares:
 
     def check(self, where: str) -> None:
         """Raise ConfigError for shares below 0, or that leave nothing for all other rows."""
-        if min(self.grasp, self.release) < 0 or self.grasp + self.release >= 1:
+        if not (self.grasp >= 0 and self.release >= 0 and self.grasp + self.release < 1):  # also no NaN
             given = f"grasp {self.grasp:g} and release {self.release:g}"
             raise ConfigError(f"{where}: {given} must be shares whose sum is below 1")
 

@@ -115,6 +115,8 @@ def _convert(dataset: Layout, chosen: Sequence[Entry], final: Path) -> None:
     unfinished = final.with_name(f".{final.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     stage = unfinished / "dataset"
+    if not dataset.tasks:
+        raise MorphVlaError(f"{dataset.root}: meta/tasks.jsonl names no task; every frame needs its task")
     try:
         cameras = _complete(dataset, chosen)
         _write_meta(dataset, chosen, cameras, stage)
@@ -129,7 +131,9 @@ def _convert(dataset: Layout, chosen: Sequence[Entry], final: Path) -> None:
             path = stage / "meta" / "info.json"
             path.write_text(json.dumps({**json.loads(path.read_text()), "fps": dataset.fps}, indent=2))
         stage.rename(final)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except MorphVlaError:
+        raise
+    except Exception as error:  # of LeRobot's converter, and of what it reads with
         raise MorphVlaError(
             f"{dataset.root}: LeRobot's converter from {dataset.version} to v3.0 fails: {reason(error)}; "
             "`morph-vla recipes check` says what is wrong with a dataset"

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -209,18 +209,19 @@ def _robot(folder: Path, settings: Settings) -> Done:
 def _tasks(folder: Path, settings: Settings) -> tuple[Suite, ...]:
     """The tasks of the suite; one that the demo writes is written by its first run."""
     if settings.robot is not None:
-        return _written(folder, settings.suite_name, _arm(settings.robot, folder))
+        with _arm(settings.robot, folder) as path:
+            return _written(folder, settings.suite_name, robots.load(path))
     if settings.writes_suite:
         return _written(folder, settings.suite_name, robots.load(ARM), TASKS)
     return suites.load_tasks(settings.suite_name)
 
 
-def _arm(source: Path, folder: Path) -> Robot:
-    """A robot that is registered, by its name; of a file the robot, which the folder gets."""
+def _arm(source: Path, folder: Path) -> AbstractContextManager[str | Path]:
+    """The name of a robot that is registered; of a file, the copy that the folder gets if it is used."""
     is_name = str(source) == source.name and not source.suffix and not source.is_file()
-    if is_name:
-        return robots.load(str(source))
-    return adding.add_arm(source, folder=folder / "urdf_descriptors").robot
+    return (
+        nullcontext(str(source)) if is_name else adding.only_if_used(source, "", folder / "urdf_descriptors")
+    )
 
 
 def _written(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from morph_vla.demonstrations.check import Check, check
 from morph_vla.errors import MorphVlaError
-from morph_vla.files.dropin import KINDS
+from morph_vla.files.dropin import KINDS, check_name
 from morph_vla.files.writing import write_text
 from morph_vla.robots import Robot
 from morph_vla.suites import new
@@ -59,6 +59,7 @@ def make(
     Raises MorphVlaError with the one reason why the arm cannot do any, as `new.plan` and `new.chosen` do, for
     a file that is not .yaml, and without `overwrite` where a file is there.
     """
+    check_name(name, "suite")
     folder, suffix = KINDS["suites"]
     path = path or Path(folder) / f"{name}{suffix}"
     if path.suffix != suffix:

@@ -55,6 +55,14 @@ def packaged(folder: str) -> list[Path]:
     return places
 
 
+def check_name(name: str, what: str) -> None:
+    """Raise MorphVlaError for a name that a file in such a folder is not found by: what would be a path."""
+    if not name or name.startswith(".") or any(letter in name for letter in "/\\:"):
+        raise MorphVlaError(
+            f"the {what}'s name is '{name}'; expected one without '/', ':' or a dot before it"
+        )
+
+
 def add_to_path(folder: Path) -> None:
     """Search a folder before those of MORPH_VLA_PATH, in this process and in those that it starts."""
     entries = [str(folder.resolve()), *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]

@@ -197,6 +197,9 @@ def _about(path: Path) -> About:
         if not (16 <= optics.size <= 1024 and optics.size % 16 == 0):
             raise ValueError(f"pictures of {optics.size} pixels")
         rest = {key: content[key] for key in ("camera", "objects", "pictures", "steps", "seconds", "command")}
+        objects = rest["objects"]
+        if not isinstance(objects, dict) or not all(isinstance(text, str) for text in objects.values()):
+            raise ValueError("objects are no names with what they are")
         start = str(content.get("start", ""))  # the first ones did not say it
         return About(optics, robots=tuple(content["robots"]), start=start, **rest)
     except (ValueError, KeyError, TypeError) as error:

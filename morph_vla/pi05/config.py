@@ -1,6 +1,7 @@
 """Sizes of pi0.5, from a toy on a laptop to the full model, in one type."""
 
 import dataclasses
+import operator
 from typing import Literal
 
 from morph_vla.errors import ConfigError
@@ -155,6 +156,14 @@ class BinsHead:
     gamma: float = 2.0  # of the focal loss; 0 is cross entropy
 
 
+SIZES = (
+    "vocab", "image_size", "vit.width", "vit.depth", "vit.mlp_dim", "vit.heads", "vit.patch", "prefix.width",
+    "prefix.mlp_dim", "expert.width", "expert.mlp_dim", "depth", "heads", "kv_heads", "head_dim",
+    "action_dim", "horizon", "max_tokens",
+)  # fmt: skip
+"""Keys of a model, each at least 1"""
+
+
 @dataclasses.dataclass(frozen=True)
 class Pi05Config:
     """pi0.5 with or without a body. The defaults are the full model (3,353,433,872 parameters)."""
@@ -190,6 +199,9 @@ class Pi05Config:
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that do not fit together."""
+        for key in SIZES:
+            if operator.attrgetter(key)(self) < 1:
+                raise ConfigError(f"model.{key}: must be at least 1, not {operator.attrgetter(key)(self)}")
         for whole, size, part, divisor in (
             ("image_size", self.image_size, "vit.patch", self.vit.patch),
             ("vit.width", self.vit.width, "vit.heads", self.vit.heads),

@@ -169,7 +169,7 @@ class Attention(nn.Module):
                 shape, name = (config.heads, config.head_dim, width), _name("attn_vec_einsum", i)
                 w, pair = Weight(shape, init, self._low(i), name=name)()
                 matrices[_expert(i)] = w.reshape(-1, width), joined(pair)
-            out[i] = project(mixed[:, start:stop], *matrices[_expert(i)], _rounded(config, i))
+            out[i] = project(mixed[:, start:stop], *matrices[_expert(i)], rounded=_rounded(config, i))
             start = stop
         return out
 

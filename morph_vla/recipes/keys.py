@@ -1,6 +1,7 @@
 """Every key of a recipe, typed and frozen, with its default. `recipe` reads and checks them."""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,7 +55,8 @@ class Dataset:
             if getattr(self, key) is UNSET:
                 value = getattr(preset, key)
                 object.__setattr__(self, key, dict(value) if key == "cameras" else value)
-        if len(self.gripper) not in (0, 2) or len(set(self.gripper)) == 1:
+        is_finite = all(map(math.isfinite, self.gripper))
+        if len(self.gripper) not in (0, 2) or len(set(self.gripper)) == 1 or not is_finite:
             raise ConfigError(
                 f"gripper is {list(self.gripper)}; expected the dataset's values [open, closed]"
             )

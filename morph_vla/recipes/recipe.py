@@ -28,6 +28,7 @@ LEAST = {
     "training.keep_every": 0, "training.mesh.data": 0, "training.mesh.fsdp": 1, "evaluation.every": 1,
     "evaluation.episodes": 1, "data.workers": 0, "optimizer.warmup": 0,
 }  # fmt: skip
+SEEDS = 2**32  # of JAX's random numbers
 # Keys that a family on numbers has no use for -> why. Their defaults are no request.
 UNUSED_ON_STATE = {
     "training.flow_samples": "draws no noise in training",
@@ -220,6 +221,8 @@ def _check_head(recipe: Recipe) -> None:
 def _check_augmentation(training: Training) -> None:
     for key in ("shift_pixels", "brightness"):
         amount = getattr(training, key)
+        if not 0 <= amount < math.inf:
+            raise ConfigError(f"training.{key}: must be at least 0, not {amount:g}")
         if amount and training.augmentation != "shift":
             raise ConfigError(
                 f"training.{key}: {amount} says how far training.augmentation 'shift' goes; it means nothing "
@@ -232,6 +235,11 @@ def _check_numbers(recipe: Recipe) -> None:
         value = operator.attrgetter(name)(recipe)
         if value < least:
             raise ConfigError(f"{name}: must be at least {least}, not {value}")
+    if not 0 <= recipe.training.seed < SEEDS:
+        raise ConfigError(f"training.seed: must lie in [0, 2**32), not {recipe.training.seed}")
+    if not 0 <= recipe.training.mesh.whole_below_mib < math.inf:
+        bound = recipe.training.mesh.whole_below_mib
+        raise ConfigError(f"training.mesh.whole_below_mib: must be at least 0, not {bound:g}")
     for name in ("data.held_out", "training.noise_share", "training.ema", "optimizer.b1", "optimizer.b2"):
         share = operator.attrgetter(name)(recipe)
         if not 0 <= share < 1:

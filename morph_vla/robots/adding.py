@@ -4,6 +4,7 @@ A MuJoCo model is added as a URDF of its bodies and joints. So a robot stays one
 one needs no simulator, and its text, its findings and its digest are those of any other robot.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import typed_yaml
-from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available
+from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available, check_name
 from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
 from morph_vla.robots.descriptors import limits
@@ -65,9 +66,8 @@ def add(
     """
     source, robot = examination.path, examination.loaded()
     folder = folder or user_folder()
+    check_name(name or source.stem, "robot")
     target = folder / f"{name or source.stem}.urdf"
-    if Path(target.name).name != target.name or target.parent.resolve() != folder.resolve():
-        raise MorphVlaError(f"the robot's name is '{name}'; expected a name, not a path")
     chosen = chosen or examination.text is not None
     side = _side_beside(examination, robot, chosen)
     complete = examination.text is not None and robot.side.grippers
@@ -112,6 +112,21 @@ def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
     written = _write({target.with_suffix(".yaml"): text.encode()})
     robot = examine(added.urdf).loaded()
     return replace(added, robot=robot, written=(*added.written, *written), side_file=text)
+
+
+@contextlib.contextmanager
+def only_if_used(source: Path, name: str = "", folder: Path | None = None) -> Iterator[Path]:
+    """`add_arm`'s copy, taken away again where what follows fails.
+
+    An arm that is refused is mended and given again: the copy of before would be another file of its name.
+    """
+    added = add_arm(source, name, folder)
+    try:
+        yield added.urdf
+    except BaseException:
+        for path in added.written:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _lines(added: Added) -> Iterator[str]:

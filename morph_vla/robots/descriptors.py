@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.errors import ConfigError
 from morph_vla.findings import Finding, Line, in_order
 from morph_vla.robots.records import Contact, Joint, Urdf
 from morph_vla.robots.rules import finding
@@ -42,6 +43,14 @@ class ContactDefaults:
     lateral_friction: float = 1.0
     spinning_friction: float = 0.1
     friction_anchor: bool = True
+
+    def __post_init__(self) -> None:
+        for key in ("stiffness", "damping"):  # of which the logarithm is taken
+            if not 0 < getattr(self, key) < math.inf:
+                raise ConfigError(f"{key} is {getattr(self, key):g}; expected more than 0")
+        for key in ("lateral_friction", "spinning_friction"):
+            if not 0 <= getattr(self, key) < math.inf:
+                raise ConfigError(f"{key} is {getattr(self, key):g}; expected at least 0")
 
 
 def limits(joint: Joint) -> tuple[float, float]:

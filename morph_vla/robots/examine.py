@@ -14,7 +14,7 @@ from morph_vla.findings import Finding, Line, counts, errors, in_order, tally
 from morph_vla.robots import choose, parallel_jaw, side
 from morph_vla.robots.judgement import judge
 from morph_vla.robots.records import Urdf
-from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints
+from morph_vla.robots.robot import Robot, action_order, assemble, choose_joints, default_joints
 from morph_vla.robots.rules import finding
 from morph_vla.robots.side import DRIVEN, Side
 from morph_vla.robots.urdf import parse, read
@@ -125,7 +125,7 @@ def _examined(
     on_urdf, robot = judge(urdf), None
     action: tuple[str, ...] = ()
     if not errors(on_urdf):
-        action = given.joints or action_order(urdf)
+        action = default_joints(urdf, given)
         if joints and action:
             # What can be chosen from; a joint that cannot be driven has its own sentence.
             choices = (*given.joints, *action_order(urdf), *(name for name in joints if name in urdf.by_name))

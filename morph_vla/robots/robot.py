@@ -224,7 +224,7 @@ def assemble(urdf: Urdf, side: Side, path: Path, findings: tuple[Finding, ...]) 
 
     `path` names it, and `findings` are what was found on the URDF.
     """
-    chosen = side.joints or action_order(urdf)
+    chosen = default_joints(urdf, side)
     steps = graph.distances(urdf, chosen)
     features, more = descriptors(urdf, chosen, side.contact)
     joints = tuple(_action_joint(urdf.by_name[name], side) for name in chosen)
@@ -275,6 +275,12 @@ def action_order(urdf: Urdf) -> tuple[str, ...]:
             order.append(joint.name)
         waiting.extend(_sorted(urdf.below.get(joint.child, []))[::-1])
     return tuple(order)
+
+
+def default_joints(urdf: Urdf, side: Side) -> tuple[str, ...]:
+    """The joints an action drives: those that the side file names, or all that follow none of another's."""
+    followers = {item.joint for items in side.drives.values() for item in items}
+    return side.joints or tuple(name for name in action_order(urdf) if name not in followers)
 
 
 def _sorted(joints: list[Joint]) -> list[Joint]:

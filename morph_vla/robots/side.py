@@ -32,7 +32,7 @@ from typing import Literal
 import yaml
 
 from morph_vla.errors import ConfigError, nearest
-from morph_vla.files.plain import to_plain
+from morph_vla.files.plain import infinite, to_plain
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
 from morph_vla.robots.kinematics import follow
@@ -43,6 +43,8 @@ Code = Literal[
     "no-joint", "cannot-be-driven", "mimics", "driven-twice", "not-of-the-action", "value-of-gripper",
     "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits", "no-link", "no-gripper",
 ]  # fmt: skip
+SHORTEST, WIDEST = 1e-6, 10.0
+"""An approach's length from which on it is a direction; the widest opening of a gripper [m]"""
 UNUSABLE = "the side file cannot be used"
 
 
@@ -78,10 +80,11 @@ class Attached:
     dataset_closed: float = 1.0
 
     def __post_init__(self) -> None:
-        if not any(self.approach):
-            raise ConfigError("approach is 0 0 0; expected a direction")
-        if not 0 < self.opening < math.inf:
-            raise ConfigError(f"opening is {self.opening:g}; expected more than 0 m")
+        if not SHORTEST < math.hypot(*self.approach) < math.inf:
+            shown = " ".join(f"{value:g}" for value in self.approach)
+            raise ConfigError(f"approach is {shown}; expected a direction")
+        if not 0 < self.opening <= WIDEST:
+            raise ConfigError(f"opening is {self.opening:g}; expected more than 0 m, at most {WIDEST:g}")
         _check_ends(self)
 
 
@@ -144,6 +147,10 @@ class Side:
     licence: str = ""
 
     def __post_init__(self) -> None:
+        for key, value in infinite(to_plain(self)):
+            raise ConfigError(f"{key}: {value:g}; expected a finite number")
+        if isinstance(self.gripper, tuple) and len(self.grippers) < len(self.gripper):
+            raise ConfigError("gripper: a joint is there twice; expected each once")
         if self.control_rate is not None and not 0 < self.control_rate < math.inf:
             raise ConfigError(f"control_rate is {self.control_rate:g}; expected more than 0 Hz")
         for name, scale in self.scales.items():

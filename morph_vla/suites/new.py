@@ -110,16 +110,22 @@ def plan(robot: Robot) -> Plan:
     return Plan(robot, tool, names, size, field, scale, servos, grip)
 
 
+def check_tasks(tasks: Sequence[str]) -> None:
+    """Raise MorphVlaError, naming the nearest, for a task that is neither a template nor a group of them."""
+    known = (*GROUPS, *TEMPLATES)
+    for task in tasks:
+        if task not in known:
+            raise MorphVlaError(f"no task '{task}'{nearest(task, known)} ({', '.join(known)})")
+
+
 def chosen(tasks: Sequence[str], made: Plan) -> tuple[str, ...]:
     """The names of templates that `tasks` mean; of a group those that the arm can do.
 
     Raises MorphVlaError for a task that is not there, or that the arm cannot do.
     """
     names: dict[str, None] = {}
-    known = (*GROUPS, *TEMPLATES)
+    check_tasks(tasks)
     for task in tasks:
-        if task not in known:
-            raise MorphVlaError(f"no task '{task}'{nearest(task, known)} ({', '.join(known)})")
         able = [name for name in GROUPS.get(task, (task,)) if made.spins or TEMPLATES[name].round]
         if not able:
             others = ", ".join(name for name, template in TEMPLATES.items() if template.round)

@@ -34,6 +34,7 @@ from morph_vla.suites.variation import (
     draw_paint,
 )
 
+LARGEST_SIDE = 4096  # pixels of a camera
 SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
 
@@ -318,8 +319,11 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
 def _of_the_model(suite: SuiteFile) -> Iterator[str]:
     """What no simulator builds: cameras without pixels, negative servos and frictions."""
     for name, camera in suite.cameras.items():
-        if not 0 < camera.fovy < 180 or min(camera.width, camera.height) < 1:
-            yield f"cameras.{name}: fovy must lie in (0, 180) degrees, and a side have a pixel"
+        sides = camera.width, camera.height
+        if not 0 < camera.fovy < 180 or not 0 < min(sides) <= max(sides) <= LARGEST_SIDE:
+            yield f"cameras.{name}: fovy must lie in (0, 180) degrees, a side have 1 to {LARGEST_SIDE} pixels"
+    if not min(suite.table.size) > 0:
+        yield f"table.size: must be above 0, not {', '.join(f'{side:g}' for side in suite.table.size)}"
     servos = {"arm": suite.actuators.arm, "gripper": suite.actuators.gripper}
     servos |= {f"joints.{name}": actuator for name, actuator in suite.actuators.joints.items()}
     for name, actuator in servos.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 from morph_vla.data import layout, stats, versions
 from morph_vla.data.stats import Stats
-from morph_vla.training.statistics import different
+from morph_vla.training.statistics import MAX_FILE, different
 
 KEYS = {"state": "observation.state", "action": "action"}
 
@@ -98,6 +98,8 @@ def measure(source: str) -> Measured:
 
 def _own(path: Path, key: str) -> Stats | None:
     try:
+        if path.stat().st_size > MAX_FILE:
+            return None
         return stats.from_plain(json.loads(path.read_text(encoding="utf-8"))[key])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

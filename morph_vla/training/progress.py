@@ -108,7 +108,9 @@ class Meter:
         named = []
         for index in np.unique(dataset):
             part = self._source.parts[index]
-            episodes = np.unique(part.recordings.episode_of()[row[dataset == index]])
+            entries = part.recordings.entries
+            read = np.unique(part.recordings.episode_of()[row[dataset == index]])
+            episodes = [entries[place].index if entries else place for place in read]
             named.append(f"episodes {', '.join(map(str, episodes))} of {part.asked.dataset}")
         return " and ".join(named)
 

@@ -277,7 +277,7 @@ def dataset_stats(part: Recorded) -> tuple[Stats, Stats] | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         state = stats.joined([stats.from_plain(kept[key]) for key in part.state])
         return state, stats.joined([stats.from_plain(kept[key]) for key in part.action])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -301,7 +301,7 @@ def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tupl
             what = f"{kept['actions']} actions of {', '.join(kept['joints'])}"
             raise MorphVlaError(f"{where} is of {what}; {kind} ones of {', '.join(joints)} are learnt")
         return stats.from_plain(kept["state_stats"]), stats.from_plain(kept["action_stats"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MorphVlaError(f"{where} is neither a checkpoint of ours nor a file of statistics") from error
 
 

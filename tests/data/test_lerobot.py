@@ -181,6 +181,35 @@ def test_values_that_are_not_finite(copy):
         door.read(copy)
 
 
+@pytest.mark.parametrize("version", ["v2.1", "v3.0"])
+def test_an_episode_is_named_by_its_number_in_the_users_dataset(write_dataset, version):
+    """Where some are chosen, a converted copy numbers them anew, and nobody knows that copy."""
+    episodes = [{key: np.ones((3, 2)) for key in ("observation.state", "action")} for _ in range(5)]
+    episodes[3]["action"][1, 0] = np.nan
+    root = write_dataset(version, episodes)
+    words = rf"^{root}: 'action' holds 1 values that are not finite, the first in episode 3, frame 1, value 0"
+    with pytest.raises(MorphVlaError, match=words):
+        door.read(root, episodes=[1, 3])
+    kept = door.read(root, episodes=[2, 4])
+    assert [entry.index for entry in kept.entries] == [2, 4]
+
+
+@pytest.mark.parametrize("spoil", ["no column", "no tasks"])
+def test_a_dataset_that_cannot_be_converted_is_one_sentence(write_dataset, spoil):
+    import pyarrow.parquet as pq
+
+    episodes = [{key: np.ones((3, 2)) for key in ("observation.state", "action")} for _ in range(2)]
+    root = write_dataset("v2.1", episodes)
+    if spoil == "no column":
+        path = sorted((root / "data").rglob("*.parquet"))[1]
+        pq.write_table(pq.read_table(path).drop_columns(["action"]), path)
+    else:
+        (root / "meta" / "tasks.jsonl").write_text("")
+    words = "meta/tasks.jsonl names no task" if spoil == "no tasks" else "LeRobot's converter from v2.1"
+    with pytest.raises(MorphVlaError, match=rf"^{root}: {words}"):
+        door.read(root)
+
+
 def test_a_video_that_ends_early(copy, tmp_path):
     import av
 

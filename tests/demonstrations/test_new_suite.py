@@ -17,7 +17,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots import adding
 from morph_vla.robots.records import Geometry, Link, Pose, Shape
 from morph_vla.robots.text import urdf_text
-from morph_vla.suites import new, workspace
+from morph_vla.suites import new, on_robot, workspace
 from morph_vla.suites.suite import load_tasks
 
 
@@ -53,6 +53,49 @@ def test_a_strangers_arm_gets_a_suite_that_its_expert_can_do(folder: Path, monke
         new_suite.make("mine", robot)
     assert cli.main([*command[:3], "--trials", "0", "--task", "cube_in_bowl", "--overwrite"]) == 0
     assert "orange_on_plate" not in (folder / "eval/mine.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["saw:x", "../esc", "", ".hidden"])
+def test_a_suites_name_is_no_path(folder: Path, name):
+    words = rf"^the suite's name is '{name}'; expected one without '/', ':' or a dot before it$"
+    with pytest.raises(MorphVlaError, match=words):
+        new_suite.make(name, robots.load("panda"), trials=0)
+    assert list(folder.iterdir()) == []
+
+
+def test_an_arm_that_is_refused_leaves_nothing_and_is_taken_once_mended(folder: Path, monkeypatch, capsys):
+    monkeypatch.setattr(new_suite.new, "plan", lambda robot: (_ for _ in ()).throw(MorphVlaError("no place")))
+    file = stranger(folder / "downloaded.urdf")
+    command = ["suites", "new", "mine", "--robot", str(file)]
+    assert cli.main(command) != 0
+    assert capsys.readouterr().err == "error: no place\n"
+    assert not (folder / "urdf_descriptors").exists() or list((folder / "urdf_descriptors").iterdir()) == []
+    file.write_text(file.read_text().replace("stranger", "mended"))
+    assert cli.main(command) != 0
+    assert capsys.readouterr().err == "error: no place\n"  # and not: is another file
+
+
+def test_an_object_is_not_called_as_a_link_of_the_robot(folder: Path):
+    text = urdf_text(robots.load("panda").urdf).replace("panda_link7", "cube")
+    (folder / "named.urdf").write_text(text)
+    robot = adding.add_arm(folder / "named.urdf", "named2").robot
+    path = new_suite.make("named", robot, ["cube_in_bowl"], trials=0).path
+    (task,) = load_tasks(path)
+    assert "objects.cube: robot 'named2' has a link of that name; call the object otherwise" in [
+        *on_robot.problems(task, robot)
+    ]
+
+
+def test_a_root_link_called_world_holds_no_table_up(folder: Path):
+    """MuJoCo takes such a link for its own world; with a mass contacts were looked for elsewhere."""
+    text = urdf_text(robots.load("panda").urdf).replace("panda_link0", "world")
+    (folder / "onworld.urdf").write_text(text)
+    assert robots.load(folder / "onworld.urdf").urdf.links[0].name == "world"
+    robot = adding.add_arm(folder / "onworld.urdf").robot
+    path = new_suite.make("onworld", robot, ["cube_in_bowl"], trials=0).path
+    model = build_spec(robot, load_tasks(path)[0]).compile()
+    assert model.body_ipos[0].tolist() == [0, 0, 0]
+    assert model.body_mass[0] == 0
 
 
 def test_a_table_beside_the_base_is_turned_with_all_that_lies_on_it(folder: Path, monkeypatch):

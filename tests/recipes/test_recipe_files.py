@@ -149,6 +149,18 @@ def test_every_problem_is_said_at_once(recipe):
         ),
         ("training={steps: 5, noise_share: 1}", r"training\.noise_share: must lie in \[0, 1\), not 1"),
         ("model.vocab=519", r"model\.vocab: 519 rows are too few for the 520 tokens of tokenizer 'bytes'"),
+        ("training.shift_pixels=-1", r"training\.shift_pixels: must be at least 0, not -1"),
+        ("training.brightness=.nan", r"training\.brightness: must be at least 0, not nan"),
+        ("training.seed=99999999999999999999", r"training\.seed: must lie in \[0, 2\*\*32\), not 9+"),
+        ("training.seed=-1", r"training\.seed: must lie in \[0, 2\*\*32\), not -1"),
+        (
+            "training.mesh.whole_below_mib=.inf",
+            r"training\.mesh\.whole_below_mib: must be at least 0, not inf",
+        ),
+        (
+            "data.phases={grasp: .nan}",
+            r"data\.phases: grasp nan and release 0 must be shares whose sum is below 1",
+        ),
         ("training.ema=1.0", r"training\.ema: must lie in \[0, 1\), not 1"),
         *(
             (f"training.{key}=0", rf"training\.{key}: must be at least 1, not 0")
@@ -159,6 +171,11 @@ def test_every_problem_is_said_at_once(recipe):
 def test_parts_that_do_not_fit_together(recipe, override, sentence):
     with pytest.raises(ConfigError, match=rf"^{recipe}: {sentence}$"):
         config.load(recipe, [override])
+
+
+def test_a_grippers_ends_are_finite(recipe):
+    with pytest.raises(ConfigError, match=r"data: gripper is \[nan, 0.0\]; expected the dataset's values"):
+        config.load(recipe, ["data.gripper=[.nan, 0]"])
 
 
 SEVERAL = """\

@@ -1,5 +1,6 @@
 """What is filled in of a robot: its gripper, shapes, masses and meshes."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from morph_vla.robots.inertia import carried
 from morph_vla.robots.kinematics import link_poses
 from morph_vla.robots.parallel_jaw import FINGER, OTHER, PALM, TCP, TCP_AHEAD, facing
 from morph_vla.robots.records import Geometry, Inertial, Pose, Shape
-from morph_vla.robots.side import Attached, Gripper, Side
+from morph_vla.robots.side import Attached, ContactDefaults, Follower, Gripper, Side, ToolFrame
 
 PATH = Path("r.urdf")
 
@@ -61,8 +62,47 @@ def test_an_attached_gripper_needs_its_link():
         Attached("parallel_jaw", "l5", approach=(0.0, 0.0, 0.0))
     with pytest.raises(ConfigError, match="opening is -1; expected more than 0 m"):
         Attached("parallel_jaw", "l5", opening=-1.0)
+    with pytest.raises(ConfigError, match="opening is 1e\\+300; expected more than 0 m, at most 10"):
+        Attached("parallel_jaw", "l5", opening=1e300)
+    for direction in ((1e-200, 0.0, 0.0), (float("nan"), 0.0, 1.0)):
+        with pytest.raises(ConfigError, match=r"approach is .*; expected a direction"):
+            Attached("parallel_jaw", "l5", approach=direction)
     with pytest.raises(ConfigError, match="dataset_open and dataset_closed are equal; expected two differ"):
         Attached("parallel_jaw", "l5", dataset_open=1.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("zeros", {"j0": math.nan}, r"^zeros\.j0: nan; expected a finite number$"),
+        ("tools", {"j4": ToolFrame("l5", (0.0, math.inf, 0.0))}, r"^tools\.j4\.xyz: inf; expected a finite"),
+        ("drives", {"j0": (Follower("j1", math.nan),)}, r"^drives\.j0\.multiplier: nan; expected a finite"),
+        ("gripper", Gripper("j4", 0.0, 1.0, math.inf), r"^gripper\.dataset_open: inf; expected a finite"),
+        ("gripper", (Gripper("j4", 0.0, 1.0),) * 2, r"^gripper: a joint is there twice"),
+    ],
+)
+def test_a_side_files_numbers_are_finite(key, value, words):
+    with pytest.raises(ConfigError, match=words):
+        Side(**{key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("stiffness", 0.0), ("damping", -1.0), ("stiffness", math.nan), ("damping", math.inf)]
+)
+def test_contact_values_of_which_a_logarithm_is_taken_are_above_0(key, value):
+    with pytest.raises(ConfigError, match=rf"^{key} is .*; expected more than 0$"):
+        ContactDefaults(**{key: value})
+    with pytest.raises(ConfigError, match=r"^lateral_friction is inf; expected at least 0$"):
+        ContactDefaults(lateral_friction=math.inf)
+
+
+def test_a_joint_that_follows_another_by_the_side_file_is_no_action_joint():
+    robot = build(urdf(), Side(drives={"j0": (Follower("j2", -1.0, 0.1),)}), PATH)
+    assert robot.names == ("j0", "j1", "j3", "j4")
+    values = np.array([0.3, 0.0, 0.0, 0.0])
+    assert robot.positions(values)["j2"] == pytest.approx(-0.2)
+    with pytest.raises(ConfigError, match="joint 'j2' is driven twice"):
+        build(urdf(), Side(joints=("j0", "j2"), drives={"j0": (Follower("j2"),)}), PATH)
 
 
 @pytest.mark.parametrize("direction", [(0, 0, 1), (0, 0, -2), (1, 0, 0), (0.3, -0.5, 0.2)])

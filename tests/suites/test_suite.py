@@ -100,8 +100,13 @@ def test_an_unknown_key_names_the_nearest():
         ("actuators.arm.damping=-50", "actuators.arm.damping: must be at least 0, not -50"),
         (
             "cameras.wrist.width=0",
-            "cameras.wrist: fovy must lie in (0, 180) degrees, and a side have a pixel",
+            "cameras.wrist: fovy must lie in (0, 180) degrees, a side have 1 to 4096 pixels",
         ),
+        (
+            "cameras.wrist.width=100000",
+            "cameras.wrist: fovy must lie in (0, 180) degrees, a side have 1 to 4096 pixels",
+        ),
+        ("table.size=[1.8, 0, 0.1]", "table.size: must be above 0, not 1.8, 0, 0.1"),
         ("objects.cube.friction=-1", "objects.cube: frictions must be at least 0"),
         ("settle_seconds=-1", "settle_seconds: must be at least 0, not -1"),
         ("expert.speed=0", "expert.speed: must be above 0, not 0"),

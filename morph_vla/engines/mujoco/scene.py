@@ -48,6 +48,10 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     """The model of a suite, not yet compiled: robot, table, objects, cameras, lights, servos."""
     mj = mujoco()
     spec = mj.MjSpec.from_string(bodies.scene_text(robot))
+    # A root link called `world` becomes MuJoCo's own, whose mass belongs nowhere: with its centre beside the
+    # origin the tree that finds contacts lies beside the table, and bowls fall through.
+    world = spec.worldbody
+    world.mass, world.ipos, world.iquat, world.inertia = 0.0, [0, 0, 0], [1, 0, 0, 0], [0, 0, 0]
     spec.modelname = f"{suite.name}"
     spec.compiler.degree = False
     spec.compiler.fusestatic = False  # frames such as the tool stay bodies one can ask for
