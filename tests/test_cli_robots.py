@@ -253,3 +253,26 @@ def test_robots_draw(run, folder):
     status, out, err = run("robots draw panda")
     assert (status, out, err) == (0, "panda_joint_graph.png\n", "")
     assert (folder / "panda_joint_graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_misspelt_task_is_said_before_a_robot_is_drawn(run, tmp_path):
+    command = f"robots vary panda --set interpolation --count 2 --suites cube_in_bow -o {tmp_path / 'bodies'}"
+    status, out, err = run(command)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: no task 'cube_in_bow'; did you mean 'cube_in_bowl'?")
+    assert not list(tmp_path.rglob("*.urdf"))
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", "a:b"])
+def test_a_robots_name_is_one_that_lists_find(run, arm, name):
+    status, _, err = run(f"robots add {arm} --name {name}")
+    words = "expected one without '/', ':' or a dot before it"
+    assert (status, err) == (2, f"error: the robot's name is '{name}'; {words}\n")
+
+
+@pytest.mark.parametrize(
+    "command", ["suites check droid_panda", "record droid_panda -o x", "eval x --suite y"]
+)
+def test_workers_are_counted_from_1(run, command):
+    status, _, err = run(f"{command} --workers -1")
+    assert (status, err.splitlines()[0]) == (2, "error: --workers must be at least 1, not -1")

@@ -10,6 +10,7 @@ import numpy as np
 
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, reason
+from morph_vla.findings import visible
 from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
@@ -18,6 +19,7 @@ from morph_vla.weights import tensors
 OPENPI = "norm_stats.json"
 PREPROCESSOR = "policy_preprocessor.json"
 MAX_FILE = 16 << 20  # bytes of a file of settings
+MOST = 2**20  # of actions in a chunk, or of tokens
 IMAGES = "observation.images."
 Table = Mapping[str, Any]
 # A feature's statistics -> the two values that become -1 and 1: all of LeRobot's ways are straight lines.
@@ -60,18 +62,33 @@ def processor(folder: Path) -> Processor:
         is_relative = bool(relative.get("enabled", config.get("use_relative_actions", False)))
         measured = _normalizer(folder, known.get("normalizer_processor", {}))
         return Processor(
-            config.get("chunk_size"),
-            config.get("tokenizer_max_length"),
-            config.get("dtype"),
+            _count(config, "chunk_size"),
+            _count(config, "tokenizer_max_length"),
+            _word(config, "dtype"),
             tuple(name.removeprefix(IMAGES) for name in features),
             "delta" if is_relative else "absolute",
             _relative(relative) if is_relative else None,
             measured.get("observation.state"),
             measured.get("action"),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         what = "LeRobot's files beside the weights cannot be read"
         raise MorphVlaError(f"{folder}: {what}: {reason(error)}") from error
+
+
+def _count(config: Table, key: str) -> int | None:
+    """A number of config.json that counts something. Raises ValueError for another value."""
+    value = config.get(key)
+    if value is not None and (type(value) is not int or not 0 < value < MOST):
+        raise ValueError(f"{key} is {visible(str(value))}; expected a number from 1 on")
+    return value
+
+
+def _word(config: Table, key: str) -> str | None:
+    value = config.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{key} is {visible(str(value))}; expected a word")
+    return value
 
 
 def _relative(settings: Table) -> tuple[bool, ...]:
@@ -171,7 +188,7 @@ def openpi(path: Path) -> tuple[Stats, Stats]:
     try:
         known = _json(path)["norm_stats"]
         return tuple(_stats(known[key]["q01"], known[key]["q99"]) for key in ("state", "actions"))  # pyright: ignore[reportReturnType]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MorphVlaError(
             f"{path}: expected openpi's norm_stats with q01 and q99 of state and actions, which pi0.5 needs "
             f"({reason(error)})"
@@ -186,6 +203,6 @@ def _json(path: Path) -> dict[str, Any]:
         if path.stat().st_size > MAX_FILE:
             raise ValueError(f"{path.stat().st_size} bytes are too many")
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MorphVlaError(f"{path} cannot be read: {reason(error)}") from error
     return value if isinstance(value, dict) else {}

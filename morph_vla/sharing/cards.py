@@ -201,7 +201,7 @@ def _use(trained: Trained) -> Iterator[str]:
     suite = next(iter(suites), None) or "SUITE"
     made = suite != "SUITE" and suite not in dropin.available("suites")
     yield "```sh"
-    yield "pip install 'morph-vla[model,serve,sim]'"
+    yield "pip install -e 'CHECKOUT[model,serve,sim]'  # CHECKOUT: a folder with morph_vla's source"
     yield f"morph-vla serve {source}{robot}  # openpi's protocol, on ws://127.0.0.1:8000"
     samplers = {record.policy.sampler and record.policy.sampler.noise for record in trained.records.values()}
     mean = " --noise 0" if samplers == {0} else ""

@@ -416,6 +416,9 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
     assert tuple(config.action_feature.shape) == (5,)
     export.write(str(checkpoint), checkpoint)
     assert json.loads((checkpoint / "config.json").read_text())["checkpoint"] == "."
+    status, _, err = run(f"weights convert pi05-nano {tmp_path / 'base'} --to lerobot-plugin")
+    assert (status, err) == (0, "")
+    assert json.loads((tmp_path / "base" / "config.json").read_text())["checkpoint"].endswith("pi05_nano")
     status, _, err = run(f"weights convert {checkpoint} {tmp_path / 'beside'} --to lerobot-plugin")
     path = tmp_path / "beside" / "config.json"
     assert (status, err) == (2, f"error: {path} exists already: remove it, or name another folder\n")

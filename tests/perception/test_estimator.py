@@ -129,11 +129,15 @@ def test_a_folder_without_one(tmp_path):
         ({"optics": {"size": 40, "fovy": 45, "rise": 1}}, "pictures of 40 pixels"),
         ({"optics": {"size": 48, "fovy": 45}}, "'rise'"),
         ([], "list indices"),
+        ({"objects": ["box"]}, "objects are no names with what they are"),
+        ({"objects": {"cube": 3}}, "objects are no names with what they are"),
     ],
 )
 def test_a_description_of_something_else(estimator, tmp_path, content, why):
     folder = of(estimator, tmp_path)
     path = folder / estimators.ABOUT
+    if "objects" in content:
+        content = {**json.loads(path.read_text()), **content}
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     sentence = f"{path} does not describe an estimator ({why}"
     with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}"):

@@ -321,6 +321,20 @@ def test_damaged_files_beside_the_weights_are_said(folders, tmp_path):
     (folder / "policy_preprocessor.json").write_text("{")
     with pytest.raises(MorphVlaError, match=rf"^{folder}/policy_preprocessor.json cannot be read: "):
         read(folder, "panda")
+    shutil.copy(folders / "lerobot" / "policy_preprocessor.json", folder)
+    settings = json.loads((folder / "config.json").read_text())
+    for key, value, words in (
+        ("chunk_size", "50", "chunk_size is 50; expected a number from 1 on"),
+        ("chunk_size", 0.5, "chunk_size is 0.5; expected"),
+        ("tokenizer_max_length", -5, "tokenizer_max_length is -5; expected"),
+        ("dtype", 5, "dtype is 5; expected a word"),
+    ):
+        (folder / "config.json").write_text(json.dumps({**settings, key: value}))
+        with pytest.raises(MorphVlaError, match=rf"^{folder}: LeRobot's files .* cannot be read: {words}"):
+            read(folder, "panda")
+    (folder / "config.json").write_text("[" * 200_000)
+    with pytest.raises(MorphVlaError, match=rf"^{folder}/config.json cannot be read: "):
+        read(folder, "panda")
     shutil.copytree(folders / "openpi", tmp_path / "openpi")
     path = tmp_path / "openpi/assets/droid/norm_stats.json"
     path.write_text('{"norm_stats": {"state": {"q01": null, "q99": [1]}}}')

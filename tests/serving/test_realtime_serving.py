@@ -390,16 +390,25 @@ def test_a_real_time_evaluation_over_the_wire_is_the_checkpoints_own(policy, tin
     assert naive.trials != here.trials
 
 
+class Saying(Robot):
+    """A robot's server that answers what it is told to."""
+
+    answer: Any = None
+
+    def infer(self, obs):
+        return self.answer
+
+
 def test_what_is_no_chunk_of_numbers_is_not_executed():
     chunks = [np.full((4, 8), np.nan), np.zeros(8), np.zeros((0, 8)), np.full((2, 2), "x"), None]
-    robot = Robot()
+    robot = Saying()
     for chunk in chunks:
         for answer in ({"actions": chunk}, {} if chunk is None else {"actions": chunk, "step": 3}):
-            robot.infer = lambda _, answer=answer: answer
+            robot.answer = answer
             with ActionBroker(robot, open_loop=2) as broker:
                 with pytest.raises(MorphVlaError, match=r"^the policy.s answer has actions of .*expected"):
                     broker.infer({"at": 0})
-                robot.infer = lambda _: {"actions": np.zeros((3, 2))}
+                robot.answer = {"actions": np.zeros((3, 2))}
                 assert broker.infer({"at": 0})["actions"].shape == (2,)  # and it goes on
 
 

@@ -25,7 +25,7 @@ class MorphVlaConfig(PreTrainedConfig):
     sampler_steps: int = Sampler.steps
     noise: float = Sampler.noise
     preset: str = ""
-    """The keys of a server's requests, where it does not say them: droid, libero, aloha or so101."""
+    """The keys of a server's requests, where it does not say them: one of `serving.keys.PRESETS`"""
     push_to_hub: bool = False
 
     def __post_init__(self) -> None:

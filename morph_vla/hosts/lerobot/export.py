@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from morph_vla.errors import MorphVlaError, require
+from morph_vla.files import remote
 
 CONFIG = "config.json"
 """LeRobot's name for what a policy is."""
@@ -30,7 +31,7 @@ def write(source: str, target: Path) -> None:
         raise MorphVlaError(f"{target / CONFIG} exists already: remove it, or name another folder")
     about: dict[str, Any] = {"checkpoint": source}
     if ADDRESS not in source:
-        about = _about(Path(source), target)
+        about = _about(remote.folder_of(source), target)  # also of a base that comes with the package
     config = MorphVlaConfig(device="cpu", **about)
     target.mkdir(parents=True, exist_ok=True)
     config._save_pretrained(target)

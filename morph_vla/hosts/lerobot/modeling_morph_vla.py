@@ -19,6 +19,7 @@ from morph_vla.engines.engine import BatchPolicy, Observation, Policy, rows_of
 from morph_vla.engines.gymnasium.reading import STATE, pixels
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import open_loop_at
+from morph_vla.files import remote as bases
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.export import ADDRESS
 from morph_vla.hosts.lerobot.theirs import KEYS
@@ -141,7 +142,8 @@ def _load(config: MorphVlaConfig, folder: Path) -> Policy:
         return remote.reach(config.checkpoint, cameras, preset=config.preset)
     from morph_vla.serving import policy
 
-    where = config.checkpoint if ADDRESS in config.checkpoint else (folder / config.checkpoint).resolve()
+    is_known = ADDRESS in config.checkpoint or config.checkpoint in bases.NAMES
+    where = config.checkpoint if is_known else (folder / config.checkpoint).resolve()
     return policy.load(
         where, robot=config.robot, batch=config.batch, steps=config.sampler_steps, noise=config.noise
     )
