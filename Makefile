@@ -30,7 +30,7 @@ setup: ## .venv with every extra
 demo: setup ## from a URDF to a success rate with an interval, on 2 CPU cores; ARGS=... overrides
 	@$(BIN)/morph-vla demo $(ARGS)
 
-arm: setup ## your arm by its URDF alone, from pictures, filmed, in a minute; URDF=~/Downloads/my_arm.urdf
+arm: setup ## your arm by its URDF alone, from pictures, filmed, in half a minute; URDF=~/Downloads/my_arm.urdf
 	@urdf=$(URDF); test -f "$$urdf" || { echo "make arm URDF=~/Downloads/my_arm.urdf" >&2; exit 2; }; \
 		$(BIN)/morph-vla demo --zero-shot --poses-from poses-exterior --robot "$$urdf" -o "runs/$$(basename "$$urdf" .urdf)" $(ARGS)
 
