@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(parser, "--suite", about, "SUITE")
     about = "a URDF of an arm or a registered robot, which gets a suite of its own, in place of --suite"
-    add(parser, "--robot", about, "URDF", type=Path)
+    add(parser, "--robot", about, "URDF|NAME", type=Path)
     about = "a checkpoint to fine-tune, which first acts as it is, and is held against random weights; "
     about += f"{NO_BASE}: random weights are trained, without anything beside them "
     about += f"(default {BASE}; with --suite or --robot {NO_BASE})"
