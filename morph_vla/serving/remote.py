@@ -145,8 +145,8 @@ def reach(
         return ServedPolicy(client, card)
     space = metadata.get("action_space", "joint_position")
     if str(space) != "joint_position":
-        said = visible(str(space))
-        raise MorphVlaError(f"{address} answers with '{said}'; a suite takes absolute joint positions")
+        kind = visible(str(space))
+        raise MorphVlaError(f"{address} answers with '{kind}'; a suite takes absolute joint positions")
     LOG.warning(
         "%s does not say what joints, units and rate its actions have: they are taken as the suite's", address
     )
