@@ -4,16 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+from policies import known_robot
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.serving.which_robot import which_robot
-from morph_vla.training.checkpoint import OF_A_ROBOT, about
+from morph_vla.training.checkpoint import about
 
 
 def checkpoint(folder: Path, names: list[str], statistics: str) -> Path:
-    robots = {name: {**dict.fromkeys(OF_A_ROBOT), "statistics": statistics} for name in names}
+    robots = {name: known_robot(statistics=statistics) for name in names}
     (folder / "about").mkdir(parents=True)
-    (folder / "about/policy.json").write_text(json.dumps({"robots": robots}))
+    (folder / "about/policy.json").write_text(json.dumps({"robots": robots, "step": 3}))
     return folder
 
 

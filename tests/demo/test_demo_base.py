@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from demo_records import made_up
+from policies import known_robot
 
 from morph_vla import cli, process, robots
 from morph_vla.demo import base, job, words
@@ -19,7 +20,7 @@ from morph_vla.pi05 import tokenizer
 from morph_vla.recipes import recipe as recipes
 from morph_vla.results import record as records
 from morph_vla.results.record import Record, Study
-from morph_vla.training import checkpoint, loop
+from morph_vla.training import loop
 
 SOURCE = "bases/7"
 FACTS = {"source": SOURCE, "step": 7, "sha256": "ab", "unseen": True, "robots": 23}
@@ -169,7 +170,8 @@ def test_the_stages_make_one_record_that_is_read_back(folder, run, monkeypatch):
 def made_base(folder: Path, recipe: recipes.Recipe, **changes: object) -> Path:
     """What a checkpoint says of itself, without parameters."""
     known = {
-        "robots": {"cousin": {key: [] for key in checkpoint.OF_A_ROBOT}},
+        "robots": {"cousin": known_robot()},
+        "step": 3,
         "tokenizer": tokenizer.describe(tokenizer.load(recipe.tokenizer)),
     }
     (folder / "about").mkdir(parents=True)

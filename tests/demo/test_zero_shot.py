@@ -95,7 +95,8 @@ def test_a_robot_that_is_registered_is_asked_for_by_its_name(folder, run):
     status, out, err = run(f"demo --robot so10 --zero-shot -o {folder / 'x'}")
     assert (status, "so101" in out) == (2, False)
     assert "error: no robot 'so10'; did you mean 'so101'?" in err
-    assert job._arm(Path("panda"), folder / "y").name == "panda"
+    with job._arm(Path("panda"), folder / "y") as name:
+        assert name == "panda"
     assert not (folder / "y").exists()
 
 
