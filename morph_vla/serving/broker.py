@@ -130,11 +130,11 @@ class ActionBroker:
 
     def _take(self, answer: Mapping[str, Any], step: int) -> None:
         chunk = np.asarray(answer.get("actions") if isinstance(answer, Mapping) else None)
-        is_chunk = chunk.ndim == 2 and chunk.size and chunk.dtype.kind in "fiu"
-        if not is_chunk or not np.isfinite(chunk).all():
+        is_finite = chunk.dtype.kind in "fiu" and bool(np.isfinite(chunk).all())
+        if chunk.ndim != 2 or not chunk.size or not is_finite:
+            shown = f"type {chunk.dtype} and shape {chunk.shape}{'' if is_finite else ', not all finite'}"
             raise MorphVlaError(
-                f"the policy's answer has actions of type {chunk.dtype} and shape {chunk.shape}, and not all "
-                "may be finite; expected finite numbers (horizon, joints)"
+                f"the policy's answer has actions of {shown}; expected finite numbers (horizon, joints)"
             )
         self._chunk, self._answer, self._step = chunk, answer, step
 

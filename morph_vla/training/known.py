@@ -43,8 +43,9 @@ def _check_robot(known: Mapping[str, Any], name: str) -> None:
         raise ValueError(f"{name}: relative is no list of true and false")
     if not all(isinstance(camera, str) for camera in _mapping(known, "cameras").values()):
         raise ValueError(f"{name}: cameras are no names by names")
-    states = len(relative) if known.get("space", "joints") != "joints" else len(joints)
-    widths = {"state_stats": states, "action_stats": len(relative)}
+    if known.get("space", "joints") == "joints" and len(relative) != len(joints):
+        raise ValueError(f"{name}: relative is of {len(relative)} values, for {len(joints)} joints")
+    widths = dict.fromkeys(("state_stats", "action_stats"), len(relative))
     if known.get("environment"):
         widths["environment_stats"] = len(known["environment"])
     for key, width in widths.items():
