@@ -34,9 +34,9 @@ def in_8_bits(x: np.ndarray, axis: int) -> np.ndarray:
 
 @settings(max_examples=25)
 @given(
-    rows=st.integers(1, 7),
-    inner=st.sampled_from([1, 5, 13]),
-    columns=st.integers(1, 11),
+    rows=st.sampled_from([1, 7]),  # a compilation each
+    inner=st.sampled_from([1, 13]),
+    columns=st.sampled_from([1, 11]),
     spread=st.sampled_from([0.0, 1.0, 9.0]),
     seed=st.integers(0, 2**31),
 )
@@ -98,6 +98,7 @@ def test_every_product_with_a_weight_of_the_prefix_and_no_other(plugin, params, 
     assert products(lambda params: sample_actions(config, params, seen, noise, 2), params)[0] == eight
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_keys_and_values_are_near_the_exact_ones_and_not_those(plugin, params, seen, dtype):
@@ -111,6 +112,7 @@ def test_keys_and_values_are_near_the_exact_ones_and_not_those(plugin, params, s
         assert 0.005 < np.linalg.norm(one - other) / np.linalg.norm(one) < 0.2
 
 
+@pytest.mark.slow
 def test_ready_to_serve_it_answers_alike(plugin, params, seen, chunk):
     """A column has its own scale, whichever columns stand beside it."""
     config, noise = dataclasses.replace(plugin, prefix_float8=True), jnp.asarray(chunk[1][0])
