@@ -46,10 +46,13 @@ def _check_robot(known: Mapping[str, Any], name: str) -> None:
     if known.get("space", "joints") == "joints" and len(relative) != len(joints):
         raise ValueError(f"{name}: relative is of {len(relative)} values, for {len(joints)} joints")
     widths = dict.fromkeys(("state_stats", "action_stats"), len(relative))
-    if known.get("environment"):
-        widths["environment_stats"] = len(known["environment"])
+    poses = known.get("environment") or []
+    if not isinstance(poses, list) or not all(isinstance(value, str) for value in poses):
+        raise ValueError(f"{name}: environment is no list of names")
+    if poses and known.get("environment_stats"):  # who needs either says which one lacks
+        widths["environment_stats"] = len(poses)
     for key, width in widths.items():
-        if key in known and len(_stats(known, key, name).q01) != width:
+        if len(_stats(known, key, name).q01) != width:
             raise ValueError(f"{name}: {key} are not of {width} values")
 
 

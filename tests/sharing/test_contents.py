@@ -268,7 +268,7 @@ STRANGE = {
     "state_stats are not of 2 values": {"state_stats": {key: [0.0] for key in STATS}},
     "action_stats are no statistics": {"action_stats": {**STATS, "q01": [float("nan"), 0.0]}},
     "action_stats are no statistics .*int too large": {"action_stats": {**STATS, "q01": [10**400, 0]}},
-    "object of type 'int' has no len": {"environment": 14},
+    "environment is no list of names": {"environment": 14},
 }
 
 
