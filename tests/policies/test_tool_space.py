@@ -81,7 +81,8 @@ def test_a_tool_that_was_moved_is_named_when_a_run_goes_on(run):
     known = checkpoint.about(run.checkpoint)
     moved = json.loads(json.dumps({**known, "data": {"panda": "0" * 64}}))
     moved["robots"]["panda"]["tools"]["panda_finger_joint1"][2][3] += 0.01
-    with pytest.raises(MorphVlaError, match=r"was trained on other data \(panda: tools, its recordings\)"):
+    words = r"was trained on other data \(panda: tools, its recordings, its objects' poses\)"
+    with pytest.raises(MorphVlaError, match=words):
         resumed.check_same_data(run.checkpoint, moved)
 
 
