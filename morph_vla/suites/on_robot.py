@@ -15,7 +15,7 @@ def problems(suite: Suite, robot: Robot) -> Iterator[str]:
     for key, link in named.items():
         if link not in links:
             yield f"{key}: robot '{robot.name}' has no link '{link}'{nearest(link, links)}"
-    for name in (*suite.objects, *suite.distractors):
+    for name in suite.objects:  # the distractors among them that lie on the table
         if name in links:
             yield f"objects.{name}: robot '{robot.name}' has a link of that name; call the object otherwise"
     for key, joints in (("start", suite.start), ("actuators.joints", suite.actuators.joints)):

@@ -1,5 +1,6 @@
 """`suites new`: an arm whose meshes are not at hand, from its file to a suite that its expert can do."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -81,9 +82,12 @@ def test_an_object_is_not_called_as_a_link_of_the_robot(folder: Path):
     robot = adding.add_arm(folder / "named.urdf", "named2").robot
     path = new_suite.make("named", robot, ["cube_in_bowl"], trials=0).path
     (task,) = load_tasks(path)
-    assert "objects.cube: robot 'named2' has a link of that name; call the object otherwise" in [
-        *on_robot.problems(task, robot)
-    ]
+    sentence = "objects.cube: robot 'named2' has a link of that name; call the object otherwise"
+    assert sentence in [*on_robot.problems(task, robot)]
+    unused = dataclasses.replace(
+        task, objects={"bowl": task.objects["bowl"]}, distractors={"cube": task.objects["cube"]}
+    )
+    assert sentence not in [*on_robot.problems(unused, robot)]  # no body of that name is built
 
 
 def test_a_root_link_called_world_holds_no_table_up(folder: Path):
