@@ -45,7 +45,7 @@ def _check_robot(known: Mapping[str, Any], name: str) -> None:
         raise ValueError(f"{name}: cameras are no names by names")
     if known.get("space", "joints") == "joints" and len(relative) != len(joints):
         raise ValueError(f"{name}: relative is of {len(relative)} values, for {len(joints)} joints")
-    widths = dict.fromkeys(("state_stats", "action_stats"), len(relative))
+    widths: dict[str, int] = dict.fromkeys(("state_stats", "action_stats"), len(relative))
     poses = known.get("environment") or []
     if not isinstance(poses, list) or not all(isinstance(value, str) for value in poses):
         raise ValueError(f"{name}: environment is no list of names")
