@@ -158,8 +158,8 @@ def test_an_episode_is_played_and_drawn(run, write_dataset, tmp_path, version):
     (line,) = [line for line in out.splitlines() if line.startswith("wrist_flex ")]
     assert line.split()[:3] == ["wrist_flex", "3", "wrist_flex.pos"]
     assert "path of gripper_frame_link: " in out
-    assert out.endswith("so101_recorded_1.png\n")
-    assert (tmp_path / "so101_recorded_1.png").read_bytes().startswith(b"\x89PNG")
+    assert out.endswith("runs/checks/so101_recorded_1.png\n")
+    assert (tmp_path / "runs/checks/so101_recorded_1.png").read_bytes().startswith(b"\x89PNG")
     assert run("so101 --episode recorded --output paths/a.png")[1].endswith("paths/a.png\n")
 
 

@@ -127,7 +127,7 @@ def play_episode(
         folder: The dataset's, or its name on the Hub (`user/name`), which is fetched once.
         index: The episode's number.
         features: Which features; none takes action and state, under the keys of the robot's side file.
-        picture: Where to draw; default: ROBOT_DATASET_INDEX.png in the current folder.
+        picture: Where to draw; default: runs/checks/ROBOT_DATASET_INDEX.png.
 
     Raises MorphVlaError as `versions.located` and `values.read` do. Without matplotlib there is no picture.
     """
@@ -145,7 +145,7 @@ def play_episode(
     drawn, why_not = None, None
     if played:
         try:
-            default = Path(f"{robot.name}_{folder.resolve().name}_{index}.png")
+            default = Path("runs/checks", f"{robot.name}_{folder.resolve().name}_{index}.png")
             drawn = draw_path.write(played, picture or default)
         except MissingExtraError as error:  # the rest is still worth having
             why_not = str(error)

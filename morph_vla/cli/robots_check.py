@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(parser, "--episode", about, "DATASET[:INDEX]")
     about = "play this feature of the dataset; default: action and state, under the side file's keys"
     add(parser, "--feature", about, "NAME", action="append", default=[], dest="features")
-    about = "the picture of the end effector's path; default: ROBOT_DATASET_INDEX.png in the current folder"
+    about = "the picture of the end effector's path; default: runs/checks/ROBOT_DATASET_INDEX.png"
     add(parser, "--output", about, "FILE", type=Path)
     add_json(parser)
 

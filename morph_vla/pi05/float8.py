@@ -10,7 +10,7 @@ by how large its neighbours are. Micikevicius et al., "FP8 Formats for Deep Lear
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,16 @@ LARGEST = 448.0  # that the type can say
 SMALLEST = 1e-30  # a row of smaller numbers is zeros: what it would be multiplied by is none of float32's
 
 
-def rounded(x: Float[Array, "*n"], axis: int) -> tuple[Float[Array, "*n"], Float[Array, "*m"]]:
-    """`x` in 8 bits and what to multiply it by, one number for all along `axis`, which is kept as 1.
+class Rounded(NamedTuple):
+    """Numbers in 8 bits, and what to multiply them by."""
+
+    values: Float[Array, "*n"]
+    scale: Float[Array, "*m"]
+    """float32, with 1 along the axis whose numbers share theirs"""
+
+
+def rounded(x: Float[Array, "*n"], axis: int) -> Rounded:
+    """`x` in 8 bits and what to multiply it by, one number for all along `axis`.
 
     Drawn for axis 1: what a row is multiplied by is its largest number over 448.
 
@@ -32,7 +40,7 @@ def rounded(x: Float[Array, "*n"], axis: int) -> tuple[Float[Array, "*n"], Float
     """
     most = jnp.max(jnp.abs(x.astype(jnp.float32)), axis=axis, keepdims=True)
     scale = jnp.where(most < SMALLEST, 1.0, most / LARGEST)
-    return (x.astype(jnp.float32) / scale).astype(TYPE), scale
+    return Rounded((x.astype(jnp.float32) / scale).astype(TYPE), scale)
 
 
 @jax.custom_jvp
@@ -42,11 +50,16 @@ def product(x: Float[Array, "t d"], matrix: Float[Array, "d f"]) -> Float[Array,
     Rounding has a gradient of zero nearly everywhere; where weights learn beside it (low-rank pairs), what
     flows through is as if nothing had been rounded.
     """
-    left, by_row = rounded(x, axis=1)
-    right, by_column = rounded(matrix, axis=0)
+    return times(x, rounded(matrix, axis=0))
+
+
+def times(x: Float[Array, "t d"], matrix: Rounded) -> Float[Array, "t f"]:
+    """`product` with a matrix that was rounded before, along its axis 0: the same numbers, to the bit."""
+    left = rounded(x, axis=1)
     # In x's type, as it is read next: written out in float32, gate and up alone would be twice 4 GB a layer.
-    out = jax.lax.dot_general(left, right, (((1,), (0,)), ((), ())), preferred_element_type=x.dtype)
-    return (out.astype(jnp.float32) * by_row * by_column).astype(x.dtype)
+    over = (((1,), (0,)), ((), ()))
+    out = jax.lax.dot_general(left.values, matrix.values, over, preferred_element_type=x.dtype)
+    return (out.astype(jnp.float32) * left.scale * matrix.scale).astype(x.dtype)
 
 
 @product.defjvp

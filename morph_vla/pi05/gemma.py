@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.morphology.bias import token_bias
 from morph_vla.pi05.config import LowRank, Pi05Config
+from morph_vla.pi05.float8 import Rounded
 from morph_vla.pi05.fused import attend
 from morph_vla.pi05.lora import Pair, joined, pair_of, project, project_heads
 from morph_vla.pi05.norm import RMSNorm
@@ -27,6 +28,7 @@ from morph_vla.pi05.norm import RMSNorm
 MASKED = -2.3819763e38  # the value Gemma puts where nothing may be seen
 
 Cache = tuple[Float[Array, "l b _s _k _h"], Float[Array, "l b _s _k _h"]]  # keys and values of every layer
+Into = tuple[Float[Array, "_d _f"] | Rounded, Pair | None]  # a matrix and the low-rank pair beside it
 Streams = list[Float[Array, "b _t _d"] | None]  # prefix, suffix; or prefix, actions, kinematic tokens
 Given = list[Bool[Array, "b _t"] | None]
 """Of each stream, which tokens are of actions that are known already (`realtime`), at time 0"""
@@ -160,11 +162,14 @@ class Attention(nn.Module):
 
     def _out(self, streams: Streams, mixed: Float[Array, "b t f"]) -> Streams:
         """The attended heads of every stream, back at its width."""
-        config, start, matrices = self.config, 0, {}
+        config, start = self.config, 0
+        matrices: dict[int, Into] = {}
         out: Streams = [None] * len(streams)
         for i, x in _present(streams):
             width, stop = x.shape[-1], start + x.shape[1]
-            if _expert(i) not in matrices:
+            if self.has_variable("params", _name("out", i)):  # `serving`, in 8 bits
+                matrices[_expert(i)] = self.get_variable("params", _name("out", i)), None
+            elif _expert(i) not in matrices:
                 init = nn.initializers.lecun_normal(in_axis=(-3, -2), out_axis=-1)
                 shape, name = (config.heads, config.head_dim, width), _name("attn_vec_einsum", i)
                 w, pair = Weight(shape, init, self._low(i), name=name)()
@@ -176,7 +181,7 @@ class Attention(nn.Module):
     def _low(self, i: int) -> LowRank | None:
         return None if self.config.lora is None else self.config.lora.of(_expert(i), "attention")
 
-    def _heads(self, i: int, width: int) -> tuple[Float[Array, "d f"], Pair | None]:
+    def _heads(self, i: int, width: int) -> Into:
         """Into queries, keys and values side by side: one product instead of three."""
         config, ready = self.config, _name("qkv", i)
         if self.has_variable("params", ready):  # `serving`
@@ -192,7 +197,7 @@ class Attention(nn.Module):
         return jnp.concatenate([q, *kv]).swapaxes(0, 1).reshape(width, -1), pair
 
     def _project(
-        self, streams: Streams, into: dict[int, tuple[Array, Pair | None]], positions: Int[Array, "b t"]
+        self, streams: Streams, into: dict[int, Into], positions: Int[Array, "b t"]
     ) -> tuple[Array, Array, Array]:
         """Queries (scaled) and keys at their positions, and values, of all tokens of these streams."""
         config, parts = self.config, []

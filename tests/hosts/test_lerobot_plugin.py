@@ -146,6 +146,12 @@ def test_a_seed_is_a_row_and_without_seeds_rows_follow_each_other(vector):
     assert first()[0].tolist() == first(seed=[3, 7, 7])[0].tolist()
     seen, _ = vector.reset(seed=[5, 6, 7])
     assert (seen["episode"].tolist(), seen["step"].tolist()) == ([[5], [6], [7]], [[0], [0], [0]])
+    for row in (-1, 2**24):
+        with pytest.raises(
+            MorphVlaError, match=f"seed {row} is no row of the suite's table; expected 0 to 16777215"
+        ):
+            vector.reset(seed=[0, 1, row])
+    assert first()[0].tolist() == first(seed=[8, 0, 0])[0].tolist()  # a refused call has changed nothing
 
 
 @pytest.mark.gl

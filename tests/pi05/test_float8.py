@@ -116,12 +116,57 @@ def test_keys_and_values_are_near_the_exact_ones_and_not_those(plugin, params, s
         assert 0.005 < np.linalg.norm(one - other) / np.linalg.norm(one) < 0.2
 
 
+def served(config, params):
+    return ready(config, ((name, np.asarray(leaf)) for name, leaf in by_name(params).items()))
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_ready_to_serve_the_language_model_is_in_8_bits_and_its_products_the_same(
+    plugin, params, seen, dtype
+):
+    """Rounded once and rounded in the call: equal to the bit. Nothing of the action expert is rounded."""
+    config = dataclasses.replace(plugin, prefix_float8=True, dtype=dtype)
+    in_the_call = served(dataclasses.replace(config, prefix_float8=False), params)
+    once = served(config, params)
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(once)}
+    eight = {path: leaf.shape for path, leaf in leaves.items() if leaf.dtype == float8.TYPE}
+    assert len(eight) == 4 * config.depth  # qkv, out, gate_up, linear
+    assert not any("_1" in path.replace("layers_1", "") or "img" in path for path in eight)
+    weights = by_name(params)["PaliGemma/llm/layers/attn/attn_vec_einsum/w"]
+    out = once["PaliGemma"]["llm"]["layers_0"]["attn"]["out"]
+    np.testing.assert_allclose(
+        out.values.astype(jnp.float32) * out.scale,
+        weights[0].reshape(-1, weights.shape[-1]),
+        rtol=0.08,
+        atol=1e-3,
+    )
+    (keys, _), (others, _) = (
+        jax.jit(partial(prefix, config, seen=seen))(each) for each in (once, in_the_call)
+    )
+    for one, other in zip(keys, others, strict=True):
+        np.testing.assert_array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
+
+
+def test_no_weight_of_the_language_model_is_rounded_in_a_call_that_was_made_ready(plugin, params, seen):
+    """What is rounded there: rows of tokens, and the vision encoder's weights."""
+    config = dataclasses.replace(plugin, prefix_float8=True)
+
+    def roundings(params) -> int:
+        program = jax.jit(lambda params: prefix(config, params, seen)).lower(params).as_text()
+        return sum("convert" in line and "f8E4M3FN>" in line.split("->")[-1] for line in program.splitlines())
+
+    in_the_call = served(dataclasses.replace(config, prefix_float8=False), params)
+    assert roundings(in_the_call) - roundings(served(config, params)) == 4 * (config.depth - 1) + 1
+
+
 @pytest.mark.slow
 def test_ready_to_serve_it_answers_alike(plugin, params, seen, chunk):
     """A column has its own scale, whichever columns stand beside it."""
     config, noise = dataclasses.replace(plugin, prefix_float8=True), jnp.asarray(chunk[1][0])
-    served = ready(config, ((name, np.asarray(leaf)) for name, leaf in by_name(params).items()))
-    one, other = (sample_actions(config, each, seen, noise, steps=2) for each in (params, served))
+    one, other = (
+        sample_actions(config, each, seen, noise, steps=2) for each in (params, served(config, params))
+    )
     size = np.abs(np.asarray(one)).max()
     # An input that lies between two of the 8-bit numbers may go to either, by rounding.
     np.testing.assert_allclose(one, other, atol=0.02 * size)

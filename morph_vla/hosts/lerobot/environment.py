@@ -28,6 +28,7 @@ from morph_vla.suites.suite import Suite
 
 LOG = logging.getLogger(__name__)
 CAMERA = "observation.images."
+LAST_SEED = 2**24 - 1  # an episode's number reaches the policy as float32: LeRobot makes all values floats
 Seen = dict[str, Any]  # a batch of observations, as LeRobot's `preprocess_observation` reads it
 
 
@@ -104,10 +105,14 @@ class SuiteEnv:
     ) -> tuple[Seen, dict[str, Any]]:
         """Begin row `seed[i]` in place i; without seeds, the rows that follow the last ones.
 
-        Raises MorphVlaError where a row cannot begin.
+        Raises MorphVlaError for a seed that is no row, and where a row cannot begin.
         """
-        self._pool = self._pool or self._made()
-        self._rows = [row + self.num_envs for row in self._rows] if seed is None else list(seed)
+        rows = [row + self.num_envs for row in self._rows] if seed is None else list(seed)
+        for row in rows:
+            if not 0 <= row <= LAST_SEED:
+                problem = f"seed {row} is no row of the suite's table; expected 0 to {LAST_SEED}"
+                raise MorphVlaError(f"{self.suite.label}: {problem}")
+        self._pool, self._rows = self._pool or self._made(), rows
         states = [suites.initial_state(self.suite, row, self._joints) for row in self._rows]
         self._tell({slot: Begin(state) for slot, state in enumerate(states)})
         for row, answer in zip(self._rows, self._answers.values(), strict=True):
