@@ -1,9 +1,10 @@
 """The scripted expert of robosuite's tasks: one for all arms, in absolute joint targets.
 
-From where the cubes lie once all is at rest it plans the whole episode: over the cube, down, close, up; for a
-stack then over the other one, down, open, away. The hand points down, turned so that the fingers meet the
-nearest faces. `Expert` demonstrates for recordings; as a policy (`infer`) it plans in a world of its own,
-begun in the row that is asked about.
+From where the objects lie once all is at rest it plans the whole episode: over the cube, down, close, up; for
+a stack then over the other one, down, open, away. The hand points down, turned so that the fingers meet the
+nearest faces. A can is taken across the direction from the base, and carried in an arc about it; the hand
+leans outward, or a short arm would not reach the far quarter of the bin. `Expert` demonstrates for
+recordings; as a policy (`infer`) it plans in a world of its own, begun in the row that is asked about.
 """
 
 import math
@@ -30,6 +31,12 @@ SPEED = 0.25  # [m/s] along a segment, in the mean
 OVER, LIFTED, ABOVE = 0.10, 0.15, 0.08  # [m] over a cube; of a lifted cube over where it lay; over the other
 STACKED = 0.048  # [m] from the lower cube's centre to the upper one's, before it is let go
 NEAR = 0.12  # [m] between cubes of which one may be in the way of a finger
+OVER_CAN = 0.10  # [m] over a can: the fingers are over its top
+CARRIED = 0.11  # [m] of a can over where it lay: over the bins' walls
+NEARER = np.array([-0.0375, -0.0525, 0.0])  # [m] from the middle of a can's quarter to where it is put
+DROP = 0.015  # [m] over where it stands
+LEANS = math.radians(15), math.radians(30)  # of the hand, over the can and over its quarter
+AJAR = 0.15  # of the hand when it lets a can go: opened wide, long fingers are caught between the walls
 SETTLE, CLOSE, OPEN = 4, 16, 14  # control steps: until the arm has followed; until the fingers have stopped
 NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
 DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
@@ -82,17 +89,22 @@ def plan(world: World) -> Plan:
     down = _pointing_down(axes)
     closing = down @ axes.T @ world.closing_axis()
     heading_rad, place = math.atan2(closing[1], closing[0]), world.position(0)
-    turn_rad = _quarter(world.yaw(0) - heading_rad)
+    turn_rad, goal = _quarter(world.yaw(0) - heading_rad), place
     if world.task == "Stack":
         other = world.position(1)
         if _in_the_way(other - place, heading_rad + turn_rad):
             turn_rad -= math.copysign(math.pi / 2, turn_rad)
         way = [*_lift(place, turn_rad)[:-1], *_put(place, other, turn_rad)]
+    elif world.task == "PickPlaceCan":
+        goal = world.position(1) + NEARER
+        goal[2] = place[2] + DROP
+        way = _carry(place, goal, heading_rad)
     else:
         way = _lift(place, turn_rad)
     reach, rows, free = Reach(world), [], []
     for position, yaw_rad, gripper, moving in walk(start, 0.0, way, SPEED, RATE):
-        target = reach.to(position, rotation((0.0, 0.0, 1.0), yaw_rad) @ down)
+        upright = rotation((0.0, 0.0, 1.0), yaw_rad) @ down
+        target = reach.to(position, _leaning(position, place, goal) @ upright)
         rows.append(np.append(target, gripper))
         free.append(float(moving))
     return Plan(np.asarray(rows), np.asarray(free))
@@ -121,6 +133,36 @@ def _put(place: Float[np.ndarray, "3"], other: Float[np.ndarray, "3"], turn_rad:
     ]
 
 
+def _carry(place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"], heading_rad: float) -> list[Waypoint]:
+    """Take a can at `place` across the direction from the base, and put it at `goal`, taken as it was."""
+    azimuth_rad, other_rad = (math.atan2(spot[1], spot[0]) for spot in (place, goal))
+    turn_rad = _half(azimuth_rad + math.pi / 2 - heading_rad)
+    put_rad = turn_rad + other_rad - azimuth_rad
+    return [
+        Waypoint(place + OVER_CAN * UP, turn_rad, 0.0, free=True),
+        Waypoint(place, turn_rad, 0.0, hold=SETTLE, speed=0.5),
+        Waypoint(place, turn_rad, 1.0, hold=CLOSE),
+        Waypoint(place + CARRIED * UP, turn_rad, 1.0),
+        Waypoint(goal + CARRIED * UP, put_rad, 1.0, hold=SETTLE),
+        Waypoint(goal, put_rad, 1.0, hold=SETTLE, speed=0.5),
+        Waypoint(goal, put_rad, AJAR, hold=OPEN),
+        Waypoint(goal + CARRIED * UP, put_rad, AJAR, hold=SETTLE, speed=0.8),
+    ]
+
+
+def _leaning(
+    position: Float[np.ndarray, "3"], place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"]
+) -> Float[np.ndarray, "3 3"]:
+    """How the hand leans outward on its way with a can from `place` to `goal`; not, where they are one."""
+    whole = float(np.linalg.norm((goal - place)[:2]))
+    if whole == 0:
+        return np.eye(3)
+    share = min(float(np.linalg.norm((position - place)[:2])) / whole, 1.0)
+    azimuth_rad = math.atan2(position[1], position[0])
+    across = (-math.sin(azimuth_rad), math.cos(azimuth_rad), 0.0)
+    return rotation(across, -(LEANS[0] + share * (LEANS[1] - LEANS[0])))
+
+
 def _pointing_down(axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
     """The rotation nearest to `axes` whose z axis points straight down: the yaw stays."""
     x = axes[:, 0] - UP * axes[2, 0]
@@ -131,6 +173,11 @@ def _pointing_down(axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
 def _quarter(angle_rad: float) -> float:
     """The least turn [rad] that is the same for a cube: -45 to 45 degrees."""
     return (angle_rad + math.pi / 4) % (math.pi / 2) - math.pi / 4
+
+
+def _half(angle_rad: float) -> float:
+    """The least turn [rad] that is the same for two fingers: -90 to 90 degrees."""
+    return (angle_rad + math.pi / 2) % math.pi - math.pi / 2
 
 
 def _in_the_way(apart: Float[np.ndarray, "3"], heading_rad: float) -> bool:

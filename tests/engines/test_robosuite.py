@@ -9,11 +9,9 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from morph_vla import robots
-from morph_vla.demonstrations import reach, recording
+from morph_vla.demonstrations import recording
 from morph_vla.demonstrations import robosuite as experts
 from morph_vla.demonstrations.reach import Reach
 from morph_vla.engines.gymnasium import making, reading
@@ -79,7 +77,11 @@ def test_a_missing_robosuite_is_one_sentence_that_says_how_to_install_it(example
 @pytest.mark.parametrize(
     ("task", "arm", "sentence"),
     [
-        ("Lifft", "Panda", r"^no task is called 'Lifft'; did you mean 'Lift'\?; there are Lift, Stack$"),
+        (
+            "Lifft",
+            "Panda",
+            r"^no task is called 'Lifft'; did you mean 'Lift'\?; there are Lift, Stack, PickPl",
+        ),
         ("Lift", "sawyer", r"^no arm is called 'sawyer'; did you mean 'Sawyer'\?; there are Panda, Sawyer"),
     ],
 )
@@ -104,7 +106,7 @@ def test_what_a_scene_cannot_be_is_named(kwargs, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("id=Lifft", r"^no task is called 'Lifft'; did you mean 'Lift'\?; there are Lift, Stack$"),
+        ("id=Lifft", r"^no task is called 'Lifft'; did you mean 'Lift'\?; there are Lift, Stack, PickPl"),
         ("kwargs.arm=Pandda", r"^no arm is called 'Pandda'; did you mean 'Panda'\?; there are Panda, Saw"),
         (
             "state=[joints, hand]",
@@ -136,43 +138,6 @@ def test_only_robosuite_has_an_expert(example):
         experts.Expert(dataclasses.replace(example("lift.yaml:panda"), kind="gymnasium"))
 
 
-@pytest.mark.parametrize("tilt", [0.0, 0.3])
-def test_the_hand_points_down_and_keeps_its_yaw(tilt):
-    down = rotation((1.0, 0.0, 0.0), math.pi)
-    turned = rotation((0.0, 0.0, 1.0), 0.7) @ down
-    straight = experts._pointing_down(turned @ rotation((0.0, 1.0, 0.0), tilt))
-    np.testing.assert_allclose(straight, turned, atol=1e-12)
-
-
-def test_a_cube_is_met_by_the_least_turn_that_is_the_same_for_it():
-    for angle in np.linspace(-7, 7, 57):
-        least = experts._quarter(angle)
-        assert abs(least) <= math.pi / 4
-        assert math.isclose(math.sin(4 * least), math.sin(4 * angle), abs_tol=1e-9)
-
-
-def test_a_finger_is_kept_from_the_other_cube():
-    beside = np.array([0.05, 0.0, 0.0])
-    assert experts._in_the_way(beside, 0.2)
-    assert not experts._in_the_way(beside, 1.4)
-    assert not experts._in_the_way(4 * beside, 0.2)
-
-
-@given(st.lists(st.floats(-4, 4), min_size=3, max_size=3), st.integers(0, 23))
-def test_orientations_in_which_a_cube_looks_the_same_are_one(angles, other):
-    assert len({np.round(equal, 9).tobytes() for equal in world.CUBE}) == 24
-    axes = np.eye(3)
-    for axis, angle in zip(np.eye(3), angles, strict=True):
-        axes = axes @ rotation(tuple(axis), angle)
-    shown = world.least_turned(axes)
-    turned_rad = math.acos(min(1.0, max(-1.0, (np.trace(shown) - 1) / 2)))
-    assert turned_rad <= math.radians(62.8)  # no orientation is farther from a cube's 24
-    again = world.least_turned(axes @ world.CUBE[other])
-    assert np.trace(again) == pytest.approx(np.trace(shown), abs=1e-9)
-    flat = world.least_turned(rotation((0.0, 0.0, 1.0), angles[0]))
-    np.testing.assert_allclose(np.trace(flat), 1 + 2 * math.cos(experts._quarter(angles[0])), atol=1e-9)
-
-
 def test_a_recording_without_cameras_has_the_poses_of_the_suite(example, root):
     named = tuple(f"cube {value}" for value in POSE)
     assert recording.layout(example("lift.yaml:panda")).poses == named
@@ -180,14 +145,7 @@ def test_a_recording_without_cameras_has_the_poses_of_the_suite(example, root):
     assert recording.layout(with_cameras).poses == ()
     stack = recording.layout(example("stack.yaml:panda")).poses
     assert (len(stack), stack[0], stack[7]) == (14, "object x", "target x")
-
-
-@pytest.mark.parametrize("angle", [0.0, 1e-12, 0.4, 3.0])
-def test_a_rotation_vector_gives_its_rotation_back(angle):
-    axis = (0.48, -0.6, 0.64)
-    np.testing.assert_allclose(
-        reach._rotation_vector(rotation(axis, angle)), angle * np.array(axis), atol=1e-9
-    )
+    assert recording.layout(example("pickplacecan.yaml:panda")).poses == stack
 
 
 class Point:
@@ -326,8 +284,8 @@ def test_a_cube_is_shown_where_and_as_it_lies(table):
 
 
 @needs_robosuite
-@pytest.mark.parametrize("task", ["lift", "stack"])
-def test_a_policy_without_cameras_is_shown_the_cubes(example, task):
+@pytest.mark.parametrize("task", [task.lower() for task in theirs.TASKS])
+def test_a_policy_without_cameras_is_shown_where_things_are(example, task):
     suite = example(f"{task}.yaml:iiwa")
     stage = Environments(suite, 1)
     stage.reset({0: InitialState(3, {}, ())})
@@ -356,7 +314,7 @@ def test_a_cube_that_is_thrown_is_lifted_for_robosuite_and_not_for_us(table):
 
 
 @needs_robosuite
-@pytest.mark.parametrize("task", ["lift", "stack"])
+@pytest.mark.parametrize("task", [task.lower() for task in theirs.TASKS])
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_expert_does_the_task_with_each_arm(example, task, arm):
     expert = experts.Expert(example(f"{task}.yaml:{arm.lower()}"))
@@ -366,6 +324,29 @@ def test_the_expert_does_the_task_with_each_arm(example, task, arm):
     actions = np.stack([np.asarray(frame["action"]) for frame in shown.frames])
     assert actions.shape[1] == theirs.ARMS[arm] + 1
     assert np.abs(np.diff(actions[:, :-1], axis=0)).max() < 0.2  # [rad] in a control step
+
+
+@needs_robosuite
+def test_a_can_counts_where_it_stands_let_go_of_and_not_while_it_falls():
+    table = World("PickPlaceCan", "UR5e")
+    table.reset(3)
+    rest, there = table.q(), table.model.joint("Can_joint0").qposadr[0]
+    base = table.data.xpos[table._base]
+    table.data.qpos[there : there + 3] = table.position(1) + base + [-0.03, -0.03, 0.09]
+    judged = []
+    for _ in range(20):
+        table.step(np.append(rest, 0.0))
+        judged.append(table.judged())
+    assert judged[1].instant
+    assert not judged[1].success  # it falls
+    assert judged[-1].success
+    assert not judged[-1].touched
+    assert matrix_of(table.quaternion(0))[2, 2] == pytest.approx(1, abs=1e-3)
+    np.testing.assert_allclose(table.quaternion(1), [1, 0, 0, 0])
+    table.data.qpos[there] -= 0.15  # the quarter beside it
+    table.step(np.append(rest, 0.0))
+    assert not table.judged().instant
+    table.close()
 
 
 @needs_robosuite

@@ -16,7 +16,10 @@ from morph_vla.engines.mujoco.scene import mujoco
 from morph_vla.errors import MissingExtraError, MorphVlaError, nearest, require
 
 RobosuiteEnv = Any  # robosuite ships no types, and is imported when it is first used
-TASKS = {"Lift": ("cube",), "Stack": ("cubeA", "cubeB")}  # -> its objects; the first one is carried
+TASKS = {"Lift": ("cube",), "Stack": ("cubeA", "cubeB"), "PickPlaceCan": ("Can",)}
+"""Tasks, and their objects; the first one is carried"""
+PLACES = {"PickPlaceCan": ("quarter",)}
+"""What a task has beside objects: where one is to lie"""
 ARMS = {"Panda": 7, "Sawyer": 7, "IIWA": 7, "Kinova3": 7, "UR5e": 6, "XArm7": 7}  # -> joints
 REPAIRS = (
     "multiccd off (since MuJoCo 3.8 the Robotiq's fingers jam); the contact of the Sawyer's base off (it "

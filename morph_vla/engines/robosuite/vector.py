@@ -7,9 +7,10 @@ An action is the joints' targets [rad], then the gripper's: 0 open .. 1 shut. Wh
 | `joints`                   | [joints]  | measured [rad]                                                  |
 | `gripper`                  | [1]       | measured, 0 open .. 1 shut on air                               |
 | `hand`                     | [3]       | the grasp point [m]; this and cubes in the frame of the base    |
-| `cube`, `cubeA`, `cubeB`   | [5]       | its centre [m]; cosine and sine of four times its yaw           |
-| `cube_pose`, ...           | [7]       | its centre [m] and quaternion (w, x, y, z), that of the cube's  |
-|                            |           | 24 equal orientations which is the nearest to the base's        |
+| `cube`, `cubeA`, `cubeB`,  | [5]       | its centre [m]; cosine and sine of four times its yaw, of a can |
+| `Can`, `quarter`           |           | and the quarter of the bin where it belongs that of 0           |
+| `cube_pose`, ...           | [7]       | its centre [m] and quaternion (w, x, y, z), that of the equal   |
+|                            |           | orientations (a cube has 24) which is the nearest to the base's |
 | `agentview`, `eye_in_hand` | image     | robosuite's cameras, rendered when they are looked at           |
 | `near`                     | image     | a camera of ours, so near that a cube is 10 of 96 pixels        |
 
@@ -19,6 +20,7 @@ and in `info`: the fields of `world.Judged`.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -26,14 +28,26 @@ from jaxtyping import Float
 from morph_vla.engines.engine import Frame
 from morph_vla.engines.mujoco.rendering import open_renderer
 from morph_vla.engines.mujoco.scene import Renderer, mujoco
-from morph_vla.engines.robosuite.theirs import TASKS
 from morph_vla.engines.robosuite.world import RATE, World
 from morph_vla.errors import MorphVlaError, nearest
 
 VIEWS = {"agentview": "agentview", "eye_in_hand": "robot0_eye_in_hand", "near": None}
 FILM = (288, 384)  # [pixels]
-# Our camera: what it looks at [m, robosuite's world], from how far [m] (and for films), turned, raised [deg].
-LOOK_AT, AWAY, FILM_AWAY, AZIMUTH, ELEVATION = (-0.05, 0.0, 0.88), 0.45, 0.9, 140.0, -35.0
+AZIMUTH, ELEVATION = 140.0, -35.0  # of our camera [deg]
+
+
+class Look(NamedTuple):
+    """Our camera."""
+
+    at: tuple[float, float, float]
+    """[m], in robosuite's world"""
+    away: float
+    """[m]"""
+    film_away: float
+    """[m] for films"""
+
+
+TABLE, BINS = Look((-0.05, 0.0, 0.88), 0.45, 0.9), Look((0.1, 0.0, 0.85), 0.95, 1.3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +97,7 @@ class ArmAtTable:
         self.world, self._scene = World(task, scene.arm), scene
         low, high = self.world.limits
         self.single_action_space: object = Bounds(np.append(low, 0.0), np.append(high, 1.0))
-        self._objects = TASKS[task]
+        self._look = BINS if task == "PickPlaceCan" else TABLE
         self._mj: ModuleType = mujoco()
         self._renderers: dict[tuple[int, int], Renderer] = {}
 
@@ -103,7 +117,7 @@ class ArmAtTable:
     def _seen(self) -> dict[str, np.ndarray]:
         world = self.world
         seen = {"joints": world.q(), "gripper": np.asarray([world.gripper()]), "hand": world.hand()[0]}
-        for index, name in enumerate(self._objects):
+        for index, name in enumerate(world.things):
             turn = 4 * world.yaw(index)
             seen[name] = np.append(world.position(index), [np.cos(turn), np.sin(turn)])
             seen[f"{name}_pose"] = np.append(world.position(index), world.quaternion(index))
@@ -111,12 +125,12 @@ class ArmAtTable:
 
     def view(self, name: str) -> Frame:
         """The frame of one of `VIEWS`, as a policy sees it."""
-        camera = VIEWS[name] or self._free(AWAY)
+        camera = VIEWS[name] or self._free(self._look.away)
         return self._render(camera, self._scene.size, self._scene.size)
 
     def render(self) -> Sequence[object]:
         """The scene for a film."""
-        return [self._render(self._free(FILM_AWAY), *FILM)]
+        return [self._render(self._free(self._look.film_away), *FILM)]
 
     def _render(self, camera: object, height: int, width: int) -> Frame:
         mj, model = self._mj, self.world.model
@@ -134,7 +148,7 @@ class ArmAtTable:
     def _free(self, away: float) -> object:
         """A camera of ours, so far from what it looks at [m]."""
         camera = self._mj.MjvCamera()
-        camera.lookat[:] = LOOK_AT
+        camera.lookat[:] = self._look.at
         camera.distance, camera.azimuth, camera.elevation = away, AZIMUTH, ELEVATION
         return camera
 

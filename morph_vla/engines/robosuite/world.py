@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines.mujoco.scene import MjData, MjModel, mujoco
-from morph_vla.engines.robosuite.theirs import TASKS, environment, reset
+from morph_vla.engines.robosuite.theirs import PLACES, TASKS, environment, reset
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import Quaternion, quaternion_of
 
@@ -45,6 +45,7 @@ CUBE = np.stack(
     ]
 )
 """The 24 rotations that a cube has [24 3 3]"""
+ROUND = {"Can"}  # looks the same however it is turned about its axis, and upside down
 PADS = {"XArm7": ("gripper0_right_left_finger_pad_1", "gripper0_right_right_finger_pad_1")}
 
 
@@ -55,7 +56,7 @@ class Judged:
     instant: bool
     """robosuite's own rule."""
     success: bool
-    """That, with the object at rest; of a stack also released, one cube above the other."""
+    """That, with the object at rest; of a stack and a can also released, and one cube above the other."""
     touched: bool
     """Whether a finger touches the object."""
     lifted: bool
@@ -89,7 +90,10 @@ class World:
         ]
         self._pads = [self.model.geom(name).id for name in pads]
         self._hand = {self.model.geom(name).id for name in gripper.contact_geoms}
+        self.things = TASKS[task] + PLACES.get(task, ())
+        """What has a pose: objects by their numbers, then places"""
         self._bodies = [self.model.body(f"{name}_main").id for name in TASKS[task]]
+        self._quarter = self._env.target_bin_placements[self._env.object_id] if task in PLACES else None
         self._base = self.model.body("robot0_base").id
         self._inertia = np.zeros((self.model.nv, self.model.nv))
         self._grip, self._began = -1.0, 0.0
@@ -182,19 +186,27 @@ class World:
         return np.concatenate([self._turned(part[:, self.velocities]) for part in rows])
 
     def position(self, index: int) -> Float[np.ndarray, "3"]:
-        """Of the task's object of that number."""
-        return self._turned(self.data.xpos[self._bodies[index]] - self.data.xpos[self._base])
+        """Of that one of `things`; of a quarter of a bin its middle, on the floor."""
+        there = self._quarter if self._is_place(index) else self.data.xpos[self._bodies[index]]
+        return self._turned(there - self.data.xpos[self._base])
 
     def yaw(self, index: int) -> float:
-        """Turn of a cube's nearest horizontal face about the vertical [rad], known to a quarter turn."""
+        """Turn of a cube's nearest horizontal face about the vertical [rad], to a quarter turn; or 0."""
+        if self._is_place(index) or self.things[index] in ROUND:
+            return 0.0
         axes = self._turned(self.data.xmat[self._bodies[index]].reshape(3, 3))
         level = axes[:, int(np.argmin(np.abs(axes[2])))]
         return float(np.arctan2(level[1], level[0]))
 
     def quaternion(self, index: int) -> Quaternion:
-        """Of a cube, (w, x, y, z): of its 24 equal orientations the one that turns the least."""
+        """(w, x, y, z): of the orientations in which it looks the same the one that turns the least."""
+        if self._is_place(index):
+            return 1.0, 0.0, 0.0, 0.0
         axes = self._turned(self.data.xmat[self._bodies[index]].reshape(3, 3))
-        return quaternion_of(least_turned(axes))
+        return upright(axes[:, 2]) if self.things[index] in ROUND else quaternion_of(least_turned(axes))
+
+    def _is_place(self, index: int) -> bool:
+        return index >= len(self._bodies)
 
     def _turned(self, vector: Float[np.ndarray, "3 *n"]) -> Float[np.ndarray, "3 *n"]:
         """From the world's axes to the base's."""
@@ -212,6 +224,8 @@ class World:
         if self.task == "Stack":
             apart = float(np.linalg.norm((self.position(0) - self.position(1))[:2]))
             success = success and not touched and apart < ON_TOP
+        if self.task == "PickPlaceCan":
+            success = success and not touched
         place = self.position(0)
         distance = float(np.linalg.norm(self.hand()[0] - place))
         return Judged(instant, success, touched, bool(place[2] > self._began + 0.02), distance)
@@ -232,6 +246,13 @@ def least_turned(axes: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
     """Of the orientations in which a cube with these axes (columns) looks the same, the least turned."""
     alike = axes @ CUBE
     return alike[np.argmax(np.trace(alike, axis1=1, axis2=2))]
+
+
+def upright(axis: Float[np.ndarray, "3"]) -> Quaternion:
+    """The least turn (w, x, y, z) that takes the vertical to a line along `axis`, whichever end is up."""
+    x, y, z = axis if axis[2] >= 0 else -axis
+    whole = float(np.sqrt(2 + 2 * z))  # of (1 + z, -y, x, 0)
+    return (1 + float(z)) / whole, -float(y) / whole, float(x) / whole, 0.0
 
 
 def _full_inertia(mj: ModuleType, model: MjModel, data: MjData, matrix: Float[np.ndarray, "v v"]) -> None:
