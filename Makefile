@@ -65,7 +65,7 @@ test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of
 	@$(ISAACLAB)/bin/python -m pytest -q -W ignore tests/engines/test_contract.py -k isaaclab -m 'not slow' $(ARGS)
 
 # robosuite's own requirements hold numpy below 2: it is installed without them, after what it uses.
-test-robosuite: ## robosuite's tasks on its six arms, in an environment of about 2 GB
+test-robosuite: ## robosuite's tasks on its seven arms, in an environment of about 2 GB
 	@NO_DEPS='robosuite==1.5.2' sh scripts/setup.sh $(ROBOSUITE) 3.12 lerobot,robosuite,dev
 	@$(ROBOSUITE)/bin/python -m pytest -q -W ignore tests/engines/test_robosuite.py tests/demonstrations/test_robosuite_plan.py $(ARGS)
 

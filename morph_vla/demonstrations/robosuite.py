@@ -8,6 +8,7 @@ recordings; as a policy (`infer`) it plans in a world of its own, begun in the r
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -37,10 +38,22 @@ NEARER = np.array([-0.0375, -0.0525, 0.0])  # [m] from the middle of a can's qua
 DROP = 0.015  # [m] over where it stands
 LEANS = math.radians(15), math.radians(30)  # of the hand, over the can and over its quarter
 AJAR = 0.15  # of the hand when it lets a can go: opened wide, long fingers are caught between the walls
-SETTLE, CLOSE, OPEN = 4, 16, 14  # control steps: until the arm has followed; until the fingers have stopped
+SETTLE, OPEN = 4, 14  # control steps: until the arm has followed; until the fingers have opened
 NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
 DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
 UP = np.array([0.0, 0.0, 1.0])
+
+
+class Grip(NamedTuple):
+    """How a hand takes hold of an object."""
+
+    close: int = 16
+    """Control steps until its fingers have stopped"""
+    higher: float = 0.0
+    """[m] over the object's centre"""
+
+
+GRIPS = {"Jaco": Grip(26, 0.01)}  # three fingers, the lowest of which would push a cube away
 STATE = ("joints", "gripper")  # what a recording's state is: measured, where its actions are targets
 
 
@@ -88,19 +101,20 @@ def plan(world: World) -> Plan:
     start, axes = world.hand()
     down = _pointing_down(axes)
     closing = down @ axes.T @ world.closing_axis()
-    heading_rad, place = math.atan2(closing[1], closing[0]), world.position(0)
+    grip = GRIPS.get(world.arm, Grip())
+    heading_rad, place = math.atan2(closing[1], closing[0]), world.position(0) + grip.higher * UP
     turn_rad, goal = _quarter(world.yaw(0) - heading_rad), place
     if world.task == "Stack":
-        other = world.position(1)
+        other = world.position(1) + grip.higher * UP
         if _in_the_way(other - place, heading_rad + turn_rad):
             turn_rad -= math.copysign(math.pi / 2, turn_rad)
-        way = [*_lift(place, turn_rad)[:-1], *_put(place, other, turn_rad)]
+        way = [*_lift(place, turn_rad, grip)[:-1], *_put(place, other, turn_rad)]
     elif world.task == "PickPlaceCan":
         goal = world.position(1) + NEARER
         goal[2] = place[2] + DROP
-        way = _carry(place, goal, heading_rad)
+        way = _carry(place, goal, heading_rad, grip)
     else:
-        way = _lift(place, turn_rad)
+        way = _lift(place, turn_rad, grip)
     reach, rows, free = Reach(world), [], []
     for position, yaw_rad, gripper, moving in walk(start, 0.0, way, SPEED, RATE):
         upright = rotation((0.0, 0.0, 1.0), yaw_rad) @ down
@@ -110,13 +124,13 @@ def plan(world: World) -> Plan:
     return Plan(np.asarray(rows), np.asarray(free))
 
 
-def _lift(place: Float[np.ndarray, "3"], turn_rad: float) -> list[Waypoint]:
+def _lift(place: Float[np.ndarray, "3"], turn_rad: float, grip: Grip) -> list[Waypoint]:
     """Over the cube at `place`, down, close, up; then it holds for as long as the task asks, and a little."""
     return [
         Waypoint(place + OVER * UP, turn_rad, 0.0, free=True),
         Waypoint(place + 0.03 * UP, turn_rad, 0.0, free=True, speed=0.8),
         Waypoint(place, turn_rad, 0.0, hold=SETTLE, speed=0.5),
-        Waypoint(place, turn_rad, 1.0, hold=CLOSE),
+        Waypoint(place, turn_rad, 1.0, hold=grip.close),
         Waypoint(place + LIFTED * UP, turn_rad, 1.0, hold=SETTLE),
     ]
 
@@ -133,7 +147,9 @@ def _put(place: Float[np.ndarray, "3"], other: Float[np.ndarray, "3"], turn_rad:
     ]
 
 
-def _carry(place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"], heading_rad: float) -> list[Waypoint]:
+def _carry(
+    place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"], heading_rad: float, grip: Grip
+) -> list[Waypoint]:
     """Take a can at `place` across the direction from the base, and put it at `goal`, taken as it was."""
     azimuth_rad, other_rad = (math.atan2(spot[1], spot[0]) for spot in (place, goal))
     turn_rad = _half(azimuth_rad + math.pi / 2 - heading_rad)
@@ -141,7 +157,7 @@ def _carry(place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"], heading_
     return [
         Waypoint(place + OVER_CAN * UP, turn_rad, 0.0, free=True),
         Waypoint(place, turn_rad, 0.0, hold=SETTLE, speed=0.5),
-        Waypoint(place, turn_rad, 1.0, hold=CLOSE),
+        Waypoint(place, turn_rad, 1.0, hold=grip.close),
         Waypoint(place + CARRIED * UP, turn_rad, 1.0),
         Waypoint(goal + CARRIED * UP, put_rad, 1.0, hold=SETTLE),
         Waypoint(goal, put_rad, 1.0, hold=SETTLE, speed=0.5),

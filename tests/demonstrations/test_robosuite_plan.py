@@ -83,7 +83,7 @@ def test_a_can_is_shown_by_its_axis_alone(angles, about):
 @given(st.floats(-1.5, 1.5), st.floats(-1.5, 1.5), st.floats(-3.1, 3.1))
 def test_a_can_is_taken_across_the_way_to_it_and_turns_with_the_arm(first, second, heading):
     place, goal = (0.6 * np.array([math.cos(a), math.sin(a), 0.0]) for a in (first, second))
-    way = experts._carry(place, goal, heading)
+    way = experts._carry(place, goal, heading, experts.Grip())
     taken, put = way[1], way[-1]
     along = heading + taken.yaw_rad  # from finger to finger
     assert abs(math.cos(along - first)) < 1e-9

@@ -1,4 +1,4 @@
-"""Robosuite's tasks on six arms. What needs robosuite runs where it is installed: `make test-robosuite`."""
+"""Robosuite's tasks on seven arms. What needs robosuite runs where it is installed: `make test-robosuite`."""
 
 import dataclasses
 import math

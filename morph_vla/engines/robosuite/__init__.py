@@ -1,1 +1,1 @@
-"""robosuite's tasks on six arms: its models, placement and verdict; loop, start and dwell are ours."""
+"""robosuite's tasks on seven arms: its models, placement and verdict; loop, start and dwell are ours."""

@@ -24,7 +24,10 @@ from morph_vla.robots.geometry import Quaternion, quaternion_of
 RATE, SUBSTEPS = 20.0, 25  # [Hz]; physics steps of 2 ms in a control step
 KP = 150.0  # [1/s^2]; the most at which motors are hardly ever saturated
 SLEW = 0.2  # of the gripper's range -1 .. 1 in a control step
-SETTLE = 10  # control steps before an episode begins: objects fall 1 cm
+SETTLE, SETTLE_OF = (
+    10,
+    {"Jaco": 40},
+)  # control steps before an episode begins: objects fall 1 cm, fingers open
 AT_REST, SPIN = 0.05, 0.5  # [m/s], [rad/s]: an object that is slower is at rest
 ON_TOP = 0.02  # [m] between the centres of two cubes, seen from above
 # Pad to pad [m]: open, and shut on air.
@@ -35,6 +38,7 @@ OPENINGS = {
     "Kinova3": (0.110, 0.015),
     "UR5e": (0.110, 0.015),
     "XArm7": (0.093, 0.008),
+    "Jaco": (0.111, 0.003),  # from the finger to the middle of the other two
 }
 CUBE = np.stack(
     [
@@ -111,7 +115,7 @@ class World:
         reset(self._env, seed)
         self._grip = -1.0
         start = self.q()
-        for _ in range(SETTLE):
+        for _ in range(SETTLE_OF.get(self.arm, SETTLE)):
             self._advance(start)
         self._began = float(self.position(0)[2])
 
