@@ -47,7 +47,7 @@ class Look(NamedTuple):
     """[m] for films"""
 
 
-TABLE, BINS = Look((-0.05, 0.0, 0.88), 0.45, 0.9), Look((0.1, 0.0, 0.85), 0.95, 1.3)
+TABLE, BINS = Look((-0.05, 0.0, 0.88), 0.45, 0.9), Look((0.05, 0.0, 0.92), 1.0, 1.5)
 
 
 @dataclasses.dataclass(frozen=True)
