@@ -159,6 +159,7 @@ def fitted():
     return params, lines
 
 
+@pytest.mark.slow
 def test_it_learns_where_things_are(fitted):
     params, lines = fitted
     fresh = pictures(61, seed=1)
@@ -179,6 +180,7 @@ def test_it_learns_where_things_are(fitted):
     assert fine[-1].apart < 0.1
 
 
+@pytest.mark.slow
 def test_it_begins_with_parameters_that_are_given():
     """The first step's rate is 0: one step leaves what it began with."""
     start = network.init_params(7)

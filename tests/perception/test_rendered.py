@@ -229,6 +229,7 @@ def test_trainings_that_do_not_begin(tasks, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_the_whole_of_it_small(tasks, tmp_path):
     settings = fitting.Settings(steps=2, batch=3)

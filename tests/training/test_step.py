@@ -149,6 +149,7 @@ def test_expert_training_leaves_the_vlm_as_it_is(params, batch):
     assert averaged.keys() == before.keys()
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_one_batch(full, batch):
     state, losses = full.after(30, batch)
     assert all(np.isfinite(losses))
