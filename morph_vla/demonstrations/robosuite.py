@@ -2,7 +2,7 @@
 
 From where the objects lie once all is at rest it plans the whole episode: over the cube, down, close, up; for
 a stack then over the other one, down, open, away. The hand points down, turned so that the fingers meet the
-nearest faces. A can is taken across the direction from the base, and carried in an arc about it; the hand
+nearest faces. A can is taken across the direction from the base and turned as the arm turns; the hand
 leans outward, or a short arm would not reach the far quarter of the bin. `Expert` demonstrates for
 recordings; as a policy (`infer`) it plans in a world of its own, begun in the row that is asked about.
 """
@@ -29,10 +29,9 @@ from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import InitialState
 
 SPEED = 0.25  # [m/s] along a segment, in the mean
-OVER, LIFTED, ABOVE = 0.10, 0.15, 0.08  # [m] over a cube; of a lifted cube over where it lay; over the other
+OVER, LIFTED, ABOVE = 0.10, 0.15, 0.08  # [m] over an object; of a cube over where it lay; over the other
 STACKED = 0.048  # [m] from the lower cube's centre to the upper one's, before it is let go
 NEAR = 0.12  # [m] between cubes of which one may be in the way of a finger
-OVER_CAN = 0.10  # [m] over a can: the fingers are over its top
 CARRIED = 0.11  # [m] of a can over where it lay: over the bins' walls
 NEARER = np.array([-0.0375, -0.0525, 0.0])  # [m] from the middle of a can's quarter to where it is put
 DROP = 0.015  # [m] over where it stands
@@ -42,6 +41,7 @@ SETTLE, OPEN = 4, 14  # control steps: until the arm has followed; until the fin
 NOISE, SMOOTH = 0.03, 11  # of what is executed: [rad]; control steps over which it is smoothed
 DEMONSTRATIONS = 1_000_000  # the row at which the demonstrations' table begins; no evaluation gets there
 UP = np.array([0.0, 0.0, 1.0])
+STATE = ("joints", "gripper")  # what a recording's state is: measured, where its actions are targets
 
 
 class Grip(NamedTuple):
@@ -54,7 +54,6 @@ class Grip(NamedTuple):
 
 
 GRIPS = {"Jaco": Grip(26, 0.01)}  # three fingers, the lowest of which would push a cube away
-STATE = ("joints", "gripper")  # what a recording's state is: measured, where its actions are targets
 
 
 def layout(suite: EnvironmentSuite) -> Layout:
@@ -150,12 +149,15 @@ def _put(place: Float[np.ndarray, "3"], other: Float[np.ndarray, "3"], turn_rad:
 def _carry(
     place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"], heading_rad: float, grip: Grip
 ) -> list[Waypoint]:
-    """Take a can at `place` across the direction from the base, and put it at `goal`, taken as it was."""
+    """Take a can at `place` across the direction from the base, and put it at `goal`, turned as the arm is.
+
+    Down in one go: 3 cm over a can's centre, where a cube's way has a stop, fingers are beside its top.
+    """
     azimuth_rad, other_rad = (math.atan2(spot[1], spot[0]) for spot in (place, goal))
     turn_rad = _half(azimuth_rad + math.pi / 2 - heading_rad)
     put_rad = turn_rad + other_rad - azimuth_rad
     return [
-        Waypoint(place + OVER_CAN * UP, turn_rad, 0.0, free=True),
+        Waypoint(place + OVER * UP, turn_rad, 0.0, free=True),
         Waypoint(place, turn_rad, 0.0, hold=SETTLE, speed=0.5),
         Waypoint(place, turn_rad, 1.0, hold=grip.close),
         Waypoint(place + CARRIED * UP, turn_rad, 1.0),
@@ -169,7 +171,10 @@ def _carry(
 def _leaning(
     position: Float[np.ndarray, "3"], place: Float[np.ndarray, "3"], goal: Float[np.ndarray, "3"]
 ) -> Float[np.ndarray, "3 3"]:
-    """How the hand leans outward on its way with a can from `place` to `goal`; not, where they are one."""
+    """How the hand leans outward, by how far it is from a can's `place` on the way to `goal`.
+
+    Straight where both are one: a cube's task has no such way.
+    """
     whole = float(np.linalg.norm((goal - place)[:2]))
     if whole == 0:
         return np.eye(3)
