@@ -167,7 +167,7 @@ class Attention(nn.Module):
         out: Streams = [None] * len(streams)
         for i, x in _present(streams):
             width, stop = x.shape[-1], start + x.shape[1]
-            if self.has_variable("params", _name("out", i)):  # `serving`, in 8 bits
+            if self.has_variable("params", _name("out", i)):  # `serving`
                 matrices[_expert(i)] = self.get_variable("params", _name("out", i)), None
             elif _expert(i) not in matrices:
                 init = nn.initializers.lecun_normal(in_axis=(-3, -2), out_axis=-1)

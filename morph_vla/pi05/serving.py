@@ -13,11 +13,12 @@ by side there. Ready to serve, each layer has leaves of its own:
     img/Transformer/encoderblock/... [l ...]             img/Transformer/encoderblock_i/...
     attn/q_einsum/w                  [l n d h]           attn/qkv                         [d (n+2k)h]
     attn/kv_einsum/w                 [l 2 k d h]
+    attn/attn_vec_einsum/w           [l n h d]           attn/out                         [(nh) d]
     mlp/gating_einsum                [l 2 d f]           mlp/gate_up                      [d 2f]
 
-With `prefix_float8` the language model's qkv, gate_up, linear and the attention's output, as attn/out
-[(nh) d], are `float8.Rounded` here instead of in every call: a byte a number, and the same products to the
-bit. The vision encoder's, an eighth as many, are still rounded in the call.
+With `prefix_float8` the language model's qkv, out, gate_up and linear are `float8.Rounded` here instead of in
+every call: a byte a number, and the same products to the bit. The vision encoder's, an eighth as many, are
+still rounded in the call.
 
 The modules see by their leaves which form they were given. Products are of other shapes, so that numbers are
 equal to rounding.
@@ -49,7 +50,7 @@ NORM = re.compile(r"PaliGemma/img/.*norm|.*LayerNorm")
 STACK = re.compile(r"(PaliGemma/(?:llm/layers|img/Transformer/encoderblock))/(.+)")
 HEADS = re.compile(r"attn/(q|kv)_einsum(_1)?/w")
 GATED = re.compile(r"(mlp(?:_1)?)/gating_einsum")
-OUT = re.compile(r"attn/attn_vec_einsum/w")
+OUT = re.compile(r"attn/attn_vec_einsum(_1)?/w")
 IN_8_BITS = re.compile(r"PaliGemma/llm/layers/(attn/(q|kv|attn_vec)_einsum/w|mlp/(gating_einsum|linear))")
 
 Leaf = Array | np.ndarray | Iterator[np.ndarray]
@@ -114,9 +115,6 @@ def _add(
         place = f"{stack[1]}_{i}"
         matrix = jnp.asarray(_laid_out(stack[2], layer), dtype or layer.dtype)
         del layer  # before the next one is read
-        if in_8_bits and OUT.fullmatch(stack[2]):
-            served[f"{place}/attn/out"] = _in_8_bits(matrix.reshape(-1, matrix.shape[-1]))
-            continue
         value = _in_8_bits(matrix) if in_8_bits else matrix
         if heads := HEADS.fullmatch(stack[2]):
             part, suffix = heads[1], heads[2] or ""
@@ -127,7 +125,7 @@ def _add(
             sides = (value, other) if part == "q" else (other, value)
             served[f"{place}/attn/qkv{suffix}"] = jax.tree.map(_side_by_side, *sides)
         else:
-            served[place + "/" + GATED.sub(r"\1/gate_up", stack[2])] = value
+            served[place + "/" + OUT.sub(r"attn/out\1", GATED.sub(r"\1/gate_up", stack[2]))] = value
 
 
 def _side_by_side(left: Array, right: Array) -> Array:
@@ -152,6 +150,8 @@ def _each(leaf: Leaf) -> Iterator[Array | np.ndarray]:
 
 def _laid_out(leaf: str, layer: Array | np.ndarray) -> Array | np.ndarray:
     """A layer's weight as one matrix, where that is another one."""
+    if OUT.fullmatch(leaf):  # [n h d]
+        return layer.reshape(-1, layer.shape[-1])
     if HEADS.fullmatch(leaf):  # [n d h] or [2 k d h]
         sides = layer.reshape(-1, *layer.shape[-2:]).swapaxes(0, 1)
     elif GATED.fullmatch(leaf):

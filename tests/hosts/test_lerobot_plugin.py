@@ -12,24 +12,19 @@ import pytest
 
 pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
 
-import torch
 from lerobot.configs import PreTrainedConfig, parser
 from lerobot.envs import EnvConfig, env_to_policy_features, make_env, preprocess_observation
 from lerobot.policies import get_policy_class, make_policy, make_pre_post_processors
 from lerobot.scripts.lerobot_eval import eval_policy_all
 from lerobot.utils.import_utils import register_third_party_plugins
-from policies import Wave
 
-from morph_vla.engines.engine import actions_of
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.evaluation import rollout
 from morph_vla.hosts.lerobot import export
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.environment import MorphVlaEnv, SuiteEnv
 from morph_vla.hosts.lerobot.modeling_morph_vla import MorphVlaPolicy
-from morph_vla.serving import remote, requests, wire
-from morph_vla.serving.card import Card
-from morph_vla.serving.client import WebsocketClientPolicy
+from morph_vla.serving import remote
 from morph_vla.serving.history import History
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.suites import suite as suites
@@ -195,161 +190,6 @@ def test_a_suite_of_several_tasks_is_a_group_of_them():
     ]  # fmt: skip
     with pytest.raises(MorphVlaError, match=r"no suite is called 'droid_pandas'|did you mean 'droid_panda'"):
         MorphVlaEnv("droid_pandas")
-
-
-# ------------------------------------------------------------------------------------------------- policies
-
-
-def batch_of(rows: int = 2) -> dict:
-    random = np.random.default_rng(0)
-    images = {
-        f"observation.images.{name}": random.integers(0, 256, (rows, 3, 5, 7)).astype(np.float32) / 255
-        for name in ("exterior", "wrist")
-    }
-    state = {"observation.state": random.normal(size=(rows, 8)).astype(np.float32)}
-    tensors = {key: torch.from_numpy(value) for key, value in {**images, **state}.items()}
-    return {**tensors, "task": ["put the cube in the bowl"] * rows}
-
-
-class Spy(Wave):
-    """Keeps what it was shown."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen: list[dict] = []
-
-    def infer(self, observation):
-        self.seen.append(observation)
-        return super().infer(observation)
-
-
-@pytest.fixture
-def wave(monkeypatch, tmp_path):
-    """A policy whose server is `Spy`, asked every three steps."""
-    spy, cameras = Spy(), []
-    monkeypatch.setattr(remote, "reach", lambda _, names, preset: cameras.extend(names) or spy)
-    export.write("ws://there:8000", tmp_path)
-    config = PreTrainedConfig.from_pretrained(tmp_path, cli_overrides=["--n_action_steps=3"])
-    return get_policy_class("morph_vla").from_pretrained(tmp_path, config=config), spy
-
-
-def test_a_servers_policy_is_asked_when_its_last_answer_is_executed(wave):
-    policy, spy = wave
-    policy.reset()
-    actions = [policy.select_action(batch_of()) for _ in range(7)]
-    assert spy.asked == [(episode, step) for step in (0, 3, 6) for episode in (2, 3)]
-    for taken, action in enumerate(actions):
-        answer = Wave().infer({"episode": 2, "step": taken - taken % 3})["actions"]
-        assert np.array_equal(action[0].numpy(), answer[taken % 3])
-    policy.reset()
-    policy.select_action(batch_of())
-    assert spy.asked[-2:] == [(4, 0), (5, 0)]  # another rollout, other random numbers
-
-
-def test_an_observation_is_ours_again_to_the_last_bit(wave):
-    policy, spy = wave
-    moments = {
-        "observation.episode": torch.tensor([[40.0], [41.0]]),
-        "observation.step": torch.tensor([[8.0], [9.0]]),
-        "observation.environment_state": torch.arange(28.0).reshape(2, 14) / 3,
-    }
-    batch = {**batch_of(), **moments}
-    chunk = policy.predict_action_chunk(batch)
-    assert spy.asked == [(40, 8), (41, 9)]
-    for index, seen in enumerate(spy.seen):
-        assert seen["images/wrist"].shape == (5, 7, 3)
-        assert seen["images/wrist"].dtype == np.uint8
-        again = np.moveaxis(seen["images/wrist"], -1, 0).astype(np.float32) / 255
-        assert np.array_equal(again, batch["observation.images.wrist"][index].numpy())
-        assert np.array_equal(seen["state"], batch["observation.state"][index].numpy())
-        assert np.array_equal(
-            seen["environment_state"], batch["observation.environment_state"][index].numpy()
-        )
-        assert seen["prompt"] == "put the cube in the bowl"
-        assert np.array_equal(chunk[index].numpy(), actions_of(Wave().infer(seen), 8))
-    del batch["observation.state"]
-    with pytest.raises(MorphVlaError, match=r"^the batch lacks observation.state; it has observation.envi"):
-        policy.predict_action_chunk(batch)
-
-
-CARD = Card(
-    robot="panda", joints=tuple("abcdefgh"), control_rate=30.0, horizon=32, image_size=8,
-    cameras={"base_0_rgb": "exterior", "left_wrist_0_rgb": "wrist"},
-    keys={"images": {name: [f"images/{name}"] for name in ("exterior", "wrist")}, "state": ["state"]},
-    trained={
-        "joints": list("abcdefgh"), "control_rate": 30.0, "state_stats": {"n": 1}, "action_stats": {"n": 1},
-    },
-)  # fmt: skip
-
-
-class Server(WebsocketClientPolicy):
-    """A connection whose other end reads what is sent as a morph-vla server does."""
-
-    def __init__(self, card: Card = CARD):
-        self.address, self.card, self.sessions = "ws://there:8000", card, requests.Sessions()
-
-    def get_server_metadata(self):
-        return {}
-
-    def infer(self, obs):
-        read = requests.read(wire.encode(obs), self.card, self.card.request_keys(), self.sessions)
-        assert all(row["robot"] == self.card.robot for row in read.observations)
-        return [{"actions": np.zeros((self.card.horizon or 0, 8), np.float32)} for _ in read.observations]
-
-
-@pytest.fixture
-def served(monkeypatch, tmp_path):
-    """What loads the policy of a morph-vla server, with options of LeRobot's command line."""
-    monkeypatch.setattr(remote, "reach", lambda *_, preset: remote.ServedPolicy(Server(), CARD))
-    export.write("ws://there:8000", tmp_path)
-
-    def load(*options: str) -> MorphVlaPolicy:
-        config = PreTrainedConfig.from_pretrained(tmp_path, cli_overrides=list(options))
-        return MorphVlaPolicy.from_pretrained(tmp_path, config=config)
-
-    return load
-
-
-def test_a_morph_vla_server_is_told_no_robot_unless_one_is_asked_for(served):
-    for options in ((), ("--robot=panda",)):
-        assert served(*options).predict_action_chunk(batch_of()).shape == (2, 32, 8)
-    assert served().config.n_action_steps == 16  # 8/15 s at the card's 30 Hz
-    with pytest.raises(MorphVlaError, match="robot: this policy drives 'panda', not 'so101'"):
-        served("--robot=so101").predict_action_chunk(batch_of())
-
-
-@pytest.mark.parametrize(
-    ("rate", "options", "steps"),
-    [(30.0, (), 16), (15.0, (), 8), (30.0, ("--n_action_steps=3",), 3), (None, (), 8)],
-)
-def test_as_many_actions_are_executed_as_in_eval_at_the_trained_rate(
-    monkeypatch, tmp_path, rate, options, steps
-):
-    """A checkpoint of several robots and an address say no number in config.json: what is loaded does."""
-    loaded = Spy() if rate is None else LooksBack()
-    if rate is not None:
-        monkeypatch.setattr(loaded, "trained", {"control_rate": rate}, raising=False)
-    monkeypatch.setattr("morph_vla.serving.policy.load", lambda *_, **__: loaded)
-    export.write("hf://someone/several", tmp_path / "plugin")
-    config = PreTrainedConfig.from_pretrained(tmp_path / "plugin", cli_overrides=list(options))
-    policy = MorphVlaPolicy.from_pretrained(tmp_path / "plugin", config=config)
-    assert isinstance(policy.config, MorphVlaConfig)
-    assert policy.config.n_action_steps == steps
-    policy.config.save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["n_action_steps"] == steps
-
-
-def test_it_is_not_trained_by_lerobot(wave):
-    policy, _ = wave
-    for refused in (policy.get_optim_params, policy.config.get_optimizer_preset, lambda: policy.forward({})):
-        with pytest.raises(
-            MorphVlaError, match=r"^a morph_vla policy is trained by `morph-vla train`, not by l"
-        ):
-            refused()
-    with pytest.raises(MorphVlaError, match=r"^policy.batch must be at least 1, not 0$"):
-        MorphVlaConfig(device="cpu", batch=0)
-    with pytest.raises(MorphVlaError, match=r"^policy.n_action_steps must be at least 0, not -1$"):
-        MorphVlaConfig(device="cpu", n_action_steps=-1)
 
 
 class LooksBack:

@@ -100,3 +100,14 @@ def run(config: Pi05Config, params: Any, seen: Observation, actions: Any, noise:
 
 # Compiling is most of the time.
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def trained(params, seen, actions, noise, time):
+    """The mean loss per action, through the prefix's cache."""
+    return loss(ODD, params, seen, actions, noise[None], time[None])[0].mean(-1)
+
+
+def off(found: Any, wanted: Any) -> float:
+    """The largest difference in tolerances: above 1, a golden test is red."""
+    difference = float(np.abs(np.asarray(found) - np.asarray(wanted)).max())
+    return np.inf if np.isnan(difference) else difference / CLOSE

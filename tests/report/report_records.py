@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 from morph_vla import report
@@ -150,3 +152,60 @@ def attention_over(steps: int) -> dict:
         "steps": listed,
         "episode": {"episode": 3},
     }
+
+
+VOID = {"meta", "img", "br", "hr", "col", "input"}
+
+
+class Page(HTMLParser):
+    """The page as a list of (tag, attributes), its visible words, and every unbalanced tag."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words, self.unbalanced, self.declared = "", [], ""
+        self._open: list[str] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+        self.unbalanced += self._open
+
+    def handle_decl(self, decl: str):
+        self.declared = decl
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"<{tag}> repeats an attribute"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str):
+        if not self._open or self._open.pop() != tag:
+            self.unbalanced.append(f"/{tag}")
+
+    def handle_data(self, data: str):
+        if not self._open or self._open[-1] not in ("style", "script"):
+            self.words += data + " "
+
+    def all(self, tag: str, class_: str | None = None) -> list[dict[str, str | None]]:
+        matching = [attributes for name, attributes in self.tags if name == tag]
+        return [a for a in matching if class_ is None or class_ in (a.get("class") or "").split()]
+
+
+def written(folder: Path, record: dict) -> Page:
+    path = write_page(folder, record)
+    assert path == folder / "report.html"
+    return Page(path)
+
+
+def assert_closed(page: Page):
+    """Balanced, and nothing in it leads out of the file."""
+    assert page.declared == "doctype html"
+    assert page.unbalanced == []
+    assert "://" not in page.source
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "base", "form", "use")
+        for name in ("src", "href", "poster", "srcset", "action", "data", "xlink:href"):
+            assert re.match(r"#|data:(image|video)/", attributes.get(name) or "#"), (tag, name)
+    assert re.findall(r"url\((?!#)|@import", page.source) == []

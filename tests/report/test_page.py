@@ -3,19 +3,18 @@
 import base64
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from report_records import (
-    JOINTS,
-    PNG,
+    Page,
+    assert_closed,
     attention_over,
     demo,
     evaluation,
     of_tasks,
     several_of_tasks,
-    write_page,
+    written,
 )
 
 from morph_vla import report
@@ -25,63 +24,6 @@ from morph_vla.report import reading
 from morph_vla.report.words import bracket, percent, points
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Study, from_json, record_from_json
-
-VOID = {"meta", "img", "br", "hr", "col", "input"}
-
-
-class Page(HTMLParser):
-    """The page as a list of (tag, attributes), its visible words, and every unbalanced tag."""
-
-    def __init__(self, path: Path):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words, self.unbalanced, self.declared = "", [], ""
-        self._open: list[str] = []
-        self.source = path.read_text(encoding="utf-8")
-        self.feed(self.source)
-        self.close()
-        self.unbalanced += self._open
-
-    def handle_decl(self, decl: str):
-        self.declared = decl
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), f"<{tag}> repeats an attribute"
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str):
-        if not self._open or self._open.pop() != tag:
-            self.unbalanced.append(f"/{tag}")
-
-    def handle_data(self, data: str):
-        if not self._open or self._open[-1] not in ("style", "script"):
-            self.words += data + " "
-
-    def all(self, tag: str, class_: str | None = None) -> list[dict[str, str | None]]:
-        matching = [attributes for name, attributes in self.tags if name == tag]
-        return [a for a in matching if class_ is None or class_ in (a.get("class") or "").split()]
-
-
-def written(folder: Path, record: dict) -> Page:
-    path = write_page(folder, record)
-    assert path == folder / "report.html"
-    return Page(path)
-
-
-def assert_closed(page: Page):
-    """Balanced, and nothing in it leads out of the file."""
-    assert page.declared == "doctype html"
-    assert page.unbalanced == []
-    assert "://" not in page.source
-    for tag, attributes in page.tags:
-        assert tag not in ("link", "iframe", "object", "base", "form", "use")
-        for name in ("src", "href", "poster", "srcset", "action", "data", "xlink:href"):
-            assert re.match(r"#|data:(image|video)/", attributes.get(name) or "#"), (tag, name)
-    assert re.findall(r"url\((?!#)|@import", page.source) == []
-
 
 # --- the whole page
 
@@ -313,191 +255,3 @@ def test_malformed_steps_leave_the_mean(tmp_path: Path, steps: object):
     assert_closed(page)
     assert "Attention between joints" in page.source
     assert page.all("input") == []
-
-
-def test_everything_in_a_record_is_escaped(tmp_path: Path):
-    evil = "<script>alert('x')</script>\"&"
-    record = demo(tmp_path)
-    trained = record["evaluations"][1]
-    trained["policy"]["name"] = trained["suite"]["task"] = trained["suite"]["name"] = trained["command"] = (
-        evil
-    )
-    trained["trials"][7]["error"] = trained["trials"][4]["failed_clause"] = evil
-    trained["trials"][0]["initial"] = {evil: [0.5, 0.1, 0.0]}
-    record["robot"]["name"] = record["robot"]["joints"][0]["name"] = record["command"] = evil
-    record["machine"] = record["seconds_by_stage"] = record["recording"] = {evil: 3.0}
-    record["training"]["recipe"] = record["training"]["parameters_by_part"] = {evil: {evil: evil}}
-    layers = [{"layer": evil, "masked": False, "matrix": [[1.0]]}]
-    (tmp_path / "attention.json").write_text(json.dumps({"joints": [evil], "layers": layers}))
-    page = written(tmp_path, record)
-    assert_closed(page)
-    assert len(page.all("script")) == 1
-    assert page.words.count(evil) > 12
-
-
-def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path):
-    assert "cube ? bowl" in written(tmp_path, evaluation("sfs", "cube \ud800 bowl")).words
-
-
-# --- parts that are missing, and sizes
-
-
-def test_missing_parts_are_left_out_with_a_note(tmp_path: Path):
-    record = {"schema": 1, "kind": "demo", "evaluations": [evaluation("fff", "untrained"), evaluation("ssf")]}
-    page = written(tmp_path, record)
-    assert_closed(page)
-    absent = "the training, the robot's joints, the attention between joints, episode videos"
-    assert f"Not in this record, or not readable: {absent}." in page.words
-
-
-def test_files_that_are_gone_or_broken_are_left_out(tmp_path: Path):
-    record = demo(tmp_path)
-    (tmp_path / "joint_graph.png").unlink()
-    (tmp_path / "attention.json").write_text('{"layers": [')
-    for episode in range(3, 11):
-        (tmp_path / "videos" / f"{episode:03d}.mp4").unlink()
-    page = written(tmp_path, record)
-    assert_closed(page)
-    assert "This page holds 6 episode videos. 16 named in the record are not in the folder" in page.words
-    assert "the attention between joints" in page.words
-    # The graph is then drawn from the adjacency in the record.
-    assert any((a.get("aria-label") or "") == "Joint graph: 5 joints, 4 edges" for a in page.all("svg"))
-
-
-@pytest.mark.parametrize(
-    "part", ["robot", "recording", "training", "pictures", "machine", "seconds_by_stage"]
-)
-@pytest.mark.parametrize("nonsense", [None, [], 3, "words", {}, {"curve": [None, {"step": "x", "loss": -1}]}])
-def test_malformed_optional_parts_never_stop_the_page(tmp_path: Path, part: str, nonsense: object):
-    assert_closed(written(tmp_path, {**demo(tmp_path), part: nonsense}))
-
-
-@pytest.mark.parametrize(
-    "layers",
-    [[], [None], [{"layer": 0}], [{"layer": 0, "matrix": [[1.0, 2.0]]}], [{"layer": 0, "matrix": [["a"]]}]],
-)
-def test_malformed_attention_is_left_out(tmp_path: Path, layers: list):
-    record = demo(tmp_path)
-    (tmp_path / "attention.json").write_text(json.dumps({"joints": JOINTS, "layers": layers}))
-    page = written(tmp_path, record)
-    assert_closed(page)
-    assert "Attention between joints" not in page.source
-
-
-def test_a_loss_that_is_not_finite_is_skipped(tmp_path: Path):
-    record = demo(tmp_path)
-    record["training"]["curve"][5]["loss"] = float("nan")
-    page = written(tmp_path, record)
-    assert_closed(page)
-    assert all("nan" not in (curve["points"] or "") for curve in page.all("polyline"))
-
-
-def test_an_evaluation_without_trials_is_not_measured_rather_than_zero(tmp_path: Path):
-    record = {"schema": 1, "kind": "demo", "evaluations": [evaluation("", "untrained"), evaluation("ssf")]}
-    page = written(tmp_path, record)
-    assert_closed(page)
-    assert "The untrained policy was not measured." in page.words
-    assert " 0.0%" not in page.words
-
-
-def test_a_summary_that_contradicts_its_trials_is_said(tmp_path: Path):
-    record = evaluation("sfs")
-    record["summary"]["successes"] = 3
-    words = written(tmp_path, record).words
-    assert "The record's summary of trained says 3 successes, its trials say 2." in words
-    assert "succeeds in 2 of 3 trials" in words
-
-
-def test_videos_stop_at_the_size_of_the_page(tmp_path: Path):
-    record = evaluation("s" * 23, videos="videos")
-    (tmp_path / "videos").mkdir()
-    for episode in range(23):
-        (tmp_path / "videos" / f"{episode:03d}.mp4").write_bytes(bytes(1_000_003))
-    page = written(tmp_path, record)
-    size = (tmp_path / "report.html").stat().st_size
-    assert report.MAX_BYTES - 1_400_000 < size < report.MAX_BYTES
-    assert "This page holds 7 episode videos. 16 more did not fit" in page.words
-    assert (len(page.all("a", "cell")), len(page.all("button", "cell"))) == (7, 16)
-
-
-def test_frame_strips_are_shown_as_pictures(tmp_path: Path):
-    record = evaluation("sf")
-    record["trials"][1]["video"] = "strip.png"
-    (tmp_path / "strip.png").write_bytes(PNG)
-    page = written(tmp_path, record)
-    assert [image["alt"] for image in page.all("img")] == ["Episode 1: failed, not inside the target"]
-
-
-def test_writing_again_replaces_the_page_whole(tmp_path: Path):
-    write_page(tmp_path, evaluation("fff"))
-    first = (tmp_path / "report.html").read_bytes()
-    with pytest.raises(MorphVlaError):
-        write_page(tmp_path, {"schema": 1, "kind": "evaluation", "trials": []})
-    assert (tmp_path / "report.html").read_bytes() == first
-    write_page(tmp_path, evaluation("fff"))
-    assert (tmp_path / "report.html").read_bytes() == first
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-# --- records and paths that are refused
-
-
-@pytest.mark.parametrize(
-    ("record", "sentence"),
-    [
-        ({"kind": "evaluation"}, "this record has schema None, expected 1, 2 or 3"),
-        ({"schema": 4, "kind": "demo"}, "this record has schema 4, expected 1, 2 or 3"),
-        (
-            {"schema": 1, "kind": "evalution"},
-            "expected kind 'evaluation' or 'demo', got 'evalution'; did you mean 'evaluation'?",
-        ),
-        ({"schema": 1, "kind": "demo"}, "holds no trials: nothing was measured"),
-        ({"schema": 1, "kind": "evaluation"}, "this is not an evaluation record: it has no list of trials"),
-        ({"schema": 1, "kind": "evaluation", "trials": []}, "holds no trials: nothing was measured"),
-        ({"schema": 1, "kind": "demo", "evaluations": []}, "holds no trials: nothing was measured"),
-        (
-            {"schema": 1, "kind": "demo", "evaluations": [3]},
-            "this record of kind 'demo' has no list of evaluations",
-        ),
-        ({"schema": 1, "kind": "evaluation", "trials": [{"success": True}]}, "trial 0 has episode None"),
-    ],
-)
-def test_a_bad_record_is_one_sentence_and_no_page(tmp_path: Path, record: dict, sentence: str):
-    with pytest.raises(MorphVlaError, match=re.escape(sentence)):
-        write_page(tmp_path, record)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["../secret.mp4", "/etc/passwd", "videos/../../x.png", r"..\x.mp4", r"C:\x.mp4"]
-)
-def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str):
-    record = evaluation("sf")
-    record["trials"][0]["video"] = name
-    with pytest.raises(MorphVlaError, match=r"the record names the file .* which is not inside its folder"):
-        write_page(tmp_path, record)
-    pictured = {**evaluation("sf"), "kind": "demo", "evaluations": [evaluation("sf")]}
-    for key in ("joint_graph", "attention"):
-        robot = {"name": "panda", "joints": [{"name": "joint1"}]}
-        with pytest.raises(MorphVlaError, match="which is not inside its folder"):
-            write_page(tmp_path, {**pictured, "robot": robot, "pictures": {key: name}})
-
-
-def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path):
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    (tmp_path / "secret.png").write_bytes(PNG)
-    (inner / "strip.png").symlink_to(tmp_path / "secret.png")
-    record = evaluation("sf")
-    record["trials"][0]["video"] = "strip.png"
-    with pytest.raises(MorphVlaError, match="a link that leads out of its folder"):
-        write_page(inner, record)
-
-
-def test_a_name_that_is_no_text_is_refused(tmp_path: Path):
-    record = evaluation("sf")
-    record["trials"][0]["video"] = 7
-    with pytest.raises(
-        MorphVlaError, match="the record names a file 7, expected a path relative to its folder"
-    ):
-        write_page(tmp_path, record)

@@ -1,16 +1,24 @@
-"""Policies and cards for servers in tests: no JAX, no checkpoint, answers that say what was asked."""
+"""Policies, cards and clients for servers in tests: no JAX, no checkpoint, answers say what was asked."""
 
 import dataclasses
+import http.client
 import threading
 import time
 import zlib
+from typing import Any
 
 import numpy as np
+from websockets.sync.client import connect
 
 from morph_vla import robots
 from morph_vla.files.plain import to_plain
-from morph_vla.serving import bounds, keys
+from morph_vla.serving import (
+    bounds,
+    keys,
+    wire,
+)
 from morph_vla.serving.card import Card
+from morph_vla.serving.client import WebsocketClientPolicy
 from morph_vla.serving.requests import example
 from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
@@ -95,3 +103,35 @@ def serving(policy=None, *, preset: str = "", jump_s: float = 1e6, **settings):
 
 def without(limited: Card, **changes) -> Card:
     return dataclasses.replace(limited, **changes)
+
+
+def client(server, **options) -> WebsocketClientPolicy:
+    return WebsocketClientPolicy("127.0.0.1", server.port, timeout_s=LIMIT_S, connect_s=2.0, **options)
+
+
+def raw(server, **options):
+    """A bare websocket, its metadata read."""
+    opened = connect(f"ws://127.0.0.1:{server.port}", compression=None, max_size=None, **options)
+    connection = opened.__enter__()
+    connection.recv(timeout=LIMIT_S)
+    return connection
+
+
+def ask(connection, request) -> Any:
+    connection.send(request if isinstance(request, bytes | str) else wire.encode(request))
+    reply = connection.recv(timeout=LIMIT_S)
+    return reply if isinstance(reply, str) else wire.decode(reply, wire.ANSWER)
+
+
+def health(port: int) -> tuple[int, bytes]:
+    page = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+    page.request("GET", "/healthz")
+    answer = page.getresponse()
+    return answer.status, answer.read()
+
+
+def wait_until(is_so) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)

@@ -9,8 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_ins import HORIZON, LIMIT_S, Wave, card, expected, limits, observation, rest, serving
-from test_server import ask, client, raw
+from stand_ins import (
+    HORIZON,
+    LIMIT_S,
+    Wave,
+    ask,
+    card,
+    client,
+    expected,
+    limits,
+    observation,
+    raw,
+    rest,
+    serving,
+)
 
 from morph_vla.data import actions as learning
 from morph_vla.errors import MorphVlaError
