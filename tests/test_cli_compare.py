@@ -188,6 +188,7 @@ def test_compare_refuses_other_suites_and_one_record(run, folder):
     )
     assert run("compare a")[2] == "error: compare takes 2 to 26 evaluations, got 1\n"
     assert run("compare a a a --sequential")[2] == "error: --sequential takes two evaluations, got 3\n"
+    assert run("compare a b --sequential --plot x.svg")[2].startswith("error: --plot draws no picture of")
 
 
 def test_compare_decides_while_evaluations_run(run, folder):

@@ -62,7 +62,10 @@ RULES: dict[str, tuple[Severity, str]] = {
         "training needs a value of each, and no others: choose the robot recorded, or as many joints "
         "in a side file",
     ),
-    "preset-robot": ("warning", "leave the entry's robot and cameras out to have the preset's"),
+    "preset-robot": (
+        "warning",
+        "its units, gripper and keys stay in force; for another robot set preset: null and say them yourself",
+    ),
     "other-robot": ("warning", VARIES),
     "model-width": ("error", "raise it"),
     "tool-guessed": ("warning", "say where they take hold: `tools` in its side file (docs/robots.md)"),
@@ -122,7 +125,11 @@ REMARKS: dict[str, tuple[Severity, str, str]] = {
     "no-names": ("note", "expected the joints' names", "played in the robot's order"),
     # `playback_units`
     "not-radians": ("warning", "expected radians", VARIES),
-    "radians": ("warning", VARIES, "they look like radians: leave unit: out of the side file"),
+    "radians": (
+        "warning",
+        VARIES,
+        "they look like radians: leave unit: out, of the recipe (preset: null) or the side file",
+    ),
     "percent": ("warning", "expected degrees", VARIES),
     "not-percent": ("warning", "expected -100..100", VARIES),
     # `playback_rules`: rate, limits, motion

@@ -11,7 +11,7 @@ EXAMPLES = """
   morph-vla push runs/first/checkpoints/1400 me/first --record runs/first/eval --private
   morph-vla push runs/demo/dataset me/demonstrations       # a dataset
   morph-vla push runs/first me/first --revision trial
-  morph-vla push runs/first me/first --base pi05-base      # what was learnt alone: 1.8 GB for 7.7
+  morph-vla push runs/first me/first --base pi05-base      # what was learnt alone: 1.8 GB of 7.6
 """
 
 

@@ -17,7 +17,7 @@ EXAMPLES = """
   morph-vla serve runs/first/checkpoints/1400 --preset droid --host 0.0.0.0  # key: $MORPH_VLA_API_KEY
   morph-vla serve pi05-arms --robot my_arm --poses-from poses-exterior --suite eval/my_arm.yaml
   morph-vla serve hf://someone/three_robots --robot so101 --preset so101
-  morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe my_droid
+  morph-vla serve gs://openpi-assets/checkpoints/pi05_droid --preset droid --recipe openpi_droid
 """
 
 

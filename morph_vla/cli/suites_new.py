@@ -1,7 +1,6 @@
 """`morph-vla suites new`."""
 
 import argparse
-from contextlib import nullcontext
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_number
@@ -32,7 +31,8 @@ def run(arguments: argparse.Namespace) -> None:
     for folder in reversed(arguments.folders):  # the suite names the robot, and processes look for it
         add_to_path(Path(folder))
     is_file = bool(arguments.robot) and source.is_file()
-    with adding.only_if_used(source, arguments.name) if is_file else nullcontext(known) as path:
+    registered = None if is_file else adding.completed(known, arguments.folders)
+    with registered or adding.only_if_used(source, arguments.name) as path:
         made = new_suite.make(
             arguments.name, robots.load(path, arguments.folders), arguments.task.split(","), arguments.output,
             trials=arguments.trials, workers=arguments.workers, overwrite=arguments.overwrite,

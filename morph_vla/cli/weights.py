@@ -6,6 +6,7 @@ from typing import Any
 
 from morph_vla.cli.common import add, add_common, add_number, add_verbs
 from morph_vla.cli.render import render
+from morph_vla.errors import MorphVlaError
 
 EXAMPLES = """
   morph-vla weights inspect pi05-nano
@@ -38,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(convert, "target", about, "TARGET", type=Path)
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
     about = "without --config: actions per chunk, for LeRobot's config.json; else the recipe's own, or 50"
-    add_number(convert, "--horizon", None, about)
+    add_number(convert, "--horizon", None, about, least=1)
     about = "keep low-rank pairs (with alpha = rank, as in openpi's variants) instead of merging them"
     add(convert, "--keep-lora", f"for openpi and morph_vla: {about}")
     add(convert, "--keep-plugin", "for LeRobot: keep the plugin's parameters, in a file of their own")
@@ -69,6 +70,9 @@ def run_convert(arguments: argparse.Namespace) -> None:
     if to == PLUGIN:
         from morph_vla.hosts.lerobot import export
 
+        given = arguments.config, arguments.horizon, arguments.keep_lora, arguments.keep_plugin
+        if any(given) or arguments.kind != "averaged":
+            raise MorphVlaError(f"--to {PLUGIN} names a checkpoint as it is: no other option changes it")
         export.write(arguments.source, target)
         text = f"{target}: {to}, for lerobot-eval --policy.path"
         render({"target": target, "to": to}, arguments.json, text=text)

@@ -169,5 +169,8 @@ def shared(episodes: Sequence[int], share: float | int) -> tuple[int, ...]:
 
 
 def held_out(episodes: int, share: float, salt: str = "") -> Bool[np.ndarray, "e"]:
-    """Which episodes are held out: by a stable hash of their number, so that growing a dataset moves none."""
+    """Which episodes are held out: by a stable hash of their place, so that growing a dataset moves none.
+
+    Where a recipe chooses episodes or a share of them, the place is among those that were chosen.
+    """
     return np.asarray([_hashed(f"{salt}/{index}") / 2**32 < share for index in range(episodes)], bool)

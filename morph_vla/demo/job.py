@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,11 +217,11 @@ def _tasks(folder: Path, settings: Settings) -> tuple[Suite, ...]:
 
 
 def _arm(source: Path, folder: Path) -> AbstractContextManager[str | Path]:
-    """The name of a robot that is registered; of a file, the copy that the folder gets if it is used."""
+    """A robot that is registered; of a file, the copy that the folder gets if it is used."""
     is_name = str(source) == source.name and not source.suffix and not source.is_file()
-    return (
-        nullcontext(str(source)) if is_name else adding.only_if_used(source, "", folder / "urdf_descriptors")
-    )
+    if is_name:
+        return adding.completed(str(source))
+    return adding.only_if_used(source, "", folder / "urdf_descriptors")
 
 
 def _written(

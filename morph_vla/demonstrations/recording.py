@@ -142,6 +142,8 @@ def _check(tasks: Sequence[Task], attempts: int) -> None:
             raise MorphVlaError(
                 f"camera '{name}' has {width} x {height} pixels; a recording's video needs even numbers"
             )
+    if (rate := layout(first).control_rate) % 1:
+        raise MorphVlaError(f"control_rate is {rate:g} Hz; a LeRobot dataset's rate is a whole number")
     for key in ("robot", "control_rate", "cameras", "images", "kwargs"):
         for other in tasks[1:]:
             if getattr(other, key, None) != getattr(first, key, None):

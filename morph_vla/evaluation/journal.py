@@ -8,7 +8,7 @@ ended.
 import contextlib
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from morph_vla.results.values import mapping
 
 LOG = logging.getLogger(__name__)
 FILE_NAME, LOCK = "trials.jsonl", ".evaluation.lock"
+LEFT = FILE_NAME, record.FILE_NAME, "videos"  # what an evaluation leaves in its folder
 EARLIER = "earlier-"  # and a number: folders in which other evaluations are kept
 
 
@@ -57,12 +58,14 @@ class Journal:
         for held in _held(folder):
             if identity.of_evaluation(held) != evaluation:
                 other = other or (held if held.trials else None)
-            elif held.unfinished:
+            elif held.unfinished or not self.trials:  # a finished record may have come without its journal
                 self.trials = {trial.episode: trial for trial in held.trials}
         if other is not None:
             differences = identity.listed(identity.differences(other, begun), "there", "here")
             differences = differences or f"schema {other.schema}, which says less of the suite than this one"
             _set_aside(folder, f"another evaluation ({differences})")
+        elif why := _unreadable(folder):  # said before hours are spent, after which it could not be replaced
+            _set_aside(folder, f"a record that cannot be read ({why})", (record.FILE_NAME,))
         first = {"evaluation": evaluation, "record": begun.facts()}
         kept = [first, *(trial.to_json(folder) for trial in self.trials.values())]
         write_text(folder / FILE_NAME, "".join(json.dumps(line) + "\n" for line in kept))
@@ -124,17 +127,27 @@ def _held(folder: Path) -> list[Record]:
     return held
 
 
-def _set_aside(folder: Path, evaluation: str) -> None:
+def _unreadable(folder: Path) -> str:
+    """Why the record in `folder` cannot be read; "" where it can, or where there is none."""
+    try:
+        if (folder / record.FILE_NAME).is_file():
+            record.read(folder)
+    except MorphVlaError as error:
+        return str(error)
+    return ""
+
+
+def _set_aside(folder: Path, evaluation: str, names: Sequence[str] = LEFT) -> None:
     """Move what an evaluation left in `folder` into a new folder in it, and warn of it."""
     numbers = (number for number in range(1, 1_000_000) if not (folder / f"{EARLIER}{number}").exists())
     target = folder / f"{EARLIER}{next(numbers)}"
     LOG.warning("%s held %s; it is kept in %s", folder, evaluation, target)
-    _move(folder, target)
+    _move(folder, target, names)
 
 
-def _move(folder: Path, target: Path) -> None:
+def _move(folder: Path, target: Path, names: Sequence[str] = LEFT) -> None:
     target.mkdir()
-    for name in (FILE_NAME, record.FILE_NAME, "videos"):
+    for name in names:
         if (folder / name).exists():
             (folder / name).rename(target / name)
 

@@ -150,14 +150,16 @@ def _remember(cached: Path, revision: str, commit: str) -> None:
 def pinned(source: str, folder: Path) -> str:
     """`hf://OWNER/NAME[/FOLDER]@COMMIT` of what `fetch` laid into `folder`; "" for any other source.
 
+    All of the commit: it can be fetched again, and offline the Hub's client finds no shorter one.
+
     >>> pinned("hf://me/arm@main", Path("hub/models--me--arm/snapshots/0123456789abcdef"))
-    'hf://me/arm@0123456789ab'
+    'hf://me/arm@0123456789abcdef'
     """
     parts = folder.parts
     if not source.startswith("hf://") or "snapshots" not in parts[:-1]:
         return ""
     commit = parts[len(parts) - parts[::-1].index("snapshots")]
-    return f"{source.partition('@')[0]}@{commit[:12]}"
+    return f"{source.partition('@')[0]}@{commit}"
 
 
 def check_upload(repository: str) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Bool
 
+from morph_vla import robots
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_bytes, write_text
@@ -28,7 +29,7 @@ from morph_vla.perception import network
 from morph_vla.perception.estimator import About, Estimator
 from morph_vla.perception.frames import Frames, Rendering
 from morph_vla.perception.view import Optics, view_of
-from morph_vla.suites.suite import Suite, resolved
+from morph_vla.suites.suite import Suite
 
 SETTINGS, STATES, FRAMES = "settings.json", "states", "frames"
 HELD_OUT, MEASURED = 31, 256  # every so many-th picture is not trained on, and so many are measured
@@ -257,7 +258,9 @@ def _claim(
     folder: Path, tasks: Sequence[Suite], settings: Settings, rendering: Rendering, start: Estimator | None
 ) -> None:
     """Keep what a training's result depends on. Raises MorphVlaError where the folder has another's."""
-    what = {"tasks": [resolved(task) for task in tasks]}
+    what: dict[str, object] = {"tasks": [{**to_plain(task), "path": task.path.name} for task in tasks]}
+    files = [robots.load(task.robot) for task in tasks]
+    what |= {"robots": [[robot.urdf_sha256, robot.side_sha256] for robot in files]}
     what |= {"settings": to_plain(settings), "rendering": to_plain(rendering)}
     what |= {"start": start.sha256 if start else ""}
     text = json.dumps(what, sort_keys=True, default=str)

@@ -23,7 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from morph_vla import process
+from morph_vla import (
+    process,
+    robots,
+)
 from morph_vla.data.space import tools_of
 from morph_vla.demonstrations import beginnings
 from morph_vla.demonstrations.attempts import demonstration
@@ -39,7 +42,8 @@ from morph_vla.robots.geometry import POSE
 from morph_vla.robots.parallel_jaw import PANDA_OPENING
 from morph_vla.robots.standpoint import metre
 from morph_vla.robots.tool import TOOL
-from morph_vla.suites.suite import Camera, ObjectSpec, Placement, Suite, field
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import Camera, Placement, Suite, field
 
 CAMERA = "exterior"
 HAND = 5
@@ -189,6 +193,10 @@ def check(tasks: Sequence[Suite], camera: str) -> None:
             cameras = ", ".join(task.cameras) or "none"
             raise MorphVlaError(f"{task.label}: no camera '{camera}' (it has {cameras})")
         view_of(task.cameras[camera], camera)
+        if len(tools := tools_of(robots.load(task.robot)).tools) > 1:
+            raise MorphVlaError(
+                f"{task.label}: robot '{task.robot}' has {len(tools)} hands; an estimator is told of one"
+            )
         if len(task.success.pairs) != 1:
             raise MorphVlaError(
                 f"{task.label}: {len(task.success.pairs)} objects are put somewhere; an estimator sees one"

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from morph_vla.data.space import tools_of
 from morph_vla.engines.engine import ENVIRONMENT, environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.perception.estimator import Estimator
@@ -64,6 +65,10 @@ class Seeing:
                 "this policy is told no poses of objects, so none can be estimated; pi05-arms is"
             )
         self._policy, self._estimator, self._view = policy, estimator, estimator.view(tasks)
+        if len(tools := tools_of(policy.robot).tools) > 1:
+            raise MorphVlaError(
+                f"'{policy.robot_name}' has {len(tools)} hands, and {estimator.name} is told of one"
+            )
         for task in tasks:
             if task.robot != policy.robot_name:
                 raise MorphVlaError(

@@ -9,7 +9,8 @@ from typing import get_args, get_type_hints
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.suites.suite import ObjectSpec, Suite
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import Suite
 
 SHAPES: tuple[str, ...] = get_args(get_type_hints(ObjectSpec)["shape"])
 FEATURES = len(SHAPES) + 3

@@ -34,7 +34,7 @@ class Dataset:
     share: float = 1.0  # of them, so many, chosen by a stable hash of their numbers
     idle: int = 0  # so many rows and more in which nothing moves are left out (openpi: 7); 0: none are
     phases: Shares = AS_RECORDED  # of the drawn rows, those before a grasp and a release; none: as recorded
-    preset: str = ""  # `morph-vla recipes presets` lists them
+    preset: str | None = ""  # `morph-vla recipes presets` lists them; null, as "", is none
     unit: presets.Unit = UNSET  # of the dataset's values, where it is not the robot's
     gripper: tuple[float, ...] = UNSET  # (open, closed) in the dataset, where it is not the robot's
     recorded: presets.Recorded = UNSET  # what the dataset's actions are: targets, or steps from the state
@@ -89,9 +89,16 @@ class Data(Dataset):
         if not self.datasets:
             return super().__post_init__()
         self.fill()
-        given = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
-        if any(given) or self.share != 1 or self.phases != AS_RECORDED or self.idle:
-            raise ConfigError("has both datasets and a dataset of its own; put it into the list")
+        default = presets.Preset("", "", {})
+        given = [
+            field.name
+            for field in dataclasses.fields(Dataset)
+            if getattr(self, field.name) != getattr(default, field.name, field.default)
+        ]
+        if given:
+            raise ConfigError(
+                f"has both datasets and a dataset of its own ({', '.join(given)}); put it into the list"
+            )
         return None
 
     @property

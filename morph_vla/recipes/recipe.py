@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ UNUSED_ON_STATE = {
     "training.shift_pixels": "sees no images",
     "training.brightness": "sees no images",
     "optimizer.plugin_lr_share": "has no plugin",
+    "optimizer.kind": "has none of the matrices that muon is for",
+    "optimizer.matrix_lr": "has none of the matrices that muon is for",
     "tokenizer": "reads a hash of the task's words, no tokens",
 }
 
@@ -61,11 +63,22 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     recipe = typed_yaml.read(path, Recipe, overrides)
     if variant:
         changes = ablations.overrides_of(base, variant, recipe.training.steps)
-        recipe = typed_yaml.read(path, Recipe, [*changes, *overrides])
+        recipe = typed_yaml.read(path, Recipe, [*_of_each(changes, recipe.data), *overrides])
     check(recipe, str(path))
     with _said_of(str(path)):
         _check_used(recipe)
     return recipe
+
+
+def _of_each(changes: Iterable[str], data: Data) -> Iterator[str]:
+    """A variant's changes; what one dataset says is said of each of several."""
+    for change in changes:
+        owner, _, key = change.partition("=")[0].rpartition(".")
+        if owner == "data" and key not in OF_ALL and data.datasets:
+            value = change.partition("=")[2]
+            yield from (f"data.datasets.{index}.{key}={value}" for index in range(len(data.datasets)))
+        else:
+            yield change
 
 
 def of_run(folder: Path) -> Recipe:

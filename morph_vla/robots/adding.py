@@ -7,6 +7,7 @@ one needs no simulator, and its text, its findings and its digest are those of a
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def add_arm(source: Path, name: str = "", folder: Path | None = None) -> Added:
         return replace(added, robot=examine(added.urdf).loaded())
     examination.loaded()
     side = limb.propose(limb.find(examination.urdf))
+    examine_text(source.read_bytes(), side, target).loaded()  # before anything is written
     added = add(examination, name, folder)
     head = f"# What {target.name} cannot say, from its kinematics: the arm's joints, and a gripper."
     text = f"{head}\n{side_text(side)}"
@@ -127,6 +129,14 @@ def only_if_used(source: Path, name: str = "", folder: Path | None = None) -> It
         for path in added.written:
             path.unlink(missing_ok=True)
         raise
+
+
+def completed(robot: str, folders: Sequence[Path | str] = ()) -> AbstractContextManager[str | Path]:
+    """A registered robot by its name; one that has no side file gets `add_arm`'s, as `only_if_used`."""
+    path = available("robots", folders).get(robot)
+    if path is None or path.with_suffix(".yaml").is_file():
+        return contextlib.nullcontext(robot)
+    return only_if_used(path, robot, path.parent)
 
 
 def _lines(added: Added) -> Iterator[str]:

@@ -22,8 +22,19 @@ from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import DRIVEN
 from morph_vla.robots.text import urdf_text
 
+REFUSED = (
+    "expression",
+    "frozen-type",
+    "impossible-inertia",
+    "too-many-numbers",
+    "undeclared-link",
+    "wrong-number",
+)
+"""Findings that are no error to us, and with which MuJoCo builds nothing"""
 PRIMITIVES = ("box", "cylinder", "sphere", "capsule")
 MESHES = (".stl", ".obj")  # those that MuJoCo reads
+MOST_FACES = 200_000  # of an STL file that MuJoCo reads
+LFS_POINTER = b"version https://git-lfs"
 SLENDER, THICK = 0.25, 0.06  # the most a capsule's radius is: of its length, and of the robot's reach
 LEAST = 0.01  # of the robot's reach: joints closer than this have no capsule between them
 DENSITY = 500.0  # [kg/m^3] of a guessed link, motors and hollow tubes together
@@ -39,12 +50,16 @@ COMPILER = (
 def scene_text(robot: Robot) -> str:
     """The URDF that MuJoCo builds the robot from: its own file where that lacks nothing."""
     if not lacks_something(robot):
-        return robot.urdf_path.read_text()
+        return robot.urdf_path.read_text("utf-8")
     return urdf_text(filled(robot)).replace("</robot>", f"{COMPILER}</robot>")
 
 
 def lacks_something(robot: Robot) -> bool:
-    """Whether a simulator would miss something: meshes, shapes, masses, or the side file's own gripper."""
+    """Whether a simulator would miss something, or refuse what the reader lets pass.
+
+    Missed are meshes, shapes, masses, and the side file's own gripper; refused is what `REFUSED` names, and
+    another encoding than UTF-8.
+    """
     links = {link.name: link for link in robot.urdf.links}
     carried = [links.get(robot.urdf.by_name[name].child) for name, *_ in robot.drives()]
     shapes = [shape for link in robot.urdf.links for shape in (*link.visuals, *link.collisions)]
@@ -53,7 +68,17 @@ def lacks_something(robot: Robot) -> bool:
         or not any(link.collisions for link in robot.urdf.links)
         or any(shape.geometry.kind not in PRIMITIVES for shape in shapes)
         or any(link is None or not _massive(link.inertial) for link in carried)
+        or any(finding.code in REFUSED for finding in robot.findings)
+        or not _is_utf8(robot.urdf_path)
     )
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        path.read_text("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def filled(robot: Robot) -> Urdf:
@@ -153,8 +178,9 @@ def _at_hand(shapes: tuple[Shape, ...], folder: Path) -> Iterator[Shape]:
 def mesh_file(name: str, folder: Path) -> Path | None:
     """The file of a mesh, sought in the URDF's folder and three above it; None where it is not at hand.
 
-    `package://my_robot/meshes/a.stl` is `my_robot/meshes/a.stl` or `meshes/a.stl` there. Formats that
-    MuJoCo does not read (COLLADA) count as not at hand.
+    `package://my_robot/meshes/a.stl` is `my_robot/meshes/a.stl` or `meshes/a.stl` there. What MuJoCo does
+    not read counts as not at hand: COLLADA, an STL file as text or of more than `MOST_FACES`, and what stands
+    in place of a file that Git LFS keeps elsewhere.
     """
     plain = name.removeprefix("package://").removeprefix("file://")
     if Path(plain).suffix.lower() not in MESHES:
@@ -162,7 +188,18 @@ def mesh_file(name: str, folder: Path) -> Path | None:
     ways = [plain] if plain == name else [plain, plain.partition("/")[2]]
     places = (above / way for above in (folder, *list(folder.resolve().parents)[:3]) for way in ways if way)
     # `Path.is_file` raises where a name is too long for a file.
-    return next((place.resolve() for place in filter(os.path.isfile, places)), None)
+    there = (place.resolve() for place in filter(os.path.isfile, places))
+    return next((path for path in there if _is_mesh(path)), None)
+
+
+def _is_mesh(path: Path) -> bool:
+    """Whether MuJoCo reads the file: of a binary STL, 84 bytes and 50 for each face."""
+    with path.open("rb") as file:
+        head = file.read(len(LFS_POINTER))
+    if path.suffix.lower() != ".stl":
+        return bool(head) and head != LFS_POINTER
+    faces, rest = divmod(path.stat().st_size - 84, 50)
+    return rest == 0 and 0 < faces <= MOST_FACES
 
 
 def _massive(inertial: Inertial | None) -> bool:

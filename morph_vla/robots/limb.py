@@ -12,7 +12,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform
 from morph_vla.robots.graph import fixed_to
-from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.kinematics import follow, link_poses
 from morph_vla.robots.records import Joint, Urdf, Vector
 from morph_vla.robots.side import DRIVEN, Attached, Follower, Gripper, Side
 
@@ -151,9 +151,19 @@ def _hand(urdf: Urdf, below: list[Joint]) -> tuple[Literal["parallel", "other", 
     sliding = [joint for joint in ends if joint.type == "prismatic"]
     if len(ends) == len(below) and 0 < len(sliding) <= 2:
         first = sorted(sliding, key=lambda joint: joint.mimic is not None)
-        return "parallel", tuple(joint.name for joint in first)
+        driven = _driven(urdf, first)
+        return ("parallel", tuple(joint.name for joint in first)) if driven else ("other", ())
     named = [joint for joint in below if GRIPPER.search(joint.name + joint.child * (joint in ends))]
     return ("other", ()) if named or len(below) > 1 or (ends == below and len(sliding) > 2) else ("none", ())
+
+
+def _driven(urdf: Urdf, fingers: list[Joint]) -> bool:
+    """Whether an action can move the first finger, and the other one with it."""
+    first, *others = fingers
+    lower, upper = limits(first)
+    follows = follow(urdf)
+    leaders = {follows[joint.name][0] for joint in others if joint.mimic is not None}
+    return first.mimic is None and lower < upper and leaders <= {first.name}
 
 
 def _moving(urdf: Urdf, link: str) -> list[Joint]:

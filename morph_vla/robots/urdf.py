@@ -121,7 +121,8 @@ class _Reader:
         subject = owner, attribute, shown  # the judge asks for the first two
         found, words = f"{owner}: {attribute} is '{shown}'", text.split()
         if "$(" in text or "${" in text:
-            self._say("expression", node.line, subject, found)
+            self._say("expression", node.line, subject, found, "", UNUSABLE if severity == "error" else "")
+            self.problems[-1] = replace(self.problems[-1], severity=severity)
             return None
         all_numbers = all(_NUMBER.match(word) for word in words)
         if len(words) > count and all_numbers:

@@ -49,7 +49,7 @@ class ActionBroker:
     """
 
     def __init__(self, policy: Client, open_loop: int, *, session: str = "", delay: int = 0):
-        """`session` tells robots on one connection apart; `delay` is expected before one was measured.
+        """`session` tells robots on one connection apart; `delay` is expected until one was measured.
 
         An `open_loop` of more actions than a chunk has asks at the chunk's end, where the robot waits.
         Raises MorphVlaError for less than one action a chunk.
@@ -63,7 +63,7 @@ class ActionBroker:
         # A client's own `reset` is said by whoever asks next, of all the robots that share it.
         self._says_reset = bool(session) and "reset" in accepts
         self._is_reset = False
-        self._delays: deque[int] = deque([delay], MEASURED)  # an episode begins with those of the last
+        self._delay, self._delays = delay, deque[int](maxlen=MEASURED)  # kept from episode to episode
         self._thread = ThreadPoolExecutor(1, "next chunk")
         self.stalls = 0
         """How often the robot had to wait, because an answer took longer than the chunk lasted"""
@@ -94,6 +94,8 @@ class ActionBroker:
         if self._step >= len(self._chunk):
             self.stalls += 1
             while self._step >= len(self._chunk):
+                if self._pending is None:  # the last answer was shorter than it took to come
+                    self._ask(obs)
                 self._switch(obs)
         row = self._chunk[self._step]
         self._step += 1
@@ -103,7 +105,7 @@ class ActionBroker:
         """An observation as a request: of which session, and where it is with its chunk."""
         request = {**obs, "env_id": self._session} if self._session else dict(obs)
         if self._real_time:
-            request["inference_delay"] = max(self._delays)
+            request["inference_delay"] = max(self._delays, default=self._delay)
             request |= {} if executed is None else {"executed_steps": executed}
         if self._is_reset and executed is None:
             request["reset"] = True

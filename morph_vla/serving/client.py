@@ -37,6 +37,13 @@ class LateAnswerError(ServerError, TimeoutError):
     """The answer did not come before its deadline; it is thrown away whenever it comes."""
 
 
+def _without_secrets(address: str) -> str:
+    """scheme://HOST:PORT/PATH of an address, without a user's name, password and query."""
+    scheme, _, rest = address.partition("://")
+    place, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+
+
 def accepted(metadata: Mapping[str, Any]) -> Sequence[Any]:
     """The keys of a request that a server knows beyond openpi's; what is no list of them is none."""
     keys = metadata.get("accepts")
@@ -64,11 +71,13 @@ class _Protocol:
         is no address.
         """
         is_address = host.startswith(("ws://", "wss://"))
-        self.address = host if is_address and port is None else f"{host}:{port or DEFAULT_PORT}"
+        self._target = host if is_address and port is None else f"{host}:{port or DEFAULT_PORT}"
         if not is_address:
-            self.address = f"ws://{self.address}"
+            self._target = f"ws://{self._target}"
+        self.address = _without_secrets(self._target)
+        """Without a user's name, password and query: it is shown, and kept in records"""
         try:
-            require("websockets.uri", "serve").parse_uri(self.address)
+            require("websockets.uri", "serve").parse_uri(self._target)
         except (ValueError, exceptions.InvalidURI) as error:
             raise ServerError(f"{visible(self.address, 200)} is no address: {reason(error)}") from error
         self._deadline_s, self._timeout_s, self._connect_s = deadline_s, timeout_s, connect_s
@@ -214,7 +223,7 @@ class WebsocketClientPolicy(_Protocol):
             left = max(0.01, until - time.monotonic())
             try:
                 # Entered, never left: websockets 17 wants its connections so, and `_close` ends them at once.
-                opened = self._connect_with(self.address, open_timeout=left, **self._options)
+                opened = self._connect_with(self._target, open_timeout=left, **self._options)
                 connection = self._connection = opened.__enter__()
                 self._welcome(connection.recv(timeout=left))
             except BaseException as error:
@@ -333,7 +342,7 @@ class AsyncWebsocketClientPolicy(_Protocol):
             left = max(0.01, until - time.monotonic())
             try:
                 async with asyncio.timeout(left):
-                    self._connection = await self._connect_with(self.address, **self._options)
+                    self._connection = await self._connect_with(self._target, **self._options)
                     self._welcome(await self._connection.recv())
             except BaseException as error:
                 await self._close()

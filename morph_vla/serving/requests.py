@@ -201,6 +201,10 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
             names.append(_session(row))
         except MorphVlaError as error:
             raise MorphVlaError(f"batch[{index}]: {error}") from None
+    if any("inference_delay" in row for row in observations) and len({*names}) < len(names):
+        raise MorphVlaError(
+            "batch: with inference_delay each row goes on from its own last answer; give each its own env_id"
+        )
     return Request(tuple(observations), **about, is_batch=True, sessions=tuple(names))
 
 

@@ -145,13 +145,15 @@ class PolicyServer:
     async def _listen(self) -> Any:
         settings = self.settings
         try:
+            if not 0 <= settings.port <= 65535:  # for a host's name a resolver takes the rest of a division
+                raise OverflowError("port must be 0-65535")
             return await self._websockets.serve(
                 self._handle, settings.host, settings.port, process_request=self._admit, compression=None,
                 max_size=wire.REQUEST.frame_bytes, max_queue=1, ping_interval=settings.ping_s,
                 ping_timeout=settings.pong_s, close_timeout=2.0, logger=self._log,
                 origins=[None],  # a page in a browser has no business here
             )  # fmt: skip
-        except (OSError, OverflowError, UnicodeError) as error:  # a port of 70000; a host of two dots
+        except (OSError, OverflowError, UnicodeError) as error:  # also a host of two dots
             where = f"{settings.host}:{settings.port}"
             raise MorphVlaError(f"cannot listen on {where}: {reason(error)} (--port, --host)") from None
 

@@ -88,20 +88,21 @@ def survey(frame: bytes, limits: Limits) -> None:
     """Walk a frame without making anything of it. Raises WireError as `decode`."""
     if len(frame) > limits.frame_bytes:
         raise WireError(f"the frame has {len(frame)} bytes; at most {limits.frame_bytes} are read")
-    place, values = 0, 0
-    waiting = [1]  # at each depth, the values that are still to come
+    place, values, due = 0, 0, 1
+    waiting = [1]  # at each depth, the values that are still to come; together they are `due`
     while waiting:
         if waiting[-1] == 0:
             waiting.pop()
             continue
         waiting[-1] -= 1
-        values += 1
+        values, due = values + 1, due - 1
         kind, size, place = _head(frame, place)
         if kind in ("list", "map"):
             inside = size * (2 if kind == "map" else 1)
             if len(waiting) > limits.depth:
                 raise WireError(f"lists and maps are nested more than {limits.depth} deep")
-            if values + inside > limits.values:
+            due += inside
+            if values + due > limits.values:
                 raise WireError(f"the frame has more than {limits.values} values")
             waiting.append(inside)
             size = inside  # each takes a byte at least

@@ -14,7 +14,8 @@ from morph_vla.robots.grasp import at, grasp
 from morph_vla.robots.parallel_jaw import FINGER, PALM, PANDA_OPENING, TCP, TCP_AHEAD
 from morph_vla.suites import workspace
 from morph_vla.suites.begin import BeginShares
-from morph_vla.suites.suite import Actuator, Actuators, ObjectSpec
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import Actuator, Actuators
 from morph_vla.suites.templates import GROUPS, TEMPLATES, Template
 
 SPINNING = 6  # joints of an arm that can also turn its tool about the approach
@@ -167,7 +168,7 @@ def tool_of(robot: Robot) -> Tool:
     if not names:
         raise MorphVlaError(
             f"{robot.name}: no gripper: say in its side file which joint closes, or attach one of ours"
-            " (gripper: {attach: parallel_jaw, link: ...})"
+            " (gripper: {attach: parallel_jaw, link: ...}); for a robot without a side file both are proposed"
         )
     if FINGER in names:
         ends = robot.side.grippers[FINGER]

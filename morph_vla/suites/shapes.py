@@ -14,15 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.robots.geometry import Quaternion, matrix_of, quaternion_of
-from morph_vla.suites.suite import ObjectSpec, Vector3
+from morph_vla.suites.criterion import Vector3
+from morph_vla.suites.objects import FOOT, ObjectSpec
 
 DISH_SIDES = 12
 PLATE_LEAN = math.pi / 4  # [rad] of a plate's rim, outwards
 HANDLE_REACH = 0.6  # of a mug's radius, from its wall outwards
 BANANA_PIECES = 3
-# [m] The walls of what holds something begin so much above its underside: it stands on its floor alone.
-# Walls that touched the table too were 48 of a scene's 56 contacts, and half the time of a physics step.
-FOOT = 0.001
 GAP = 0.0005  # [m] between an object and what it is put on, so that nothing overlaps
 
 UPRIGHT: Quaternion = (1.0, 0.0, 0.0, 0.0)

@@ -18,9 +18,10 @@ import numpy as np
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.files.plain import infinite, to_plain
-from morph_vla.suites import tasks
+from morph_vla.suites import objects, tasks
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.criterion import Success, Vector3
+from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.tasks import Named
 from morph_vla.suites.variation import (
     CameraShift,
@@ -35,27 +36,7 @@ from morph_vla.suites.variation import (
 )
 
 LARGEST_SIDE = 4096  # pixels of a camera
-SIZES = {"cylinder": 2, "sphere": 1}  # how many of the three sizes a shape has, where it has not all
 Range = tuple[float, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class ObjectSpec:
-    """One movable object.
-
-    `size` [m]: a box's edge lengths (x, y, z); an open box's outer ones, its five plates `wall` thick; a
-    bowl's and a mug's (radius, height, wall), and a plate's, whose rim leans outwards from that radius; a
-    cylinder's (radius, height, 0); a sphere's (radius, 0, 0); a banana's (length, thickness, its arc's rise).
-    An area is a thin box that is seen and not felt: a mark on the table.
-    """
-
-    shape: Literal["box", "open_box", "bowl", "plate", "mug", "cylinder", "sphere", "banana", "area"]
-    size: Vector3
-    mass: float  # [kg]
-    color: Vector3 = (0.5, 0.5, 0.5)
-    friction: float = 1.0
-    rolling_friction: float = 0.001  # [m] of what rolls: sphere, cylinder, banana
-    wall: float = 0.005  # [m] of an open box
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,8 +293,7 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     if suite.success.also and (kind := suite.expert.kind) != "push":
         yield f"expert.kind: '{kind}' moves one object alone; with success.also it must be 'push'"
     for name, thing in known.items():
-        if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:
-            yield f"objects.{name}: mass and sizes must be above 0"
+        yield from objects.problems(name, thing)
 
 
 def _of_the_model(suite: SuiteFile) -> Iterator[str]:
@@ -330,9 +310,8 @@ def _of_the_model(suite: SuiteFile) -> Iterator[str]:
         for key, value in vars(actuator).items():
             if value < 0:
                 yield f"actuators.{name}.{key}: must be at least 0, not {value:g}"
-    for name, thing in {**suite.objects, **suite.distractors}.items():
-        if min(thing.friction, thing.rolling_friction) < 0:
-            yield f"objects.{name}: frictions must be at least 0"
+    if suite.seed < 0:
+        yield f"seed: must be at least 0, not {suite.seed}"
     if suite.settle_seconds < 0:
         yield f"settle_seconds: must be at least 0, not {suite.settle_seconds:g}"
     if not suite.expert.speed > 0:

@@ -7,7 +7,8 @@ those of `eval/droid_panda.yaml`.
 from dataclasses import dataclass
 from typing import Literal
 
-from morph_vla.suites.suite import ObjectSpec, Range, Vector3
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import Range, Vector3
 
 
 @dataclass(frozen=True)

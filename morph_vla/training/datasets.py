@@ -29,7 +29,7 @@ Angle = Float[np.ndarray, "b"] | None
 def read_parts(recipe: Recipe) -> list[Part]:
     """The recipe's datasets, values alone, each held against its robot and the model.
 
-    Raises MorphVlaError where a dataset does not fit, and for two robots of one name.
+    Raises MorphVlaError where a dataset does not fit, for two robots of one name, and for two rates of one.
     """
     parts = [_part(recipe, asked) for asked in recipe.data.sources]
     files: dict[str, Robot] = {}  # by the name that a checkpoint keeps them under
@@ -39,6 +39,16 @@ def read_parts(recipe: Recipe) -> list[Part]:
             raise MorphVlaError(
                 f"{known.urdf_path} and {robot.urdf_path} are two robots of one name, and a checkpoint keeps "
                 "one of each; rename a file"
+            )
+    rates: dict[str, Part] = {}
+    for part in parts:
+        first = rates.setdefault(part.robot.name, part)
+        rate, other = first.recordings.fps, part.recordings.fps
+        if rate != other:
+            raise MorphVlaError(
+                f"{first.asked.dataset} is at {rate:g} Hz and {part.asked.dataset} at {other:g} Hz, both of "
+                f"robot '{part.robot.name}': a robot's actions have one pace; train on one of them, or "
+                "register the robot under two names"
             )
     return parts
 

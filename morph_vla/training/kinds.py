@@ -37,15 +37,18 @@ def learns(leaf: str, training: Training) -> bool:
     return part_of(leaf) in learnt or leaf.endswith(("lora_a", "lora_b"))
 
 
-def reached(training: Training) -> dict[Part, bool]:
-    """Through which parts gradients flow: those that learn, and those after one that learns."""
+def reached(training: Training, environment: int = 0) -> dict[Part, bool]:
+    """Through which parts gradients flow: those that learn, and those after one that learns.
+
+    A model of so many values of `environment` has projections before its language model, which learn.
+    """
     flows: dict[Part, bool] = dict.fromkeys(PARTS, True)
     if training.kind != "full":
         lora = training.lora or Lora()
         vision = training.kind == "lora" and "vision encoder" in lora.whole
         paired = "language model" in lora.whole or lora.language_model is not None
         flows["vision encoder"] = vision
-        flows["language model"] = vision or (training.kind == "lora" and paired)
+        flows["language model"] = vision or (training.kind == "lora" and paired) or environment > 0
     return flows
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from morph_vla.data.actions import Kind
+from morph_vla.data.space import Space
 from morph_vla.data.stats import from_plain
 
 OF_A_ROBOT = (  # what is said of each
@@ -46,6 +47,7 @@ def _check_robot(known: Mapping[str, Any], name: str) -> None:
     if known.get("space", "joints") == "joints" and len(relative) != len(joints):
         raise ValueError(f"{name}: relative is of {len(relative)} values, for {len(joints)} joints")
     widths: dict[str, int] = dict.fromkeys(("state_stats", "action_stats"), len(relative))
+    _check_units(known, name, len(joints))
     poses = known.get("environment") or []
     if not isinstance(poses, list) or not all(isinstance(value, str) for value in poses):
         raise ValueError(f"{name}: environment is no list of names")
@@ -54,6 +56,30 @@ def _check_robot(known: Mapping[str, Any], name: str) -> None:
     for key, width in widths.items():
         if len(_stats(known, key, name).q01) != width:
             raise ValueError(f"{name}: {key} are not of {width} values")
+
+
+def _check_units(known: Mapping[str, Any], name: str, joints: int) -> None:
+    """What turns a joint's value into the robot's own, and the space, where they are said."""
+    for key in ("affine", "limits"):
+        if key in known and not _are_pairs(known[key], joints):
+            raise ValueError(f"{name}: {key} are no two finite numbers of each of {joints} joints")
+    if not all(scale for scale, _ in known.get("affine", ())):
+        raise ValueError(f"{name}: affine has a scale of 0, in which no value says where a joint is")
+    units = known.get("units", [])
+    if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
+        raise ValueError(f"{name}: units are no list of texts")
+    if known.get("space", "joints") not in get_args(Space):
+        raise ValueError(f"{name}: space is {known['space']!r}; expected {', '.join(get_args(Space))}")
+
+
+def _are_pairs(values: Any, count: int) -> bool:
+    """Whether they are `count` pairs of finite numbers."""
+    if not isinstance(values, list | tuple) or len(values) != count:
+        return False
+    pairs = [pair for pair in values if isinstance(pair, list | tuple) and len(pair) == 2]
+    numbers = [value for pair in pairs for value in pair]
+    are_numbers = all(type(value) in (int, float) and math.isfinite(value) for value in numbers)
+    return len(pairs) == count and are_numbers
 
 
 def _stats(known: Mapping[str, Any], key: str, name: str) -> Any:

@@ -188,8 +188,8 @@ class _Loop:
                 done = number + 1
                 ending = terminated(done)
                 last = done == training.steps or ending
-                if done % training.log_every == 0 or last:
-                    measured = done % training.held_out_every == 0 or done == training.steps
+                measured = done % training.held_out_every == 0 or done == training.steps
+                if done % training.log_every == 0 or measured or last:
                     self._report(meter.read(), held_out(state) if measured else None, number)
                 if done % training.checkpoint_every == 0 or self._is_tried(done) or last:
                     meter.check()

@@ -156,7 +156,7 @@ def activations(model: ModelConfig, training: Training, rows: int) -> int:
     """Bytes of the activations of `rows` observations with their noise draws."""
     if isinstance(model, StateConfig):
         return model.activations(rows)
-    count, flows = counts.tokens(model), reached(training)
+    count, flows = counts.tokens(model), reached(training, model.environment)
     seen, own = count["image"] + model.numbers + count["prompt"], count["action"] + count["kinematic"]
     suffixes = rows * training.flow_samples
     cache = 2 * model.depth * model.kv_heads * model.head_dim * WIDTHS[model.dtype]

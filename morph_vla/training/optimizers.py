@@ -5,6 +5,7 @@ applied, so that every direction of it moves as far. Small models from scratch r
 for weights that AdamW trained this was not measured, and the default is AdamW, as openpi's.
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,8 @@ from morph_vla.pi05.parts import map_named
 from morph_vla.policies.parts import Part, part_of
 from morph_vla.recipes.keys import Optimizer
 from morph_vla.training.kinds import Params, norms
+
+LOG = logging.getLogger(__name__)
 
 
 def make_optimizer(
@@ -41,6 +44,8 @@ def make_optimizer(
 
 def _schedule(config: Optimizer, peak: float, steps: int) -> Callable[[Any], Any]:
     warmup = min(config.warmup, steps - 1)
+    if warmup < config.warmup:
+        LOG.warning("optimizer.warmup: %d of %d steps: the rate only rises", config.warmup, steps)
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak * config.final_lr_share)
 
 

@@ -72,6 +72,11 @@ class Source:
         self.workers = pool.Pool(recipe.data.workers or pool.default_workers(), recipe.model.image_size)
         self.frames = self._frames(cache)
         training = recipe.training
+        for part in self.parts:
+            if not len(drawn_rows(part)):
+                raise MorphVlaError(
+                    f"{part.asked.dataset}: no row is left to train on; see data.held_out, share and idle"
+                )
         self.mixture = mixture.mix(
             [drawn_rows(part) for part in self.parts],
             [part.asked.weight for part in self.parts],

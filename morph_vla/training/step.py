@@ -87,7 +87,7 @@ def draw(
 
 def errors_of(config: ModelConfig, training: Training, params: Params, drawn: Drawn) -> Float[Array, "b a"]:
     """The loss of every row and action value, by the model's family."""
-    frozen = not reached(training)["language model"]
+    frozen = not reached(training, config.environment)["language model"]
     return policies.of(config).loss(config, params, drawn, frozen)
 
 

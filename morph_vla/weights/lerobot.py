@@ -83,9 +83,9 @@ def _shards(folder: Path) -> list[Path]:
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         listed = sorted(set(index["weight_map"].values()))
+        wrong = [name for name in listed if Path(name).name != name]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MorphVlaError(f"{folder / INDEX} cannot be read ({error})") from error
-    wrong = [name for name in listed if Path(name).name != name]
     missing = [name for name in listed if not (folder / name).is_file()]
     if wrong or missing:
         raise MorphVlaError(f"{folder}: its index names missing shards: {', '.join(wrong or missing)}")

@@ -226,6 +226,8 @@ def lerobot_config_of(
     keys, _ = shapes[f"{_VLM}.layers.0.self_attn.k_proj.weight"]
     expert_width, action_dim = shapes["action_in_proj.weight"]
     vocab, _ = shapes[HEAD if HEAD in shapes else EMBEDDING]
+    if queries % heads:
+        raise ValueError(f"{heads} heads do not divide queries of {queries} values")
     head_dim = queries // heads
     return Pi05Config(
         vocab=vocab,

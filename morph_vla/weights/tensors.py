@@ -8,6 +8,7 @@ page that was read counts until the end; here a tensor is read when it is asked 
 import dataclasses
 import json
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -71,9 +72,9 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             raise MorphVlaError(f"{path}: not a safetensors file, or a truncated one ({size} bytes)")
         try:
             header = json.loads(file.read(length))
-            metadata = header.pop("__metadata__", {})
+            metadata = header.pop("__metadata__", {}).items()
             tensors = {name: _tensor(path, entry, 8 + length) for name, entry in header.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise MorphVlaError(f"{path}: the safetensors header cannot be read ({error})") from error
     expected = 8 + length
     for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
@@ -82,14 +83,14 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         expected += tensor.nbytes
     if expected != size:
         raise MorphVlaError(f"{path}: damaged or truncated: {size} bytes, its header expects {expected}")
-    return tensors, {str(key): str(value) for key, value in metadata.items()}
+    return tensors, {str(key): str(value) for key, value in metadata}
 
 
 def _tensor(path: Path, entry: Mapping[str, Any], data: int) -> Tensor:
     if entry["dtype"] not in DTYPES:
         raise ValueError(f"values of type {entry['dtype']}")
-    dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(int(n) for n in entry["shape"])
-    begin, end = entry["data_offsets"]
+    dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(operator.index(n) for n in entry["shape"])
+    begin, end = (operator.index(n) for n in entry["data_offsets"])  # a whole number, or TypeError
     if min(begin, *shape, 0) < 0 or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"bytes {begin} to {end} do not hold {shape} of {dtype}")
     return Tensor(path, dtype, shape, data + begin)

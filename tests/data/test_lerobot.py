@@ -182,6 +182,15 @@ def test_values_that_are_not_finite(copy):
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
+def test_an_episode_without_a_frame_is_said_where_it_is_chosen(write_dataset, version):
+    episodes = [{key: np.ones((n, 2)) for key in ("observation.state", "action")} for n in (3, 0, 3)]
+    root = write_dataset(version, episodes)
+    assert len(door.read(root).state) == 6
+    with pytest.raises(MorphVlaError, match=rf"^{root}: episodes 1 hold no frame$"):
+        door.read(root, episodes=(1,))
+
+
+@pytest.mark.parametrize("version", ["v2.1", "v3.0"])
 def test_an_episode_is_named_by_its_number_in_the_users_dataset(write_dataset, version):
     """Where some are chosen, a converted copy numbers them anew, and nobody knows that copy."""
     episodes = [{key: np.ones((3, 2)) for key in ("observation.state", "action")} for _ in range(5)]

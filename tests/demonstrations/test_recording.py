@@ -223,6 +223,13 @@ def test_another_recording_in_the_folder_is_kept(whole, suite, change):
         recording.record(dataclasses.replace(suite, **change), folder, ATTEMPTS)
 
 
+def test_a_rate_that_no_dataset_can_say_is_refused(suite, tmp_path):
+    slower = dataclasses.replace(suite, control_rate=12.5, physics_rate=250.0)
+    with pytest.raises(MorphVlaError, match=r"^control_rate is 12\.5 Hz; a LeRobot dataset's rate is"):
+        recording.record(slower, tmp_path / "set", ATTEMPTS)
+    assert not (tmp_path / "set").exists()
+
+
 def test_more_attempts_are_another_recording(whole, suite):
     with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts"):
         recording.record(suite, whole[0], ATTEMPTS + 2)

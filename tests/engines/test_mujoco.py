@@ -13,7 +13,8 @@ from morph_vla.engines import by_name, hands
 from morph_vla.engines.engine import Worlds, actions_of, step_one
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MissingExtraError, MorphVlaError
-from morph_vla.suites.suite import ObjectSpec, Placement, initial_state
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import Placement, initial_state
 
 if importlib.util.find_spec("mujoco") is None:  # not importorskip: mujoco reads MUJOCO_GL when it is imported
     pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)

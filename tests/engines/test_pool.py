@@ -20,8 +20,8 @@ from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
 from morph_vla.engines.pool import Begin, Execute, LocalPool
 from morph_vla.robots.geometry import matrix_of
+from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import composed, parts, principal
-from morph_vla.suites.suite import ObjectSpec
 
 SIZES = [f"cameras.{name}.{side}=24" for name in ("exterior", "wrist") for side in ("width", "height")]
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from morph_vla import robots
 from morph_vla.robots import urdf
-from morph_vla.suites.suite import InitialState, ObjectSpec, Placement, Suite, Table, initial_state, load
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import InitialState, Placement, Suite, Table, initial_state, load
 
 if importlib.util.find_spec("mujoco") is None:
     pytest.skip("the embedded engine needs the extra 'sim'", allow_module_level=True)

@@ -95,6 +95,21 @@ def test_a_record_without_its_journal_is_kept_too(held, caplog):
     assert (held / "earlier-1/record.json").is_file()
 
 
+def test_a_finished_record_without_its_journal_goes_on(held, caplog):
+    (held / "trials.jsonl").unlink()
+    assert Journal(held, facts()).trials.keys() == {0, 1}
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 99}'])
+def test_a_record_that_cannot_be_read_is_set_aside_before_anything_is_played(held, caplog, text):
+    (held / "record.json").write_text(text)
+    assert Journal(held, facts()).trials.keys() == {0, 1}
+    assert f"{held} held a record that cannot be read (" in caplog.messages[0]
+    assert (held / "earlier-1/record.json").read_text() == text
+    assert (held / "videos/000.mp4").is_file(), "what goes on keeps its videos"
+
+
 def test_where_nothing_had_ended_nothing_is_kept(tmp_path, caplog):
     Journal(tmp_path, facts())
     Journal(tmp_path, facts(dwell_seconds=0.05))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from test_lerobot_plugin import LooksBack
 
 pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
 

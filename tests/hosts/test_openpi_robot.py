@@ -68,6 +68,13 @@ def test_an_unknown_robot_names_the_nearest(add):
         add({"state": np.zeros(ACTIONS), "robot": "so100"})
 
 
+def test_a_client_names_no_files(add):
+    path = str(robots.load("so101").urdf_path)
+    assert pipeline.AddRobot(path, PLACES, ACTIONS).of(path).size, "whoever configures the host may"
+    with pytest.raises(MorphVlaError, match=r"^no robot '.*so101.urdf' is registered"):
+        add({"state": np.zeros(ACTIONS), "robot": path})
+
+
 def test_a_robot_with_too_many_joints_is_refused():
     with pytest.raises(MorphVlaError, match=r"robot 'g1_dex1' has 16 joints but the model has places for 11"):
         pipeline.AddRobot("g1_dex1", 11, ACTIONS)

@@ -12,10 +12,11 @@ import pytest
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import dropin
 from morph_vla.perception import estimator as estimators
-from morph_vla.perception import network
+from morph_vla.perception import frames, network
 from morph_vla.perception.things import SHAPES, features, things_of
 from morph_vla.perception.view import view_of
-from morph_vla.suites.suite import ObjectSpec
+from morph_vla.suites.objects import ObjectSpec
+from morph_vla.suites.suite import load_tasks
 from morph_vla.weights import tensors
 
 HANDS = np.array([[0.0, 0.2, -0.9, 0.0, 0.1]], np.float32)
@@ -111,6 +112,12 @@ def test_several_objects_are_refused(estimator, tasks):
     sentence = "droid_panda:cube_in_bowl: 2 objects are put somewhere, and random sees one"
     with pytest.raises(MorphVlaError, match=f"^{sentence}$"):
         estimator.view([dataclasses.replace(tasks[0], success=two, objects=objects)])
+
+
+def test_a_robot_of_two_hands_is_refused():
+    words = "^g1_dex1_red_block.*: robot 'g1_dex1' has 2 hands; an estimator is told of one$"
+    with pytest.raises(MorphVlaError, match=words):
+        frames.check(load_tasks("g1_dex1_red_block"), "cam_left_high")
 
 
 def test_a_folder_without_one(tmp_path):

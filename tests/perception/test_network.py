@@ -14,7 +14,7 @@ from morph_vla.perception import fitting, network
 from morph_vla.perception.frames import Frames
 from morph_vla.perception.things import features
 from morph_vla.perception.view import Optics
-from morph_vla.suites.suite import ObjectSpec
+from morph_vla.suites.objects import ObjectSpec
 
 OPTICS = Optics(48, 45.0, 0.84)
 numbers = st.floats(-0.2, 0.2)

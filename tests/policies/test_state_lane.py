@@ -45,7 +45,7 @@ FAMILIES = [
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def run(request, dataset, tmp_path_factory):
-    pace = [f"training.{key}" for key in ("steps=5", "batch=6", "checkpoint_every=5", "held_out_every=5")]
+    pace = [f"training.{key}" for key in ("steps=5", "batch=6", "checkpoint_every=5", "held_out_every=3")]
     changes = [SMALL[request.param], *pace, f"data.dataset={dataset}", "data.held_out=0.4"]
     return loop.train(recipes.load("body_state", changes), tmp_path_factory.mktemp("run"))
 
@@ -92,6 +92,12 @@ def test_a_checkpoint_names_its_family_and_what_it_is_shown(run, policy):
     assert known["robots"]["panda"]["environment"] == list(ENVIRONMENT)
     assert policy.cameras == {}
     assert policy.real_time is False
+
+
+def test_held_out_episodes_are_measured_when_it_is_asked(run):
+    """At step 3, though nothing else is logged there, and at the end."""
+    log = [json.loads(line) for line in (run.checkpoint.parents[1] / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log if line.get("held_out_loss") is not None] == [3, 5]
 
 
 def test_what_is_found_before_training_is_kept_with_what_does_not_learn(run, policy):

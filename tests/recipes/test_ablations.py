@@ -27,6 +27,15 @@ def test_the_grid_is_whole_and_has_no_duplicates():
         assert variant.name == f"{group}.{variant.name.partition('.')[2]}"
 
 
+@pytest.mark.parametrize("name", ["three_robots", "pi05_droid_so101"])
+def test_what_a_variant_says_of_its_data_is_said_of_every_dataset(name):
+    for variant in ("ours.tool", "ours.hand"):
+        data = config.load(f"{name}@{variant}").data
+        assert len(data.sources) > 1
+        assert {source.actions for source in data.sources} == {"delta"}
+        assert (data.statistics, data.space) == ("robot", SPACES[variant])
+
+
 def test_half_widths_are_those_of_300_trials_of_three_tasks():
     """Wilson's half-width at n = 300 for the printed average, to the printed digit and rounding."""
     for variant in ablations.VARIANTS.values():

@@ -209,8 +209,19 @@ def test_several_datasets_are_a_list(recipe):
         ("weight: 2", "weight: 0", r"data\.datasets\.1\.weight: must be more than 0, not 0"),
         ("base_0_rgb", "base", r"data\.datasets\.0\.cameras: 'base' is not one of the model's cameras"),
         ("by: row", "by: rows", r"data\.by: expected 'batch' or 'row', got \"rows\"; did you mean 'row'\?"),
-        ("by: row", "share: 0.5", "data: has both datasets and a dataset of its own; put it into the list"),
-        ("by: row", "robot: panda", "data: has both datasets and a dataset of its own; put it into the list"),
+        *(
+            ("by: row", f"{key}: {value}", rf"data: has both datasets and .* its own \({key}\); put it into")
+            for key, value in {
+                "share": "0.5",
+                "robot": "panda",
+                "actions": "delta",
+                "unit": "degrees",
+                "gripper": "[0, 1]",
+                "recorded": "steps",
+                "step": "0.2",
+                "weight": "5",
+            }.items()
+        ),
         ("actions: delta", "actions: deltas", r"actions: expected 'absolute', 'delta' or 'velocity'"),
         (
             "robot: so101",

@@ -120,6 +120,28 @@ def test_a_shipped_robot_is_built_from_its_own_text(name):
     assert bodies.scene_text(robot) == robot.urdf_path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('mass value="', 'mass value="0.5" more="'),  # nothing: it is built from its own text
+        ("<dynamics ", '<dynamics damping="0.3 Nms" less="" '),
+        ('<origin xyz="', '<origin xyz="0 0 0 0" less="'),
+        ('encoding="utf-8"', 'encoding="utf-16"'),
+    ],
+)
+def test_what_mujoco_would_refuse_is_written_anew(folder: Path, old: str, new: str):
+    mujoco = pytest.importorskip("mujoco", reason="needs the extra 'sim'")
+    robot = load("panda")
+    text = '<?xml version="1.0" encoding="utf-8"?>' + robot.urdf_path.read_text().partition("?>")[2]
+    path = folder / "panda.urdf"
+    changed = text.replace(old, new, 1)
+    path.write_bytes(changed.encode("utf-16" if "utf-16" in new else "utf-8"))
+    path.with_suffix(".yaml").write_text(robot.urdf_path.with_suffix(".yaml").read_text())
+    robot = load(path)
+    assert bodies.lacks_something(robot) == ("more" not in new)
+    assert mujoco.MjSpec.from_string(bodies.scene_text(robot)).compile().nbody > 8
+
+
 def test_capsules_join_a_link_to_the_joints_it_carries():
     robot = armed()
     made = bodies.capsules(robot.urdf, link_poses(robot.urdf, {}))
@@ -162,12 +184,21 @@ def test_pads_of_sliding_fingers_meet_where_they_are_closed():
 def test_meshes_at_hand_are_used_and_others_left_out(folder: Path):
     (folder / "arm_description" / "meshes").mkdir(parents=True)
     mesh = folder / "arm_description" / "meshes" / "a.stl"
-    mesh.write_bytes(b"solid")
+    mesh.write_bytes(bytes(84 + 50))  # of one face
     for name in ("package://arm_description/meshes/a.stl", "meshes/a.stl"):
         assert bodies.mesh_file(name, folder / "arm_description" / "urdf") == mesh.resolve()
     assert bodies.mesh_file("meshes/b.stl", folder) is None
     assert bodies.mesh_file(f"{'b' * 300}.stl", folder) is None, "longer than a file's name can be"
     assert bodies.mesh_file("meshes/a.dae", folder) is None
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    spoilt = {
+        "text.stl": b"solid of text", "none.stl": bytes(84), "many.stl": bytes(84 + 50 * 200_001),
+        "lfs.stl": pointer, "lfs.obj": pointer, "none.obj": b"",
+    }  # fmt: skip
+    for name, data in spoilt.items():
+        (folder / "meshes" / name).parent.mkdir(exist_ok=True)
+        (folder / "meshes" / name).write_bytes(data)
+        assert bodies.mesh_file(f"meshes/{name}", folder) is None, name
     shape = Shape(Geometry("mesh", (1.0, 1.0, 1.0), "meshes/a.stl"), Pose(), None, 0)
     links = tuple(replace(link, visuals=(shape,)) if link.name == "l2" else link for link in urdf().links)
     robot = build(replace(urdf(), links=links), Side(), folder / "arm_description" / "r.urdf")

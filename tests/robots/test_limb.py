@@ -1,5 +1,6 @@
 """The arm of a robot: its joints, its hand, and the side file that follows from them."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,68 @@ def test_sliding_fingers_are_used_and_open_where_they_are_apart():
     assert side.joints == (*arm.joints, "a")
     (follower,) = side.drives["a"]
     assert (follower.joint, follower.multiplier) == ("b", -1.0)  # the same axis: it goes the other way
+
+
+def test_fingers_that_no_action_can_move_are_replaced(folder: Path):
+    """Both limits alike; both driven by a gear; one by a joint of the arm."""
+    still = sliding("a", "left", "0 1 0", low=0.05)
+    gear = JOINT.format(
+        name="gear", type="revolute", parent="l5", child="g", xyz="0 0 0", axis="0 0 1", low=0
+    ) + LINK.format("g")
+    geared = gear + "".join(following(name, "gear") for name in ("a", "b"))
+    led = sliding("a", "a_link", "0 1 0") + following("b", "j4")
+    for hand in (still, geared, led):
+        arm = limb.find(urdf(more=hand))
+        assert (arm.hand, arm.fingers, arm.joints) == ("other", (), ("j0", "j1", "j2", "j3", "j4"))
+        source = folder / "hand.urdf"
+        source.write_text(urdf_text(urdf(more=hand)))
+        with adding.only_if_used(source, folder=folder / "to") as path:
+            assert load(path).names[-1] == "parallel_jaw_joint"
+        shutil.rmtree(folder / "to")
+
+
+def following(name: str, leader: str) -> str:
+    """A finger that mimics another joint."""
+    text = sliding(name, f"{name}_link", "0 1 0")
+    return text.replace("</joint>", f'<mimic joint="{leader}" multiplier="0.02"/></joint>')
+
+
+def test_an_arm_whose_proposed_hand_does_not_fit_leaves_no_file(folder: Path):
+    source = folder / "taken.urdf"
+    source.write_text(urdf_text(urdf(more=sliding("parallel_jaw_joint", "f", "0 1 0", low=0.05))))
+    held = LINK.format("parallel_jaw") + (
+        '<joint name="h" type="fixed"><parent link="l2"/><child link="parallel_jaw"/></joint>'
+    )
+    source.write_text(urdf_text(urdf(more=held)))
+    with pytest.raises(MorphVlaError, match="parallel_jaw"):
+        adding.add_arm(source, folder=folder / "to")
+    assert not (folder / "to").exists()
+
+
+def test_a_registered_arm_without_a_side_file_gets_one(folder: Path, monkeypatch):
+    """`robots add`, then `suites new NAME`: what README says."""
+    monkeypatch.setenv("MORPH_VLA_PATH", str(folder))
+    source = folder / "mine.urdf"
+    source.write_text(urdf_text(urdf()))
+    copy = adding.add(adding.examine_new(source), folder=folder / "urdf_descriptors").urdf
+
+    def refused() -> None:
+        with adding.completed("mine") as path:
+            assert load(path).names[-1] == "parallel_jaw_joint"
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        refused()
+    assert copy.is_file(), "it was there before"
+    assert not copy.with_suffix(".yaml").exists()
+    with adding.completed("mine") as path:
+        assert path == copy
+    side = copy.with_suffix(".yaml").read_text()
+    with adding.completed("mine") as path:
+        assert path == "mine"
+    assert copy.with_suffix(".yaml").read_text() == side
+    with adding.completed("panda") as path:
+        assert path == "panda"
 
 
 @pytest.mark.parametrize("prefix", ["finger", "thumb"])

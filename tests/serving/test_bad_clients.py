@@ -229,7 +229,10 @@ def test_it_listens_to_this_machine_alone_unless_told_otherwise(server):
     assert not Settings("0.0.0.0", api_key="x").is_open
 
 
-@pytest.mark.parametrize("where", [{"port": 70000}, {"host": "a..b", "port": 0}])
+@pytest.mark.parametrize(
+    "where",
+    [{"port": 70000}, {"host": "localhost", "port": 70000}, {"port": -1}, {"host": "a..b", "port": 0}],
+)
 def test_where_nobody_can_listen_is_said(where):
     server = PolicyServer(Wave(), card(), limits(), Settings(**where))
     with pytest.raises(MorphVlaError, match=r"^cannot listen on .* \(--port, --host\)$"):

@@ -8,17 +8,18 @@ import time
 
 import numpy as np
 import pytest
-from stand_ins import LIMIT_S, Wave, expected, observation, serving
+from stand_ins import CAMERAS, LIMIT_S, Wave, expected, observation, serving
 from websockets.sync.server import serve
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.serving import wire
+from morph_vla.serving import keys, wire
 from morph_vla.serving.client import (
     AsyncWebsocketClientPolicy,
     LateAnswerError,
     ServerError,
     WebsocketClientPolicy,
 )
+from morph_vla.serving.remote import RemotePolicy
 
 
 def other(answer, metadata=b"\x80"):
@@ -305,6 +306,20 @@ def test_the_client_of_an_event_loop_does_the_same(caplog):
     with pytest.raises(ServerError, match="is not to be reached"):
         asyncio.run(gone.connect())
     assert caplog.messages == [f"ws://127.0.0.1:{port} does not answer yet; it is tried for 1 s more"]
+
+
+def test_an_address_is_shown_without_its_secrets():
+    policy = WebsocketClientPolicy("ws://me:secret@robot:7/here?token=key")
+    assert policy.address == "ws://robot:7/here"
+    assert RemotePolicy(policy, keys.of(CAMERAS)).describe() == {
+        "name": policy.address, "checkpoint": None, "step": None, "server": policy.address
+    }  # fmt: skip
+    with serving() as server:
+        address = f"ws://me:secret@127.0.0.1:{server.port}/?token=key"
+        with WebsocketClientPolicy(address, timeout_s=LIMIT_S) as policy:
+            assert "actions" in policy.infer(observation(1))
+    with pytest.raises(ServerError, match=r"^ws://h:abc is no address"):
+        WebsocketClientPolicy("ws://me:secret@h:abc")
 
 
 @pytest.mark.parametrize("address", ["ws://127.0.0.1:99999", "ws://[::1", "ws://h:abc", "ws://", "wss://\n"])

@@ -117,6 +117,16 @@ def test_rows_of_a_batch_have_sessions_of_their_own():
         np.testing.assert_array_equal(policy.told[f"then {number}"][1], answer["actions"][number:])
 
 
+def test_rows_of_one_session_cannot_go_on_each_from_its_own_answer():
+    with real_time(Noting()) as server, raw(server) as connection:
+        rows = [observation(number, inference_delay=1) for number in range(2)]
+        sentence = ask(connection, {"batch": rows})
+        assert sentence == (
+            "batch: with inference_delay each row goes on from its own last answer; give each its own env_id"
+        )
+        assert len(ask(connection, {"batch": [{**row, "env_id": i} for i, row in enumerate(rows)]})) == 2
+
+
 def test_a_server_that_was_not_told_to_ignores_the_words():
     policy = Noting()
     with serving(policy) as server, raw(server) as connection:
@@ -222,6 +232,24 @@ def test_a_robot_without_actions_waits_and_the_broker_counts_it():
         threading.Timer(0.05, robot.go.release).start()
         assert walk(robot, broker, range(4, 6)) == [1.01, 1.02]
         assert broker.stalls == 1
+
+
+def test_an_answer_that_is_shorter_than_it_took_to_come_is_asked_for_again():
+    robot = Robot(rows=7)
+    with ActionBroker(robot, open_loop=3) as broker:
+        walk(robot, broker, range(7))
+        robot.rows = 2  # a server that was started again, with a shorter horizon
+        for _ in range(2):
+            robot.go.release()
+        assert walk(robot, broker, range(7, 9)) == [2, 2.01]
+    assert [asked["at"] for asked in robot.asked[:3]] == [0, 3, 7]
+
+
+def test_what_was_expected_gives_way_to_what_was_measured():
+    robot = Robot()
+    with ActionBroker(robot, open_loop=3, delay=5) as broker:
+        walk(robot, broker, range(7), {4: 1})
+    assert [asked["inference_delay"] for asked in robot.asked] == [5, 5, 1]
 
 
 def test_a_late_answer_is_asked_for_again():

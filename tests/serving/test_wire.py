@@ -152,6 +152,12 @@ def test_what_a_client_reads_may_hold_what_is_not_finite():
     assert wire.decode(frame, wire.ANSWER)["limits"][0] == float("inf")
 
 
+def test_values_are_counted_over_all_that_is_nested():
+    inner = b"\xdc" + struct.pack(">H", 9_999) + b"\xc0" * 9_999  # each within the bound alone
+    with pytest.raises(WireError, match=r"the frame has more than 20000 values"):
+        wire.decode(b"\x93" + inner * 3)
+
+
 def test_a_few_bytes_cannot_take_much_memory():
     """Lists within lists, each of which claims as many values as it may."""
     nested = b"".join(b"\xdc" + struct.pack(">H", 60_000) for _ in range(7))

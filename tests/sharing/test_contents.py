@@ -269,6 +269,14 @@ STRANGE = {
     "action_stats are no statistics": {"action_stats": {**STATS, "q01": [float("nan"), 0.0]}},
     "action_stats are no statistics .*int too large": {"action_stats": {**STATS, "q01": [10**400, 0]}},
     "environment is no list of names": {"environment": 14},
+    "affine are no two finite numbers of each of 2 joints": {"affine": "bogus"},
+    "affine are no two finite": {"affine": [[float("inf"), 0.0], [1.0, 0.0]]},
+    "affine are": {"affine": [[True, 0.0], [1.0, 0.0]]},
+    "affine has a scale of 0": {"affine": [[0.0, 0.0], [1.0, 0.0]]},
+    "limits are no two finite": {"limits": [[0.0, 1.0]]},
+    "units are no list of texts": {"units": 5},
+    "space is 'bogus'; expected joints, tool, hand": {"space": "bogus"},
+    "space is None": {"space": None},
 }
 
 

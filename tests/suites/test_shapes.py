@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import BANANA_PIECES, DISH_SIDES, Part, parts, resting_height
-from morph_vla.suites.suite import ObjectSpec
 
 THINGS = {
     "box": ObjectSpec("box", (0.03, 0.05, 0.07), 0.11),

@@ -108,6 +108,15 @@ def test_an_unknown_key_names_the_nearest():
         ),
         ("table.size=[1.8, 0, 0.1]", "table.size: must be above 0, not 1.8, 0, 0.1"),
         ("objects.cube.friction=-1", "objects.cube: frictions must be at least 0"),
+        (
+            "objects.bowl.size=[0.075, 0.004, 0.003]",
+            "objects.bowl: its walls of 0.003 m leave no room in a height of 0.004 m",
+        ),
+        (
+            "objects.bowl={shape: open_box, size: [0.1, 0.1, 0.05], mass: 1, wall: 0.05}",
+            "objects.bowl: its walls of 0.05 m leave no room in a height of 0.05 m",
+        ),
+        ("seed=-1", "seed: must be at least 0, not -1"),
         ("settle_seconds=-1", "settle_seconds: must be at least 0, not -1"),
         ("expert.speed=0", "expert.speed: must be above 0, not 0"),
         (
@@ -118,6 +127,17 @@ def test_an_unknown_key_names_the_nearest():
 )
 def test_each_contradiction_has_its_sentence(override, sentence):
     assert problems(override) == [sentence]
+
+
+@pytest.mark.parametrize("name", ["table", "world", "floor", "mark/0"])
+def test_an_object_is_called_otherwise_than_what_a_scene_has(name):
+    place = "{x: [0.4, 0.5], y: [0.0, 0.1]}"
+    assert problems(
+        f"objects={{cube: {{shape: sphere, size: [0.02, 0, 0], mass: 1}}, {name}: "
+        "{shape: area, size: [0.1, 0.1, 0.001], mass: 1}}",
+        f"placement={{cube: {place}, {name}: {place}}}",
+        f"success.target={name}",
+    ) == [f"objects.{name}: expected a name without '/', and none of table, world, floor, which a scene has"]
 
 
 def test_placements_and_objects_must_match():

@@ -33,6 +33,17 @@ def test_the_schedule_rises_and_falls(full):
     assert float(short(4)) == pytest.approx(1.0)  # a warm-up ends before the run does
 
 
+def test_a_warm_up_that_outlasts_the_run_is_said(caplog):
+    training.make_optimizer(Optimizer(warmup=STEPS), STEPS)
+    assert caplog.messages == [f"optimizer.warmup: {STEPS} of {STEPS} steps: the rate only rises"]
+
+
+def test_a_gradient_reaches_the_projections_before_the_language_model():
+    assert not kinds.reached(EXPERT)["language model"]
+    assert kinds.reached(EXPERT, environment=14)["language model"]
+    assert not kinds.reached(EXPERT, environment=14)["vision encoder"]
+
+
 def quarters(schedule: Any) -> list[float]:
     """The rate a quarter and three quarters down, where a cosine is not a line."""
     return [float(schedule(step)) for step in (10, 24)]

@@ -18,7 +18,7 @@ from morph_vla.policies import pi05 as family
 from morph_vla.recipes.keys import Dataset
 from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.training import checkpoint, loop, parameters
+from morph_vla.training import checkpoint, datasets, loop, parameters
 from morph_vla.training import step as steps
 from morph_vla.training.datasets import read_parts
 from morph_vla.training.source import Source
@@ -333,6 +333,22 @@ def test_datasets_of_a_robot_must_agree(mixed_recipe, so101_dataset, tmp_path):
     data = dataclasses.replace(mixed_recipe.data, datasets=(wide,))
     with pytest.raises(MorphVlaError, match="delta actions are differences from the state, which has 12"):
         Source(dataclasses.replace(mixed_recipe, data=data), tmp_path)
+
+
+def test_datasets_of_a_robot_have_one_rate(mixed_recipe, so101_dataset, monkeypatch):
+    read, asked = datasets.lerobot.read, []
+
+    def faster(*arguments, **options):
+        asked.append(arguments)
+        recordings = read(*arguments, **options)
+        return dataclasses.replace(recordings, fps=recordings.fps * len(asked))
+
+    monkeypatch.setattr(datasets.lerobot, "read", faster)
+    both = (Dataset(str(so101_dataset), "so101"), Dataset(str(so101_dataset), "so101"))
+    data = dataclasses.replace(mixed_recipe.data, datasets=both)
+    words = r"is at \d+ Hz and .* at \d+ Hz, both of robot 'so101': a robot's actions have one pace"
+    with pytest.raises(MorphVlaError, match=words):
+        read_parts(dataclasses.replace(mixed_recipe, data=data))
 
 
 def test_statistics_are_over_all_datasets_of_a_robot(mixed_recipe, so101_dataset, tmp_path):

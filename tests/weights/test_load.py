@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -346,6 +347,13 @@ def damage_overlap(path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(12))
 
 
+def header(text: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + bytes(4))
+
+    return damage
+
+
 def damage_depth(path: Path) -> None:
     path.write_bytes((100_000).to_bytes(8, "little") + b"[" * 100_000)
 
@@ -359,6 +367,15 @@ def damage_depth(path: Path) -> None:
         (damage_header, "the safetensors header cannot be read"),
         (damage_length, "not a safetensors file, or a truncated one"),
         (damage_offsets, r"bytes 0 to 8 do not hold \(3,\) of float32"),
+        *(
+            (header(text), "the safetensors header cannot be read")
+            for text in (
+                '{"__metadata__": null}',
+                '{"__metadata__": []}',
+                '{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}',
+                '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0.0, 4.0]}}',
+            )
+        ),
     ],
 )
 def test_a_damaged_file(tmp_path, lerobot, host, damage, sentence):

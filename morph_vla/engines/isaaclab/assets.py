@@ -24,8 +24,9 @@ from morph_vla.files.cache import cache_folder
 from morph_vla.robots import Robot
 from morph_vla.robots.geometry import product
 from morph_vla.robots.text import urdf_text
+from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import Part, composed, parts, principal, rolls, touches
-from morph_vla.suites.suite import ObjectSpec, Vector3
+from morph_vla.suites.suite import Vector3
 
 Stage = Any  # of USD, which is imported when it is first used
 Prim = Any

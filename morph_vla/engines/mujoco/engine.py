@@ -14,7 +14,7 @@ from jaxtyping import Float
 from morph_vla.engines import hands
 from morph_vla.engines.engine import Frame, Sight, measured_state, observation
 from morph_vla.engines.mujoco.rendering import Looks, SceneView, open_renderer
-from morph_vla.engines.mujoco.scene import TOOL_SITE, MjData, Renderer, build_spec, mujoco
+from morph_vla.engines.mujoco.scene import TOOL_SITE, MjData, Renderer, build_spec, compiled, mujoco
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
@@ -31,7 +31,7 @@ class MujocoEngine:
     def __init__(self, robot: Robot, suite: Suite, count: int = 1):
         mj = mujoco()
         self.robot, self.suite, self.count, self._mj = robot, suite, count, mj
-        self.model = build_spec(robot, suite).compile()
+        self.model = compiled(build_spec(robot, suite), robot)
         self._data = [mj.MjData(self.model) for _ in range(count)]
         self._drives = [
             (self.model.actuator(name).id, self.model.joint(name).qposadr[0], action, multiplier, offset)

@@ -19,6 +19,7 @@ from morph_vla.engines.mujoco.scene import (
     MjSpec,
     Renderer,
     build_spec,
+    compiled,
     look_at,
     mujoco,
 )
@@ -118,7 +119,7 @@ class SceneView:
         spec.visual.quality.numslices, spec.visual.quality.numstacks = 24, 12
         spec.visual.global_.offwidth = max(spec.visual.global_.offwidth, camera.width)
         spec.visual.global_.offheight = max(spec.visual.global_.offheight, camera.height)
-        self._model = spec.compile()
+        self._model = compiled(spec, robot)
         self._data = mj.MjData(self._model)
         self._painting = Painting(self._model, suite.objects)
         self._renderer = open_renderer(self._model, camera.height, camera.width)

@@ -14,8 +14,9 @@ import numpy as np
 from morph_vla.engines import hands
 from morph_vla.errors import MorphVlaError, nearest, require
 from morph_vla.robots import Robot, bodies
+from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import Part, parts, rolls, touches
-from morph_vla.suites.suite import Camera, ExpertSpec, ObjectSpec, Suite, Table
+from morph_vla.suites.suite import Camera, ExpertSpec, Suite, Table
 
 # MuJoCo ships no types, and is imported when it is first used.
 MjData = Any
@@ -47,7 +48,10 @@ def mujoco() -> ModuleType:
 def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     """The model of a suite, not yet compiled: robot, table, objects, cameras, lights, servos."""
     mj = mujoco()
-    spec = mj.MjSpec.from_string(bodies.scene_text(robot))
+    try:
+        spec = mj.MjSpec.from_string(bodies.scene_text(robot))
+    except ValueError as error:
+        raise MorphVlaError(f"{robot.urdf_path}: MuJoCo cannot read it: {error}") from error
     # A root link called `world` becomes MuJoCo's own, whose mass belongs nowhere: with its centre beside the
     # origin the tree that finds contacts lies beside the table, and bowls fall through.
     world = spec.worldbody
@@ -83,6 +87,16 @@ def build_spec(robot: Robot, suite: Suite) -> MjSpec:
     for geom in spec.geoms:
         geom.solref = [suite.contact_seconds, 1.0]
     return spec
+
+
+def compiled(spec: MjSpec, robot: Robot) -> MjModel:
+    """The model of a scene. Raises MorphVlaError, with MuJoCo's words, where it cannot build it."""
+    try:
+        return spec.compile()
+    except ValueError as error:
+        raise MorphVlaError(
+            f"{spec.modelname} with {robot.urdf_path}: MuJoCo cannot build it: {error}"
+        ) from error
 
 
 def _prepare_robot(mj: ModuleType, spec: MjSpec, robot: Robot, suite: Suite) -> None:

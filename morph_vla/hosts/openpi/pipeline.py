@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from morph_vla import robots
+from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files.dropin import available
+from morph_vla.findings import visible
 from morph_vla.hosts.openpi import packing
 from morph_vla.morphology import body_of
 from morph_vla.morphology.config import Descriptors
@@ -24,8 +27,8 @@ class AddRobot:
     """Put the robot's arrays behind the state (see `packing`), after the state has been padded.
 
     The robot is `robot`, unless the sample has a key `robot` that names another one; a served request may.
-    Any registered robot will do. Raises MorphVlaError, naming the nearest, for one that is not there, and
-    for one with more than `max_joints` joints.
+    Any registered robot will do, by its name; `robot` itself may also be a URDF's path. Raises MorphVlaError,
+    naming the nearest, for one that is not there, and for one with more than `max_joints` joints.
     """
 
     robot: str
@@ -47,6 +50,8 @@ class AddRobot:
     def __call__(self, data: Sample) -> Sample:
         """`state` of at least `action_dim` values becomes `action_dim` values and the robot."""
         name = str(np.asarray(data.pop("robot", self.robot)).item())
+        if name != self.robot and name not in (choices := available("robots")):  # a client names no files
+            raise MorphVlaError(f"no robot '{visible(name, 60)}' is registered{nearest(name, choices)}")
         state = np.asarray(data["state"], np.float32)[..., : self.action_dim]
         return {**data, "state": np.concatenate([state, self.of(name)], axis=-1)}
 
