@@ -378,6 +378,8 @@ def _problems(grid: Grid) -> Iterator[str]:
 def _problems_of_hypothesis(grid: Grid, place: str, hypothesis: Hypothesis) -> Iterator[str]:
     for key, condition in (("better", hypothesis.better), ("than", hypothesis.than)):
         yield from _unknown(f"{place}.{key}", "condition", condition, grid.conditions)
+    if hypothesis.better == hypothesis.than:
+        yield f"{place}: a condition is not better than itself"
     seeds = hypothesis.more_seeds
     yield from (f"{place}.more_seeds: must be at least 0, not {seed}" for seed in seeds if seed < 0)
     if len(set(seeds)) < len(seeds) or set(seeds) & set(grid.seeds):

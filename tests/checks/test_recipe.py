@@ -129,8 +129,8 @@ def test_a_feature_that_is_not_there_and_one_of_another_width(write):
     )
     assert once(
         check_sentences(root, "data.robot=panda", "data.preset=so101"),
-        r"warning: data: robot: panda, where the preset 'so101' is of so101; its units, gripper and keys stay "
-        "in force; for another robot set preset: null and say them yourself",
+        r"warning: data: robot: panda, where the preset 'so101' is of so101; its units, gripper and keys "
+        "stay in force; for another robot set preset: null and say them yourself",
     )
 
 
