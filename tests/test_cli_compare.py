@@ -188,7 +188,8 @@ def test_compare_refuses_other_suites_and_one_record(run, folder):
     )
     assert run("compare a")[2] == "error: compare takes 2 to 26 evaluations, got 1\n"
     assert run("compare a a a --sequential")[2] == "error: --sequential takes two evaluations, got 3\n"
-    assert run("compare a b --sequential --plot x.svg")[2].startswith("error: --plot draws no picture of")
+    sentence = "error: --sequential draws no picture: --plot would change nothing; leave it out\n"
+    assert run("compare a b --sequential --plot x.svg")[2] == sentence
 
 
 def test_compare_decides_while_evaluations_run(run, folder):

@@ -62,6 +62,14 @@ def add(
     parser.add_argument(*names.split(), help=about, **more)
 
 
+def refuse(arguments: argparse.Namespace, why: str, **defaults: object) -> None:
+    """Raise MorphVlaError for options that change nothing, and `why`; their `defaults` are no request."""
+    asked = [name for name, default in defaults.items() if getattr(arguments, name) != default]
+    if asked:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+        raise MorphVlaError(f"{why}: {options} would change nothing; leave it out")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`: the same answer for a machine to read."""
     add(parser, "--json", "print the answer as JSON")

@@ -41,8 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
         most = len(several.LETTERS)
         raise MorphVlaError(f"compare takes 2 to {most} evaluations, got {len(given)}")
     if arguments.sequential:
-        if arguments.plot:
-            raise MorphVlaError("--plot draws no picture of --sequential; leave one of them out")
+        refuse(arguments, "--sequential draws no picture", plot=None)
         watch(arguments)
         return
     answer = several.side_by_side(given, [record.read(folder_of(place)) for place in given])

@@ -6,7 +6,6 @@ from typing import Any
 from morph_vla.cli import files
 from morph_vla.cli.common import add, add_number, search
 from morph_vla.cli.render import render
-from morph_vla.errors import MorphVlaError
 
 EXAMPLES = """
   morph-vla recipes list
@@ -80,8 +79,6 @@ def run_variants(arguments: argparse.Namespace) -> int:
     from morph_vla.recipes import held
 
     rows = held.variants(arguments.name, arguments.table or 0, arguments.folders)
-    if not rows:
-        raise MorphVlaError(f"no variant is of table {arguments.table} of the paper")
     names = [row.name for row in rows if not row.refused]
     render(rows, arguments.json, text="\n".join(names if arguments.names else held.listed(rows)))
     return int(any(row.refused for row in rows))

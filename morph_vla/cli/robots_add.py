@@ -70,8 +70,8 @@ def _examined(arguments: argparse.Namespace) -> "Examination":
     elif arguments.source.startswith(ROBOSUITE):
         from morph_vla.engines.robosuite import arms
 
-        if joints or arguments.root or arguments.strip or arguments.accept_license:
-            raise MorphVlaError(f"{ROBOSUITE}NAME is added as robosuite has it: no other option changes it")
+        why = f"{ROBOSUITE}NAME is added as robosuite has it"
+        refuse(arguments, why, joints=[], root="", strip=[], accept_license=False)
         return arms.examined(arguments.source.removeprefix(ROBOSUITE))
     elif arguments.accept_license:
         raise MorphVlaError("--accept-license is used with rd:NAME")

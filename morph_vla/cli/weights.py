@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from morph_vla.cli.common import add, add_common, add_number, add_verbs
+from morph_vla.cli.common import add, add_common, add_number, add_verbs, refuse
 from morph_vla.cli.render import render
-from morph_vla.errors import MorphVlaError
 
 EXAMPLES = """
   morph-vla weights inspect pi05-nano
@@ -16,6 +15,7 @@ EXAMPLES = """
   morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
 PLUGIN = "lerobot-plugin"
+AS_IT_IS = {"config": None, "horizon": None, "keep_lora": False, "keep_plugin": False, "kind": "averaged"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +70,7 @@ def run_convert(arguments: argparse.Namespace) -> None:
     if to == PLUGIN:
         from morph_vla.hosts.lerobot import export
 
-        given = arguments.config, arguments.horizon, arguments.keep_lora, arguments.keep_plugin
-        if any(given) or arguments.kind != "averaged":
-            raise MorphVlaError(f"--to {PLUGIN} names a checkpoint as it is: no other option changes it")
+        refuse(arguments, f"--to {PLUGIN} names a checkpoint as it is", **AS_IT_IS)
         export.write(arguments.source, target)
         text = f"{target}: {to}, for lerobot-eval --policy.path"
         render({"target": target, "to": to}, arguments.json, text=text)
@@ -89,8 +87,6 @@ def run_convert(arguments: argparse.Namespace) -> None:
 
 def _model(arguments: argparse.Namespace) -> Any:
     """The model of the recipe that was named, or None."""
-    if arguments.config is None:
-        return None
     from morph_vla.recipes.fitting import host
 
-    return host(arguments.config, arguments.folders)
+    return host(arguments.config, arguments.folders) if arguments.config else None

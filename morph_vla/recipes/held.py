@@ -20,8 +20,11 @@ class Held(ablations.Variant):
 def variants(name: str = "", table: int = 0, folders: Sequence[str | Path] = ()) -> list[Held]:
     """The variants of one table, or of all (0), each held against the recipe `name`, if one is given.
 
-    Raises ConfigError for what is wrong with the recipe itself.
+    Raises ConfigError for what is wrong with the recipe itself, and for a table that has none.
     """
+    tables = sorted({variant.table for variant in ablations.VARIANTS.values()} - {0})
+    if table not in (0, *tables):
+        raise ConfigError(f"no variant is of table {table}; choose {', '.join(map(str, tables))}")
     if name:
         recipe.load(name, (), folders)  # its own problems are not its variants'
     held = []

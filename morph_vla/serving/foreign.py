@@ -57,6 +57,14 @@ class Given:
     cameras: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The model's name -> the dataset's"""
 
+    def refuse_beside(self, checkpoint: object) -> None:
+        """Raise MorphVlaError where a checkpoint of ours is named, which says all of it itself."""
+        if self.recipe or self.statistics:
+            raise MorphVlaError(
+                f"{checkpoint} says itself how it was trained: --recipe and --statistics are for checkpoints "
+                "of openpi and LeRobot; leave them out"
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:

@@ -345,12 +345,7 @@ def load(checkpoint: str | Path, *, refuse_unused: bool = False, **options: Any)
     if refuse_unused and not is_foreign(folder):
         steps, noise = options.get("steps", Sampler.steps), options.get("noise", Sampler.noise)
         check_sampler(folder, Sampler(steps, float(noise)))
-        given = options.get("given", Given())
-        if given.recipe or given.statistics:
-            raise MorphVlaError(
-                f"{checkpoint} says itself how it was trained: --recipe and --statistics are for checkpoints "
-                "of openpi and LeRobot; leave them out"
-            )
+        options.get("given", Given()).refuse_beside(checkpoint)
     source = name if name in remote.NAMES else hub.pinned(name, folder)
     return CheckpointPolicy(folder, source=source, **options)
 

@@ -124,7 +124,7 @@ def test_a_shipped_robot_is_built_from_its_own_text(name):
     ("old", "new"),
     [
         ('mass value="', 'mass value="0.5" more="'),  # nothing: it is built from its own text
-        ("<dynamics ", '<dynamics damping="0.3 Nms" less="" '),
+        ('damping="', 'damping="0.3 Nms" less="'),
         ('<origin xyz="', '<origin xyz="0 0 0 0" less="'),
         ('encoding="utf-8"', 'encoding="utf-16"'),
     ],
