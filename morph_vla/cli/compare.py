@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from morph_vla.cli.common import add, add_json, add_number
+from morph_vla.cli.common import add, add_json, add_number, refuse
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 

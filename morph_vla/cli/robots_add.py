@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from morph_vla.cli.common import add
+from morph_vla.cli.common import add, refuse
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
 from morph_vla.wording import count

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.data import frames, lerobot, mixture, pool, transforms
+from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Observation, tokenizer
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
 from morph_vla.policies.text import TEXT, global_values
