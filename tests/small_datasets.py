@@ -53,7 +53,8 @@ def write_v3(root: Path, tables: Sequence[pa.Table], cameras: Sequence[str], fps
     for file, part in enumerate((tables[:half], tables[half:])):
         if not part:
             continue
-        parquet.write_table(pa.concat_tables(part), root / f"data/chunk-000/file-{file:03d}.parquet")
+        full = [table for table in part if len(table)]  # an episode may be without a row
+        parquet.write_table(pa.concat_tables(full), root / f"data/chunk-000/file-{file:03d}.parquet")
         for key in (f"videos/observation.images.{camera}" for camera in cameras):
             ends = list(itertools.accumulate(len(table) / fps for table in part))
             rows.setdefault(f"{key}/from_timestamp", []).extend([0.0, *ends[:-1]])

@@ -248,7 +248,7 @@ def test_an_answer_that_is_shorter_than_it_took_to_come_is_asked_for_again():
 def test_what_was_expected_gives_way_to_what_was_measured():
     robot = Robot()
     with ActionBroker(robot, open_loop=3, delay=5) as broker:
-        walk(robot, broker, range(7), {4: 1})
+        walk(robot, broker, range(8), {4: 1, 7: 1})
     assert [asked["inference_delay"] for asked in robot.asked] == [5, 5, 1]
 
 
