@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from morph_vla.robots.descriptors import limits
-from morph_vla.robots.geometry import Transform, pose
+from morph_vla.robots.geometry import Transform, pose, transform
 from morph_vla.robots.grasp import at, grasp, is_centre
-from morph_vla.robots.kinematics import link_poses
+from morph_vla.robots.kinematics import follow, link_poses, motion
 from morph_vla.robots.parallel_jaw import DARK, FINGER, box_inertial, facing
 from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Shape, Urdf
 from morph_vla.robots.robot import Robot
@@ -68,9 +68,17 @@ def lacks_something(robot: Robot) -> bool:
         or not any(link.collisions for link in robot.urdf.links)
         or any(shape.geometry.kind not in PRIMITIVES for shape in shapes)
         or any(link is None or not _massive(link.inertial) for link in carried)
+        or bool(_frozen(robot))
         or any(finding.code in REFUSED for finding in robot.findings)
         or not _is_utf8(robot.urdf_path)
     )
+
+
+def _frozen(robot: Robot) -> dict[str, float]:
+    """Joints that follow none that is driven -> where they stand [rad | m], other than at 0."""
+    driven = {name for name, *_ in robot.drives()}
+    follows = follow(robot.urdf).items()
+    return {name: offset for name, (_, _, offset) in follows if name not in driven and offset}
 
 
 def _is_utf8(path: Path) -> bool:
@@ -104,12 +112,17 @@ def filled(robot: Robot) -> Urdf:
         if inertial is None and (collisions or name in moving):
             inertial = _inertial(collisions)
         links.append(replace(link, visuals=visuals, collisions=collisions, inertial=inertial, contact=None))
-    return replace(urdf, links=tuple(links), joints=tuple(_plain(joint) for joint in urdf.joints))
+    frozen = _frozen(robot)
+    joints = tuple(_plain(joint, frozen.get(joint.name, 0.0)) for joint in urdf.joints)
+    return replace(urdf, links=tuple(links), joints=joints)
 
 
-def _plain(joint: Joint) -> Joint:
-    """The joint as the project uses it."""
+def _plain(joint: Joint, frozen: float) -> Joint:
+    """The joint as the project uses it; where it is `frozen` [rad | m], it is fixed there."""
     plain = replace(joint, damping=None, friction=None, soft_lower=None, soft_upper=None)
+    if frozen:
+        origin = pose(transform(joint.origin) @ motion(joint, frozen))
+        return replace(plain, type="fixed", axis=None, limit=None, mimic=None, origin=origin)
     if joint.type not in DRIVEN:
         return replace(plain, type="fixed", axis=None, limit=None, mimic=None)
     (lower, upper), known = limits(joint), joint.limit

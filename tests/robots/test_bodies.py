@@ -165,6 +165,22 @@ def test_what_is_filled_in_has_a_mass_wherever_something_moves():
     assert repaired.inertial != impossible
 
 
+def test_a_joint_that_follows_none_that_is_driven_stands_at_its_offset_for_a_simulator_too():
+    joint = (
+        '<link name="flap"/><joint name="f" type="revolute"><parent link="l2"/><child link="flap"/>'
+        '<origin xyz="0 0.1 0" rpy="0.3 0 0"/><axis xyz="0 1 0"/><mimic joint="nobody" offset="0.7"/>'
+        '<limit lower="-1" upper="1" effort="1" velocity="1"/></joint>'
+    )
+    robot = build(urdf(more=joint), Side(), PATH)
+    assert bodies.lacks_something(robot)
+    full = bodies.filled(robot)
+    assert full.by_name["f"].type == "fixed"
+    values = dict.fromkeys(robot.names, 0.2)
+    np.testing.assert_allclose(link_poses(full, values)["flap"], link_poses(robot.urdf, values)["flap"])
+    angle = np.arccos(link_poses(full, {})["flap"][2, 2] / np.cos(0.3))
+    assert angle == pytest.approx(0.7, abs=1e-6)
+
+
 def test_pads_of_sliding_fingers_meet_where_they_are_closed():
     hand = sliding("a", "left", "0 1 0") + sliding("b", "right", "0 -1 0")
     side = Side(
