@@ -27,6 +27,18 @@ def test_a_checkpoint_that_is_not_there(run, folder, command):
     assert words in run(f"{command} empty {more}")[2]
 
 
+def test_what_a_checkpoint_says_itself_is_not_asked_for(run):
+    for option in ("--recipe panda_demo", "--statistics stats.json"):
+        assert run(f"eval pi05-nano --suite droid_panda -o x {option}")[2] == (
+            "error: pi05-nano says itself how it was trained: --recipe and --statistics are for checkpoints "
+            "of openpi and LeRobot; leave them out\n"
+        )
+    assert run("eval pi05-nano --suite droid_panda -o x --preset droid")[2] == (
+        "error: pi05-nano says itself what it is shown: --preset is for a server, and for checkpoints of "
+        "openpi and LeRobot; leave it out\n"
+    )
+
+
 RELATIVES = [f"panda_v_{number}" for number in range(36)]
 
 

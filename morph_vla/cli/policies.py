@@ -75,6 +75,11 @@ def of(arguments: argparse.Namespace, tasks: "Sequence[Suite] | Sequence[Environ
             steps=arguments.sampler_steps, noise=arguments.noise,
             given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics, cameras),
         )  # fmt: skip
+        if arguments.preset and not policies.is_foreign(policy.folder):
+            raise MorphVlaError(
+                f"{arguments.checkpoint} says itself what it is shown: --preset is for a server, and for "
+                "checkpoints of openpi and LeRobot; leave it out"
+            )
         return seeing(policy, arguments.poses_from, tasks)
     if arguments.poses_from:
         raise MorphVlaError("--poses-from stands before a checkpoint; with --policy the policy is elsewhere")
