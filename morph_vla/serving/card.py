@@ -211,7 +211,7 @@ def read(metadata: Mapping[str, object]) -> Card | None:
 
 def check(card: Card) -> None:
     """Raise MorphVlaError where a card lacks what `evaluation.fit` asks."""
-    trained, joints = card.trained, len(card.joints)
+    trained, joints, asked = card.trained, len(card.joints), card.request_keys()
     pairs = [trained.get(name) for name in ("affine", "limits") if name in trained]
     whole = {
         "joints": joints > 0 and list(listing(trained.get("joints"))) == list(card.joints),
@@ -222,6 +222,7 @@ def check(card: Card) -> None:
         ),
         "statistics": all(mapping(trained.get(f"{kind}_stats")) for kind in ("state", "action")),
         "cameras": bool(card.cameras or trained.get("environment")) and card.image_size is not None,
+        "keys": len(asked.state) <= 2 and all(asked.images.values()),
     }
     missing = [name for name, is_there in whole.items() if not is_there]
     if missing:

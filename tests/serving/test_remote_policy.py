@@ -174,6 +174,8 @@ def test_what_cannot_be_evaluated_is_refused_before_hours_are_spent():
     [
         ({"trained": {}}, "joints, control rate, statistics"),
         ({"cameras": {}}, "cameras"),
+        ({"keys": {**card().keys, "state": ["a", "b", "c"]}}, "keys"),
+        ({"keys": {**card().keys, "images": {"exterior": []}}}, "keys"),
         ({"trained": {**card().trained, "affine": [["x", 1]] * 8}}, "units"),
         ({"trained": {**card().trained, "joints": ["a"]}}, "joints"),
     ],
