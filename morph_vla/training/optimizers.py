@@ -26,6 +26,8 @@ def make_optimizer(
     config: Optimizer, steps: int
 ) -> tuple[optax.GradientTransformation, Callable[[Any], Any]]:
     """The optimizer behind a clip, with linear warm-up and cosine decay; and the schedule of AdamW."""
+    if config.warmup >= steps:
+        LOG.warning("optimizer.warmup: %d of %d steps: the rate only rises", config.warmup, steps)
     schedule = _schedule(config, config.peak_lr, steps)
     clip = (clip_apart if config.clip_parts == "apart" else optax.clip_by_global_norm)(config.clip)
     slow = [] if config.plugin_lr_share == 1 else [slowed("morphology", config.plugin_lr_share)]
@@ -44,8 +46,6 @@ def make_optimizer(
 
 def _schedule(config: Optimizer, peak: float, steps: int) -> Callable[[Any], Any]:
     warmup = min(config.warmup, steps - 1)
-    if warmup < config.warmup:
-        LOG.warning("optimizer.warmup: %d of %d steps: the rate only rises", config.warmup, steps)
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps, peak * config.final_lr_share)
 
 
