@@ -67,7 +67,8 @@ def refuse(arguments: argparse.Namespace, why: str, **defaults: object) -> None:
     asked = [name for name, default in defaults.items() if getattr(arguments, name) != default]
     if asked:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
-        raise MorphVlaError(f"{why}: {options} would change nothing; leave it out")
+        them = "it" if len(asked) == 1 else "them"
+        raise MorphVlaError(f"{why}: {options} would change nothing; leave {them} out")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -104,7 +104,7 @@ def read(
     if episodes and ready is dataset:
         rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
     if len(rows.episode) == 0:
-        which = f"episodes {', '.join(map(str, episodes[:9]))} hold" if episodes else "it holds"
+        which = "the episodes that are chosen hold" if episodes else "it holds"
         raise MorphVlaError(f"{dataset.root}: {which} no frame")
     for key, value in rows.values.items():
         _check_finite(dataset, key, value, rows, numbers)

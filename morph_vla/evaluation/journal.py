@@ -107,6 +107,8 @@ def make_room(folder: Path, tasks: Collection[str]) -> None:
     One task's evaluation in `folder` itself moves into that task's folder, where it goes on; anything else,
     such as a record of other tasks, moves into `earlier-1`.
     """
+    if why := _unreadable(folder):
+        _set_aside(folder, f"a record that cannot be read ({why})", (record.FILE_NAME,))
     held = [task for evaluation in _held(folder) for task in evaluation.suite.tasks]
     if not (folder / FILE_NAME).exists() and set(held) <= set(tasks):
         return

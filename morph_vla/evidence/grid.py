@@ -287,15 +287,15 @@ def condition_of(grid: Grid, name: str, folders: Sequence[Path | str] = ()) -> R
         return options.parsed(items, held_out)
     if items and items[0].startswith(OTHER):
         recipe, items = items[0].removeprefix(OTHER), items[1:]
-    steps = recipes.load(recipe, grid.overrides, folders).training.steps
-    changes = [word for item in items for word in _spelled(recipe, item, steps)]
+    bare = recipes.load(recipe, grid.overrides, folders)
+    changes = [word for item in items for word in _spelled(recipe, item, bare)]
     return recipes.load(recipe, [*grid.overrides, *changes], folders)
 
 
-def _spelled(recipe: str, item: str, steps: int) -> Sequence[str]:
-    """A condition's item as overrides."""
+def _spelled(recipe: str, item: str, bare: Recipe) -> Sequence[str]:
+    """A condition's item as overrides of the recipe, which is `bare` without it."""
     if item.startswith(ablations.MARK):
-        return ablations.overrides_of(recipe, item.removeprefix(ablations.MARK), steps)
+        return recipes.changes_of(recipe, item.removeprefix(ablations.MARK), bare)
     return [item]
 
 

@@ -268,7 +268,8 @@ def _claim(
     if path.exists():
         if path.read_text(encoding="utf-8") != text:
             raise MorphVlaError(
-                f"{folder} holds another estimator's training: give another folder or remove it"
+                f"{folder} holds another estimator's training, or an earlier version's: give another folder "
+                "or remove it"
             )
     elif folder.exists() and any(folder.iterdir()):
         raise MorphVlaError(

@@ -177,17 +177,21 @@ def training_step(config: Pi05Config, batch: int, draws: int, kind: str) -> int:
     """One step over `batch` observations with `draws` noise draws each.
 
     `full`: backward passes cost two forward ones. `expert`: the prefix runs forward only, and no gradient
-    flows into its keys and values. `lora`: a frozen weight's backward pass costs one forward one, that of its
-    input, and what comes before the first weight that learns costs none; see `Lora` for which those are.
+    flows into its keys and values, unless the model reads an `environment`. `lora`: a frozen weight's
+    backward pass costs one forward one, that of its input, and what comes before the first weight that learns
+    costs none; see `Lora` for which those are.
     """
     if kind == "lora":
         return _paired_step(config, batch, draws)
-    count, each = tokens(config), suffix(config) + conditioning(config)
+    count, each, read = tokens(config), suffix(config) + conditioning(config), _read(config)
     if kind == "full":
         return 3 * batch * (vision(config) + prefix(config) + draws * each)
+    if config.environment:  # projections that learn come before the prefix
+        once = vision(config) + 2 * _layers(config, config.prefix, read) + 3 * _attention(config, read, read)
+        return batch * (once + draws * 3 * each)
     once = vision(config) + prefix(config, forward_only=True)
     rows = count["action"] + count["kinematic"]
-    spared = _attention(config, rows, _read(config))
+    spared = _attention(config, rows, read)
     return batch * (once + draws * (3 * each - spared))
 
 
@@ -196,7 +200,7 @@ def _paired_step(config: Pi05Config, batch: int, draws: int) -> int:
     rows, own = _read(config), count["action"] + count["kinematic"]
     sees, reads = "vision encoder" in lora.whole, "language model" in lora.whole
     once = vision(config) * (3 if sees else 1)
-    if reads or sees or lora.language_model is not None:
+    if reads or sees or lora.language_model is not None or config.environment:
         once += _layers(config, config.prefix, rows) * (3 if reads else 2)
         once += 3 * (_attention(config, rows, rows) + _pairs(config, 0, rows))
         spared = 0

@@ -49,6 +49,7 @@ class Dataset:
 
     def fill(self) -> None:
         """Take what is left out from the preset; raise ConfigError for an unknown preset or a wrong value."""
+        object.__setattr__(self, "preset", self.preset or "")
         preset = presets.find(self.preset) if self.preset else presets.Preset("", "", {})
         object.__setattr__(self, "robot", self.robot or preset.robot)
         for key in ("cameras", "actions", "state", "action", "unit", "gripper", "recorded", "step"):
@@ -89,17 +90,19 @@ class Data(Dataset):
         if not self.datasets:
             return super().__post_init__()
         self.fill()
-        default = presets.Preset("", "", {})
-        given = [
-            field.name
-            for field in dataclasses.fields(Dataset)
-            if getattr(self, field.name) != getattr(default, field.name, field.default)
-        ]
-        if given:
-            raise ConfigError(
-                f"has both datasets and a dataset of its own ({', '.join(given)}); put it into the list"
-            )
+        given = self.dataset, self.robot, self.cameras, self.state, self.action, self.episodes, self.preset
+        if any(given) or self.share != 1 or self.phases != AS_RECORDED or self.idle:
+            raise ConfigError("has both datasets and a dataset of its own; put it into the list")
         return None
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Keys of one dataset that are said beside a list of several, which none of them hears."""
+        if not self.datasets:
+            return ()
+        default, fields = presets.Preset("", "", {}), dataclasses.fields(Dataset)
+        names = ((field.name, getattr(default, field.name, field.default)) for field in fields)
+        return tuple(name for name, value in names if getattr(self, name) != value)
 
     @property
     def sources(self) -> tuple[Dataset, ...]:

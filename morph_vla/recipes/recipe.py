@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,23 +62,30 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
     path = dropin.find("recipes", base, folders)
     recipe = typed_yaml.read(path, Recipe, overrides)
     if variant:
-        changes = ablations.overrides_of(base, variant, recipe.training.steps)
-        recipe = typed_yaml.read(path, Recipe, [*_of_each(changes, recipe.data), *overrides])
+        lists = [change for change in overrides if change.partition("=")[0] == "data.datasets"]
+        others = [change for change in overrides if change not in lists]
+        recipe = typed_yaml.read(path, Recipe, [*lists, *changes_of(base, variant, recipe), *others])
     check(recipe, str(path))
     with _said_of(str(path)):
         _check_used(recipe)
     return recipe
 
 
-def _of_each(changes: Iterable[str], data: Data) -> Iterator[str]:
-    """A variant's changes; what one dataset says is said of each of several."""
-    for change in changes:
-        owner, _, key = change.partition("=")[0].rpartition(".")
-        if owner == "data" and key not in OF_ALL and data.datasets:
-            value = change.partition("=")[2]
-            yield from (f"data.datasets.{index}.{key}={value}" for index in range(len(data.datasets)))
+def changes_of(base: str, variant: str, recipe: Recipe) -> list[str]:
+    """A variant's changes of the recipe called `base`; what one dataset says is said of each of several.
+
+    Raises ConfigError as `ablations.overrides_of`.
+    """
+    changes = []
+    for change in ablations.overrides_of(base, variant, recipe.training.steps):
+        name, _, value = change.partition("=")
+        owner, _, key = name.rpartition(".")
+        if owner == "data" and key not in OF_ALL and recipe.data.datasets:
+            places = range(len(recipe.data.datasets))
+            changes += [f"data.datasets.{place}.{key}={value}" for place in places]
         else:
-            yield change
+            changes.append(change)
+    return changes
 
 
 def of_run(folder: Path) -> Recipe:
@@ -183,6 +190,10 @@ def _check_turn(recipe: Recipe) -> None:
 def _check_used(recipe: Recipe) -> None:
     """Raise ConfigError for what is asked for and changes nothing; a run that began with it goes on."""
     _check_stride(recipe.model)
+    if unused := recipe.data.unused:
+        raise ConfigError(
+            f"data: has both datasets and a dataset of its own ({', '.join(unused)}); put it into the list"
+        )
     if not isinstance(recipe.model, StateConfig):
         return
     family = f"model.family '{recipe.model.family}'"

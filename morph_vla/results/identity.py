@@ -7,6 +7,7 @@ and only what both sides say is compared.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -21,6 +22,8 @@ TABLE = "initial_states_sha256"
 OF_ROBOT = ("urdf_sha256", "side_sha256")  # unknown in records from before they were kept
 Kind = Literal["measured", "condition", "elsewhere"]
 SPOKEN_ELSEWHERE = ("name", "task_name", "version", "seed", TABLE)
+
+COMMIT = re.compile(r"(?<=@)([0-9a-f]{12})[0-9a-f]{28}$")  # of an address on the Hub
 
 
 class Difference(NamedTuple):
@@ -50,11 +53,15 @@ def digest(plain: object) -> str:
 def of_evaluation(record: Record) -> str:
     """What two evaluations must share for one to continue the other.
 
-    How many rows were asked for is not part of it, nor are overrides: what they changed is in the suite.
+    How many rows were asked for is not part of it, nor are overrides: what they changed is in the suite. Of a
+    commit on the Hub twelve digits are, which is what records had at first.
     """
     facts = record.facts()
-    kept = {key: facts[key] for key in ("schema", "kind", "suite", "policy", "engine")}
-    return digest({**kept, **record.chunking})
+    kept = {key: facts[key] for key in ("schema", "kind", "suite", "engine")}
+    policy = dict(record.policy.to_json())
+    if isinstance(address := policy.get("checkpoint"), str):
+        policy["checkpoint"] = COMMIT.sub(r"\1", address)
+    return digest({**kept, "policy": policy, **record.chunking})
 
 
 def is_whole(record: Record) -> bool:

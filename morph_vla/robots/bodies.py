@@ -12,25 +12,34 @@ from pathlib import Path
 
 import numpy as np
 
+from morph_vla.findings import Finding
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.geometry import Transform, pose, transform
 from morph_vla.robots.grasp import at, grasp, is_centre
 from morph_vla.robots.kinematics import follow, link_poses, motion
 from morph_vla.robots.parallel_jaw import DARK, FINGER, box_inertial, facing
-from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Shape, Urdf
+from morph_vla.robots.records import Geometry, Inertial, Joint, Limit, Link, Pose, Shape, Urdf
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import DRIVEN
 from morph_vla.robots.text import urdf_text
 
-REFUSED = (
-    "expression",
-    "frozen-type",
-    "impossible-inertia",
-    "too-many-numbers",
-    "undeclared-link",
-    "wrong-number",
-)
+REFUSED = ("impossible-inertia", "undeclared-link")
 """Findings that are no error to us, and with which MuJoCo builds nothing"""
+NUMBERS = ("expression", "too-many-numbers", "wrong-number")
+"""Findings of numbers, with which it builds nothing where it reads them"""
+READ = (
+    "origin",
+    "axis",
+    "dynamics",
+    "mimic",
+    "color",
+    "mass",
+    "inertia",
+    "box",
+    "cylinder",
+    "sphere",
+    "mesh",
+)
 PRIMITIVES = ("box", "cylinder", "sphere", "capsule")
 MESHES = (".stl", ".obj")  # those that MuJoCo reads
 MOST_FACES = 200_000  # of an STL file that MuJoCo reads
@@ -57,8 +66,8 @@ def scene_text(robot: Robot) -> str:
 def lacks_something(robot: Robot) -> bool:
     """Whether a simulator would miss something, or refuse what the reader lets pass.
 
-    Missed are meshes, shapes, masses, and the side file's own gripper; refused is what `REFUSED` names, and
-    another encoding than UTF-8.
+    Missed are meshes, shapes, masses, the side file's own gripper, and where joints stand that follow none
+    that is driven; refused is what `_is_refused` says, and another encoding than UTF-8.
     """
     links = {link.name: link for link in robot.urdf.links}
     carried = [links.get(robot.urdf.by_name[name].child) for name, *_ in robot.drives()]
@@ -68,17 +77,29 @@ def lacks_something(robot: Robot) -> bool:
         or not any(link.collisions for link in robot.urdf.links)
         or any(shape.geometry.kind not in PRIMITIVES for shape in shapes)
         or any(link is None or not _massive(link.inertial) for link in carried)
-        or bool(_frozen(robot))
-        or any(finding.code in REFUSED for finding in robot.findings)
+        or bool(frozen(robot))
+        or any(map(_is_refused, robot.findings))
         or not _is_utf8(robot.urdf_path)
     )
 
 
-def _frozen(robot: Robot) -> dict[str, float]:
-    """Joints that follow none that is driven -> where they stand [rad | m], other than at 0."""
+def frozen(robot: Robot) -> dict[str, Pose]:
+    """Joints that follow none that is driven, at another value than 0 -> their origin, moved by it."""
     driven = {name for name, *_ in robot.drives()}
-    follows = follow(robot.urdf).items()
-    return {name: offset for name, (_, _, offset) in follows if name not in driven and offset}
+    origins = {}
+    for name, (_, _, offset) in follow(robot.urdf).items():
+        if name not in driven and offset:
+            joint = robot.urdf.by_name[name]
+            origins[name] = pose(transform(joint.origin) @ motion(joint, offset))
+    return origins
+
+
+def _is_refused(finding: Finding) -> bool:
+    """Whether MuJoCo builds nothing of a file of which the reader says this."""
+    if finding.code not in NUMBERS:
+        return finding.code in REFUSED
+    attribute = finding.subject[1]
+    return attribute in ("limit lower", "limit upper") or attribute.partition(" ")[0] in READ
 
 
 def _is_utf8(path: Path) -> bool:
@@ -112,16 +133,15 @@ def filled(robot: Robot) -> Urdf:
         if inertial is None and (collisions or name in moving):
             inertial = _inertial(collisions)
         links.append(replace(link, visuals=visuals, collisions=collisions, inertial=inertial, contact=None))
-    frozen = _frozen(robot)
-    joints = tuple(_plain(joint, frozen.get(joint.name, 0.0)) for joint in urdf.joints)
+    origins = frozen(robot)
+    joints = tuple(_plain(joint, origins.get(joint.name)) for joint in urdf.joints)
     return replace(urdf, links=tuple(links), joints=joints)
 
 
-def _plain(joint: Joint, frozen: float) -> Joint:
-    """The joint as the project uses it; where it is `frozen` [rad | m], it is fixed there."""
+def _plain(joint: Joint, origin: Pose | None) -> Joint:
+    """The joint as the project uses it; one that is frozen is fixed at that `origin`."""
     plain = replace(joint, damping=None, friction=None, soft_lower=None, soft_upper=None)
-    if frozen:
-        origin = pose(transform(joint.origin) @ motion(joint, frozen))
+    if origin is not None:
         return replace(plain, type="fixed", axis=None, limit=None, mimic=None, origin=origin)
     if joint.type not in DRIVEN:
         return replace(plain, type="fixed", axis=None, limit=None, mimic=None)

@@ -38,9 +38,9 @@ class LateAnswerError(ServerError, TimeoutError):
 
 
 def _without_secrets(address: str) -> str:
-    """scheme://HOST:PORT/PATH of an address, without a user's name, password and query."""
+    """scheme://HOST:PORT/PATH of an address, without a user's name, password, query and fragment."""
     scheme, _, rest = address.partition("://")
-    place, slash, path = rest.partition("?")[0].partition("/")
+    place, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
@@ -79,7 +79,9 @@ class _Protocol:
         try:
             require("websockets.uri", "serve").parse_uri(self._target)
         except (ValueError, exceptions.InvalidURI) as error:
-            raise ServerError(f"{visible(self.address, 200)} is no address: {reason(error)}") from error
+            # The rest of an InvalidURI's sentence is the whole address.
+            why = getattr(error, "msg", None) or reason(error)
+            raise ServerError(f"{visible(self.address, 200)} is no address: {why}") from None
         self._deadline_s, self._timeout_s, self._connect_s = deadline_s, timeout_s, connect_s
         # No pings: a server that computes on its event loop, as openpi's, does not answer them meanwhile.
         self._options: dict[str, Any] = {"compression": None, "ping_interval": None}

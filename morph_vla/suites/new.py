@@ -168,7 +168,7 @@ def tool_of(robot: Robot) -> Tool:
     if not names:
         raise MorphVlaError(
             f"{robot.name}: no gripper: say in its side file which joint closes, or attach one of ours"
-            " (gripper: {attach: parallel_jaw, link: ...}); for a robot without a side file both are proposed"
+            " (gripper: {attach: parallel_jaw, link: ...}); without a side file `suites new` proposes one"
         )
     if FINGER in names:
         ends = robot.side.grippers[FINGER]

@@ -185,7 +185,7 @@ def test_an_episode_without_a_frame_is_said_where_it_is_chosen(write_dataset):
     episodes = [{key: np.ones((n, 2)) for key in ("observation.state", "action")} for n in (3, 0, 3)]
     root = write_dataset("v3.0", episodes)
     assert len(door.read(root).state) == 6
-    with pytest.raises(MorphVlaError, match=rf"^{root}: episodes 1 hold no frame$"):
+    with pytest.raises(MorphVlaError, match=rf"^{root}: the episodes that are chosen hold no frame$"):
         door.read(root, episodes=(1,))
 
 

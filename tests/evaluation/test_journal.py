@@ -110,6 +110,24 @@ def test_a_record_that_cannot_be_read_is_set_aside_before_anything_is_played(hel
     assert (held / "videos/000.mp4").is_file(), "what goes on keeps its videos"
 
 
+def test_an_unreadable_record_of_several_tasks_is_set_aside_too(tmp_path, caplog):
+    (tmp_path / "record.json").write_text("{")
+    make_room(tmp_path, ["cube", "can"])
+    assert "held a record that cannot be read (" in caplog.messages[0]
+    assert (tmp_path / "earlier-1/record.json").read_text() == "{"
+
+
+def test_an_evaluation_goes_on_whose_record_shortened_the_commit():
+    def of(commit: str) -> str:
+        plain = facts()
+        return identity.of_evaluation(
+            replace(plain, policy=replace(plain.policy, checkpoint=f"hf://me/arm@{commit}"))
+        )
+
+    whole = "0123456789abcdef" * 2 + "01234567"
+    assert of(whole) == of(whole[:12]) != of("f" + whole[1:])
+
+
 def test_where_nothing_had_ended_nothing_is_kept(tmp_path, caplog):
     Journal(tmp_path, facts())
     Journal(tmp_path, facts(dwell_seconds=0.05))

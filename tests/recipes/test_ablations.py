@@ -34,6 +34,11 @@ def test_what_a_variant_says_of_its_data_is_said_of_every_dataset(name):
         assert len(data.sources) > 1
         assert {source.actions for source in data.sources} == {"delta"}
         assert (data.statistics, data.space) == ("robot", SPACES[variant])
+    mine = "data.datasets=[{dataset: a, robot: panda}, {dataset: b, robot: so101}]"
+    data = config.load("three_robots@ours.tool", [mine]).data
+    assert [(source.dataset, source.actions) for source in data.sources] == [("a", "delta"), ("b", "delta")]
+    data = config.load("three_robots@ours.tool", [mine, "data.datasets.1.actions=absolute"]).data
+    assert data.sources[1].actions == "absolute", "what is asked for wins"
 
 
 def test_half_widths_are_those_of_300_trials_of_three_tasks():

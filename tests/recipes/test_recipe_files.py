@@ -1,5 +1,6 @@
 """Recipes: what is read, and every sentence about what is wrong."""
 
+import json
 import textwrap
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from morph_vla import robots
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files import dropin
+from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import Pi05Config
 from morph_vla.recipes import recipe as config
 
@@ -200,6 +202,13 @@ def test_several_datasets_are_a_list(recipe):
     data = several(recipe).data
     assert (data.by, [source.weight for source in data.sources]) == ("row", [8, 2])
     assert (data.sources[1].actions, data.sources[1].action) == ("delta", ("left", "right"))
+
+
+def test_a_run_that_began_with_a_key_that_nobody_hears_goes_on(recipe, tmp_path):
+    plain = to_plain(several(recipe))
+    plain["data"]["actions"] = "delta"  # as `three_robots@ours.tool` had it
+    (tmp_path / "recipe.json").write_text(json.dumps(plain))
+    assert config.of_run(tmp_path).data.unused == ("actions",)
 
 
 @pytest.mark.parametrize(

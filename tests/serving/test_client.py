@@ -315,8 +315,10 @@ def test_an_address_is_shown_without_its_secrets():
             assert "actions" in policy.infer(observation(1))
             assert policy.address == f"ws://127.0.0.1:{server.port}/here"
             assert RemotePolicy(policy, keys.of(CAMERAS)).describe()["server"] == policy.address
-    with pytest.raises(ServerError, match=r"^ws://h:abc is no address"):
-        WebsocketClientPolicy("ws://me:secret@h:abc")
+    for address in ("ws://me:secret@h:abc", "ws://me:secret@h:1/#secret", "ws://secret@h:80"):
+        with pytest.raises(ServerError, match=r"^ws://h:\w+/? is no address: ") as refused:
+            WebsocketClientPolicy(address)
+        assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("address", ["ws://127.0.0.1:99999", "ws://[::1", "ws://h:abc", "ws://", "wss://\n"])

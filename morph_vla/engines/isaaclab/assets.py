@@ -21,7 +21,7 @@ from typing import Any
 
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.cache import cache_folder
-from morph_vla.robots import Robot
+from morph_vla.robots import Robot, bodies
 from morph_vla.robots.geometry import product
 from morph_vla.robots.text import urdf_text
 from morph_vla.suites.objects import ObjectSpec
@@ -56,9 +56,12 @@ def _filling(folder: Path) -> Iterator[Path]:
 
 
 def frozen_urdf(robot: Robot) -> str:
-    """The robot's URDF, with a gripper of ours if it has one; joints that no action drives are fixed at 0."""
-    driven = {name for name, *_ in robot.drives()}
-    root = ET.fromstring(robot.urdf_path.read_text(encoding="utf-8"))
+    """The robot's URDF, with a gripper of ours if it has one; joints that no action drives are fixed.
+
+    They stand at 0, or at their offset where they mimic another one.
+    """
+    driven, origins = {name for name, *_ in robot.drives()}, bodies.frozen(robot)
+    root = ET.fromstring(robot.urdf_path.read_bytes())  # in whatever encoding it says
     if not driven <= {
         joint.get("name") for joint in root.findall("joint")
     }:  # a gripper of ours is in no file
@@ -69,6 +72,11 @@ def frozen_urdf(robot: Robot) -> str:
             for tag in ("axis", "limit", "dynamics", "mimic", "safety_controller", "calibration"):
                 for item in joint.findall(tag):
                     joint.remove(item)
+            if moved := origins.get(joint.get("name", "")):
+                origin = joint.find("origin")
+                origin = ET.SubElement(joint, "origin") if origin is None else origin
+                for key, values in (("xyz", moved.xyz), ("rpy", moved.rpy)):
+                    origin.set(key, " ".join(map(repr, values)))
     return ET.tostring(root, encoding="unicode")
 
 
