@@ -19,7 +19,9 @@ from morph_vla.engines.isaaclab.assets import boxed, frozen_urdf
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.engines.mujoco.scene import build_spec, mujoco
 from morph_vla.engines.pool import Begin, Execute, LocalPool
-from morph_vla.robots.geometry import matrix_of
+from morph_vla.robots import bodies
+from morph_vla.robots.geometry import matrix_of, quaternion_of
+from morph_vla.robots.kinematics import link_poses
 from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import composed, parts, principal
 
@@ -161,6 +163,27 @@ def test_joints_that_no_action_drives_are_fixed_in_the_urdf_that_is_converted():
     mj = mujoco()
     model = mj.MjSpec.from_string(frozen_urdf(robot)).compile()
     assert {model.joint(i).name for i in range(model.njnt)} == {name for name, *_ in robot.drives()}
+
+
+def test_a_joint_that_follows_none_that_is_driven_stands_where_kinematics_have_it(tmp_path):
+    flap = (
+        '<link name="flap"/><joint name="f" type="revolute"><parent link="panda_link0"/><child link="flap"/>'
+        '<origin xyz="0 0.1 0" rpy="0.3 0 0"/><axis xyz="0 1 0"/><mimic joint="nobody" offset="0.7"/>'
+        '<limit lower="-1" upper="1" effort="1" velocity="1"/></joint></robot>'
+    )
+    urdf, side = robots.load("panda").files
+    (tmp_path / "arm.urdf").write_text(urdf.read_text().replace("</robot>", flap))
+    (tmp_path / "arm.yaml").write_text(side.read_text())
+    robot, mj = robots.load(tmp_path / "arm.urdf"), mujoco()
+    expected = quaternion_of(link_poses(robot.urdf, {})["flap"][:3, :3])
+    for text in (frozen_urdf(robot), bodies.scene_text(robot)):
+        spec = mj.MjSpec.from_string(text)
+        spec.compiler.fusestatic = False
+        model = spec.compile()
+        data = mj.MjData(model)
+        mj.mj_kinematics(model, data)
+        found = data.body("flap").xquat
+        assert abs(found @ np.array(expected)) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_a_gripper_of_ours_is_in_the_urdf_that_is_converted(tmp_path):

@@ -219,7 +219,11 @@ def test_a_run_that_began_with_a_key_that_nobody_hears_goes_on(recipe, tmp_path)
         ("base_0_rgb", "base", r"data\.datasets\.0\.cameras: 'base' is not one of the model's cameras"),
         ("by: row", "by: rows", r"data\.by: expected 'batch' or 'row', got \"rows\"; did you mean 'row'\?"),
         *(
-            ("by: row", f"{key}: {value}", rf"data: has both datasets and .* its own( \({key}\))?; put it into")
+            (
+                "by: row",
+                f"{key}: {value}",
+                rf"data: has both datasets and .* its own( \({key}\))?; put it",
+            )
             for key, value in {
                 "share": "0.5",
                 "robot": "panda",
