@@ -224,7 +224,9 @@ def test_trainings_that_do_not_begin(tasks, tmp_path):
         fitting.train(tasks, tmp_path / "b")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / fitting.SETTINGS).write_text("{}")
-    with pytest.raises(MorphVlaError, match=r"holds another estimator's training: give another folder"):
+    with pytest.raises(
+        MorphVlaError, match=r"holds another estimator's training, or an earlier version's: give"
+    ):
         fitting.train(tasks, tmp_path / "c")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "c"]
 

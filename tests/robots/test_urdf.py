@@ -109,7 +109,7 @@ def test_only_children_of_the_robot_are_joints():
             'xyz="${length}"',
             "error: joint 'hinge': origin xyz is '${length}'; expected numbers: run xacro first, which",
         ),
-        ('xyz="0 0 0.5"', 'xyz="$(optenv X 0 0 0)"', "the file cannot be used"),
+        ('xyz="0 0 0.5"', 'xyz="$(optenv X 0 0 0)"', "the value counts as left out"),
         ('<robot name="arm">', '<robot name="arm" xmlns="urn:x">', "a namespace on the root, 'urn:x'"),
         ("</robot>", "<xacro:leg/></robot>", "the prefix 'xacro:' is bound to no namespace"),
         ("</robot>", "<xacro:leg/></robot>", "1 <xacro:leg>; expected none: run xacro"),
