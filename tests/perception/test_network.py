@@ -189,6 +189,7 @@ def test_it_begins_with_parameters_that_are_given():
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_to_the_same_parameters(tmp_path: Path):
     settings = fitting.Settings(steps=6, batch=3, keep_every=3, say_every=3)
     frames = pictures(37)

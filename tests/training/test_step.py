@@ -173,6 +173,7 @@ def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6 * largest)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_repeats_the_uninterrupted_one(full, batch):
     halfway, first = full.after(2, batch)
     saved = copied(halfway)
