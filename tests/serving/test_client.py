@@ -161,11 +161,11 @@ def test_a_late_answer_is_never_taken_for_the_next_one():
             asker.infer(observation(1, episode=1, step=0))
         policy.go.set()
         asked = observation(2, episode=2, step=0)
-        for _ in range(3):
+        for _ in range(9):
             try:
                 answer = asker.infer(asked)
                 break
-            except LateAnswerError:  # of this machine
+            except ServerError:  # this machine was busy: late, or not connected anew in time
                 time.sleep(0.5)
         np.testing.assert_array_equal(answer["actions"], expected(asked))
 
