@@ -23,10 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from morph_vla import (
-    process,
-    robots,
-)
+from morph_vla import process, robots
 from morph_vla.data.space import tools_of
 from morph_vla.demonstrations import beginnings
 from morph_vla.demonstrations.attempts import demonstration

@@ -28,18 +28,9 @@ REFUSED = ("impossible-inertia", "undeclared-link")
 NUMBERS = ("expression", "too-many-numbers", "wrong-number")
 """Findings of numbers, with which it builds nothing where it reads them"""
 READ = (
-    "origin",
-    "axis",
-    "dynamics",
-    "mimic",
-    "color",
-    "mass",
-    "inertia",
-    "box",
-    "cylinder",
-    "sphere",
-    "mesh",
-)
+    "origin", "axis", "dynamics", "mimic", "color", "mass", "inertia", "box", "cylinder", "sphere", "mesh"
+)  # fmt: skip
+"""Elements whose numbers it reads, beside a joint's limits"""
 PRIMITIVES = ("box", "cylinder", "sphere", "capsule")
 MESHES = (".stl", ".obj")  # those that MuJoCo reads
 MOST_FACES = 200_000  # of an STL file that MuJoCo reads

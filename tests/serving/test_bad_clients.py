@@ -37,13 +37,6 @@ from morph_vla.serving.requests import MAX_ROWS, example
 from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
 
-
-@pytest.fixture(scope="module")
-def server():
-    with serving() as running:
-        yield running
-
-
 # ---------------------------------------------------------------------------------------------- strangers
 
 REQUESTS = {

@@ -34,13 +34,6 @@ from morph_vla.serving.server import PolicyServer
 from morph_vla.serving.settings import Settings
 from morph_vla.serving.worker import Worker
 
-
-@pytest.fixture(scope="module")
-def server():
-    with serving() as running:
-        yield running
-
-
 # ------------------------------------------------------------------------------------------- the protocol
 
 
