@@ -21,6 +21,7 @@ overrides:
   - training.batch=6
   - training.checkpoint_every=2
   - training.log_every=1
+  - optimizer.warmup=1
 conditions:
   mix: []
   random: [model.graph=random]
