@@ -44,9 +44,10 @@ def run(arguments: argparse.Namespace) -> None:
         refuse(arguments, "--sequential draws no picture", plot=None)
         watch(arguments)
         return
-    answer = several.side_by_side(given, [record.read(folder_of(place)) for place in given])
+    records = [record.read(folder_of(place)) for place in given]
+    answer = several.side_by_side(given, records)
     if arguments.plot:
-        curves.write(answer.curves, arguments.plot)
+        curves.write(curves.curves(records), arguments.plot)
     render(answer, arguments.json, text=f"{answer}\n{arguments.plot}" if arguments.plot else answer)
 
 
@@ -63,7 +64,9 @@ def watch(arguments: argparse.Namespace) -> None:
     sides = [f"{letter} ({path})" for letter, path in zip("AB", arguments.given, strict=True)]
     watched = several.watched(a, b, arguments.error, arguments.margin / 100)
     whole, tasks = watched.whole, {task: sentence(look, *sides) for task, look in watched.tasks.items()}
-    says = sentence(whole, *sides)
+    says = sentence(
+        whole, *sides, waiting=[task for task, look in watched.tasks.items() if not look.episodes]
+    )
     lines = [says]
     if whole.episodes:
         turns = ", the tasks taking turns" if tasks else ""

@@ -90,7 +90,8 @@ def read(folder: Path) -> Record | None:
     if not parts:
         return None
     named = [replace(trial, task=trial.task or part.folder.name) for part in parts for trial in part.trials]
-    return replace(parts[0], trials=tuple(named), folder=folder)
+    tasks = {task: facts for part in reversed(parts) for task, facts in part.suite.tasks.items()}
+    return replace(parts[0], suite=replace(parts[0].suite, tasks=tasks), trials=tuple(named), folder=folder)
 
 
 def newer(folder: Path) -> bool:

@@ -1,17 +1,14 @@
 """From the records of a grid to its answer."""
 
 import logging
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evidence.grid import Cell, Grid, Hypothesis, as_read_now, cells, condition_of, seeds_of
+from morph_vla.evidence.asked import require_same
+from morph_vla.evidence.grid import Cell, Grid, Hypothesis, as_read_now, cells, seeds_of
 from morph_vla.evidence.status import failures_of, read_all, require_study
-from morph_vla.files.plain import to_plain
-from morph_vla.hosts.lerobot.options import Training
-from morph_vla.recipes.keys import Recipe
-from morph_vla.recipes.recipe import OF_ALL
 from morph_vla.results.cells import CellRecord
 from morph_vla.results.evidence import Answer, Contrast, Place, conditions, contrast, judge, pooled
 from morph_vla.results.values import mapping
@@ -25,14 +22,18 @@ def answer(grid: Grid, folders: Sequence[Path], within_seeds: bool = False, by_i
 
     `within_seeds`: suites and datasets of one name are to be the same within a seed alone. `by_info`:
     recordings are told apart by meta/info.json alone, whatever else a recording.json says.
-    Raises MorphVlaError for a folder without cells, for a file that is no record, for cells that were judged
-    on different rows, for cells of one condition that differ in more than the seed, for those that were
-    measured under other settings than the grid's, and for one cell with two results.
+    Raises MorphVlaError for folders without a cell of this grid, for a file that is no record, for cells that
+    were judged on different rows, for cells of one condition that differ in more than the seed, for those
+    that were measured under other settings than the grid's, and for one cell with two results.
     """
     known = _joined(folders)
     asked = cells(grid)
     records = [known[cell.name] for cell in asked if cell.name in known]
-    _check_grid(grid, records)
+    failures = {name: why for folder in folders for name, why in failures_of(asked, known, folder).items()}
+    if not records and not failures:
+        where = ", ".join(map(str, folders))
+        raise MorphVlaError(f"{where}: no cell of this grid has ended there ({len(known)} of other grids)")
+    require_same(grid, records)
     differing = _check_alike(records, within_seeds, by_info)
     if others := [record.name for record in known.values() if _is_left_out(grid, record)]:
         LOG.warning("finished cells whose seed the grid does not name are left out: %s", ", ".join(others))
@@ -50,7 +51,7 @@ def answer(grid: Grid, folders: Sequence[Path], within_seeds: bool = False, by_i
         done=len(records),
         asked=len(asked),
         missing=[cell.name for cell in asked if cell.name not in known],
-        failures={name: why for folder in folders for name, why in failures_of(asked, known, folder).items()},
+        failures=failures,
         hours=sum(float(s) for record in records for s in record.seconds.values()) / 3600,
         episodes=sum(len(body.rows) for record in records for body in record.judged),
         apart=differing,
@@ -79,48 +80,6 @@ def _is_left_out(grid: Grid, record: CellRecord) -> bool:
     return record.seed not in seeds_of(grid, record.condition)
 
 
-def _check_grid(grid: Grid, records: Sequence[CellRecord]) -> None:
-    """Raise MorphVlaError where a record's settings are not those that the grid asks for now.
-
-    Datasets, whose names are a machine's, are left to `_contents`.
-    """
-    judged = {"episodes": grid.episodes, "sampler": {"noise": grid.noise, "steps": grid.sampler_steps}}
-    asked: dict[str, dict[str, object]] = {}
-    for record in records:
-        if record.condition not in asked:
-            asked[record.condition] = {**_asked(condition_of(grid, record.condition)), **judged}
-        for key, measured, wanted in _differences(record.settings, asked[record.condition]):
-            raise MorphVlaError(
-                f"{record.name} was measured under other settings than this grid's: {key} was {measured}, "
-                f"and the grid asks for {wanted}; report on it with the grid that it was run with"
-            )
-
-
-def _asked(condition: Recipe | Training) -> dict[str, object]:
-    """What a condition says of every cell's settings."""
-    if isinstance(condition, Training):
-        return {"lerobot": condition.settings()}
-    recipe = mapping(to_plain(condition))
-    training = {key: value for key, value in mapping(recipe["training"]).items() if key != "seed"}
-    data = {key: mapping(recipe["data"])[key] for key in OF_ALL}
-    model = mapping(recipe["model"])
-    if body := mapping(model.get("morphology")):
-        # The robots of `descriptors: robot` are those that a split trains on.
-        model = {**model, "morphology": {key: value for key, value in body.items() if key != "robots"}}
-    about = {"model": model, "optimizer": recipe["optimizer"], "training": training, "data": data}
-    return {"recipe": about}
-
-
-def _differences(measured: object, asked: object, at: str = "") -> Iterator[tuple[str, object, object]]:
-    """Keys that both have, with the two values; keys of one alone came or went with a version."""
-    if isinstance(measured, Mapping) and isinstance(asked, Mapping):
-        for key in measured:
-            if key in asked:
-                yield from _differences(measured[key], asked[key], f"{at}.{key}".strip("."))
-    elif measured != asked:
-        yield at, measured, asked
-
-
 def _check_alike(records: Sequence[CellRecord], within_seeds: bool, by_info: bool) -> list[str]:
     """What had several contents, where it may.
 
@@ -128,7 +87,7 @@ def _check_alike(records: Sequence[CellRecord], within_seeds: bool, by_info: boo
     where suites or datasets of one name had several contents.
     """
     first: dict[tuple[str, str], tuple[CellRecord, dict[str, object]]] = {}
-    contents: dict[tuple[str, ...], dict[str, CellRecord]] = {}
+    contents: dict[tuple[str, ...], dict[tuple[str, int], CellRecord]] = {}
     for record in records:
         settings = _but_seed(record)
         other, others = first.setdefault((record.split, record.condition), (record, settings))
@@ -139,7 +98,7 @@ def _check_alike(records: Sequence[CellRecord], within_seeds: bool, by_info: boo
             )
         for what, sha in _contents(record):
             known = contents.setdefault(what, {})
-            for other_sha, other in known.items():
+            for (other_sha, _), other in known.items():
                 passed = within_seeds and record.seed != other.seed
                 if sha != other_sha and not passed and not (by_info and what[0].endswith(RECORDING)):
                     more = "" if record.seed == other.seed else "; or --within-seeds, where seeds may differ"
@@ -147,8 +106,9 @@ def _check_alike(records: Sequence[CellRecord], within_seeds: bool, by_info: boo
                         f"{other.name} and {record.name} are of several contents of one name: {what[0]} has "
                         f"SHA-256 {other_sha[:12]} and {sha[:12]}; report on cells of one of them{more}"
                     )
-            known.setdefault(sha, record)
-    return list(dict.fromkeys(what[0] for what, known in contents.items() if len(known) > 1))
+            known.setdefault((sha, record.seed), record)
+    several = [what for what, known in contents.items() if len({sha for sha, _ in known}) > 1]
+    return list(dict.fromkeys(what[0] for what in several))
 
 
 def _contents(record: CellRecord) -> Iterator[tuple[tuple[str, ...], str]]:

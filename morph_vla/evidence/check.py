@@ -18,6 +18,7 @@ from morph_vla.findings import Finding, Severity, Source, errors, in_order
 from morph_vla.hosts.lerobot import options
 from morph_vla.hosts.lerobot.options import Training
 from morph_vla.recipes.keys import Recipe
+from morph_vla.results.values import mapping
 from morph_vla.wording import table
 
 Code = Literal["body", "suite", "dataset", "robot", "condition", "parameters"]
@@ -95,10 +96,13 @@ def _of_body(name: str, body: Body, folders: Sequence[Path | str]) -> Iterator[F
         return
     path = Path(body.dataset) / "meta" / "info.json"
     try:
-        fps = json.loads(path.read_text(encoding="utf-8")).get("fps")
-    except (OSError, ValueError):
+        fps = mapping(json.loads(path.read_text(encoding="utf-8"))).get("fps")
+    except OSError:
         made = f"`morph-vla record {body.suite} -o {body.dataset}` makes one"
         yield _finding("dataset", where, f"no dataset in {body.dataset}: {made}")
+        return
+    except (ValueError, RecursionError) as error:
+        yield _finding("dataset", where, f"{path} cannot be read: {error}")
         return
     if fps != rate:
         yield _finding("dataset", where, f"{body.dataset} has {fps} frames a second, the suite {rate:g}")

@@ -184,6 +184,8 @@ def _film(seen: Sequence[Activations]) -> tuple[float, float, float] | None:
 
 def _probes(seen: Mapping[str, _Seen], unseen: Sequence[str]) -> Iterator[Probe]:
     """Lengths of links from joint tokens, and the reach from action tokens."""
+    if len(seen) < 2:
+        return  # what the other bodies tell of one: there is none
     asked = unseen or [*seen]
     rows = [
         (number, joint)

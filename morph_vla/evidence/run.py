@@ -136,6 +136,10 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
 def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:
     if not settings.only:
         return cells(grid, settings.part)
+    if settings.part != (1, 1):
+        raise MorphVlaError(
+            "a part (--shard) and cells by name (--only) both choose the cells; give one of them"
+        )
     by_name = {cell.name: cell for cell in cells(grid)}
     for name in settings.only:
         if name not in by_name:

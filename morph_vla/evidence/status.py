@@ -79,10 +79,15 @@ def failures_of(asked: Iterable[Cell], known: Container[str], folder: Path) -> d
 
 def read_all(folder: Path) -> dict[str, CellRecord]:
     """The finished cells in a folder by name, also those of other grids; none in a folder that no study has
-    begun in. Raises as `results.cells.read`.
+    begun in. Raises as `results.cells.read`, and MorphVlaError for a record in another's place.
     """
-    records = (read(path) for path in sorted((folder / RECORDS).glob("*/*/*.json")))
-    return {record.name: record for record in records}
+    records = {}
+    for path in sorted((folder / RECORDS).glob("*/*/*.json")):
+        record = read(path)
+        if path != folder / RECORDS / f"{record.name}.json":
+            raise MorphVlaError(f"{path}: holds the record of {record.name}, whose place is another")
+        records[record.name] = record
+    return records
 
 
 def require_study(folder: Path) -> None:

@@ -130,7 +130,7 @@ def read(path: Path) -> CellRecord:
     """The record in a file. Raises MorphVlaError, one sentence, where it is none or holds what cannot be."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MorphVlaError(f"{path}: not a record of a cell: {error}") from error
     facts = mapping(plain)
     if facts.get("schema") != SCHEMA:
@@ -138,13 +138,16 @@ def read(path: Path) -> CellRecord:
     bodies = tuple(_judged(mapping(item)) for item in listing(facts.get("judged")))
     if not bodies or not all(body.rows and set(body.rows) <= set("10e") for body in bodies):
         raise MorphVlaError(f"{path}: a cell's record has rows of 1, 0 and e for every body it judged")
+    seed = integer(facts.get("seed"))
+    if seed is None:
+        raise MorphVlaError(f"{path}: a cell's seed is an integer, not {facts.get('seed')!r}")
     return read_as(
         CellRecord,
         facts,
         schema=SCHEMA,
         split=str(facts.get("split")),
         condition=str(facts.get("condition")),
-        seed=integer(facts.get("seed")) or 0,
+        seed=seed,
         settings_sha256=str(facts.get("settings_sha256")),
         judged=bodies,
     )

@@ -8,7 +8,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError, require
@@ -66,7 +66,7 @@ def curves(records: Sequence[Record]) -> list[Panel]:
         for run, points in runs.items():
             points.sort(key=lambda point: point.step)
             twice = [a.step for a, b in pairwise(points) if a.step == b.step]
-            if twice and len(points) > 2:
+            if twice and any(len({point.step for point in each}) > 1 for each in runs.values()):
                 raise MorphVlaError(
                     f"{run} was evaluated twice on {suite} at step {twice[0]}: a curve needs one "
                     "evaluation per step; merge them with `morph-vla merge`, or leave one out"
@@ -87,11 +87,16 @@ def curves_if_any(records: Sequence[Record]) -> list[Panel]:
 def run_of(record: Record) -> str:
     """The training run that a record's checkpoint is of: `runs/first` for `runs/first/checkpoints/1400`.
 
-    Where the record does not say where the checkpoint lay, the policy's name.
+    A checkpoint whose folder is not called by its step, such as one of a hub, is a run of its own, whatever
+    its revision. Where the record does not say where the checkpoint lay, the policy's name.
     """
-    parts = PurePosixPath(record.policy.checkpoint or "").parts
-    above = parts[:-2] if len(parts) > 1 and parts[-2] == "checkpoints" else parts[:-1]
-    return "/".join(above) or record.policy.label
+    address = (record.policy.checkpoint or "").rstrip("/")
+    if "://" in address:
+        address = address.partition("@")[0]
+    above, _, last = address.rpartition("/")
+    if last.isdecimal():
+        address = above.removesuffix("/checkpoints")
+    return address or record.policy.label
 
 
 def suite_label(record: Record) -> str:

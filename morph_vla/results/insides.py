@@ -143,12 +143,14 @@ def left_out(
 
     The second is the mean over the other bodies' same joint; the first adds a ridge regression of what is
     left, on what is left of the tokens. Its penalty is chosen by the rows that it is fitted on, each left out
-    in turn (PRESS).
+    in turn (PRESS). Raises ValueError for rows of one body: there is no other one.
     """
+    if len(np.unique(bodies)) < 2:
+        raise ValueError("what other bodies tell of one needs at least two")
     by_token, by_number = np.zeros(len(lengths)), np.zeros(len(lengths))
     for body in np.unique(bodies):
         out = bodies == body
-        means = {joint: _means(tokens, lengths, ~out & (joints == joint)) for joint in np.unique(joints)}
+        means = {joint: _means(tokens, lengths, ~out, joints == joint) for joint in np.unique(joints)}
         token_means = np.stack([means[joint][0] for joint in joints])
         length_means = np.array([means[joint][1] for joint in joints])
         x, y = tokens - token_means, lengths - length_means
@@ -159,9 +161,11 @@ def left_out(
     return by_token, by_number
 
 
-def _means(tokens: np.ndarray, lengths: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
-    """Of these rows; of all where a joint has none (a joint that no other body has)."""
-    chosen = rows if rows.any() else np.ones(len(lengths), bool)
+def _means(
+    tokens: np.ndarray, lengths: np.ndarray, others: np.ndarray, of_joint: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Of the other bodies' same joint; of all their joints where none of them has it."""
+    chosen = others & of_joint if (others & of_joint).any() else others
     return tokens[chosen].mean(axis=0), float(lengths[chosen].mean())
 
 

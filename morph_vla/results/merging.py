@@ -68,6 +68,13 @@ def _stopped(records: Sequence[Record], tasks: Sequence[str]) -> Stopped:
     return Stopped(sum(len(record.trials) for record in records), of, "; ".join(reasons))
 
 
+def _still_stopped(whole: Record, parts: Mapping[str, Record], done: int) -> Stopped | None:
+    """That a part was stopped, where no other part has the rest of its episodes."""
+    reasons = dict.fromkeys(part.stopped.reason or "early" for part in parts.values() if part.stopped)
+    of = (whole.rows[1] - whole.rows[0]) * max(len(whole.suite.tasks), 1) if whole.rows else done
+    return Stopped(done, of, "; ".join(reasons)) if reasons and done < of else None
+
+
 def _shared(record: Record) -> dict[str, object]:
     """What the tasks of one evaluation share."""
     facts, suite = record.facts(), {**record.suite.to_json(), "tasks": {}}
@@ -97,6 +104,7 @@ def merge(parts: Mapping[str, Record]) -> Record:
                 trials[trial.key], owner[trial.key] = trial, name
     whole = _whole([parts[name] for name in names])
     tasks = list(whole.suite.tasks)
+    whole = replace(whole, stopped=_still_stopped(whole, parts, len(trials)))
 
     def place(trial: Trial) -> tuple[int, str, int]:
         """Its task's place in the suite, then its number."""

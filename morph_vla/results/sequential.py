@@ -64,7 +64,8 @@ class Look(Counts):
 
 
 def pairs_so_far(record_a: Record, record_b: Record) -> dict[str, Pairs]:
-    """Task -> (a succeeded, b succeeded) of each episode in the table's order, up to the first one lacks.
+    """Task -> (a succeeded, b succeeded) of each episode in the table's order, from the first row that both
+    were asked for up to the first one lacks.
 
     The task is "" where trials name none. The records may be unfinished. Raises MorphVlaError where they are
     not of the same suite and criterion, or where an episode began in different states.
@@ -74,7 +75,9 @@ def pairs_so_far(record_a: Record, record_b: Record) -> dict[str, Pairs]:
     tasks: dict[str, list[tuple[bool, bool]]] = {task: [] for task, _ in (*a, *b)}
     for task, pairs in tasks.items():
         numbers = [episode for other, episode in (*a, *b) if other == task]
-        for key in ((task, episode) for episode in range(min(numbers), max(numbers) + 1)):
+        # Not the first that ended: of many at once the short ones end first.
+        first = max((record.rows[0] for record in (record_a, record_b) if record.rows), default=min(numbers))
+        for key in ((task, episode) for episode in range(first, max(numbers) + 1)):
             if key not in a or key not in b:
                 break
             if words := states_differ(a[key], b[key]):
@@ -173,20 +176,21 @@ def watch(pairs: Pairs, error: Real = ERROR, margin: Real = MARGIN, of: int | No
     )
 
 
-def sentence(look: Look, a: str = "A", b: str = "B") -> str:
-    """What `watch` returned, in one sentence."""
+def sentence(look: Look, a: str = "A", b: str = "B", waiting: Sequence[str] = ()) -> str:
+    """What `watch` returned, in one sentence; `waiting`: tasks of which both have no episode yet."""
     where = f"after {look.episodes} episodes" + (f" of {look.of}" if look.of else "")
     span = f"B - A between {100 * look.low:+.1f} and {100 * look.high:+.1f} points"
     if look.decision in ("a", "b"):
         winner = a if look.decision == "a" else b
         return (
             f"decided: {winner} is better (from episode {look.decided_at} on; the chance of a wrong "
-            f"decision is at most {look.error:.0%}, however often one looks)"
+            f"decision is at most {100 * look.error:g}%, however often one looks)"
         )
     if look.decision == "none":
         return f"no difference of {100 * look.margin:g} points can be expected ({where}: {span})"
     if not look.episodes:
-        return "undecided: no episode is finished in both yet"
+        of_tasks = f" of {', '.join(waiting)}" if waiting else ""
+        return f"undecided: no episode{of_tasks} is finished in both yet"
     if look.more is None:
         return f"undecided {where}: {span}; nothing points to an end"
     words = f"undecided {where}: {span}; go on, about {look.more} more if they go on as so far"

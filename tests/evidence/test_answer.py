@@ -7,6 +7,7 @@ import pytest
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import answer as answers
+from morph_vla.evidence import asked
 from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split, cells
 from morph_vla.evidence.status import failure_of, read_all, record_of
 from morph_vla.files.writing import write_text
@@ -133,13 +134,19 @@ def test_suites_and_datasets_of_one_name_and_several_contents_are_no_study(folde
     # Of a dataset in whatever split and condition; a record that says nothing of it fits any.
     change("all/full/0", datasets={"a/meta/info.json": "aa", "b/meta/info.json": "cc"})
     assert answers.answer(GRID, folders).done == 16
-    change("no-b/matched/1", datasets={"a/meta/info.json": "bb"}, states_sha256="aa", resolved_sha256="aa")
+    change(
+        "no-b/matched/1",
+        datasets={"a/meta/info.json": "bb", "c/meta/info.json": "cc"},
+        states_sha256="aa",
+        resolved_sha256="aa",
+    )
     refused("a/meta/info.json", "all/full/0", "no-b/matched/1")
     # Seeds may differ where that is asked for, and it is said; conditions of a seed never.
     study = answers.answer(GRID, folders, within_seeds=True)
     assert study.apart == ["a/meta/info.json"]
     assert "\nseeds differ in: a/meta/info.json\n" in str(study)
-    change("no-b/full/1", datasets={"a/meta/info.json": "cc"}, states_sha256="aa", resolved_sha256="aa")
+    change("no-b/full/1", datasets={"a/meta/info.json": "cc", "c/meta/info.json": "cc"}, states_sha256="aa",
+           resolved_sha256="aa")  # fmt: skip
     with pytest.raises(MorphVlaError, match=r"several contents of one name: a/meta/info.json.*of them$"):
         answers.answer(GRID, folders, within_seeds=True)
 
@@ -148,7 +155,7 @@ def test_recordings_may_be_told_apart_by_what_they_hold_alone(folders):
     def change(name: str, **datasets: str) -> None:
         path = next(folder / "records" / f"{name}.json" for folder in folders
                     if (folder / "records" / f"{name}.json").exists())  # fmt: skip
-        record = dataclasses.replace(results.read(path), datasets=datasets)
+        record = dataclasses.replace(results.read(path), datasets={**datasets, "b/meta/info.json": "ee"})
         results.write(record, path)
 
     change("all/full/0", **{"a/recording.json": "aa", "a/meta/info.json": "cc"})
@@ -159,6 +166,92 @@ def test_recordings_may_be_told_apart_by_what_they_hold_alone(folders):
     change("all/matched/0", **{"a/meta/info.json": "dd"})
     with pytest.raises(MorphVlaError, match=r"several contents of one name: a/meta/info.json"):
         answers.answer(GRID, folders, by_info=True)
+
+
+def test_a_seed_whose_conditions_had_several_contents_is_no_study_within_seeds(folders):
+    """Also where another seed had the same: the pairs of this one are of two."""
+    for name, sha in (
+        ("full/0", "aa"),
+        ("matched/0", "aa"),
+        ("full/1", "aa"),
+        ("matched/1", "bb"),
+        ("bare/1", "bb"),
+    ):
+        path = next(p for folder in folders if (p := folder / "records" / f"no-a/{name}.json").exists())
+        datasets = {"b/meta/info.json": sha, "c/meta/info.json": "cc"}
+        results.write(dataclasses.replace(results.read(path), datasets=datasets), path)
+    words = r"^no-a/(full|matched)/1 and no-a/\w+/1 are of several contents of one name: b/meta/info.json"
+    with pytest.raises(MorphVlaError, match=words):
+        answers.answer(GRID, folders, within_seeds=True)
+
+
+def test_records_of_other_bodies_or_amounts_than_the_splits_are_refused(folders):
+    path = next(p for folder in folders if (p := record_of(folder, Cell(0, "no-a", "full"))).exists())
+    as_it_was = results.read(path)
+    entry = {"share": 1.0, "weight": 1.0, "episodes": []}
+
+    def with_settings(datasets=("b", "c"), judge=("a", "b"), amounts=(entry, entry), judged=as_it_was.judged):
+        settings = {"judge": {name: name for name in judge}, "recipe": {"data": {"datasets": [*amounts]}}}
+        named = {f"{name}/meta/info.json": "x" for name in datasets}
+        results.write(dataclasses.replace(as_it_was, settings=settings, datasets=named, judged=judged), path)
+        for seed in (1,):  # cells of one condition have one state of the grid
+            other = next(p for f in folders if (p := record_of(f, Cell(seed, "no-a", "full"))).exists())
+            results.write(dataclasses.replace(results.read(other), settings=settings, datasets=named), other)
+
+    def refused(words, **what):
+        with_settings(**what)
+        with pytest.raises(
+            MorphVlaError, match=rf"^no-a/full/0 was measured under .*: splits.no-a.{words}; report"
+        ):
+            answers.answer(GRID, folders)
+
+    with_settings()
+    assert answers.answer(GRID, folders).done == 16
+    refused("train.a was there, and the grid asks for nothing", datasets=("b", "c", "a"))
+    refused("train.c was nothing, and the grid asks for c", datasets=("b",))
+    refused("judge.c was c, and the grid asks for nothing", judge=("a", "b", "c"))
+    refused("judge.b was nothing, and the grid asks for b", judge=("a",))
+    refused("judge.b was nothing, and the grid asks for b", judged=as_it_was.judged[:1])
+    refused("episodes of 'c' was 2, and the grid asks for 0", amounts=(entry, {**entry, "episodes": [0, 1]}))
+    refused("share of 'b' was 0.5, and the grid asks for 1.0", amounts=({**entry, "share": 0.5}, entry))
+    refused("weights of 'b' was 3.0, and the grid asks for 1.0", amounts=({**entry, "weight": 3.0}, entry))
+
+
+def test_bodies_of_a_pattern_are_those_of_its_name_and_as_many_as_it_counts(folders):
+    path = next(p for folder in folders if (p := record_of(folder, Cell(0, "no-a", "full"))).exists())
+    judged = tuple(dataclasses.replace(results.read(path).judged[0], body=f"arm_{n}") for n in range(3))
+    settings = {"judge": {body.body: body.body for body in judged}}
+    record = dataclasses.replace(results.read(path), settings=settings, judged=judged)
+
+    def differences(pattern, count):
+        bodies = {**GRID.bodies, "arms": Body(pattern, count=count)}
+        splits = {"no-a": Split(("b", "c"), ("arms",))}
+        grid = dataclasses.replace(GRID, bodies=bodies, splits=splits, conditions={"full": ()})
+        return [tuple(difference) for difference in asked._of_split(grid, record)]
+
+    assert differences("arm_*", 3) == differences("arm_*", 0) == []
+    assert differences("arm_*", 2) == [("splits.no-a.judge.arms", 3, 2)]
+    at = "splits.no-a.judge"
+    others = [(f"{at}.arm_{n}", f"arm_{n}", "nothing") for n in range(3)]
+    assert differences("leg_*", 0) == [*others, (f"{at}.arms", "nothing", "leg_*")]
+
+
+def test_folders_in_which_no_cell_of_the_grid_has_ended_are_refused(folders):
+    """A page of another study that lies there stays as it is."""
+    other = dataclasses.replace(GRID, splits={"one": Split(("a",), ("b",))}, primary=("one",))
+    with pytest.raises(
+        MorphVlaError, match=r"0, .*1: no cell of this grid has ended there \(16 of other grids\)$"
+    ):
+        answers.answer(other, folders)
+
+
+def test_a_record_that_lies_where_anothers_belongs_is_refused(folders):
+    path = next(p for folder in folders if (p := record_of(folder, Cell(0, "no-a", "full"))).exists())
+    results.write(dataclasses.replace(results.read(path), seed=1), path)
+    with pytest.raises(
+        MorphVlaError, match=r"0.json: holds the record of no-a/full/1, whose place is another$"
+    ):
+        answers.answer(GRID, folders)
 
 
 def test_the_cells_of_several_machines_are_one_study(folders):

@@ -125,6 +125,15 @@ def test_a_cell_begun_before_the_grid_was_edited_begins_anew(study, tmp_path, mo
     assert kept["settings"]["recipe"]["training"]["steps"] == 2
 
 
+def test_a_part_and_cells_by_name_are_not_given_together(study, tmp_path):
+    grid = grids.load(study / "grid.yaml")
+    settings = runs.Settings(tmp_path, part=(1, 2), only=[CELL.name], folders=[study])
+    with pytest.raises(
+        MorphVlaError, match=r"^a part \(--shard\) and cells by name \(--only\) both choose the"
+    ):
+        runs.run(grid, settings, quiet)
+
+
 def test_a_cell_that_fails_is_noted_and_the_others_go_on(study, tmp_path, monkeypatch):
     grid, lines = grids.load(study / "grid.yaml"), []
 

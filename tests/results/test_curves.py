@@ -57,6 +57,10 @@ def test_a_step_that_was_evaluated_twice_is_refused():
         MorphVlaError, match="runs/a was evaluated twice on cube at step 10: a curve needs one"
     ):
         curves([record("a", 10, 2), record("a", 10, 5), record("a", 30, 5)])
+    with pytest.raises(
+        MorphVlaError, match="runs/a was evaluated twice on cube at step 10"
+    ):  # beside a curve
+        curves([record("a", 10, 2), record("a", 10, 5), record("b", 10, 5), record("b", 30, 5)])
 
 
 def test_three_conditions_of_one_checkpoint_are_compared_and_have_no_curve():
@@ -71,6 +75,9 @@ def test_three_conditions_of_one_checkpoint_are_compared_and_have_no_curve():
         ("runs/first/checkpoints/1400", "runs/first"),
         ("runs/first/1500", "runs/first"),
         ("1500", "trained"),
+        ("runs/exports/small", "runs/exports/small"),
+        ("hf://me/first@3f2a", "hf://me/first"),
+        ("gs://bucket/run/checkpoints/30000", "gs://bucket/run"),
         (None, "trained"),
     ],
 )

@@ -229,6 +229,11 @@ def test_a_record_keeps_every_row_of_an_evaluation(tmp_path):
         ("[]", r"3\.json: schema None of a cell's record, expected 1$"),
         ('{"schema": 1}', r"3\.json: a cell's record has rows of 1, 0 and e for every body it judged$"),
         ('{"schema": 1, "judged": [{"rows": "12"}]}', r"has rows of 1, 0 and e for every body it judged$"),
+        (
+            '{"schema": 1, "seed": "1", "judged": [{"rows": "10"}]}',
+            r"3\.json: a cell's seed is an integer, not '1'$",
+        ),
+        ("[" * 100_000, r"3\.json: not a record of a cell: "),
     ],
 )
 def test_what_is_no_record_of_a_cell(tmp_path, text, words):

@@ -85,6 +85,14 @@ def test_the_mean_of_the_other_bodies_is_what_a_joints_number_says():
     assert by_number[(bodies == 4) & (joints == 3)] == pytest.approx(lengths[others].mean())
 
 
+def test_of_a_joint_that_no_other_body_has_the_other_bodies_tell():
+    tokens, lengths = np.zeros((5, 2)), np.array([1.0, 1.0, 1.0, 1.0, 101.0])
+    _, by_number = insides.left_out(tokens, lengths, np.array([0, 1, 0, 1, 2]), np.array([0, 0, 1, 1, 2]))
+    assert by_number[4] == 1
+    with pytest.raises(ValueError, match="needs at least two"):
+        insides.left_out(tokens, lengths, np.arange(5), np.zeros(5, int))
+
+
 @pytest.mark.parametrize("body", [0, 6])
 def test_a_bodys_own_lengths_do_not_tell_of_it(body):
     tokens, joints, bodies, way = rows(5)

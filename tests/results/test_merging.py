@@ -253,6 +253,28 @@ def test_the_journals_of_several_tasks_are_read_as_one(tmp_path: Path):
     assert journal.read(tmp_path / "nothing") is None
 
 
+def test_facts_of_every_task_are_read_from_their_journals(tmp_path: Path):
+    """Merging would otherwise not see that the second one's criterion is another."""
+    for task, other in (("can", 1), ("banana", 2)):
+        facts = part([], (task,))
+        facts["suite"] = {**facts["suite"], "tasks": {task: {"task": f"take {other}"}}}
+        journal.Journal(tmp_path / task, record_from_json(facts))
+    record = journal.read(tmp_path)
+    assert record is not None
+    assert {task: facts.task for task, facts in record.suite.tasks.items()} == {
+        "can": "take 1",
+        "banana": "take 2",
+    }
+
+
+def test_what_was_stopped_early_stays_so_until_its_episodes_are_there():
+    early = part(range(3), rows=[0, 5], stopped={"episodes": 6, "of": 10, "reason": "decided: B is better"})
+    rest = part(range(5, 7), rows=[5, 7])
+    whole = merged({"a": early, "b": rest})
+    assert str(whole.stopped) == "stopped after 10 of 14 episodes: decided: B is better"
+    assert merged({"a": early, "b": rest, "c": part(range(3, 5), rows=[3, 5])}).stopped is None
+
+
 def test_what_is_no_journal_is_refused_in_words(tmp_path: Path):
     (tmp_path / "trials.jsonl").write_text("[1]\n")
     with pytest.raises(MorphVlaError, match=r"trials\.jsonl: not the journal of an evaluation"):

@@ -166,6 +166,8 @@ def test_nothing_finished_is_no_rate_and_no_decision():
     seen = watch([])
     assert (seen.difference, seen.decision, seen.more) == (None, None, None)
     assert sequential.sentence(seen) == "undecided: no episode is finished in both yet"
+    words = "undecided: no episode of can, cube is finished in both yet"
+    assert sequential.sentence(seen, waiting=["can", "cube"]) == words
     with pytest.raises(MorphVlaError, match=r"the error must be between 0 and 1, got 5; 5% is 0\.05"):
         watch([B], error=5)
 
@@ -182,6 +184,20 @@ def test_pairs_come_in_the_tables_order_up_to_the_first_gap():
     assert pairs_so_far(record({}), record({})) == {}
     second_half = record({151: True, 150: False})
     assert pairs_so_far(second_half, second_half) == {"": [(False, False), (True, True)]}
+
+
+def test_halves_of_the_table_are_paired_where_they_overlap():
+    """From the first row that both were asked for: not from the first that both have, which ended sooner."""
+    whole = replace(record({0: True, 1: False, 2: True, 3: False}), rows=(0, 4))
+    half = replace(record({3: True, 2: True}), rows=(2, 4))
+    assert pairs_so_far(whole, half) == {"": [(True, True), (False, True)]}
+    assert pairs_so_far(half, whole) == {"": [(True, True), (True, False)]}
+    assert pairs_so_far(whole, replace(half, trials=half.trials[:1])) == {"": []}
+
+
+def test_the_chance_of_a_wrong_decision_is_said_as_it_was_asked():
+    for error, words in ((0.001, "at most 0.1%"), (0.025, "at most 2.5%"), (0.05, "at most 5%")):
+        assert words in sequential.sentence(watch([B] * 60, error=error))
 
 
 def test_each_task_has_its_pairs_and_together_they_take_turns():
