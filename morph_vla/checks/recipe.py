@@ -19,6 +19,7 @@ from morph_vla.data import layout as layouts
 from morph_vla.data import lerobot, mixture, phases, presets, space, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import name_of
 from morph_vla.findings import Finding, in_order, tally
 from morph_vla.policies.config import reads_numbers
 from morph_vla.recipes.keys import Dataset, Recipe
@@ -135,7 +136,7 @@ def _dataset(recipe: Recipe, asked: Dataset, key: str, problems: list[Finding]) 
 
 def _other_robot(robot: str, recorded_on: str, key: str) -> Iterator[Finding]:
     """A dataset that says it was recorded on another robot than the entry's."""
-    if not same_robot.says_which(recorded_on) or same_robot.same(Path(robot).stem, recorded_on):
+    if not same_robot.says_which(recorded_on) or same_robot.same(name_of("robots", robot), recorded_on):
         return
     found = f"recorded on '{recorded_on}', and the entry's robot is '{robot}'"
     if ours := same_robot.known(recorded_on, robots.available()):
@@ -229,15 +230,9 @@ def _values(
         found = f"robot '{robot.name}' has {joints} joints, the model room for {plugin.max_joints}"
         yield problem("max-joints", "model.morphology.max_joints", found, subject=subject)
     of_joints = recipe.data.space == "joints"
-    if (asked.actions != "absolute" or not of_joints) and state.shape[1] != width:
-        has = f"which has {state.shape[1]} values where an action has {width}"
-        if of_joints:
-            found = f"{asked.actions} actions are differences from the state, {has}"
-            yield problem("state-width", f"{key}.actions", found)
-        else:
-            remedy = "name other keys with `state`, or choose data.space: joints"
-            found = f"a tool's pose is computed from the state, {has}"
-            yield problem("state-width", "data.space", found, remedy=remedy)
+    if state.shape[1] != joints:
+        found = f"a state has {state.shape[1]} values, robot '{robot.name}' has {joints} joints"
+        yield problem("state-width", f"{key}.state", found)
     try:
         recorded_robot = presets.as_recorded(robot, asked.unit, asked.gripper)
         targets = presets.targets(recorded_robot, asked.recorded, asked.step, state, action)

@@ -77,7 +77,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "tool-absolute": ("warning", "choose delta"),
     "no-tool": ("error", "choose data.space: joints"),
     "max-joints": ("error", "raise it"),
-    "state-width": ("error", "learn absolute ones, or name other keys with `state`"),
+    "state-width": ("error", "name keys with `state` that have one value a joint"),
     "units": ("error", "correct unit, gripper or recorded of this dataset"),
     "phases": ("error", "leave it out"),
     "not-absolute": ("error", "name the key of targets with `action`, or give it the state's"),

@@ -86,6 +86,15 @@ def about(path: Path) -> str:
     return first.lstrip("# ") if first.startswith("#") else ""
 
 
+def name_of(kind: str, given: str) -> str:
+    """What is called so, or lies at that path: its name, without folders and the kind's suffix.
+
+    `name_of("robots", "arms/panda.v2.urdf")` and `name_of("robots", "panda.v2")` are `panda.v2`.
+    """
+    path, suffix = Path(given), KINDS[kind][1]
+    return path.stem if path.suffix.lower() == suffix else path.name
+
+
 def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
     """The file of a registered `name`, or `name` itself when it is the path to a file.
 

@@ -9,7 +9,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union
 
@@ -129,12 +129,21 @@ class _Document:
             case "int":
                 if len(text) > MAX_DIGITS:
                     raise _refusal("long-number", line, f"a number of more than {MAX_DIGITS} digits")
-                return int(text, 16 if text.startswith("0x") else 10)
+                return _number(node, line, lambda: int(text, 16 if text.startswith("0x") else 10))
             case "float":
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                plain = text.lower().replace(".inf", "inf").replace(".nan", "nan")
+                return _number(node, line, lambda: float(plain))
             case "str":
                 return text
         raise _refusal("unknown-tag", line, f"the tag {node.tag} is not supported")
+
+
+def _number(node: yaml.Node, line: Line, read: Callable[[], int | float]) -> int | float:
+    """What `read` gives. Raises ConfigError for a word that its tag calls a number: `!!int abc`."""
+    try:
+        return read()
+    except ValueError as error:
+        raise _refusal("not-a-number", line, f"'{node.value}' is no number, and its tag says so") from error
 
 
 def _refusal(code: str, where: Line, text: str) -> ConfigError:
@@ -227,7 +236,8 @@ def top(path: Path, key: str) -> object:
 def keys(schema: Any, under: str = "") -> tuple[str, ...]:
     """Every key of a schema, as an override spells it; none of those whose names a file chooses."""
     found: dict[str, None] = {}
-    for name, hint in typing.get_type_hints(schema, include_extras=True).items():
+    hints = typing.get_type_hints(schema, include_extras=True)
+    for name, hint in ((name, hints[name]) for name in _fields(schema)):
         inner = [kind for kind in _alternatives(hint) if dataclasses.is_dataclass(kind)]
         found[f"{under}{name}"] = None
         found |= dict.fromkeys(key for kind in inner for key in keys(kind, f"{under}{name}."))
@@ -362,7 +372,7 @@ def _inside(kind: Any, part: str | int) -> list[Any]:
     """The types found one level below `kind`, at the key or index `part`."""
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
-        return _alternatives(hints[part]) if part in hints else []
+        return _alternatives(hints[part]) if part in _fields(kind) else []
     origin, arguments = typing.get_origin(kind), [a for a in typing.get_args(kind) if a is not Ellipsis]
     if not arguments:
         return []

@@ -123,6 +123,8 @@ class ImageTokens:
         for key in ("projections", "width"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{where}.{key}: must be at least 1, not {getattr(self, key)}")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"{where}.seed: must be at least 0 and below 2**32, not {self.seed}")
         for key in self._unread:
             if getattr(self, key) != getattr(type(self), key):
                 why = f"features: {self.features}" if self.learns else f"how: {self.how}"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any, Literal
 
 from morph_vla.data import presets
@@ -12,6 +11,7 @@ from morph_vla.data.mixture import By
 from morph_vla.data.phases import AS_RECORDED, Shares
 from morph_vla.data.space import Space
 from morph_vla.errors import ConfigError
+from morph_vla.files.dropin import name_of
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora
 from morph_vla.policies.config import ModelConfig, StateConfig
@@ -211,7 +211,7 @@ class Recipe:
             raise ConfigError("model.lora follows from training.kind and training.lora; write it there")
         plugin = self.model.morphology
         if plugin is not None and plugin.descriptors == "robot":
-            names = tuple(dict.fromkeys(Path(source.robot).stem for source in self.data.sources))
+            names = tuple(dict.fromkeys(name_of("robots", source.robot) for source in self.data.sources))
             plugin = dataclasses.replace(plugin, robots=names)
         object.__setattr__(self, "model", dataclasses.replace(self.model, lora=lora, morphology=plugin))
 

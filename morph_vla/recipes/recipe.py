@@ -67,7 +67,9 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
         recipe = typed_yaml.read(path, Recipe, [*lists, *changes_of(base, variant, recipe), *others])
     check(recipe, str(path))
     with _said_of(str(path)):
+        _check_heard(recipe, overrides)
         _check_used(recipe)
+        _check_names(recipe)
     return recipe
 
 
@@ -187,6 +189,30 @@ def _check_turn(recipe: Recipe) -> None:
         raise ConfigError(f"{where}; {of_recorded}; choose robot")
 
 
+def _check_heard(recipe: Recipe, overrides: Sequence[str]) -> None:
+    """Raise ConfigError for an override of one dataset beside a list of several, also one to the default."""
+    keys = {field.name for field in dataclasses.fields(Dataset)} if recipe.data.datasets else set()
+    for change in overrides:
+        owner, _, key = change.partition("=")[0].partition(".")
+        if owner == "data" and key.partition(".")[0] in keys:
+            raise ConfigError(
+                f"data.{key}: there are several datasets, and none hears it; say it of one of them "
+                f"(data.datasets.0.{key})"
+            )
+
+
+def _check_names(recipe: Recipe) -> None:
+    """Raise ConfigError for two robots of one name: statistics and checkpoints know robots by their names."""
+    spelled: dict[str, str] = {}
+    for source in recipe.data.sources:
+        name = dropin.name_of("robots", source.robot)
+        if spelled.setdefault(name, source.robot) != source.robot:
+            raise ConfigError(
+                f"data.datasets: '{spelled[name]}' and '{source.robot}' are both called '{name}'; spell one "
+                "robot alike in all datasets, or rename the file of the other one"
+            )
+
+
 def _check_used(recipe: Recipe) -> None:
     """Raise ConfigError for what is asked for and changes nothing; a run that began with it goes on."""
     _check_stride(recipe.model)
@@ -195,6 +221,7 @@ def _check_used(recipe: Recipe) -> None:
             f"data: has both datasets and a dataset of its own ({', '.join(unused)}); put it into the list"
         )
     if not isinstance(recipe.model, StateConfig):
+        _check_used_by_pi05(recipe.training, recipe.model)
         return
     family = f"model.family '{recipe.model.family}'"
     if recipe.training.augmentation == "openpi":
@@ -211,6 +238,25 @@ def _check_used(recipe: Recipe) -> None:
             given, unset = (f"'{value}'", default) if text else (f"{value:g}", f"{default:g}")
             what = f"{given} has no effect with {family}, which {why}"
             raise ConfigError(f"{name}: {what}; set it to {unset}, or leave it out")
+
+
+def _check_used_by_pi05(training: Training, model: Pi05Config) -> None:
+    changed = training.augmentation == "openpi" or training.shift_pixels or training.brightness
+    if changed and not model.cameras:
+        raise ConfigError(
+            f"training.augmentation: '{training.augmentation}' changes pictures, and model.cameras has none; "
+            "set it to none"
+        )
+    if (plugin := model.morphology) is None:
+        return
+    is_read = {"max_distance": plugin.bias == "spd-soft", "theta_max": plugin.exponential}
+    for key, reads in is_read.items():
+        value, default = getattr(plugin, key), getattr(type(plugin), key)
+        if not reads and value != default:
+            raise ConfigError(
+                f"model.morphology.{key}: {value:g} has no effect with bias: {plugin.bias}; set it to "
+                f"{default:g} (the default), or leave it out"
+            )
 
 
 def _check_stride(model: ModelConfig) -> None:

@@ -109,7 +109,7 @@ class Draft:
         grippers = [*robot.side.grippers] or [name for name in robot.names if GRIPPER.search(name)]
         self.grippers = grippers
         self.gripper: Gripper | None = None
-        self.arm = [name for name in robot.names if name not in grippers]
+        self.arm = self._base_first([name for name in robot.names if name not in grippers])
         self.is_mirrored = False
         self.notes: list[str] = []
         if len(self.arm) < FEWEST:
@@ -118,8 +118,15 @@ class Draft:
             )
         self.held_by = None  # the joint that the hand hangs on, where there is one hand
         if len(grippers) == 1:
-            last = robot.urdf.by_name[self.arm[-1]].child
-            self.held_by = hand.fixed_on(robot.urdf, grippers[0], last)
+            self.held_by = hand.fixed_on(robot.urdf, grippers[0], self.arm)
+
+    def _base_first(self, names: Sequence[str]) -> list[str]:
+        """The same joints, each behind those that carry it: actions may come in any order."""
+        placed: dict[str, None] = {}
+        for name in names:
+            way = [self.urdf.above[link].name for link in self._way(self.urdf.by_name[name].child, "")]
+            placed |= dict.fromkeys(above for above in reversed(way) if above in names)
+        return list(placed)
 
     def change(self, changes: Changes) -> None:
         """Draw every change, always in the same order."""
@@ -162,11 +169,17 @@ class Draft:
                 f" {FEWEST} at least; {most} can be removed"
             )
         if drawn["hand"] and not possible["hand"]:
-            raise MorphVlaError(
-                f"--hand: {self.parent.name}'s hand is one with its arm and cannot be taken off"
-            )
+            why = "hand is one with its arm and cannot be taken off"
+            if len(self.grippers) > 1:
+                why = f"hands are {len(self.grippers)}, and another hand takes the place of the only one"
+            raise MorphVlaError(f"--hand: {self.parent.name}'s {why}")
         choices = [key for key in drawn if possible[key] and not drawn[key]]
         least, most = changes.structure
+        if len(choices) < least:
+            raise MorphVlaError(
+                f"{least} changes of its structure are asked for, and of {self.parent.name} {len(choices)} "
+                f"can be made ({', '.join(choices) or 'none'})"
+            )
         for key in self.rng.sample(choices, min(self.rng.randint(least, most), len(choices))):
             drawn[key] = 1
         return drawn
@@ -246,7 +259,8 @@ class Draft:
         self.notes.append(f"limits {' '.join(f'{share:g}' for share in shares.values())}")
 
     def _hand(self) -> None:
-        reach, tool = self._reach(self.arm), self._tool(self.arm[-1])
+        limb = self._holding()
+        reach, tool = self._reach(limb), self._tool(limb[-1])
         opening, length = (round(reach * self.rng.uniform(*shares), 4) for shares in (OPENINGS, FINGERS))
         contact = next((link.contact for link in self.urdf.links if link.contact), None)
         old = None
@@ -260,6 +274,13 @@ class Draft:
         self.order.append(name)
         self.rest[name] = opening / 2
         self.notes.append(f"a hand that opens {1000 * opening:.0f} mm, fingers of {1000 * length:.0f} mm")
+
+    def _holding(self) -> list[str]:
+        """The arm's joints that carry the only hand; without one those of the last limb."""
+        name = self.gripper.joint if self.gripper else self.grippers[0] if len(self.grippers) == 1 else None
+        link = self.urdf.by_name[name].parent if name else ""
+        above = {self.urdf.above[each].name for each in self._way(link, "")}
+        return [name for name in self.arm if name in above] or [*self._limbs()][-1]
 
     def _tool(self, last: str) -> str:
         """The link farthest from a limb's last joint, of those that are fixed to it [m]."""
@@ -297,10 +318,10 @@ class Draft:
         examination = examine_text(text, side, Path(f"{name}.urdf"))
         if problems := errors(examination.findings):
             raise Rejected(str(problems[0]))
-        robot, limbs = examination.loaded(), list(self._limbs())
+        robot, limb = examination.loaded(), self._holding()
         if self.sound and (why := self.unsound(robot)):
             raise Rejected(why)
-        measures = self._tool(limbs[-1][-1]), self._reach(limbs[-1])
+        measures = self._tool(limb[-1]), self._reach(limb)
         return Relative(robot, parent.name, tuple(self.notes), *measures, text, side_text(side).encode())
 
     def _limbs(self) -> Iterator[list[str]]:

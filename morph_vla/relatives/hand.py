@@ -5,6 +5,7 @@ fingers  two boxes that slide along y; one value moves both, from 0 (closed) to 
 tool     a frame between the finger tips
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from morph_vla.relatives.edits import DENSITY, without
@@ -29,14 +30,14 @@ _PALM, _FINGER = (0.35, 1.4, 0.6), (0.25, 0.12)
 """The palm's edges, and a finger's width and depth, as shares of the opening."""
 
 
-def fixed_on(urdf: Urdf, gripper: str, last: str) -> str | None:
-    """The fixed joint that holds the hand with the joint `gripper`, below the link `last` of the arm.
+def fixed_on(urdf: Urdf, gripper: str, arm: Collection[str]) -> str | None:
+    """The fixed joint that holds the hand with the joint `gripper`, below the nearest joint of `arm`.
 
     Where several lie in a row, the first whose link has a body. None where the gripper's joint sits on the
     arm itself: that hand cannot be taken off.
     """
     fixed, link = [], urdf.by_name[gripper].parent
-    while link != last and link in urdf.above:
+    while link in urdf.above and urdf.above[link].name not in arm:
         if urdf.above[link].type == "fixed":
             fixed.append(urdf.above[link])
         link = urdf.above[link].parent

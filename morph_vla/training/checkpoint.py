@@ -33,6 +33,7 @@ import numpy as np
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.dropin import name_of
 from morph_vla.robots import Robot
 from morph_vla.training import known as known_of
 
@@ -109,7 +110,7 @@ def robot(folder: Path, name: str) -> Robot:
 
     An earlier checkpoint does not have its files; then it is this machine's robot of that name.
     """
-    kept = folder / "about" / "robots" / f"{Path(name).stem}.urdf"
+    kept = folder / "about" / "robots" / f"{name_of('robots', name)}.urdf"
     return robots.load(kept if kept.is_file() else name)
 
 

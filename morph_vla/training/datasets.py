@@ -69,19 +69,15 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     targets = presets.targets(units, asked.recorded, asked.step, recorded.state, recorded.action)
     state, action = (presets.brought(robot, units, values) for values in (recorded.state, targets))
     recordings = dataclasses.replace(recorded, state=state, action=action)
-    names, width = robot.names, action.shape[1]
-    if width != len(names):
-        raise MorphVlaError(
-            f"{asked.dataset}: actions have {width} values, robot '{robot.name}' has {len(names)} "
-            f"joints ({', '.join(names)})"
-        )
+    names = robot.names
+    for kind, values in (("actions have", action), ("a state has", state)):
+        if values.shape[1] != len(names):
+            raise MorphVlaError(
+                f"{asked.dataset}: {kind} {values.shape[1]} values, robot '{robot.name}' has {len(names)} "
+                f"joints ({', '.join(names)})"
+            )
     space.check_width(robot, recipe.data.space, recipe.model.action_dim)
-    if asked.actions != "absolute" and state.shape[1] != width:
-        raise MorphVlaError(
-            f"{asked.dataset}: {asked.actions} actions are differences from the state, which has "
-            f"{state.shape[1]} values where an action has {width}"
-        )
-    part_of.check(recipe.model, asked.dataset, robot, state, recordings)
+    part_of.check(recipe.model, asked.dataset, recordings)
     held = mixture.held_out(len(recordings.starts), recipe.data.held_out)[recordings.episode_of()]
     drawn = ~held & _moving(asked, robot, recordings)
     recordings = space.of_recordings(robot, recipe.data.space, recordings)

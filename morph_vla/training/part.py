@@ -64,23 +64,9 @@ def bodies(
     return dataclasses.replace(body, **changes, **({"history": history} if len(lags) else {}))
 
 
-def check(
-    model: ModelConfig,
-    dataset: str,
-    robot: Robot,
-    state: Float[np.ndarray, "n s"],
-    recordings: lerobot.Recordings,
-) -> None:
-    """Raise MorphVlaError where a dataset does not say what tokens of joints read of their joint."""
-    reads = {"is (model.morphology.poses: present)": reads_poses(model)}
+def check(model: ModelConfig, dataset: str, recordings: lerobot.Recordings) -> None:
+    """Raise MorphVlaError where no episode is as long as tokens of joints look back."""
     lags = joint_lags(model)
-    reads["was (model.morphology.history)"] = bool(lags)
-    for words in (words for words, read in reads.items() if read):
-        if state.shape[1] != len(robot.names):
-            raise MorphVlaError(
-                f"{dataset}: the model reads where each joint {words}, but a "
-                f"state has {state.shape[1]} values where robot '{robot.name}' has {len(robot.names)} joints"
-            )
     starts = np.asarray(recordings.starts)
     longest = 1 + int((recordings.last_of(starts) - starts).max())
     if lags and lags[0] >= longest:

@@ -89,15 +89,10 @@ def of_robot(
         degenerate: What to do with values that hardly move.
         before: The checkpoint that training starts from, when it is one of ours: its statistics are compared.
 
-    Raises MorphVlaError for datasets whose states differ in width, for statistics that are not there or not
-    of these values, and for a degenerate value that is refused.
+    Raises MorphVlaError for statistics that are not there or not of these values, and for a degenerate value
+    that is refused.
     """
-    width, *others = sorted({part.recordings.state.shape[1] for part in parts})
-    if others:
-        raise MorphVlaError(
-            f"the datasets of robot '{name}' have states of {', '.join(map(str, [width, *others]))} values; "
-            "name the keys with `state` so that they agree"
-        )
+    width = parts[0].recordings.state.shape[1]  # of every dataset: a robot's joints, or its tools' values
     if statistics == "own":
         used, source = measured(parts, horizon), "own"
     elif statistics == "dataset":

@@ -82,9 +82,8 @@ def test_public_sets_of_other_robots_are_refused(shared):
     assert any("camera 'egoview': 5 of 5 episodes lack their video" in text for text in lines)
     assert sum("more tasks are too long" in text for text in lines) == 1
     lines = public(shared, "piper_act_v30", "so101", "", "data.actions=delta")
-    assert any(
-        "differences from the state, which has 7 values where an action has 6" in text for text in lines
-    )
+    assert any("a state has 7 values, robot 'so101' has 6 joints; name keys" in text for text in lines)
     lines = public(shared, "piper_act_v30", "panda", "")
-    assert len(lines) == 1
+    assert len(lines) == 2
+    assert any("a state has 7 values, robot 'panda' has 8 joints; name keys" in text for text in lines)
     assert any("actions have 6 values, robot 'panda' has 8 joints (panda_joint1, " in text for text in lines)

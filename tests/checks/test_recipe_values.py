@@ -176,12 +176,12 @@ def test_steps_of_a_dataset_in_degrees_are_told_from_positions():
     assert finding.code == "not-steps"
 
 
-def test_differences_need_a_state_like_the_action(write):
-    root = write()
+@pytest.mark.parametrize("actions", ["absolute", "delta"])
+def test_a_state_is_one_value_a_joint(write, actions):
     assert once(
-        check_sentences(root, "data.actions=delta", "data.state=[observation.state, action]"),
-        r"error: data\.actions: delta actions are differences from the state, which has 12 values where "
-        "an action has 6; learn absolute ones, or name other keys with `state`",
+        check_sentences(write(), f"data.actions={actions}", "data.state=[observation.state, action]"),
+        r"error: data\.state: a state has 12 values, robot 'so101' has 6 joints; name keys with `state` that "
+        "have one value a joint",
     )
 
 

@@ -3,7 +3,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -125,6 +125,22 @@ def test_an_unknown_key_near_nothing_is_answered_with_the_keys_there_are(recipe)
     assert problems(recipe("name: x\ntraining: {epochs: 3}")) == [
         "FILE:2: training.epochs: no such key (the keys here are steps, rate, bias, betas)"
     ]
+
+
+@dataclass(frozen=True)
+class WithConstant:
+    """What a class says of all is no key of a file."""
+
+    kind: ClassVar[str] = "x"
+    size: int = 3
+
+
+def test_what_a_class_says_of_all_its_instances_is_no_key():
+    assert typed_yaml.keys(WithConstant) == ("size",)
+    with pytest.raises(
+        ConfigError, match=r"kind\.deeper: no such key|kind: no such key \(the keys here are size\)"
+    ):
+        typed_yaml.of_plain({"kind": {"deeper": 1}}, WithConstant, "x")
 
 
 def test_a_missing_key_and_a_wrong_shape(recipe):

@@ -1,6 +1,7 @@
 """Recipes: what is read, and every sentence about what is wrong."""
 
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -202,6 +203,56 @@ def test_several_datasets_are_a_list(recipe):
     data = several(recipe).data
     assert (data.by, [source.weight for source in data.sources]) == ("row", [8, 2])
     assert (data.sources[1].actions, data.sources[1].action) == ("delta", ("left", "right"))
+
+
+def test_an_override_that_none_of_several_datasets_hears_is_refused_also_where_it_is_the_default(recipe):
+    several(recipe)
+    for key, value in (("actions", "absolute"), ("weight", "1.0")):
+        words = rf"data\.{key}: there are several datasets, and none hears it; say it of one of them "
+        with pytest.raises(ConfigError, match=words):
+            config.load(recipe, [f"data.{key}={value}"])
+
+
+def test_two_robots_of_one_name_are_refused(recipe):
+    """Statistics and checkpoints know a robot by its name: the second one's would be the first one's."""
+    words = r"data\.datasets: 'other/so101\.urdf' and 'so101' are both called 'so101'; spell one robot alike"
+    several(recipe)
+    with pytest.raises(ConfigError, match=words):
+        config.load(recipe, ["data.datasets.0.robot=other/so101.urdf"])
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "training.augmentation=openpi",
+            "training.augmentation: 'openpi' changes pictures, and model.cameras has none",
+        ),
+        (
+            "model.morphology.max_distance=5",
+            "model.morphology.max_distance: 5 has no effect with bias: mix; set it to 8",
+        ),
+        (
+            "model.morphology.theta_max=.nan",
+            "model.morphology.theta_max: nan has no effect with bias: mix; set it to 3",
+        ),
+    ],
+)
+def test_what_a_recipe_asks_for_and_nothing_reads_is_refused(override, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        config.load("pi05_poses", [override])
+
+
+def test_a_word_whose_tag_says_number_is_refused(recipe):
+    with pytest.raises(ConfigError, match=r"'abc' is no number, and its tag says so"):
+        config.load(recipe, ["training.steps=!!int abc"])
+
+
+def test_a_robots_name_has_dots_and_its_file_a_suffix():
+    data = [f"{{dataset: x, robot: {robot}}}" for robot in ("panda.v2", "arms/panda.v1.urdf")]
+    plugin = "model.morphology={max_joints: 8, descriptors: robot}"
+    recipe = config.load("pi05_poses", [f"data={{datasets: [{', '.join(data)}]}}", plugin])
+    assert recipe.model.morphology.robots == ("panda.v2", "panda.v1")
 
 
 def test_a_run_that_began_with_a_key_that_nobody_hears_goes_on(recipe, tmp_path):

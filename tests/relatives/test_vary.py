@@ -141,6 +141,37 @@ def test_the_reach_is_that_of_the_links(panda):
     assert larger.reach == pytest.approx(1.25 * (same.reach - hand) + hand), "the hand keeps its size"
 
 
+@pytest.mark.parametrize("place", [0, 2, 6])
+def test_actions_in_any_order_are_of_the_same_arm(panda, place):
+    """A side file may list joints by the alphabet: the hand then still hangs on the last link."""
+    (usual,) = vary.draw(panda, Changes(hand=True), 3)
+    names = [*panda.names]
+    names.insert(place, names.pop(3))
+    (other,) = vary.draw(robots.load("panda", (), names[::-1]), Changes(hand=True), 3)
+    assert (other.reach, other.tool, other.changes) == (usual.reach, usual.tool, usual.changes)
+    assert other.robot.urdf.by_name["jaw_mount"].parent == "panda_link8"
+    assert sorted(other.robot.names) == sorted(usual.robot.names)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_hand_of_one_arm_of_two_hangs_on_that_arm(side):
+    aloha = robots.load("aloha")
+    one = robots.load("aloha", (), [n for n in aloha.names if "_finger" not in n or n.startswith(side)])
+    (drawn,) = vary.draw(one, Changes(hand=True), 3)
+    assert drawn.robot.urdf.by_name["jaw_mount"].parent == f"{side}_gripper_link"
+    assert drawn.tool == "jaw_tool"
+    assert {f"{other}_wrist_rotate" for other in ("left", "right")} <= {*drawn.robot.names}
+
+
+def test_more_changes_than_can_be_made_are_refused(panda, monkeypatch):
+    monkeypatch.setattr(draft.Draft, "_places", lambda self: [])
+    monkeypatch.setattr(draft.Draft, "_pairs", lambda self: [])
+    asked = Changes(structure=(4, 4))
+    words = r"^4 changes of its structure are asked for, and of panda 3 can be made \(remove, mirror, hand\)$"
+    with pytest.raises(MorphVlaError, match=words):
+        vary.draw(panda, asked, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
@@ -150,6 +181,11 @@ def test_the_reach_is_that_of_the_links(panda):
             "--remove 5: panda's arm has 7 joints and keeps 3 at least; 4 can be removed",
         ),
         ("so101", {"hand": True}, "--hand: so101's hand is one with its arm and cannot be taken off"),
+        (
+            "aloha",
+            {"hand": True},
+            "--hand: aloha's hands are 2, and another hand takes the place of the only one",
+        ),
         ("panda", {"limits": ((0.7, 1.1),)}, r"--limits 0\.7:1\.1: expected LEAST:MOST within 0\.05 and 1"),
         ("panda", {"links": ((1.2, 0.8),)}, r"--links 1\.2:0\.8: expected LEAST:MOST within 0\.1 and 10"),
         ("panda", {"twist": -1}, "--twist must be at least 0, not -1"),

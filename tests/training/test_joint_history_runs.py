@@ -81,18 +81,6 @@ def test_without_a_history_batches_are_as_they_were(mixed_recipe, source, tmp_pa
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_state_that_is_not_one_value_per_joint_is_refused(recipe):
-    broad = dataclasses.replace(
-        recipe.data.datasets[0], state=("observation.state", "observation.state"), actions="absolute"
-    )
-    data = dataclasses.replace(recipe.data, datasets=(broad,))
-    words = (
-        r": the model reads where each joint was \(model\.morphology\.history\), but a state has 16 values "
-    )
-    with pytest.raises(MorphVlaError, match=f"{words}where robot 'panda' has 8 joints$"):
-        read_parts(dataclasses.replace(recipe, data=data))
-
-
 def test_a_window_longer_than_every_episode_is_refused(mixed_recipe):
     long = looking_back(mixed_recipe, History(steps=12, modes=2, stride=2))  # 22 steps back; SO101's have 22
     with pytest.raises(

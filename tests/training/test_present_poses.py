@@ -15,7 +15,6 @@ from morph_vla.robots.screws import features
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.training import loop, parameters
 from morph_vla.training import step as steps
-from morph_vla.training.datasets import read_parts
 from morph_vla.training.source import Source
 
 pytestmark = pytest.mark.slow  # three trainings and two policies are compiled
@@ -116,16 +115,3 @@ def test_a_checkpoint_remembers_what_its_plugin_reads(recipe, run):
         other = dataclasses.replace(recipe, model=model, weights=str(run.checkpoint))
         with pytest.raises(MorphVlaError, match=f"its plugin was {sentence} model.morphology.{key}: "):
             parameters.first_params(other)
-
-
-def test_a_state_that_is_not_one_value_per_joint_is_refused(recipe):
-    broad = dataclasses.replace(
-        recipe.data.datasets[0], state=("observation.state", "observation.state"), actions="absolute"
-    )
-    data = dataclasses.replace(recipe.data, datasets=(broad,))
-    with pytest.raises(
-        MorphVlaError,
-        match=r": the model reads where each joint is \(model\.morphology\.poses: present\), but a state has "
-        r"16 values where robot 'panda' has 8 joints$",
-    ):
-        read_parts(dataclasses.replace(recipe, data=data))
