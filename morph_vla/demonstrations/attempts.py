@@ -47,8 +47,8 @@ def attempts(worlds: Worlds, numbers: Sequence[int]) -> list[Status]:
 def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda action: None) -> Status:
     """The expert in world 0, from row `number` of the demonstrations' table, begun as `kind` says.
 
-    `see` is called before each control step with the clean plan's action (dataset units). Raises
-    MorphVlaError where the physics diverges before the expert has begun.
+    `see` is called before each control step with the clean plan's action (dataset units). Raises Diverged
+    where the physics diverges before the expert has begun.
     """
     _reset(worlds, [number], DEMONSTRATION)
     expert = expert_of(worlds)

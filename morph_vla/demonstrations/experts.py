@@ -187,8 +187,7 @@ class Expert:
         base_from_tool = self._base_from_tool()
         first, yaw_rad = base_from_tool.rotation(), 0.0
         if not (spec.free_spin or spec.turn_seconds):  # the arm chooses its turn, or eases into it
-            base_from_link = self._configuration.get_transform_frame_to_world(spec.tool, "body")
-            yaw_rad = _tool_yaw(base_from_link.rotation().wxyz, spec.heading)
+            yaw_rad = _tool_yaw(first.wxyz, spec.heading)
         poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate)
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from morph_vla.demonstrations.check import Check, check
 from morph_vla.errors import MorphVlaError
-from morph_vla.files.dropin import KINDS, check_name
+from morph_vla.files.dropin import KINDS, available, check_name
 from morph_vla.files.writing import write_text
 from morph_vla.robots import Robot
 from morph_vla.suites import new
@@ -29,14 +29,18 @@ class Made:
 
     def __str__(self) -> str:
         """What was written, a line a task, and what to do next."""
-        field, scale, name = self.plan.field, self.plan.scale, self.path.stem
+        field, scale = self.plan.field, self.plan.scale
+        stem = self.path.stem
+        registered = available("suites").get(stem)
+        is_it = registered is not None and registered.resolve() == self.path.resolve()
+        name = stem if is_it else str(self.path)
         area = f"{2 * field.depth:.2g} x {2 * field.width:.2g} m of a table"
         lines = [
             f"wrote {self.path}: {area}, objects {scale:.2g} times those of a Panda",
             *(f"  {done}" for done in self.kept),
             *(f"  left out: {done}" for done in self.dropped),
             f"\nnext: `morph-vla suites check {name}`, then `morph-vla record {name} -o runs/demos`",
-            f"or without a demonstration: `morph-vla eval pi05-arms --suite {name} --noise 0 -o runs/{name}`",
+            f"or without a demonstration: `morph-vla eval pi05-arms --suite {name} --noise 0 -o runs/{stem}`",
         ]
         return "\n".join(lines)
 
@@ -64,6 +68,7 @@ def make(
     path = path or Path(folder) / f"{name}{suffix}"
     if path.suffix != suffix:
         raise MorphVlaError(f"{path}: a suite's file must end in {suffix}")
+    check_name(path.stem, "suite")
     if path.exists() and not overwrite:
         raise MorphVlaError(f"{path} exists; give the suite another name, or write it again (--overwrite)")
     plan = new.plan(robot)

@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from morph_vla.demonstrations.experts import ALIGNED, Expert, Waypoint
 from morph_vla.engines.engine import Sight
+from morph_vla.robots.geometry import matrix_of
 from morph_vla.suites.suite import ExpertSpec
 
 TOUCHING = 0.7  # of `expert.behind`: the tool's distance from the object's centre while it pushes, about
@@ -83,7 +84,8 @@ class Push(Expert):
         if success.also:
             radius = min(abs(end) for end in (*success.low[:2], *success.high[:2]))
             return math.hypot(*offset[:2]) <= radius
-        return bool(np.all(offset >= success.low) and np.all(offset <= success.high))
+        place = matrix_of(seen.target_quaternion).T @ offset  # the box turns with its target
+        return bool(np.all(place >= success.low) and np.all(place <= success.high))
 
     def waypoints_from_here(self, seen: Sight) -> list[Waypoint]:
         """The push from wherever the tool stands; one that is behind the object, and low, goes on pushing."""

@@ -28,7 +28,7 @@ from morph_vla.demonstrations import beginnings, lerobot_writer, robosuite
 from morph_vla.demonstrations.attempts import Demonstration, demonstration
 from morph_vla.engines import by_name as engines
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import Worlds, environment_names, environment_state
+from morph_vla.engines.engine import Diverged, Worlds, environment_names, environment_state
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import write_text
@@ -93,6 +93,9 @@ def record(
     into one dataset.
     """
     tasks = tuple(suite) if isinstance(suite, Sequence) else (suite,)
+    folder = (
+        folder.resolve() if folder.is_symlink() else folder
+    )  # parts are beside what appears in their place
     _check(tasks, attempts)
     done = completed(folder)
     identity = _identity(tasks, attempts)
@@ -163,7 +166,14 @@ def _check(tasks: Sequence[Task], attempts: int) -> None:
 def completed(folder: Path) -> Recording | None:
     """The summary of a finished recording at `folder`, or None."""
     path = folder / SUMMARY
-    return Recording(**json.loads(path.read_text())) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return Recording(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MorphVlaError(
+            f"{path}: not what a recording says of itself ({error}); move or remove {folder}"
+        ) from error
 
 
 def _identity(tasks: Sequence[Task], attempts: int) -> str:
@@ -181,22 +191,28 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
             task.pop("poses")  # and before another simulator's suite had any
     arms = map(robots.load, {task.robot for task in tasks if isinstance(task, Suite)})
     digests = {robot.name: [robot.urdf_sha256, robot.side_sha256] for robot in arms}
-    return json.dumps([described, attempts, digests], sort_keys=True)
+    # Objects are drawn one after another, in the order of the file: another order is another table.
+    orders = [[list(task.get(key, ())) for key in ("placement", "distractors")] for task in described]
+    return json.dumps([described, attempts, digests, orders], sort_keys=True)
 
 
 def _agree(before: str, now: str, without_files: bool = False) -> bool:
-    """Whether two identities are of one recording; older ones lack the digests of a robot's files."""
-    (*suites_before, files_before), (*suites_now, files_now) = (
-        (*json.loads(text), None)[:3] for text in (before, now)
-    )
-    is_known = files_before is not None and not without_files
-    return suites_before == suites_now and (files_before == files_now or not is_known)
+    """Whether two identities are of one recording; older ones lack the digests of a robot's files, and the
+    order of objects.
+    """
+    try:
+        (*suites_before, files_before, order_before) = (*json.loads(before), None, None)[:4]
+    except (ValueError, TypeError, RecursionError):
+        return False
+    (*suites_now, files_now, order_now) = json.loads(now)
+    alike_files = without_files or files_before in (None, files_now)
+    return suites_before == suites_now and alike_files and order_before in (None, order_now)
 
 
 def shares(weights: Sequence[float], attempts: int, size: int = PART) -> list[tuple[int, range]]:
     """Which attempts make up each part: (task, numbers), at most `size` of them; tasks share by weight.
 
-    Every task gets its share within one attempt, and at least one.
+    Every task gets one attempt, and of the others its share, within one of them.
     """
     ends = np.rint((attempts - len(weights)) * np.cumsum(weights) / sum(weights)).astype(int)
     counts = np.diff(ends, prepend=0) + 1
@@ -309,7 +325,10 @@ def demonstrate(worlds: Worlds, number: int) -> Demonstration:
         frames.append({**seen, "observation.state": worlds.state(0), **target})
 
     kind = beginnings.kind_of(suite.expert.begin, number)
-    status = demonstration(worlds, number, kind, see)
+    try:
+        status = demonstration(worlds, number, kind, see)
+    except Diverged:
+        return Demonstration([], "error", kind)
     if status.error is not None:
         return Demonstration([], "error", kind)
     clause = criterion.failed_clause(status.progress, status.reading, suite.success)
@@ -326,7 +345,7 @@ def _merge(
         raise MorphVlaError(
             f"the expert of suite '{suite.label}' failed in all {len(every)} attempts: nothing to keep"
         )
-    merged = folder.with_name(folder.name + ".merging")
+    merged = parts / "merging"
     shutil.rmtree(merged, ignore_errors=True)
     lerobot_writer.merge(suite.name, kept, merged)
     kinds: dict[str, list[int]] = {}

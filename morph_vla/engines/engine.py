@@ -34,13 +34,17 @@ from jaxtyping import Bool, Float, UInt8
 from morph_vla.engines.success import Reading
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
-from morph_vla.robots.geometry import POSE
+from morph_vla.robots.geometry import POSE, Quaternion
 from morph_vla.suites.suite import InitialState, Success, Suite
 
 Observation = dict[str, np.ndarray | str | int]
 ENVIRONMENT = "environment_state"  # an observation's key of the poses of objects
 Answer = Mapping[str, object]  # a policy's; `actions_of` checks it
 Frame = UInt8[np.ndarray, "_ _ 3"]  # RGB, of any size
+
+
+class Diverged(MorphVlaError):
+    """The physics of a world diverged: an attempt that fails, and nothing that a user set wrongly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Sight:
     """(w, x, y, z)."""
     target_position: Float[np.ndarray, "3"]
     """[m]."""
+    target_quaternion: Quaternion = (1.0, 0.0, 0.0, 0.0)
+    """(w, x, y, z)."""
     also: tuple["Sight", ...] = ()
     """The same of the further objects and targets (`Success.also`), pair by pair."""
 
@@ -204,10 +210,10 @@ def environment_state(worlds: Worlds, index: int) -> Float[np.ndarray, "g"]:
 
 
 def step_one(worlds: Worlds, index: int, action: Float[np.ndarray, "j"]) -> Reading:
-    """One control step of one world. Raises MorphVlaError where its physics diverged."""
+    """One control step of one world. Raises Diverged where its physics diverged."""
     measured = worlds.step({index: action})[index]
     if isinstance(measured, MorphVlaError):
-        raise measured
+        raise Diverged(str(measured))
     return measured
 
 

@@ -8,7 +8,8 @@ import io
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -125,15 +126,28 @@ def train(
     began = time.monotonic()
     first = start.params if start else None
     params = fit(frames, optics, settings, folder / STATES, listeners.trained, first)
-    things = {name: task.objects[name].shape for task in tasks for name in task.success.pairs[0]}
     before = (start.about.objects, start.about.robots, start.sha256) if start else ({}, (), "")
     about = About(
-        optics, rendering.camera, {**before[0], **things},
+        optics, rendering.camera, _known(before[0], tasks),
         tuple(dict.fromkeys([*before[1], *(task.robot for task in tasks)])),
         len(frames), settings.steps, round(time.monotonic() - began, 1), command, before[2],
     )  # fmt: skip
     estimators.save(folder, params, about)
     return estimators.load(folder)
+
+
+def _known(before: Mapping[str, str], tasks: Sequence[Suite]) -> dict[str, str]:
+    """What an estimator has seen, name -> shape: `before`, and of these tasks what they take and where to.
+
+    Two tasks may call different things alike: the second one's name has its shape behind it.
+    """
+    known = dict(before)
+    for task in tasks:
+        for name in task.success.pairs[0]:
+            shape = task.objects[name].shape
+            if known.setdefault(name, shape) != shape:
+                known[f"{name} ({shape})"] = shape
+    return known
 
 
 def fit(
@@ -307,6 +321,11 @@ def _keep(path: Path, carried: Any, step: int) -> None:
 
 
 def _restored(path: Path, like: Any) -> tuple[Any, int]:
-    with np.load(path, allow_pickle=False) as arrays:
-        leaves = [jnp.asarray(arrays[f"{i:03d}"]) for i in range(len(arrays.files) - 1)]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves), int(arrays["step"])
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            leaves = [jnp.asarray(arrays[f"{i:03d}"]) for i in range(len(arrays.files) - 1)]
+            return jax.tree.unflatten(jax.tree.structure(like), leaves), int(arrays["step"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise MorphVlaError(
+            f"{path}: a state of training that cannot be read ({error}); remove the file"
+        ) from error

@@ -16,6 +16,7 @@ import io
 import math
 import multiprocessing
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -311,5 +312,8 @@ def _render_into(
 
 
 def _read(path: Path) -> Frames:
-    with np.load(path, allow_pickle=False) as arrays:
-        return Frames(*(arrays[name] for name in Frames._fields))
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return Frames(*(arrays[name] for name in Frames._fields))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise MorphVlaError(f"{path}: pictures that cannot be read ({error}); remove the file") from error

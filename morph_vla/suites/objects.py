@@ -32,9 +32,8 @@ class ObjectSpec:
     wall: float = 0.005  # [m] of an open box
 
 
-def problems(name: str, thing: ObjectSpec) -> Iterator[str]:
-    """What is wrong with an object's name and values, one sentence each."""
-    key = f"objects.{name}"
+def problems(key: str, name: str, thing: ObjectSpec) -> Iterator[str]:
+    """What is wrong with an object's name and values, one sentence each; `key` is where the file has it."""
     if name in RESERVED or not name or "/" in name:
         yield f"{key}: expected a name without '/', and none of {', '.join(RESERVED)}, which a scene has"
     if not min(thing.mass, *thing.size[: SIZES.get(thing.shape, 3)], thing.wall) > 0:

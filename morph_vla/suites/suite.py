@@ -35,6 +35,7 @@ from morph_vla.suites.variation import (
     draw_paint,
 )
 
+FARTHEST = 1000.0  # [m | rad] of a placement
 LARGEST_SIDE = 4096  # pixels of a camera
 Range = tuple[float, float]
 
@@ -137,6 +138,9 @@ class ExpertSpec:
         if not 0 <= self.opened < self.closed <= 1:
             shares = "shares of the gripper's range, 0 <= opened < closed <= 1"
             yield f"expert: opened and closed: {shares}, not {self.opened} and {self.closed}"
+        for key in ("orientation_cost", "turn_seconds", "grasp_seconds", "grip_seconds", "hover", "noise"):
+            if not getattr(self, key) >= 0:
+                yield f"expert.{key}: must be at least 0, not {getattr(self, key):g}"
         if not self.share > 0:
             yield f"expert.share: must be above 0, not {self.share:g}"
         if self.kind == "push":
@@ -280,6 +284,8 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     for name, place in suite.placement.items():
         for axis in ("x", "y", "yaw"):
             low, high = getattr(place, axis)
+            if not max(abs(low), abs(high)) <= FARTHEST:
+                yield f"placement.{name}.{axis}: must lie within {FARTHEST:g}, not {low:g} to {high:g}"
             if low > high:
                 yield f"placement.{name}.{axis}: lower end {low} is above upper end {high}"
     yield from suite.success.problems()
@@ -292,13 +298,16 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     yield from _of_the_model(suite)
     if suite.success.also and (kind := suite.expert.kind) != "push":
         yield f"expert.kind: '{kind}' moves one object alone; with success.also it must be 'push'"
-    for name, thing in known.items():
-        yield from objects.problems(name, thing)
+    for key, things in (("objects", suite.objects), ("distractors", suite.distractors)):
+        for name, thing in things.items():
+            yield from objects.problems(f"{key}.{name}", name, thing)
 
 
 def _of_the_model(suite: SuiteFile) -> Iterator[str]:
     """What no simulator builds: cameras without pixels, negative servos and frictions."""
     for name, camera in suite.cameras.items():
+        if not name or "/" in name:
+            yield f"cameras.{name}: expected a name without '/', which a dataset's features have"
         sides = camera.width, camera.height
         if not 0 < camera.fovy < 180 or not 0 < min(sides) <= max(sides) <= LARGEST_SIDE:
             yield f"cameras.{name}: fovy must lie in (0, 180) degrees, a side have 1 to {LARGEST_SIDE} pixels"

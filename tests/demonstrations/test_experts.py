@@ -45,6 +45,23 @@ def expert(engine):
     return PickAndPlace(engine)
 
 
+def test_a_plan_begins_where_the_tool_stands_whatever_link_it_is_described_on(engine):
+    """Of one frame: the turn that it begins with is the tool's, not that of the link it is fixed to."""
+    first = []
+    for tool, grip in (
+        ("panda_grasptarget", (0.0, 1.0, 0.0)),
+        ("panda_link8", (0.7071, 0.7071, 0.0)),
+    ):
+        offset = (0.0, 0.0, 0.0 if tool == "panda_grasptarget" else 0.2104)
+        spec = dataclasses.replace(engine.suite.expert, tool=tool, offset=offset, grip=grip)
+        world = MujocoEngine(robots.load("panda"), dataclasses.replace(engine.suite, expert=spec))
+        world.reset({0: initial_state(world.suite, 3, 8)})
+        first.append(PickAndPlace(world).plan(0).actions[0] - world.native(0))
+        world.close()
+    assert np.abs(first[1][:7]).max() < 0.1
+    assert first[1][:7] == pytest.approx(first[0][:7], abs=0.05)
+
+
 @pytest.fixture(scope="module")
 def plan(engine, expert) -> Plan:
     begin(engine, 3)

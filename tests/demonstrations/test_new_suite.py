@@ -64,6 +64,14 @@ def test_a_suites_name_is_no_path(folder: Path, name):
     assert list(folder.iterdir()) == []
 
 
+def test_a_suite_elsewhere_is_called_by_its_file_in_what_comes_next(folder: Path, tmp_path):
+    made = new_suite.make("zz", robots.load("panda"), path=tmp_path / "elsewhere" / "zz.yaml", trials=0)
+    assert f"`morph-vla suites check {made.path}`" in str(made)
+    assert "next: `morph-vla suites check zz`" in str(new_suite.make("zz", robots.load("panda"), trials=0))
+    with pytest.raises(MorphVlaError, match=r"^the suite's name is 'a:b'; expected one without"):
+        new_suite.make("zz", robots.load("panda"), path=tmp_path / "a:b.yaml", trials=0)
+
+
 def test_an_arm_that_is_refused_leaves_nothing_and_is_taken_once_mended(folder: Path, monkeypatch, capsys):
     monkeypatch.setattr(new_suite.new, "plan", lambda robot: (_ for _ in ()).throw(MorphVlaError("no place")))
     file = stranger(folder / "downloaded.urdf")

@@ -99,6 +99,27 @@ def test_what_ends_beside_the_square_is_pushed_again(engine, monkeypatch):
     assert attempts.expert_of(engine).again(engine.sight(0)) == []  # it lies in the square
 
 
+@pytest.mark.parametrize("quarters", range(4))
+def test_the_box_turns_with_its_target_as_the_criterion_has_it(engine, quarters):
+    """An oblong: what lies along it is there, and what lies across is not."""
+    engine.reset({0: initial_state(engine.suite, 0, len(engine.robot.joints))})
+    expert, half = attempts.expert_of(engine), math.pi / 4 * quarters
+    success = dataclasses.replace(engine.suite.success, low=(-0.15, -0.04, -0.1), high=(0.15, 0.04, 0.1))
+    expert.suite = dataclasses.replace(engine.suite, success=success)
+    turned = (math.cos(half), 0.0, 0.0, math.sin(half))
+    along = np.array([math.cos(2 * half), math.sin(2 * half), 0.0])
+    across = np.array([-along[1], along[0], 0.0])
+    seen = dataclasses.replace(engine.sight(0), target_quaternion=turned)
+    for offset, is_there in ((0.12 * along, True), (0.12 * across, False)):
+        put = dataclasses.replace(seen, object_position=seen.target_position + offset)
+        assert (expert.again(put) == []) == is_there
+        reading = dataclasses.replace(
+            engine.reading(0), object_position=put.object_position, target_position=seen.target_position,
+            target_quaternion=turned,
+        )  # fmt: skip
+        assert attempts.criterion._in_box(reading, reading, success) == is_there
+
+
 def test_a_hand_that_stands_behind_the_object_goes_on_pushing(engine):
     engine.reset({0: initial_state(engine.suite, 2, len(engine.robot.joints))})
     expert = attempts.expert_of(engine)

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.demonstrations import recording
+from morph_vla.demonstrations import attempts as attempting
+from morph_vla.demonstrations import beginnings, recording
+from morph_vla.engines.engine import Diverged
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import Suite, load, load_tasks
 
@@ -178,8 +180,13 @@ def test_the_statistics_of_pixels_are_in_the_dataset(whole):
 def test_an_interrupted_recording_goes_on_to_the_same_result(whole, suite, tmp_path, here):
     """A finished part is kept, a half one thrown away; and one worker records what two did."""
     folder, done, _ = whole
-    again, parts = tmp_path / "demos", tmp_path / "demos.parts"
-    parts.mkdir()
+    disk, neighbour = tmp_path / "disk", tmp_path / "disk" / "demos.merging"
+    again, parts = tmp_path / "demos", disk / "demos.parts"
+    parts.mkdir(parents=True)
+    neighbour.mkdir()
+    (neighbour / "notes.txt").write_text("ours")
+    (disk / "demos").mkdir()
+    again.symlink_to(disk / "demos")  # a folder on a larger disk
     (parts / "identity").write_text(recording._identity([suite], ATTEMPTS))
     recording.record_part(suite, parts / "0000", range(PART))
     first = parts / "0000" / recording.SUMMARY
@@ -197,6 +204,9 @@ def test_an_interrupted_recording_goes_on_to_the_same_result(whole, suite, tmp_p
     assert set(seen) == {kept}
     assert resumed == done
     assert not list(again.rglob("half.mp4"))
+    assert again.is_symlink()
+    assert sorted(path.name for path in disk.iterdir()) == ["demos", "demos.merging"]
+    assert (neighbour / "notes.txt").read_text() == "ours"
     columns = ("action", "observation.state", "episode_index", "timestamp")
     for one, two in zip(table(folder, *columns), table(again, *columns), strict=True):
         assert np.array_equal(one, two)
@@ -252,6 +262,38 @@ def test_a_corrected_side_file_is_another_recording_and_a_comment_is_not(whole, 
     older = json.dumps(json.loads(done.fingerprint)[:2])  # from before a robot's files were part of it
     monkeypatch.setattr(recording, "completed", lambda _: dataclasses.replace(done, fingerprint=older))
     assert recording.record(suite, folder, ATTEMPTS).fingerprint == older
+
+
+def test_the_order_of_objects_decides_where_they_lie_and_is_another_recording(whole, suite):
+    swapped = dataclasses.replace(suite, placement=dict(reversed(suite.placement.items())))
+    before, now = (initial_state(each, 0, 8, stream="demonstration") for each in (suite, swapped))
+    assert before.poses != now.poses
+    with pytest.raises(MorphVlaError, match=r"holds another recording \(suite 'droid_panda', 3 attempts\)"):
+        recording.record(swapped, whole[0], ATTEMPTS)
+    identities = [recording._identity([each], ATTEMPTS) for each in (suite, swapped)]
+    earlier = json.dumps(json.loads(identities[0])[:3])  # from before the order was part of it
+    assert [recording._agree(earlier, identity) for identity in identities] == [True, True]
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "{}", '{"suite": 1, "more": 2}'])
+def test_a_summary_that_cannot_be_read_is_one_sentence(suite, tmp_path, text):
+    (tmp_path / recording.SUMMARY).write_text(text)
+    with pytest.raises(
+        MorphVlaError, match=r"recording\.json: not what a recording says of itself \(.*; move or"
+    ):
+        recording.record(suite, tmp_path, ATTEMPTS)
+
+
+def test_an_attempt_that_diverges_before_the_expert_begins_has_failed(suite, monkeypatch):
+    def diverged(*_, **__):
+        raise Diverged("the physics diverged: a joint or object moves faster than 1000 per second")
+
+    monkeypatch.setattr(beginnings, "lead_in", lambda *_: [np.zeros(8)])
+    monkeypatch.setattr(attempting, "step_one", diverged)
+    engine = MujocoEngine(robots.load("panda"), suite)
+    attempt = recording.demonstrate(engine, 0)
+    assert (attempt.frames, attempt.failed_clause, attempt.kind) == ([], "error", "rest")
+    engine.close()
 
 
 def test_a_foreign_folder_is_not_touched(suite, tmp_path):

@@ -102,6 +102,25 @@ def test_what_was_rendered_is_read_back(tasks, tmp_path):
 
 
 @pytest.mark.gl
+def test_pictures_and_states_that_were_cut_off_are_one_sentence(tasks, tmp_path):
+    pictures.render(tasks[:1], SMALL, tmp_path, workers=1)
+    (path,) = tmp_path.glob("*.npz")
+    path.write_bytes(path.read_bytes()[:-99])
+    with pytest.raises(MorphVlaError, match=r"\.npz: pictures that cannot be read \(.*\); remove the file$"):
+        pictures.render(tasks[:1], SMALL, tmp_path, workers=1)
+    with pytest.raises(MorphVlaError, match=r"\.npz: a state of training that cannot be read \(.*\); remove"):
+        fitting._restored(path, ())
+
+
+def test_two_things_of_one_name_and_their_shapes_are_both_known(tasks):
+    thing = dataclasses.replace(tasks[0].objects["cube"], shape="cylinder")
+    other = dataclasses.replace(tasks[0], objects={**tasks[0].objects, "cube": thing})
+    known = fitting._known({"lid": "plate"}, [tasks[0], other, tasks[0]])
+    assert known["cube"] == "box"
+    assert {*known.values()} >= {"plate", "box", "cylinder"}
+    assert known["cube (cylinder)"] == "cylinder"
+
+
 def test_errors_are_measured_in_millimetres(estimator, tasks):
     measured = measure(estimator, tasks[:1], attempts=1)
     rows = measured.errors

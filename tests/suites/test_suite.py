@@ -119,6 +119,15 @@ def test_an_unknown_key_names_the_nearest():
         ("seed=-1", "seed: must be at least 0, not -1"),
         ("settle_seconds=-1", "settle_seconds: must be at least 0, not -1"),
         ("expert.speed=0", "expert.speed: must be above 0, not 0"),
+        ("expert.orientation_cost=-1", "expert.orientation_cost: must be at least 0, not -1"),
+        ("expert.hover=-0.2", "expert.hover: must be at least 0, not -0.2"),
+        ("expert.grasp_seconds=-0.4", "expert.grasp_seconds: must be at least 0, not -0.4"),
+        ("placement.cube.x=[-1e308,1e308]", "placement.cube.x: must lie within 1000, not -1e+308 to 1e+308"),
+        (
+            "cameras={a/b: {position: [1, 0, 1], look_at: [0, 0, 0], fovy: 40, width: 32, height: 32}}",
+            "cameras.a/b: expected a name without '/', which a dataset's features have",
+        ),
+        ("distractors.lemon.mass=0", "distractors.lemon: mass and sizes must be above 0"),
         (
             "success.low=[-0.06, 0.06, 0.0]",
             "success: low (-0.06, 0.06, 0.0) must be below high (0.06, 0.06, 0.06) on every axis",

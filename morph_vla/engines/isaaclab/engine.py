@@ -226,7 +226,8 @@ class IsaacLabEngine:
     def sight(self, index: int) -> Sight:
         position, orientation = self.pose(index, self.suite.success.object)
         reading = self.reading(index)
-        return Sight(self.native(index), reading.opening, position, orientation, reading.target_position)
+        goes_to = reading.target_position, reading.target_quaternion
+        return Sight(self.native(index), reading.opening, position, orientation, *goes_to)
 
     def pose(self, index: int, name: str) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "4"]]:
         pose = self._now().poses[name][index].astype(np.float64)

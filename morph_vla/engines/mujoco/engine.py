@@ -145,7 +145,9 @@ class MujocoEngine:
     def _sight(self, index: int, thing: int, goal: int) -> Sight:
         held, target = (self._data[index].body(i) for i in (thing, goal))
         place, turn = held.xpos.copy(), held.xquat.copy()
-        return Sight(self.native(index), self._opening(index), place, turn, target.xpos.copy())
+        w, x, y, z = map(float, target.xquat)
+        goes_to = target.xpos.copy(), (w, x, y, z)
+        return Sight(self.native(index), self._opening(index), place, turn, *goes_to)
 
     def _touching(self, data: MjData, thing: int) -> set[int]:
         """The bodies that touch an object."""
