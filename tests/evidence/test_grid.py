@@ -8,7 +8,7 @@ import pytest
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evidence import fits
 from morph_vla.evidence import grid as grids
-from morph_vla.evidence.answer import _asked
+from morph_vla.evidence.asked import _of_condition
 from morph_vla.evidence.check import check
 from morph_vla.evidence.grid import Body, Cell, Grid, Hypothesis, Split
 from morph_vla.findings import errors
@@ -61,7 +61,7 @@ def test_a_hypothesis_adds_seeds_of_its_two_conditions_alone(grid):
 
 def test_a_condition_that_names_robots_is_not_asked_for_those_of_its_recipe():
     """They are a split's: `answer` may not hold a cell's against the recipe's own."""
-    asked = _asked(grids.condition_of(grids.load(GRIDS / "which.yaml"), "robot-embedding"))
+    asked = _of_condition(grids.condition_of(grids.load(GRIDS / "which.yaml"), "robot-embedding"))
     body = asked["recipe"]["model"]["morphology"]  # pyright: ignore[reportIndexIssue]
     assert body["descriptors"] == "robot"
     assert "robots" not in body

@@ -252,6 +252,7 @@ def test_a_robots_name_has_dots_and_its_file_a_suffix():
     data = [f"{{dataset: x, robot: {robot}}}" for robot in ("panda.v2", "arms/panda.v1.urdf")]
     plugin = "model.morphology={max_joints: 8, descriptors: robot}"
     recipe = config.load("pi05_poses", [f"data={{datasets: [{', '.join(data)}]}}", plugin])
+    assert recipe.model.morphology is not None
     assert recipe.model.morphology.robots == ("panda.v2", "panda.v1")
 
 
