@@ -63,7 +63,8 @@ def require_gl() -> None:
     """Raise MorphVlaError, one line that names what to install, where nothing can be rendered."""
     check = egl()
     if not check.ok:
-        raise MorphVlaError(f"cannot render without a screen: {check.found}; install it: {check.remedy}")
+        remedy = check.remedy if check.remedy.startswith("unset") else f"install it: {check.remedy}"
+        raise MorphVlaError(f"cannot render without a screen: {check.found}; {remedy}")
 
 
 def require_extras() -> None:
@@ -143,7 +144,9 @@ def egl() -> Check:
         return Check("EGL", f"not needed on {platform.system()}: MuJoCo renders with the system's own OpenGL")
     chosen = os.environ.get("MUJOCO_GL", "egl").lower()
     if chosen != "egl":
-        return Check("EGL", f"not used: MUJOCO_GL={chosen}")
+        known = chosen in ("glfw", "osmesa")
+        remedy = None if known else "unset MUJOCO_GL: nothing is rendered with it, and EGL is used without it"
+        return Check("EGL", f"not tried: MUJOCO_GL={chosen}", remedy)
     code = "import morph_vla.doctor as d; print(d.open_egl())"
     try:
         answer = subprocess.run(

@@ -96,6 +96,12 @@ def visible(text: str, most: int = MAX_PART) -> str:
     return cut if cut.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
 
 
+def printable(text: str) -> str:
+    """The same lines; what does not print is shown by its code point, so that no words steer a terminal."""
+    lines = text.split("\n")
+    return text if all(map(str.isprintable, lines)) else "\n".join(visible(line, len(line)) for line in lines)
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each once: file by file and line by line, and at one place the gravest first."""
     files: dict[str, int] = {}

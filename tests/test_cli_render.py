@@ -53,3 +53,15 @@ def test_json_has_the_fields_and_the_properties_and_more_that_are_named(capsys):
     assert json.loads(capsys.readouterr().out) == plain
     render.render((arm, arm), True, "hands", file=Path("a.urdf"))
     assert json.loads(capsys.readouterr().out) == [plain, plain]
+
+
+def test_words_of_strangers_do_not_steer_a_terminal(capsys):
+    render.render("evil\x1b[2J\ttab\nnext line", False)
+    assert capsys.readouterr().out == "evil\\x1b[2J\\ttab\nnext line\n"
+
+
+def test_a_name_that_is_no_utf8_is_answered(capsys):
+    render.render({"file": "n\udcff"}, True)
+    assert json.loads(capsys.readouterr().out) == {"file": "n\udcff"}
+    render.render("n\udcff", False)
+    assert capsys.readouterr().out == "n\\udcff\n"

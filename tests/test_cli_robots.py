@@ -85,6 +85,8 @@ def test_add_stops_at_errors_and_copies_nothing(run, folder, arm):
     assert status == 1
     assert "error: joint 'jaw_joint' has no child link" in out
     assert "nothing was copied: 1 error in my_arm.urdf" in out
+    status, out, _ = run(f"robots add {arm} --json")
+    assert (status, json.loads(out)["written"], len(json.loads(out)["findings"])) == (1, [], 1)
     assert not Path("urdf_descriptors").exists()
 
 

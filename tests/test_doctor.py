@@ -116,7 +116,11 @@ def test_a_driver_that_crashes_or_hangs_is_no_display(monkeypatch):
 @linux_only
 def test_another_renderer_is_left_alone(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
-    assert doctor.egl() == doctor.Check("EGL", "not used: MUJOCO_GL=osmesa")
+    assert doctor.egl() == doctor.Check("EGL", "not tried: MUJOCO_GL=osmesa")
+    for words in ("disable", "foo"):
+        monkeypatch.setenv("MUJOCO_GL", words)
+        remedy = "unset MUJOCO_GL: nothing is rendered with it, and EGL is used without it"
+        assert doctor.egl() == doctor.Check("EGL", f"not tried: MUJOCO_GL={words}", remedy)
 
 
 @pytest.mark.gl

@@ -11,15 +11,19 @@ from morph_vla.checks.dataset import place
 from morph_vla.checks.rules import problem
 from morph_vla.data import stats
 from morph_vla.data.layout import Rows
+from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.dropin import name_of
 from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
 from morph_vla.pi05.tokenizer import Tokenizer, prompt_text, state_bins
-from morph_vla.policies.config import StateConfig
+from morph_vla.policies.config import StateConfig, reads_numbers
 from morph_vla.recipes.keys import Recipe
+from morph_vla.suites.environment import load_tasks
+from morph_vla.suites.suite import Suite
 from morph_vla.training.begin_with import new_leaves
 from morph_vla.weights.inspect import inspect
 
@@ -35,6 +39,11 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         yield problem("weights", "weights", str(error))
         return
     kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
+    try:
+        remote.check_address(source)
+    except MorphVlaError as error:
+        yield problem("weights", "weights", str(error))
+        return
     if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
         yield problem("weights-not-here", "weights", f"{source} is not on this machine")
         return
@@ -49,6 +58,28 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
         text = f"{source}: {misfit.found}"
         yield problem("weights", "weights", text, subject=(str(number),), remedy=remedy)
+
+
+def suites(recipe: Recipe) -> Iterator[Finding]:
+    """Suites of `evaluation` that are not there, of another robot, or of other poses than the model reads."""
+    trained = {name_of("robots", source.robot) for source in recipe.data.sources}
+    for name in recipe.evaluation.suites:
+        try:
+            tasks = load_tasks(name)
+        except MorphVlaError as error:
+            yield problem("suite", "evaluation.suites", str(error), subject=(name,))
+            continue
+        for task in tasks:
+            if name_of("robots", task.robot) not in trained:
+                known = ", ".join(sorted(trained))
+                found = f"'{task.label}' is of robot '{task.robot}'; this recipe trains {known}"
+                yield problem("suite", "evaluation.suites", found, subject=(task.label,))
+            elif isinstance(task, Suite) and reads_numbers(recipe.model):
+                values = len(environment_names(task.success))
+                if values != recipe.model.environment:
+                    reads = f"model.environment is {recipe.model.environment}"
+                    found = f"'{task.label}' shows {values} values of poses, and {reads}"
+                    yield problem("suite", "evaluation.suites", found, subject=(task.label,))
 
 
 def local_tokenizer(recipe: Recipe) -> Tokenizer | None:

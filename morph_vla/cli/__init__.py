@@ -16,6 +16,7 @@ from morph_vla._version import __version__
 from morph_vla.cli.common import Parser
 from morph_vla.cli.progress import listening
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.findings import printable
 
 # name -> (what it does, the module that does it); the order is that of the main job, and of `--help`
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except MorphVlaError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
     except ModuleNotFoundError as error:
         from morph_vla.doctor import missing

@@ -55,7 +55,7 @@ class Verb(Parser):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla bench`."""
-    add_number(parser, "--repeats", 11, "how often each side is measured")
+    add_number(parser, "--repeats", 11, "how often each side is measured", least=1)
     add_json(parser)
     parser.set_defaults(run=lambda arguments: benchmark("ratios").run(arguments))
     verbs = parser.add_subparsers(metavar="VERB", required=False, parser_class=Verb)

@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
         refuse(arguments, "--sequential draws no picture", plot=None)
         watch(arguments)
         return
+    refuse(arguments, "--margin and --error are those of --sequential", margin=10.0, error=0.05)
     records = [record.read(folder_of(place)) for place in given]
     answer = several.side_by_side(given, records)
     if arguments.plot:

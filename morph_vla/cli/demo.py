@@ -1,6 +1,7 @@
 """`morph-vla demo`: the main job, small, real, end to end."""
 
 import argparse
+import shlex
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
     settings = job.Settings(**{key.name: getattr(arguments, key.name) for key in fields(job.Settings)})
     say(f"The demo, in {folder}. Ctrl-C stops it; the same command goes on.\n")
     page, record = folder / report.FILE_NAME, folder / FILE_NAME
-    prefix = f"MORPH_VLA_PATH={folder} " if settings.writes_suite else ""
+    prefix = f"MORPH_VLA_PATH={shlex.quote(str(folder))} " if settings.writes_suite else ""
     with passing():
         if settings.zero_shot:
             acted = job.act(folder, settings, say, Bars)

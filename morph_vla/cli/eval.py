@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     policies.add_sampler(parser)
     about = "how long the policy may take to answer; ten times that for the first, which may compile"
     add_number(parser, "--timeout", Settings.answer_seconds, about, "SECONDS")
-    add_number(parser, "--videos", Settings.videos, "episodes to film")
+    add_number(parser, "--videos", Settings.videos, "episodes to film", least=0)
     add(parser, "--against", "an evaluation of the same suite to compare with", "RECORD", type=Path)
     about = "with --against: end a task once one of the two is better, or neither by 10 points (error 5%%)"
     add(parser, "--stop-when-decided", about)

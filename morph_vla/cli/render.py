@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from morph_vla.files.plain import to_plain
+from morph_vla.findings import printable
 
 
 def render(answer: Any, as_json: bool, *properties: str, text: object = None, **more: object) -> None:
@@ -16,7 +17,7 @@ def render(answer: Any, as_json: bool, *properties: str, text: object = None, **
     if as_json:
         print_json(answer, *properties, **more)
     else:
-        print(answer if text is None else text)
+        print(printable(str(answer if text is None else text)))
 
 
 def print_json(answer: Any, *properties: str, **more: object) -> None:
@@ -25,7 +26,13 @@ def print_json(answer: Any, *properties: str, **more: object) -> None:
         plain = [_beside(item, properties, more) for item in answer]
     else:
         plain = _beside(answer, properties, more) if properties or more else to_plain(answer)
-    print(json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_finite(plain), indent=2, ensure_ascii=False, allow_nan=False)
+    print(text if _is_unicode(text) else json.dumps(_finite(plain), indent=2, allow_nan=False))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written: a file's name that is no UTF-8 has halves of characters."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _beside(item: Any, properties: Sequence[str], more: dict[str, object]) -> dict[str, Any]:

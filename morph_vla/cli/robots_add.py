@@ -37,8 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     examination = _examined(arguments)
     if problems := examination.urdf_errors:
-        print(*problems, sep="\n")
-        print(f"\nnothing was copied: {count(len(problems), 'error')} in {examination.path.name}")
+        why = f"nothing was copied: {count(len(problems), 'error')} in {examination.path.name}"
+        text = "\n".join([*map(str, problems), f"\n{why}"])
+        render({"written": [], "findings": problems}, arguments.json, text=text)
         return 1
     folder = arguments.to and arguments.to.expanduser()
     chosen, write_side = bool(arguments.joints), arguments.write_side

@@ -1,12 +1,13 @@
 """`morph-vla robots vary ROBOT --seed N [--set NAME | changes]`."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from morph_vla import robots
-from morph_vla.cli.common import add, add_number
+from morph_vla.cli.common import add, add_number, refuse
 from morph_vla.cli.render import print_json
 from morph_vla.errors import MissingExtraError, MorphVlaError
 
@@ -47,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     from morph_vla.relatives import vary
     from morph_vla.robots import draw
 
+    if not arguments.suites:
+        refuse(arguments, "without --suites no task is tried", trials=20, workers=None)
     robot = robots.load(arguments.robot, arguments.folders)
     changes, label = _changes(arguments), arguments.set or "vary"
     folder = arguments.output or Path(f"{robot.name}_relatives")
@@ -66,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join([vary.summary(drawn, expert), *remarks]))
         print(f"\nwrote {folder}; {pictured}")
         if drawn:
-            print(f"next: `morph-vla robots show {drawn[0].robot.name} --folder {folder}`")
+            print(f"next: `morph-vla robots show {drawn[0].robot.name} --folder {shlex.quote(str(folder))}`")
     return int(len(drawn) < arguments.count)
 
 

@@ -76,13 +76,19 @@ class Settings:
         """What is done, in order."""
         return WITHOUT_TRAINING if self.zero_shot else WITH_BASE if self.has_base else STAGES
 
+    def _check_suite(self) -> None:
+        if self.robot and self.suite:
+            raise MorphVlaError(f"--robot gets a suite of its own: leave out --suite {self.suite}")
+
     def check_poses(self) -> None:
-        """Raise MorphVlaError where an estimator was asked for, and something is trained."""
+        """Raise MorphVlaError for an estimator where something is trained, and for two suites."""
+        self._check_suite()
         if self.poses_from and not self.zero_shot:
             raise MorphVlaError("--poses-from stands before a base that acts as it is: add --zero-shot")
 
     def check_zero_shot(self) -> None:
         """Raise MorphVlaError where more was asked for than a base that acts as it is takes."""
+        self._check_suite()
         if not self.has_base:
             raise MorphVlaError("--zero-shot: a base acts as it is; --base none names none")
         training = {"changes to a recipe": self.overrides, "--attempts": self.attempts}

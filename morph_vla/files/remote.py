@@ -83,6 +83,14 @@ def address_of(source: str | Path) -> str:
     return text
 
 
+def check_address(source: str) -> None:
+    """Raise MorphVlaError for an address of a hub or a bucket that cannot be one, without asking anybody."""
+    if source.startswith("hf://"):
+        hub.Address.parse(source)
+    elif source.startswith("gs://"):
+        _place(source, "folder")
+
+
 def _shipped(name: str, folder: str, variable: str) -> Path:
     """The folder of a base that comes with the package."""
     places = [place / folder for place in dropin.packaged(BASES)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from morph_vla.data.layout import Layout
 from morph_vla.files import dropin
+from morph_vla.pi05.config import Pi05Config
 from morph_vla.recipes.keys import Recipe
 from morph_vla.results.record import Record
 from morph_vla.results.statistics import Rates, percent, summarise
@@ -208,7 +209,8 @@ def _use(trained: Trained) -> Iterator[str]:
     if made and suite in {record.suite.robot for record in trained.records.values()}:
         yield f"morph-vla suites new {suite}  # a table for the robot, from its kinematics"
     yield f"morph-vla eval {source} --suite {suite}{mean} -o runs/eval"
-    yield f"morph-vla train RECIPE weights={source} -o runs/mine  # begin a fine-tuning with it"
+    if isinstance(trained.recipe.model, Pi05Config):  # the other families begin with random parameters
+        yield f"morph-vla train RECIPE weights={source} -o runs/mine  # begin a fine-tuning with it"
     yield "```"
 
 

@@ -28,6 +28,7 @@ from morph_vla.files.hub import Kind
 from morph_vla.recipes.keys import Recipe
 from morph_vla.results import record as records
 from morph_vla.results.record import Record
+from morph_vla.results.values import integer, mapping
 from morph_vla.sharing import cards
 from morph_vla.training import checkpoint
 from morph_vla.weights import open_checkpoint, packed
@@ -118,7 +119,7 @@ def _of_checkpoint(folder: Path, run: Path, repository: str, staging: Path, opti
             recipe,
             known["robots"],
             evaluations,
-            json.loads(versions.read_bytes()) if versions.is_file() else {},
+            _json(versions) if versions.is_file() else {},
             options.base,
             before if before != sha256 else "",
             made,
@@ -141,8 +142,12 @@ def _demonstrations(recipe: Recipe) -> dict[str, str]:
     paths = [Path(source.dataset).expanduser() / RECORDING for source in recipe.data.sources]
     if not all(path.is_file() for path in paths):
         return {}
-    every = [json.loads(path.read_bytes()) for path in paths]
-    kept, tried, frames = (sum(each[key] for each in every) for key in ("episodes", "attempted", "frames"))
+    every = [_json(path) for path in paths]
+    counts = [[integer(each.get(key)) for key in ("episodes", "attempted", "frames")] for each in every]
+    if any(count is None for each in counts for count in each):
+        LOG.warning("a dataset's %s is damaged: the card does not say how much was recorded", RECORDING)
+        return {}
+    kept, tried, frames = (sum(count or 0 for count in counts_of) for counts_of in zip(*counts, strict=True))
     return {"demonstrations": f"{kept:,} of {tried:,} attempts of a scripted expert, {frames:,} frames"}
 
 
@@ -199,14 +204,38 @@ def _named(evaluations: Sequence[Record]) -> dict[str, Record]:
     return named
 
 
+def _json(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file; nothing of one that is damaged or holds something else."""
+    try:
+        return dict(mapping(json.loads(path.read_bytes())))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _check_inside(folder: Path, name: str) -> None:
+    """Raise MorphVlaError for a link that leads out: a stranger's dataset must not publish other files.
+
+    The Hub's own cache keeps files in `blobs`, beside the snapshots that link to them.
+    """
+    homes = [folder.resolve()]
+    if folder.resolve().parent.name == "snapshots":
+        homes.append(folder.resolve().parent.parent / "blobs")
+    if not any((folder / name).resolve().is_relative_to(home) for home in homes):
+        raise MorphVlaError(f"{folder / name} is a link that leads out of the dataset; nothing is uploaded")
+
+
 def _of_dataset(folder: Path, repository: str) -> Contents:
     dataset, recording = layouts.read(folder), folder / RECORDING
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    for name in names:
+        _check_inside(folder, name)
     files: dict[str, Path | bytes] = {
         name: folder / name for name in names if name.startswith(OF_A_DATASET) and "/." not in name
     }
     recorded = {}
     if recording.is_file():
-        files[RECORDING], recorded = recording, json.loads(recording.read_bytes())
+        files[RECORDING], recorded = recording, _json(recording)
+        if not recorded:
+            raise MorphVlaError(f"{recording}: not what a recording says of itself; mend or remove it")
     files["README.md"] = cards.dataset_card(repository, dataset, recorded).encode()
     return Contents("dataset", files, OF_A_DATASET, tag=dataset.version)

@@ -44,3 +44,21 @@ def test_weights_and_tokenizer_that_are_not_there(write, tmp_path, monkeypatch):
         lines,
         r"note: tokenizer: paligemma is not on this machine; training fetches it first; the length of .*",
     )
+
+
+def test_addresses_that_cannot_be_are_errors(write):
+    root = write()
+    lines = check_sentences(root, "weights=hf://bad")
+    assert once(lines, r"error: weights: hf://bad is not a repository of the Hub; expected hf://OWNER/NAME.*")
+    lines = check_sentences(root, "weights=gs://x")
+    assert once(lines, r"error: weights: gs://x is not a folder in a bucket; expected gs://BUCKET/FOLDER.*")
+
+
+def test_suites_of_an_evaluation_are_there_and_of_a_robot_that_is_trained(write):
+    root = write()
+    lines = check_sentences(root, "evaluation.suites=[nope, droid_panda]")
+    assert once(lines, r"error: evaluation\.suites: no suite 'nope' .*")
+    assert sum("of robot 'panda'; this recipe trains so101; name a suite" in line for line in lines) == 3
+    assert not [
+        line for line in check_sentences(root, "evaluation.suites=[so101_pick_orange]") if "suite" in line
+    ]

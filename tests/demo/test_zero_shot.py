@@ -31,6 +31,7 @@ def test_its_base_its_size_and_its_stages(folder):
             {"overrides": ["training.steps=3"]},
             "--zero-shot: nothing is recorded or trained, so leave out changes to a recipe",
         ),
+        ({"suite": "droid_panda"}, "--robot gets a suite of its own: leave out --suite droid_panda"),
         ({"attempts": 30}, "--zero-shot: nothing is recorded or trained, so leave out --attempts"),
         (
             {"untrained_episodes": 3},

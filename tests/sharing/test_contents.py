@@ -327,6 +327,31 @@ def test_a_dataset_goes_as_it_is_under_the_tag_of_its_format(write_dataset, hub_
     assert list(repository.tags) == ["v3.0"]
 
 
+def test_a_link_out_of_a_dataset_publishes_nothing(write_dataset, tmp_path):
+    values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}
+    dataset, secret = write_dataset("v3.0", [values]), tmp_path / "secret"
+    secret.write_text("mine")
+    (dataset / "meta" / "notes.json").symlink_to(secret)
+    with pytest.raises(
+        MorphVlaError, match=r"notes\.json is a link that leads out of the dataset; nothing is"
+    ):
+        contents.of(dataset, "me/demonstrations", tmp_path)
+    (dataset / "meta" / "notes.json").unlink()
+    (dataset / "meta" / "same.json").symlink_to(dataset / "meta" / "info.json")
+    assert "meta/same.json" in contents.of(dataset, "me/demonstrations", tmp_path).files
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
+def test_a_damaged_summary_of_a_recording_is_one_sentence(write_dataset, tmp_path, text):
+    values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}
+    dataset = write_dataset("v3.0", [values])
+    (dataset / "recording.json").write_text(text)
+    with pytest.raises(
+        MorphVlaError, match=r"recording\.json: not what a recording says of itself; mend or rem"
+    ):
+        contents.of(dataset, "me/demonstrations", tmp_path)
+
+
 def test_another_folder_is_refused(hub_server, tmp_path, run):
     with pytest.raises(MorphVlaError, match=r"is no checkpoint \(about/policy.json\), no run with one"):
         push.push(tmp_path, "me/arm")

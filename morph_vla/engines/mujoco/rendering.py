@@ -12,7 +12,6 @@ from morph_vla.engines import films
 from morph_vla.engines.engine import Frame
 from morph_vla.engines.mujoco.painting import Painting
 from morph_vla.engines.mujoco.scene import (
-    EGL_REMEDY,
     FLOOR,
     MjData,
     MjModel,
@@ -22,6 +21,7 @@ from morph_vla.engines.mujoco.scene import (
     compiled,
     look_at,
     mujoco,
+    no_renderer,
 )
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots import Robot
@@ -41,7 +41,7 @@ def open_renderer(model: MjModel, height: int, width: int) -> Renderer:
     try:
         renderer = mj.Renderer(model, height, width)
     except (mj.FatalError, RuntimeError, AttributeError, ImportError, OSError) as error:
-        raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
+        raise MorphVlaError(f"{no_renderer()} ({error})") from error
     renderer.scene.flags[mj.mjtRndFlag.mjRND_SHADOW] = 0
     # Registered after EGL's own, so it runs before it: a renderer outliving EGL prints a traceback.
     atexit.register(_close, weakref.ref(renderer))

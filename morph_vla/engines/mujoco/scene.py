@@ -41,8 +41,16 @@ def mujoco() -> ModuleType:
     os.environ.setdefault("LP_NUM_THREADS", "0")
     try:
         return require("mujoco", "sim")
-    except (AttributeError, OSError) as error:  # without libEGL the import itself fails
-        raise MorphVlaError(f"{EGL_REMEDY} ({error})") from error
+    except (AttributeError, OSError, RuntimeError) as error:  # without libEGL the import itself fails
+        raise MorphVlaError(f"{no_renderer()} ({error})") from error
+
+
+def no_renderer() -> str:
+    """What to do where MuJoCo opens no renderer: install EGL's libraries, or ask for no other one."""
+    chosen = os.environ.get("MUJOCO_GL", "egl")
+    if chosen.lower() == "egl":
+        return EGL_REMEDY
+    return f"MuJoCo could not open an off-screen renderer with MUJOCO_GL={chosen}; unset it, and EGL is used"
 
 
 def build_spec(robot: Robot, suite: Suite) -> MjSpec:
