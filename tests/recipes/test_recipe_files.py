@@ -345,7 +345,7 @@ def test_the_papers_recipes(name, kind, batch, horizon, steps):
 @pytest.mark.parametrize(
     ("name", "base", "changes"),
     [
-        ("pi05_droid_tokens", "pi05_droid", ["model.image_tokens={keep: 64}"]),
+        ("pi05_droid_tokens", "pi05_droid", ["model.image_tokens={keep: 64, how: average}"]),
         (
             "pi05_poses_bins",
             "pi05_poses",
