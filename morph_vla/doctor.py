@@ -63,7 +63,8 @@ def require_gl() -> None:
     """Raise MorphVlaError, one line that names what to install, where nothing can be rendered."""
     check = egl()
     if not check.ok:
-        remedy = check.remedy if check.remedy.startswith("unset") else f"install it: {check.remedy}"
+        remedy = check.remedy or ""
+        remedy = remedy if remedy.startswith("unset") else f"install it: {remedy}"
         raise MorphVlaError(f"cannot render without a screen: {check.found}; {remedy}")
 
 
