@@ -145,7 +145,7 @@ def egl() -> Check:
         return Check("EGL", f"not needed on {platform.system()}: MuJoCo renders with the system's own OpenGL")
     chosen = os.environ.get("MUJOCO_GL", "egl").lower()
     if chosen != "egl":
-        known = chosen in ("glfw", "osmesa")
+        known = chosen in ("glfw", "osmesa", "", "on", "enable", "enabled", "true", "1")  # MuJoCo's own words
         remedy = None if known else "unset MUJOCO_GL: nothing is rendered with it, and EGL is used without it"
         return Check("EGL", f"not tried: MUJOCO_GL={chosen}", remedy)
     code = "import morph_vla.doctor as d; print(d.open_egl())"

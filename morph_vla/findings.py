@@ -4,6 +4,7 @@ Whoever judges has a Literal of its own codes. What is done about a finding goes
 its place, never by its words: a sentence can be rewritten, and nothing but text changes.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -98,8 +99,14 @@ def visible(text: str, most: int = MAX_PART) -> str:
 
 def printable(text: str) -> str:
     """The same lines; what does not print is shown by its code point, so that no words steer a terminal."""
-    lines = text.split("\n")
-    return text if all(map(str.isprintable, lines)) else "\n".join(visible(line, len(line)) for line in lines)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c in "\n\t" or _is_shown(c) else ascii(c)[1:-1] for c in text)
+
+
+def _is_shown(character: str) -> bool:
+    """Whether it prints; also the spaces that are not the usual one."""
+    return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

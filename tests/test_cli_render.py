@@ -56,8 +56,8 @@ def test_json_has_the_fields_and_the_properties_and_more_that_are_named(capsys):
 
 
 def test_words_of_strangers_do_not_steer_a_terminal(capsys):
-    render.render("evil\x1b[2J\ttab\nnext line", False)
-    assert capsys.readouterr().out == "evil\\x1b[2J\\ttab\nnext line\n"
+    render.render("evil\x1b[2J\ttab\u202f1\nnext line", False)
+    assert capsys.readouterr().out == "evil\\x1b[2J\ttab\u202f1\nnext line\n"
 
 
 def test_a_name_that_is_no_utf8_is_answered(capsys):

@@ -15,7 +15,6 @@ from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
-from morph_vla.files.dropin import name_of
 from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
@@ -62,7 +61,7 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
 
 def suites(recipe: Recipe) -> Iterator[Finding]:
     """Suites of `evaluation` that are not there, of another robot, or of other poses than the model reads."""
-    trained = {name_of("robots", source.robot) for source in recipe.data.sources}
+    trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
         try:
             tasks = load_tasks(name)
@@ -70,7 +69,7 @@ def suites(recipe: Recipe) -> Iterator[Finding]:
             yield problem("suite", "evaluation.suites", str(error), subject=(name,))
             continue
         for task in tasks:
-            if name_of("robots", task.robot) not in trained:
+            if task.robot not in trained:
                 known = ", ".join(sorted(trained))
                 found = f"'{task.label}' is of robot '{task.robot}'; this recipe trains {known}"
                 yield problem("suite", "evaluation.suites", found, subject=(task.label,))

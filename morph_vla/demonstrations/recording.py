@@ -110,7 +110,7 @@ def record(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MorphVlaError(f"{folder} is not empty and holds no recording; give another folder or empty it")
     parts = folder.with_name(folder.name + ".parts")
-    if not (parts / "identity").exists() and any(parts.glob("[!.]*")):
+    if not _is_ours(parts / "identity") and any(parts.glob("[!.]*")):
         raise MorphVlaError(
             f"{parts} holds something else, and a recording keeps its parts there; move or remove it"
         )
@@ -196,14 +196,30 @@ def _identity(tasks: Sequence[Task], attempts: int) -> str:
     return json.dumps([described, attempts, digests, orders], sort_keys=True)
 
 
+def _parsed(identity: str) -> list[object] | None:
+    """What an identity holds; None where it is no list of at least the suites and the number of attempts."""
+    try:
+        known = json.loads(identity)
+    except (ValueError, RecursionError):
+        return None
+    return known if isinstance(known, list) and len(known) >= 2 else None
+
+
+def _is_ours(identity: Path) -> bool:
+    """Whether a folder of parts was begun by a recording: what is not is left alone."""
+    try:
+        return _parsed(identity.read_text(encoding="utf-8")) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def _agree(before: str, now: str, without_files: bool = False) -> bool:
     """Whether two identities are of one recording; older ones lack the digests of a robot's files, and the
     order of objects.
     """
-    try:
-        (*suites_before, files_before, order_before) = (*json.loads(before), None, None)[:4]
-    except (ValueError, TypeError, RecursionError):
+    if (known := _parsed(before)) is None:
         return False
+    (*suites_before, files_before, order_before) = (*known, None, None)[:4]
     (*suites_now, files_now, order_now) = json.loads(now)
     alike_files = without_files or files_before in (None, files_now)
     return suites_before == suites_now and alike_files and order_before in (None, order_now)

@@ -16,7 +16,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import taken, write_text
 from morph_vla.results import identity, record
 from morph_vla.results import trial as trials
-from morph_vla.results.record import Json, Record
+from morph_vla.results.record import Json, Record, TaskFacts
 from morph_vla.results.trial import Trial
 from morph_vla.results.values import mapping
 
@@ -90,7 +90,10 @@ def read(folder: Path) -> Record | None:
     if not parts:
         return None
     named = [replace(trial, task=trial.task or part.folder.name) for part in parts for trial in part.trials]
-    tasks = {task: facts for part in reversed(parts) for task, facts in part.suite.tasks.items()}
+    tasks: dict[str, TaskFacts] = {}
+    for part in parts:
+        for task, facts in part.suite.tasks.items():
+            tasks.setdefault(task, facts)
     return replace(parts[0], suite=replace(parts[0].suite, tasks=tasks), trials=tuple(named), folder=folder)
 
 

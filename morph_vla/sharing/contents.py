@@ -227,11 +227,11 @@ def _check_inside(folder: Path, name: str) -> None:
 def _of_dataset(folder: Path, repository: str) -> Contents:
     dataset, recording = layouts.read(folder), folder / RECORDING
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    for name in names:
-        _check_inside(folder, name)
     files: dict[str, Path | bytes] = {
         name: folder / name for name in names if name.startswith(OF_A_DATASET) and "/." not in name
     }
+    for name in (*files, RECORDING):
+        _check_inside(folder, name)
     recorded = {}
     if recording.is_file():
         files[RECORDING], recorded = recording, _json(recording)

@@ -306,6 +306,11 @@ def test_a_foreign_folder_is_not_touched(suite, tmp_path):
             recording.record(suite, folder, ATTEMPTS)
     (tmp_path / "demos.parts").mkdir()
     (tmp_path / "demos.parts" / "mine.txt").write_text("mine")
+    (tmp_path / "others.parts").mkdir()
+    (tmp_path / "others.parts" / "identity").write_text("my own notes")
+    with pytest.raises(MorphVlaError, match=r"others\.parts holds something else, and a recording keeps its"):
+        recording.record(suite, tmp_path / "others", ATTEMPTS)
+    assert (tmp_path / "others.parts" / "identity").read_text() == "my own notes"
     with pytest.raises(
         MorphVlaError, match=r"demos\.parts holds something else, and a recording keeps its parts there"
     ):
