@@ -283,8 +283,7 @@ def test_pictures_of_several_sizes_ask_an_unseen_robot_for_none(tmp_path):
 def test_a_state_that_does_not_say_where_joints_are_is_found(dataset):
     twice = "data.state=[observation.state, observation.state]"
     (found,) = (str(problem) for problem in problems(dataset, twice) if problem.code == "state-width")
-    assert "a tool's pose is computed from the state, which has 16 values where an action has 8" in found
-    assert "name other keys with `state`, or choose data.space: joints" in found
+    assert "a state has 16 values, robot 'panda' has 8 joints; name keys with `state` that" in found
 
 
 def problems(dataset, *more: str) -> tuple[Finding, ...]:
