@@ -34,15 +34,11 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         return
     try:
         source = remote.address_of(source)
-    except MorphVlaError as error:
-        yield problem("weights", "weights", str(error))
-        return
-    kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
-    try:
         remote.check_address(source)
     except MorphVlaError as error:
         yield problem("weights", "weights", str(error))
         return
+    kept = cache_folder() / "weights" / source.removeprefix("gs://").strip("/")
     if source.startswith("hf://") or (source.startswith("gs://") and not kept.is_dir()):
         yield problem("weights-not-here", "weights", f"{source} is not on this machine")
         return
