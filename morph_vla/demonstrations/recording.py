@@ -93,9 +93,8 @@ def record(
     into one dataset.
     """
     tasks = tuple(suite) if isinstance(suite, Sequence) else (suite,)
-    folder = (
-        folder.resolve() if folder.is_symlink() else folder
-    )  # parts are beside what appears in their place
+    if folder.is_symlink():
+        folder = folder.resolve()  # parts are beside what appears in their place
     _check(tasks, attempts)
     done = completed(folder)
     identity = _identity(tasks, attempts)
