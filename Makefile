@@ -18,7 +18,7 @@ WORKERS := $(shell n=$$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN); echo $$
 SHARED := -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo arm demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab test-robosuite \
+.PHONY: help setup lanes demo arm demo-clean test test-all test-py311 test-oracle test-openpi test-openpi-client test-isaaclab test-robosuite \
 	lint format types bench gpu clean clean-all
 
 help: ## this list
@@ -43,15 +43,23 @@ test: setup ## every test but the slow ones: minutes
 test-all: setup ## and the slow ones, as .ci/run does
 	@$(BIN)/python -m pytest -q $(SHARED) $(ARGS)
 
+# What .ci/run's other lanes run in; it makes them while the main lane's tests run.
+IN_LANE311 := $(LANE311) 3.11 model,draw,dev 'jax==0.5.3' 'flax==0.10.2' 'orbax-checkpoint==0.11.13' 'numpy<2'
+IN_ORACLE := $(ORACLE) 3.12 model,dev 'lerobot[pi]>=0.6.1,<0.7'
+IN_ISAACLAB := $(ISAACLAB) 3.12 model,isaaclab,dev
+lanes: ## the environments of test-py311, test-oracle and test-isaaclab
+	@sh scripts/setup.sh $(IN_LANE311)
+	@sh scripts/setup.sh $(IN_ORACLE)
+	@sh scripts/setup.sh $(IN_ISAACLAB)
+
 # The same code at openpi's pins, where it must run inside openpi's own trainer: the rooms that go there.
 test-py311: ## the rooms that run inside openpi, at openpi's pins (Python 3.11, JAX 0.5.3)
-	@sh scripts/setup.sh $(LANE311) 3.11 model,draw,dev \
-		'jax==0.5.3' 'flax==0.10.2' 'orbax-checkpoint==0.11.13' 'numpy<2'
+	@sh scripts/setup.sh $(IN_LANE311)
 	@$(LANE311)/bin/python -m pytest -q $(SHARED) $(wildcard tests/robots tests/morphology tests/pi05 tests/weights tests/hosts) $(ARGS)
 
 # LeRobot's pi0.5 needs a transformers that the main environment does not have.
 test-oracle: ## LeRobot's own pi0.5 as an oracle, in an environment with lerobot[pi]
-	@sh scripts/setup.sh $(ORACLE) 3.12 model,dev 'lerobot[pi]>=0.6.1,<0.7'
+	@sh scripts/setup.sh $(IN_ORACLE)
 	@MORPH_VLA_ORACLE=1 $(ORACLE)/bin/python -m pytest -q -s -W ignore tests/oracle $(ARGS)
 
 # openpi-client is held to numpy < 2: it asks from an environment of its own, the server is the main one.
@@ -61,7 +69,7 @@ test-openpi-client: setup ## our policy server against the real openpi-client
 
 # Its wheel pins torch, numpy, MuJoCo 3.12 and Newton: an environment of its own, with the model beside it.
 test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of about 9 GB
-	@sh scripts/setup.sh $(ISAACLAB) 3.12 model,isaaclab,dev
+	@sh scripts/setup.sh $(IN_ISAACLAB)
 	@$(ISAACLAB)/bin/python -m pytest -q -W ignore tests/engines/test_contract.py -k isaaclab -m 'not slow' $(ARGS)
 
 # robosuite's own requirements hold numpy below 2: it is installed without them, after what it uses.

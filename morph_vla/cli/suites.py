@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from morph_vla.cli import files, suites_new
-from morph_vla.cli.common import add_engine, add_number, search
+from morph_vla.cli.common import add_engine, add_number, refuse, search
 from morph_vla.cli.render import print_json, render
 
 if TYPE_CHECKING:
@@ -49,12 +49,17 @@ def run_check(arguments: argparse.Namespace) -> int:
     """
     from morph_vla.cli.progress import Bar
     from morph_vla.demonstrations.check import ENOUGH, check
+    from morph_vla.engines import by_name as engines
     from morph_vla.suites.environment import EnvironmentSuite, load_tasks
     from morph_vla.suites.suite import Suite
 
     search(arguments.folders)
+    unheard = {"workers": None} if engines.lockstep(arguments.engine) else {"parallel": 64}
+    refuse(arguments, f"with {arguments.engine}", **unheard)
     checks, tasks = [], load_tasks(arguments.name, arguments.overrides, arguments.folders)
     if environments := [task for task in tasks if isinstance(task, EnvironmentSuite)]:
+        why = "another simulator's environment is tried for a moment, by no expert"
+        refuse(arguments, why, episodes=None, workers=None, engine="mujoco")
         return _probe(environments, arguments)
     for task in tasks:
         assert isinstance(task, Suite)

@@ -36,7 +36,10 @@ class Stepper:
 
     @property
     def limits(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
-        """The least and the greatest value of each joint, dataset units; targets beyond are cut to them."""
+        """The least and the greatest value of each joint, dataset units; targets beyond are cut to them.
+
+        Of a joint that turns without end half a turn either way, beyond which nothing is cut.
+        """
         ends = self.robot.to_dataset(np.stack([self.robot.lower, self.robot.upper]))
         return ends.min(axis=0), ends.max(axis=0)
 

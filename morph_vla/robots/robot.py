@@ -109,6 +109,12 @@ class Robot:
         """Upper limits [rad] or [m]."""
         return np.array([joint.upper for joint in self.joints])
 
+    @property
+    def stops(self) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
+        """Where each joint stops, `lower` and `upper`; a continuous one does not: infinities."""
+        endless = np.array([joint.type == "continuous" for joint in self.joints])
+        return np.where(endless, -np.inf, self.lower), np.where(endless, np.inf, self.upper)
+
     def to_native(self, values_dataset: Float[np.ndarray, "*b j"]) -> Float[np.ndarray, "*b j"]:
         """Dataset units to [rad] or [m], per joint, in float64.
 

@@ -70,13 +70,12 @@ class Bounds:
 def of(robot: Robot, affine: Sequence[Sequence[float]], rate: float, jump_s: float = JUMP_S) -> Bounds:
     """A robot's bounds; `affine` are (scale, zero) of each joint, dataset = (native - zero) * scale."""
     scale, zero = np.asarray(affine, np.float64).reshape(-1, 2).T
-    turning = np.array([joint.type == "continuous" for joint in robot.joints])
-    ends = np.stack([(robot.lower - zero) * scale, (robot.upper - zero) * scale])
+    ends = (np.stack(robot.stops) - zero) * scale
     speeds = np.array([joint.velocity or np.inf for joint in robot.joints])
     return Bounds(
         robot.names,
-        np.where(turning, -np.inf, ends.min(axis=0)),
-        np.where(turning, np.inf, ends.max(axis=0)),
+        ends.min(axis=0),
+        ends.max(axis=0),
         speeds * np.abs(scale),
         rate,
         jump_s,

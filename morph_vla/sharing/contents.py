@@ -86,6 +86,8 @@ def of(folder: Path, repository: str, staging: Path, options: Options = Options(
     if (folder / DATASET).is_file():
         if options.base:
             raise MorphVlaError(f"--base is for a checkpoint; {folder} is a dataset")
+        if options.more:
+            raise MorphVlaError(f"--record is for a checkpoint; {folder} is a dataset")
         return _of_dataset(folder, repository)
     for checkpoints in (folder / "checkpoints", folder / "train" / "checkpoints"):
         if steps := checkpoint.steps(checkpoints):

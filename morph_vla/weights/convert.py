@@ -47,8 +47,15 @@ def convert(
     if to != "morph_vla":
         _check_host(opened, to, keep_plugin)
     lora = lora_of(opened) if config is None else config.lora
-    if lora is not None and keep_lora and to == "lerobot":
+    if keep_lora and lora is None:
+        raise ConfigError(f"--keep-lora: {opened.path} has no low-rank pairs")
+    if keep_lora and to == "lerobot":
         raise ConfigError("--keep-lora: LeRobot has no low-rank pairs; without this option they are merged")
+    if keep_plugin and to != "lerobot":
+        raise ConfigError(f"--keep-plugin: is for LeRobot; in the format {to} the plugin's leaves are kept")
+    if horizon is not None and (to != "lerobot" or config is not None):
+        why = "the recipe says it" if to == "lerobot" else f"the format {to} does not say it"
+        raise ConfigError(f"--horizon: is written into LeRobot's config.json alone, and {why}")
     params, report = load(source, config, dtype="stored", kind=kind)
     if lora is not None:
         params = (with_unit_scale if keep_lora else merge_lora)(params, lora)

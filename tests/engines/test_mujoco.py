@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from three_worlds import state_of, wave
 
+from morph_vla import robots
 from morph_vla.engines import by_name, hands
 from morph_vla.engines.engine import Worlds, actions_of, step_one
 from morph_vla.engines.success import Reading
@@ -159,6 +160,25 @@ def test_a_target_beyond_a_limit_is_held_at_the_limit(trio, panda):
     upper = [joint.upper for joint in panda.joints[:7]]
     assert trio.data(0).ctrl[:7] == pytest.approx(upper)
     assert trio.data(0).ctrl[7:] == pytest.approx([0.0, 0.0])  # both fingers closed, not past it
+
+
+def test_a_joint_that_turns_without_end_is_driven_past_half_a_turn(panda, suite, tmp_path):
+    urdf, side = panda.files
+    before, joint, after = urdf.read_text().partition('<joint name="panda_joint7" type="revolute">')
+    assert joint
+    (tmp_path / "arm.urdf").write_text(before + joint.replace("revolute", "continuous") + after)
+    (tmp_path / "arm.yaml").write_text(side.read_text())
+    robot = robots.load(tmp_path / "arm.urdf")
+    assert (robot.upper[6], robot.stops[1][6], robot.stops[0][5]) == (np.pi, np.inf, robot.lower[5])
+    engine = MujocoEngine(robot, suite)
+    engine.reset({0: state_of(engine, 3)})
+    target = engine.state(0).astype(np.float64)
+    while target[6] < 4.1:  # a turn of 4.1 rad, and not the short way to the same angle
+        target[6] += 0.1
+        step_one(engine, 0, target)
+    for _ in range(14):
+        step_one(engine, 0, target)
+    assert engine.state(0)[6] == pytest.approx(target[6], abs=0.02)
 
 
 def test_both_fingers_follow_the_one_action(trio):

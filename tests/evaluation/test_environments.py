@@ -317,6 +317,9 @@ def test_a_suite_of_several_tasks_and_the_command_line(run, folder):
     assert (status, "a walk" in out) == (0, True)
     status, out, _ = run("suites show tiny:far --json")
     assert (status, json.loads(out)["far"]["task"]) == (0, "farther")
+    status, _, err = run("suites check tiny:near --episodes 3")
+    assert status == 2
+    assert "is tried for a moment, by no expert: --episodes would change nothing; leave it out" in err
     status, out, _ = run("suites check tiny:near")
     assert (status, "it takes 1 action values" in out) == (0, True)
     status, out, _ = run("suites check tiny:near success.info=won")

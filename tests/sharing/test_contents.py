@@ -327,6 +327,16 @@ def test_a_dataset_goes_as_it_is_under_the_tag_of_its_format(write_dataset, hub_
     assert list(repository.tags) == ["v3.0"]
 
 
+@pytest.mark.parametrize(
+    ("option", "named"), [({"base": "x"}, "--base"), ({"more": (Path("x"),)}, "--record")]
+)
+def test_an_option_for_checkpoints_is_refused_for_a_dataset(write_dataset, tmp_path, option, named):
+    values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}
+    dataset = write_dataset("v3.0", [values])
+    with pytest.raises(MorphVlaError, match=f"^{named} is for a checkpoint; .* is a dataset$"):
+        contents.of(dataset, "me/demonstrations", tmp_path, contents.Options(**option))
+
+
 def test_a_link_out_of_a_dataset_publishes_nothing(write_dataset, tmp_path):
     values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}
     dataset, secret = write_dataset("v3.0", [values]), tmp_path / "secret"

@@ -254,6 +254,8 @@ def test_a_check_of_an_expert_that_fails_names_the_clause(run):
 
 
 def test_a_check_needs_an_episode(run):
+    status, _, err = run("suites check so101_pick_orange --parallel 7")
+    assert (status, "with mujoco: --parallel would change nothing; leave it out" in err) == (2, True)
     status, _, err = run("suites check so101_pick_orange --episodes 0")
     assert status == 2
     assert err.endswith("error: --episodes must be at least 1, not 0\n")

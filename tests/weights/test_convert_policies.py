@@ -35,6 +35,28 @@ def test_lerobots_config_says_what_the_recipe_does(tiny_run, tiny_recipe, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("to", "options", "words"),
+    [
+        ("openpi", {"keep_lora": True}, r"^--keep-lora: .* has no low-rank pairs$"),
+        (
+            "morph_vla",
+            {"keep_plugin": True},
+            r"^--keep-plugin: is for LeRobot; in the format morph_vla the pl",
+        ),
+        (
+            "openpi",
+            {"horizon": 7},
+            r"^--horizon: is written .*config\.json alone, and the format openpi does not",
+        ),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(tiny_run, tmp_path, to, options, words):
+    with pytest.raises(MorphVlaError, match=words):
+        convert(tiny_run.checkpoint, tmp_path / "theirs", to, **options)
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize(
     ("to", "exists", "words"),
     [
         ("lerobot", True, "there exists: nothing is overwritten; remove it or choose another name"),

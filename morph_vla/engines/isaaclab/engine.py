@@ -101,7 +101,7 @@ class IsaacLabEngine:
 
     def _joint_values(self, native: Float[np.ndarray, "j"]) -> Float[np.ndarray, "d"]:
         """Action joints [rad | m] as Isaac Lab's joints, within their limits."""
-        limited = np.clip(native, self.robot.lower, self.robot.upper)
+        limited = np.clip(native, *self.robot.stops)
         values = np.zeros(len(self._order))
         for name, action, multiplier, offset in self.robot.drives():
             values[self._order[name]] = multiplier * limited[action] + offset

@@ -84,7 +84,7 @@ class MujocoEngine:
         return self.reading(index)
 
     def _drive(self, data: MjData, native: Float[np.ndarray, "j"], jump: bool = False) -> None:
-        limited = np.clip(native, self.robot.lower, self.robot.upper)
+        limited = np.clip(native, *self.robot.stops)
         for actuator, address, action, multiplier, offset in self._drives:
             value = multiplier * limited[action] + offset
             data.ctrl[actuator] = value
