@@ -139,7 +139,7 @@ def _finite(dataset: Layout, rows: Rows) -> Iterator[Finding]:
         if len(bad):
             row, column = bad[0]
             names = dataset.names((name,))
-            called = f" ('{names[column]}')" if names else ""
+            called = f" ('{names[column]}')" if len(names) == value.shape[1] else ""
             episodes = count(len(np.unique(rows.episode[bad[:, 0]])), "episode")
             found = (
                 f"'{name}' has {count(len(bad), 'value')} not finite in {episodes}, "

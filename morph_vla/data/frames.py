@@ -148,24 +148,30 @@ class Video:
         if "error" in answer:
             raise MorphVlaError(str(answer["error"]))
 
-    def _ask_index(self, file: int) -> None:
+    def _ask_index(self, file: int) -> Future[dict[str, Any]] | None:
+        """The answer to come of a file's index; None where it has been read."""
         with self._lock:
+            if file in self._read:
+                return None
             if file not in self._indices:
                 path, column = str(self.footage.files[file]), self.footage.column
                 request = {"index": path, "column": column} if column else {"index": path}
                 self._indices[file] = self.workers.submit(request)
+            return self._indices[file]
 
     def _index(self, file: int) -> list[np.ndarray]:
         """Of a video the times of all frames, and (shown, decoded) of those at which decoding can begin.
 
         Of a table the first row of every row group, and the number of its rows.
         """
-        if file not in self._read:
-            self._ask_index(file)
-            answer = self._indices[file].result()
+        asked = self._ask_index(file)
+        if asked is not None:
+            answer = asked.result()
             self.check(np.arange(0), answer)
             parts = [answer["index"]] if self.footage.column else answer["index"]
-            self._read[file] = [np.asarray(part, np.int64) for part in parts]
+            with self._lock:
+                self._read[file] = [np.asarray(part, np.int64) for part in parts]
+                self._indices.pop(file, None)  # Python's lists: seven times as large
         return self._read[file]
 
     def _times(self, file: int, rows: Int[np.ndarray, "b"]) -> Int[np.ndarray, "b 3"]:

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -236,17 +236,26 @@ def chosen(rows: Rows, kept: Bool[np.ndarray, "n"]) -> Rows:
     return dataclasses.replace(rows, values={k: v[kept] for k, v in rows.values.items()}, **columns)
 
 
-def all_rows(layout: Layout, features: Sequence[str], dtype: Any = np.float64) -> Rows:
-    """The rows of the whole dataset; raises MorphVlaError for the first file that is not as it should be."""
+def all_rows(
+    layout: Layout, features: Sequence[str], dtype: Any = np.float64, episodes: Collection[int] = ()
+) -> Rows:
+    """The rows of the dataset, or of these episodes alone, whose files are the only ones that are read.
+
+    Raises MorphVlaError for the first file that is not as it should be.
+    """
     if not layout.files:
         raise MorphVlaError(f"{layout.root}: the dataset has no episode")
+    wanted = frozenset(episodes)
     parts: dict[Path, Rows] = {}
-    for path in layout.files:
+    for path in dict.fromkeys(e.data for e in layout.episodes if not wanted or e.index in wanted):
         part = rows(layout, features, path, dtype)
+        if wanted:
+            part = chosen(part, np.isin(part.episode, [*wanted]))
         if len(part.episode):
             parts[path] = part
     if not parts:
-        raise MorphVlaError(f"{layout.root}: the dataset has no frame")
+        which = "the episodes that are chosen hold" if wanted else "the dataset has"
+        raise MorphVlaError(f"{layout.root}: {which} no frame")
     for name in features:
         widths = {part.values[name].shape[1]: path for path, part in parts.items()}
         if len(widths) > 1:

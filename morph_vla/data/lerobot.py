@@ -99,19 +99,19 @@ def read(
     ready = versions.ready(dataset, episodes)
     numbers = _numbers(dataset, ready, episodes)
     more = (ENVIRONMENT,) if environment else ()
-    rows = layouts.all_rows(ready, tuple(dict.fromkeys((*state, *action, *more))), np.float32)
+    keys = tuple(dict.fromkeys((*state, *action, *more)))
+    # A copy in the cache has no others.
+    rows = layouts.all_rows(ready, keys, np.float32, episodes if ready is dataset else ())
     entries = {entry.index: entry for entry in ready.episodes}
-    if episodes and ready is dataset:
-        rows = layouts.chosen(rows, np.isin(rows.episode, np.asarray(episodes)))
-    if len(rows.episode) == 0:
-        which = "the episodes that are chosen hold" if episodes else "it holds"
-        raise MorphVlaError(f"{dataset.root}: {which} no frame")
     for key, value in rows.values.items():
         _check_finite(dataset, key, value, rows, numbers)
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
     order = rows.episode[starts].tolist()
     if len({*order}) != len(order) or not {*order} <= {*entries}:
         raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
+    if lost := [n for n in episodes if ready is dataset and n not in {*order} and entries[n].length]:
+        file = entries[lost[0]].data.relative_to(dataset.root)
+        raise MorphVlaError(f"{dataset.root}: episode {lost[0]} has no row in {file}, where it is said to be")
     tasks, task_of = _tasks(ready, rows)
     return Recordings(
         root=ready.root,
@@ -170,7 +170,8 @@ def _numbers(dataset: Layout, ready: Layout, episodes: Sequence[int]) -> dict[in
     """Number of an episode in what is read -> its number in the dataset that was given, which people know."""
     if ready is dataset:
         return {entry.index: entry.index for entry in dataset.episodes}
-    given = [entry.index for entry in dataset.episodes if not episodes or entry.index in {*episodes}]
+    wanted = {*episodes}
+    given = [entry.index for entry in dataset.episodes if not wanted or entry.index in wanted]
     return {entry.index: number for entry, number in zip(ready.episodes, given, strict=True)}
 
 
@@ -181,7 +182,7 @@ def _check_finite(
     if len(bad):
         row, column = bad[0]
         names = dataset.names((name,))
-        called = f" ('{names[column]}')" if names else ""
+        called = f" ('{names[column]}')" if len(names) == value.shape[1] else ""
         raise MorphVlaError(
             f"{dataset.root}: '{name}' holds {len(bad)} values that are not finite, the first in episode "
             f"{numbers.get(int(rows.episode[row]), rows.episode[row])}, frame {rows.frame[row]}, "
@@ -207,7 +208,7 @@ def footage(recordings: Recordings, camera: str) -> Footage:
     return Footage(
         root=recordings.root,
         camera=camera,
-        content=_content_key(recordings, camera),
+        content=_content_key(recordings, camera, file_of, number),
         files=tuple(files),
         file_of=file_of,
         number=number,
@@ -237,15 +238,19 @@ def _within_videos(recordings: Recordings, camera: str) -> tuple[dict[Path, int]
     return files, file_of, number
 
 
-def _content_key(recordings: Recordings, camera: str) -> str:
-    """A name for the dataset's content: its values, where each episode begins, and the sizes of its videos.
+def _content_key(
+    recordings: Recordings, camera: str, file_of: Int[np.ndarray, "n"], number: Int[np.ndarray, "n"]
+) -> str:
+    """A name for the dataset's content: its values, where each episode begins, which frames show it, and the
+    sizes of its videos.
 
     The sizes tell apart two recordings of the same motion through different cameras. Of tables that hold
     pictures it has samples too: one that was mended may be as large as before.
     """
     digest = hashlib.sha256(recordings.state.tobytes())
     digest.update(recordings.action.tobytes())
-    digest.update(recordings.starts.tobytes())
+    for places in (recordings.starts, file_of, number):
+        digest.update(places.tobytes())
     videos = [entry.videos[camera].path for entry in recordings.entries if camera in entry.videos]
     tables = recordings.rows.files if camera in recordings.pictures and recordings.rows is not None else ()
     for path in (*dict.fromkeys(videos), *tables):

@@ -32,6 +32,7 @@ from morph_vla.files.writing import locked
 LOG = logging.getLogger(__name__)
 REVISIONS = ("v3.0", "v2.1", "v2.0", "main")  # of a dataset of the Hub, the first that it has
 NUMBERS = ("frame_index", "episode_index", "index")  # columns that LeRobot wants of every table
+TASK = "task_index"  # read where a table has it, whether info.json lists it or not
 ENDS = 1 << 16  # bytes at both ends of a video that stand for it: its index, and where a cut shows
 
 
@@ -165,6 +166,8 @@ def _write_meta(dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str]
     for name in NUMBERS:
         features.setdefault(name, {"dtype": "int64", "shape": [1], "names": None})
     lengths = [_length(entry) for entry in chosen]
+    if all(TASK in _columns(entry) for entry in chosen):
+        features.setdefault(TASK, {"dtype": "int64", "shape": [1], "names": None})
     filmed = [camera for camera in cameras if camera not in dataset.pictures]
     info = {
         **dataset.info,
@@ -208,6 +211,19 @@ def _length(entry: Entry) -> int:
     return int(open_file(entry.data).metadata.num_rows)
 
 
+def _columns(entry: Entry) -> list[str]:
+    """The columns of an episode's own file."""
+    return require("pyarrow.parquet", "lerobot").read_schema(entry.data).names
+
+
+def _is_nested(table: Any, name: str) -> bool:
+    """Whether a column holds lists of lists, as a pose as a matrix."""
+    kinds = require("pyarrow", "lerobot").types
+    kind = table.schema.field(name).type
+    lists = kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list
+    return any(check(kind) for check in lists) and any(check(kind.value_type) for check in lists)
+
+
 def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
     """LeRobot's statistics of one episode's numbers; none of its pictures."""
     computing = require("lerobot.datasets.compute_stats", "lerobot")
@@ -216,7 +232,8 @@ def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
     table = table_of(entry.data, wanted, [])
     numbers = {}
     for name in table.column_names:
-        if "bool" not in str(features[name].get("dtype")):
+        # Nested lists are nothing that is read here; LeRobot copies them as they are.
+        if "bool" not in str(features[name].get("dtype")) and not _is_nested(table, name):
             value = matrix(entry.data, table, name)
             numbers[name] = value[:, 0] if value.shape[1] == 1 else value
     statistics = computing.compute_episode_stats(numbers, features)
@@ -229,7 +246,7 @@ def _episode_stats(features: dict[str, Any], entry: Entry) -> dict[str, Any]:
 def _link(dataset: Layout, chosen: Sequence[Entry], cameras: Sequence[str], stage: Path) -> None:
     """Data and videos as links, numbered from 0; a table is written anew only where it must change."""
     kept = {name for name, value in dataset.features.items() if value.get("dtype") != "video"}
-    offset, columns = 0, kept | {*NUMBERS}
+    offset, columns = 0, kept | {*NUMBERS, TASK}
     for number, entry in enumerate(chosen):
         place = stage / "data" / "chunk-000" / f"episode_{number:06d}.parquet"
         offset += _place_table(entry, number, offset, place, columns)
@@ -243,8 +260,8 @@ def _place_table(entry: Entry, number: int, offset: int, place: Path, columns: s
     """Link an episode's table, or write it with new numbers and these columns; returns its frames."""
     parquet, arrow = require("pyarrow.parquet", "lerobot"), require("pyarrow", "lerobot")
     count = _length(entry)
-    present = parquet.read_schema(entry.data).names
-    if number == entry.index and set(present) == columns:
+    present = _columns(entry)
+    if number == entry.index and {*present, TASK} == columns:
         _place(entry.data, place)
         return count
     kept = [name for name in present if name in columns and name not in NUMBERS]

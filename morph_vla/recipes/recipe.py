@@ -216,6 +216,7 @@ def _check_names(recipe: Recipe) -> None:
 def _check_used(recipe: Recipe) -> None:
     """Raise ConfigError for what is asked for and changes nothing; a run that began with it goes on."""
     _check_stride(recipe.model)
+    _check_kept(recipe)
     if unused := recipe.data.unused:
         raise ConfigError(
             f"data: has both datasets and a dataset of its own ({', '.join(unused)}); put it into the list"
@@ -238,6 +239,17 @@ def _check_used(recipe: Recipe) -> None:
             given, unset = (f"'{value}'", default) if text else (f"{value:g}", f"{default:g}")
             what = f"{given} has no effect with {family}, which {why}"
             raise ConfigError(f"{name}: {what}; set it to {unset}, or leave it out")
+
+
+def _check_kept(recipe: Recipe) -> None:
+    """Raise ConfigError where checkpoints are to be kept of steps at which none is written."""
+    kept, every = recipe.training.keep_every, recipe.training.checkpoint_every
+    tried = recipe.evaluation.every if recipe.evaluation.suites else every
+    if kept % every and kept % tried:
+        raise ConfigError(
+            f"training.keep_every: {kept} is no multiple of training.checkpoint_every {every}, and "
+            f"checkpoints are written at its multiples alone; choose {every * (kept // every + 1)}"
+        )
 
 
 def _check_used_by_pi05(training: Training, model: Pi05Config) -> None:

@@ -57,14 +57,20 @@ def of_parts(
     for name in dict.fromkeys(part.asked.robot for part in parts):
         own = [part for part in parts if part.asked.robot == name]
         asked, recordings = own[0].asked, own[0].recordings
+        # Whatever any of its datasets was looked at through; where two differ, the first one's.
+        cameras: dict[str, str] = {}
+        sizes: dict[str, list[int]] = {}
+        for part in own:
+            cameras = dict(part.asked.cameras) | cameras
+            sizes = {name: list(size) for name, size in part.recordings.sizes.items()} | sizes
         texts = sorted({text for part in own for text in part.recordings.tasks})
         known[name] = {
             **of_robot(own[0].robot, stats[name], space),
             "tasks": texts if len(texts) <= MAX_TEXTS else [],
-            "sizes": {camera: list(size) for camera, size in recordings.sizes.items()},
+            "sizes": sizes,
             "control_rate": recordings.fps,
             "actions": asked.actions,
-            "cameras": dict(asked.cameras),
+            "cameras": cameras,
             **of_environment(recordings.environment_names, poses[name]),
         }
     return known

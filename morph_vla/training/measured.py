@@ -30,7 +30,7 @@ class Feature:
 
     def name(self, value: int) -> str:
         """What a value is called."""
-        return self.names[value] if self.names else f"value {value}"
+        return self.names[value] if len(self.names) == len(self.stats.mean) else f"value {value}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ bodies padded to the model's joints. So one compiled step serves every mixture.
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -242,12 +242,7 @@ class Source:
         held: dict[str, list[tuple[int, int]]] = {}
         for index, part in enumerate(self.parts):
             held.setdefault(part.asked.robot, []).extend((index, row) for row in part.held_rows.tolist())
-        every = {name: max(1, len(pairs) // HELD_OUT_ROWS) for name, pairs in held.items()}
-        return {
-            name: self.batch(*np.array(pairs[:: every[name]][:HELD_OUT_ROWS], np.int64).T)
-            for name, pairs in held.items()
-            if pairs
-        }
+        return {name: self.batch(*_spread(pairs, HELD_OUT_ROWS).T) for name, pairs in held.items() if pairs}
 
     def batches(self, start: int, steps: int, threads: int = 4) -> Iterator[Batch]:
         """The batches from step `start` to `steps` - 1 in order, made ahead by `threads` of grain's threads.
@@ -256,6 +251,12 @@ class Source:
         may lie ready. Threads and processes change nothing but the pace.
         """
         return mixture.ahead(self.at, start, steps, threads)
+
+
+def _spread(pairs: Sequence[tuple[int, int]], most: int) -> Int[np.ndarray, "n 2"]:
+    """So many of the pairs at most, evenly from the first to the last: of every dataset and episode some."""
+    count = min(most, len(pairs))
+    return np.array(pairs, np.int64)[np.arange(count) * len(pairs) // count]
 
 
 def _blank_numbers(model: ModelConfig, count: int) -> list[np.ndarray]:

@@ -1,4 +1,5 @@
-"""The statistics a robot's values are normalised by: exact, over all that is trained on; no image is decoded.
+"""The statistics a robot's values are normalised by: exact, over all rows that are read, held-out ones
+too; no image is decoded.
 
 Their origin (`data.statistics`) is logged, and so is every value whose range differs much from that of the
 dataset's own statistics or of the checkpoint that training starts from. Measured statistics are kept in the

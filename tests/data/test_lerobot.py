@@ -189,6 +189,53 @@ def test_an_episode_without_a_frame_is_said_where_it_is_chosen(write_dataset):
         door.read(root, episodes=(1,))
 
 
+def test_files_of_other_episodes_are_not_read(write_dataset):
+    episodes = [{key: np.full((3, 2), float(n)) for key in ("observation.state", "action")} for n in range(4)]
+    root = write_dataset("v3.0", episodes)
+    broken = root / "data/chunk-000/file-001.parquet"
+    content = broken.read_bytes()
+    broken.write_bytes(b"garbage")
+    with pytest.raises(MorphVlaError, match=r"file-001\.parquet: cannot be read as parquet"):
+        door.read(root)
+    assert door.read(root, episodes=[1]).state.tolist() == [[1, 1]] * 3
+    (root / "data/chunk-000/file-000.parquet").write_bytes(
+        content
+    )  # episodes 2 and 3 in the place of 0 and 1
+    broken.write_bytes(content)
+    assert door.read(root, episodes=[3]).state.tolist() == [[3, 3]] * 3
+    words = r"episode 0 has no row in data/chunk-000/file-000\.parquet, where it is said to be$"
+    with pytest.raises(MorphVlaError, match=words):
+        door.read(root, episodes=[0, 3])
+
+
+def test_a_value_beyond_those_that_info_json_names_has_no_name(write_dataset):
+    values = {"observation.state": np.ones((3, 3)), "action": np.ones((3, 3))}
+    values["action"][1, 2] = np.inf
+    root = write_dataset("v3.0", [values])
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"]["action"] |= {"shape": [2], "names": ["a", "b"]}
+    path.write_text(json.dumps(info))
+    with pytest.raises(MorphVlaError, match=r"the first in episode 0, frame 1, value 2$"):
+        door.read(root)
+
+
+def test_frames_that_are_said_to_begin_elsewhere_are_other_content(write_dataset):
+    import pyarrow.parquet as pq
+
+    values = {key: np.ones((3, 2)) for key in ("observation.state", "action")}
+    root = write_dataset("v3.0", [values, values], cameras=["front"])
+    before = door.footage(door.read(root, episodes=[0]), "front")
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path).to_pandas()
+    table["videos/observation.images.front/from_timestamp"] += 1 / 30
+    table["videos/observation.images.front/to_timestamp"] += 1 / 30
+    table.to_parquet(path)
+    after = door.footage(door.read(root, episodes=[0]), "front")
+    assert (before.number.tolist(), after.number.tolist()) == ([0, 1, 2], [1, 2, 3])
+    assert before.content != after.content
+
+
 @pytest.mark.parametrize("version", ["v2.1", "v3.0"])
 def test_an_episode_is_named_by_its_number_in_the_users_dataset(write_dataset, version):
     """Where some are chosen, a converted copy numbers them anew, and nobody knows that copy."""

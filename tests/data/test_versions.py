@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from morph_vla.data import frames, layout, lerobot, versions
 from morph_vla.errors import MorphVlaError
@@ -149,6 +151,27 @@ def test_statistics_of_v21_are_kept(write_dataset, cache):
 
 
 # ------------------------------------------------------------------------------------------------- the Hub
+
+
+def test_a_pose_as_a_matrix_is_in_nobodys_way(write_dataset, cache):
+    values = {key: np.ones((3, 2)) for key in ("observation.state", "action")}
+    root = write_dataset("v2.0", [values, values])
+    matrix = pa.array([np.eye(4).tolist()] * 3)
+    for path in sorted((root / "data").rglob("*.parquet")):
+        pq.write_table(pq.read_table(path).append_column("pose", matrix), path)
+    info = json.loads((root / "meta/info.json").read_text())
+    info["features"]["pose"] = {"dtype": "float64", "shape": [4, 4], "names": None}
+    (root / "meta/info.json").write_text(json.dumps(info))
+    assert lerobot.read(root).frames == 6
+
+
+def test_tasks_are_read_where_info_json_does_not_list_them(write_dataset, cache):
+    values = {key: np.ones((3, 2)) for key in ("observation.state", "action")}
+    root = write_dataset("v2.1", [values, values])
+    info = json.loads((root / "meta/info.json").read_text())
+    del info["features"]["task_index"]
+    (root / "meta/info.json").write_text(json.dumps(info))
+    assert lerobot.read(root).task_of.tolist() == [0] * 6
 
 
 def test_a_hub_dataset_without_the_hub():

@@ -236,6 +236,11 @@ def test_two_robots_of_one_name_are_refused(recipe):
             "model.morphology.theta_max=.nan",
             "model.morphology.theta_max: nan has no effect with bias: mix; set it to 3",
         ),
+        (
+            "training={keep_every: 300, checkpoint_every: 250, steps: 1000}",
+            "training.keep_every: 300 is no multiple of training.checkpoint_every 250, and checkpoints are",
+        ),
+        ("data.step=0.2", "step: 0.2 has no effect without recorded: steps"),
     ],
 )
 def test_what_a_recipe_asks_for_and_nothing_reads_is_refused(override, words):

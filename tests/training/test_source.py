@@ -18,10 +18,11 @@ from morph_vla.policies import pi05 as family
 from morph_vla.recipes.keys import Dataset
 from morph_vla.serving import policy as policies
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.training import checkpoint, datasets, loop, parameters
+from morph_vla.training import checkpoint, datasets, loop, meaning, parameters
 from morph_vla.training import step as steps
 from morph_vla.training.datasets import read_parts
 from morph_vla.training.source import Source
+from morph_vla.training.source import _spread as spread
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +298,29 @@ def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch)
     bare = dataclasses.replace(arm.config, morphology=None)
     policies._sampler(bare, 6, 10, 1.0, 0)({}, arm._ahead, rows, np.zeros((2, 2), np.uint32))
     np.testing.assert_array_equal(reports[0], [[True] * 6 + [False] * 2] * 2)
+
+
+def test_a_robot_is_looked_at_through_every_camera_that_any_of_its_datasets_has(mixed_recipe):
+    part = read_parts(mixed_recipe)[0]
+    (camera, name), *_ = part.asked.cameras.items()
+    other = {"left_wrist_0_rgb": "wrist", camera: "another"}
+    more = dataclasses.replace(part, asked=dataclasses.replace(part.asked, cameras=other))
+    stats = {part.asked.robot: datasets.robot_stats(mixed_recipe, part.asked.robot, [part])}
+    known = [
+        meaning.of_parts(parts, stats, {part.asked.robot: None}) for parts in ([part, more], [more, part])
+    ]
+    first, second = (about[part.asked.robot]["cameras"] for about in known)
+    assert first == {"left_wrist_0_rgb": "wrist"} | dict(part.asked.cameras)
+    assert (second[camera], first[camera]) == ("another", name)
+
+
+def test_held_out_rows_are_of_every_dataset():
+    pairs = [(0, row) for row in range(300)] + [(1, row) for row in range(211)]
+    rows = spread(pairs, 256)
+    assert len(rows) == 256
+    assert np.bincount(rows[:, 0]).tolist() == [151, 105]
+    assert spread(pairs[:13], 256).tolist() == [list(pair) for pair in pairs[:13]]
+    assert spread(pairs[:8], 4)[:, 1].tolist() == [0, 2, 4, 6]
 
 
 def test_a_policy_of_several_robots_drives_the_one_asked_for(run):
