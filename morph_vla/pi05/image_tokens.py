@@ -54,7 +54,9 @@ class FewerTokens(nn.Module):
         gaussians = ranking.draw(config.seed, config.width, config.projections, signs)
         rows = self._rows(exact)
         if config.how == "ranking":
-            scores = ranking.scores_of(config.features, *rows, gaussians, config.normalized)
+            # Long rows would overflow; only the order counts, and the scores over their mean.
+            is_long = not config.normalized
+            scores = ranking.scores_of(config.features, *rows, gaussians, config.normalized, is_long)
             chosen = ranking.top(scores, config.keep)
             self._sow(ranking.is_chosen(chosen, self.count))
             mean = jnp.mean(jnp.abs(scores), axis=-1, keepdims=True)

@@ -56,7 +56,8 @@ def _find(source: str) -> Path:
     if path.is_file():
         return path
     name = source.removeprefix("hf://")
-    if name.count("/") == 1 and not path.suffix and not source.startswith((".", "~", "/")):
+    is_said = name != source  # by hf://; what has a suffix otherwise seems to be a file
+    if name.count("/") == 1 and (is_said or not path.suffix) and not source.startswith((".", "~", "/")):
         return _from_hub(name)
     raise ConfigError(
         f"tokenizer: no tokenizer at '{source}': no such file; expected a file, a folder with {FILE}, "

@@ -57,20 +57,28 @@ def draw(seed: int, width: int, projections: int, signs: int = 0) -> Gaussians:
 
 
 def features(
-    kind: Features, rows: Float[Array, "*b t d"], side: Side, gaussians: Gaussians, normalized: bool = True
+    kind: Features,
+    rows: Float[Array, "*b t d"],
+    side: Side,
+    gaussians: Gaussians,
+    normalized: bool = True,
+    less: Float[Array, "*b 1 1"] | float = 0.0,
 ) -> Float[Array, "*b t f"]:
-    """Phi of queries or keys. Only the hybrid's differ by side, in the sign of one share."""
+    """Phi of queries or keys. Only the hybrid's differ by side, in the sign of one share.
+
+    `less` is taken from the exponents of those of the softmax kernel: all are exp(-less) times as large.
+    """
     if kind == "relu":
         return jax.nn.relu(rows)
     x = _scaled(rows, normalized)
     if kind == "positive":
-        return _positive(x, gaussians)
+        return _positive(x, gaussians, less)
     if kind == "trigonometric":
-        return _trigonometric(x, gaussians)
+        return _trigonometric(x, gaussians, less)
     # The angle over pi weighs the positive estimate, exact at half a turn, and its rest the trigonometric
     # one, exact at none: (1 - s) / 2 and (1 + s) / 2, with s the mean product of n signs.
     signs = jnp.sign(x @ gaussians.angle.T) * len(gaussians.angle) ** -0.5
-    positive, waves = _positive(x, gaussians), _trigonometric(x, gaussians)
+    positive, waves = _positive(x, gaussians, less), _trigonometric(x, gaussians, less)
     turned = -positive if side == "key" else positive
     shares = (positive, waves, _outer(signs, turned), _outer(signs, waves))
     return jnp.concatenate(shares, axis=-1) * 0.5**0.5
@@ -84,18 +92,31 @@ def _scaled(rows: Float[Array, "*b t d"], normalized: bool) -> Float[Array, "*b 
     return rows * root * jax.lax.rsqrt(jnp.sum(jnp.square(rows), axis=-1, keepdims=True) + TINY)
 
 
-def _positive(x: Float[Array, "*b t d"], gaussians: Gaussians) -> Float[Array, "*b t m"]:
-    """exp(w^T x - |x|^2 / 2) / sqrt(m)."""
+def _positive(
+    x: Float[Array, "*b t d"], gaussians: Gaussians, less: Float[Array, "*b 1 1"] | float = 0.0
+) -> Float[Array, "*b t m"]:
+    """exp(w^T x - |x|^2 / 2) / sqrt(m); `less` is taken from every exponent."""
     half = jnp.sum(jnp.square(x), axis=-1, keepdims=True) / 2
-    return jnp.exp(x @ gaussians.kernel.T - half) * len(gaussians.kernel) ** -0.5
+    return jnp.exp(x @ gaussians.kernel.T - half - less) * len(gaussians.kernel) ** -0.5
 
 
-def _trigonometric(x: Float[Array, "*b t d"], gaussians: Gaussians) -> Float[Array, "*b t f"]:
-    """exp(|x|^2 / 2) (sin w^T x, cos w^T x) / sqrt(m)."""
+def _trigonometric(
+    x: Float[Array, "*b t d"], gaussians: Gaussians, less: Float[Array, "*b 1 1"] | float = 0.0
+) -> Float[Array, "*b t f"]:
+    """exp(|x|^2 / 2) (sin w^T x, cos w^T x) / sqrt(m); `less` is taken from every exponent."""
     angles = x @ gaussians.kernel.T
-    length = jnp.exp(jnp.sum(jnp.square(x), axis=-1, keepdims=True) / 2)
+    length = jnp.exp(jnp.sum(jnp.square(x), axis=-1, keepdims=True) / 2 - less)
     waves = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return waves * length * len(gaussians.kernel) ** -0.5
+
+
+def _largest(kind: Features, x: Float[Array, "*b t d"], gaussians: Gaussians) -> Float[Array, "*b 1 1"]:
+    """The largest exponent of the features of rows x; no gradient goes through it."""
+    half = jnp.sum(jnp.square(x), axis=-1, keepdims=True) / 2
+    exponents = {"positive": x @ gaussians.kernel.T - half, "trigonometric": half}
+    of_kind = exponents.values() if kind == "hybrid" else [exponents[kind]]
+    largest = [each.max(axis=(-2, -1), keepdims=True) for each in of_kind]
+    return jax.lax.stop_gradient(largest[0] if len(largest) == 1 else jnp.maximum(*largest))
 
 
 def _outer(left: Float[Array, "*b t n"], right: Float[Array, "*b t f"]) -> Float[Array, "*b t n*f"]:
@@ -120,21 +141,26 @@ def scores_of(
     keys: Float[Array, "*b s d"],
     gaussians: Gaussians,
     normalized: bool = True,
+    relative: bool = False,
 ) -> Float[Array, "*b s"]:
     """`scores` of the features of these rows.
 
     The hybrid's features hold every sign times every other feature. Its scores need them only summed over the
-    queries, which is a product of two matrices, so that no row ever has so many.
+    queries, which is a product of two matrices, so that no row ever has so many. `relative`: all scores of an
+    image may be as many times larger or smaller, so that no exponential of long rows overflows; their order
+    is the same.
     """
-    if kind != "hybrid":
-        asked = features(kind, queries, "query", gaussians, normalized)
-        return scores(asked, features(kind, keys, "key", gaussians, normalized))
     x, y = _scaled(queries, normalized), _scaled(keys, normalized)
+    is_softmax = relative and kind != "relu"
+    less = [_largest(kind, rows, gaussians) if is_softmax else 0.0 for rows in (x, y)]
+    if kind != "hybrid":
+        asked = features(kind, queries, "query", gaussians, normalized, less[0])
+        return scores(asked, features(kind, keys, "key", gaussians, normalized, less[1]))
     share = len(gaussians.angle) ** -0.5
     signs, turned = (jnp.sign(rows @ gaussians.angle.T) * share for rows in (x, y))
     total = jnp.zeros(y.shape[:-1], y.dtype)
     for made, sign in ((_positive, -1), (_trigonometric, 1)):
-        left, right = made(x, gaussians), made(y, gaussians)
+        left, right = made(x, gaussians, less[0]), made(y, gaussians, less[1])
         summed = left.sum(axis=-2)[..., None, :]
         mixed = turned @ (signs.swapaxes(-1, -2) @ left)
         total += jnp.sum((summed + sign * mixed) * right, axis=-1)

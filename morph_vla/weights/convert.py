@@ -11,7 +11,7 @@ from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model, recipe_space
 from morph_vla.weights.lerobot import refuse_plugin, save_lerobot
 from morph_vla.weights.load import check_family, load, sizes_of
-from morph_vla.weights.lora import lora_of, merge_lora, with_unit_scale
+from morph_vla.weights.lora import lora_of, merge_lora, same_pairs, with_unit_scale
 from morph_vla.weights.names import ENVIRONMENT, HEAD_LEAF, IMAGE_TOKENS
 from morph_vla.weights.openpi import save_morph_vla, save_openpi
 from morph_vla.weights.recognise import Kind, open_checkpoint
@@ -46,9 +46,12 @@ def convert(
     check_family(opened)
     if to != "morph_vla":
         _check_host(opened, to, keep_plugin)
-    lora = lora_of(opened) if config is None else config.lora
-    if keep_lora and lora is None:
+    stored = lora_of(opened)
+    lora = stored if config is None else config.lora
+    if keep_lora and stored is None:
         raise ConfigError(f"--keep-lora: {opened.path} has no low-rank pairs")
+    if keep_lora and not same_pairs(stored, lora):
+        raise ConfigError(f"--keep-lora: the pairs of {opened.path} are not those of the recipe in --config")
     if keep_lora and to == "lerobot":
         raise ConfigError("--keep-lora: LeRobot has no low-rank pairs; without this option they are merged")
     if keep_plugin and to != "lerobot":
@@ -62,7 +65,7 @@ def convert(
     if to == "openpi":
         save_openpi(target, params)
     elif to == "morph_vla":
-        save_morph_vla(target, params, _about(opened.path, lora, keep_lora))
+        save_morph_vla(target, params, _about(opened.path, stored or lora, keep_lora))
     else:
         save_lerobot(target, params, config or _with_pace(opened, horizon), keep_plugin=keep_plugin)
     return digest(params), report
@@ -82,7 +85,10 @@ def _with_pace(opened: Checkpoint, horizon: int | None) -> Pi05Config:
 
 
 def _about(folder: Path, lora: Lora | None, keep_lora: bool) -> dict[str, bytes]:
-    """The files that make a checkpoint of ours a policy, whose recipe has the pairs that are written."""
+    """The files that make a checkpoint of ours a policy, whose recipe has the pairs that are written.
+
+    `lora` are those that there were, before they were merged or kept.
+    """
     about = folder / "about"
     files = [path for path in about.rglob("*") if path.is_file() and path.name != "leaves.json"]
     contents = {path.relative_to(about).as_posix(): path.read_bytes() for path in files}

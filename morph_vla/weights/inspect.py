@@ -103,7 +103,7 @@ def _sizes(config: Pi05Config) -> str:
     transformer = f"{config.depth} layers, {config.heads} heads of {config.head_dim}"
     widths = f"widths {config.prefix.width} and {config.expert.width}"
     return (
-        f"{transformer}, {widths}, images {config.image_size}, actions {config.action_dim}, "
+        f"{transformer}, {widths}, images {config.image_size if config.cameras else 'none'}, actions {config.action_dim}, "
         f"vocabulary {config.vocab}"
     )
 

@@ -18,7 +18,6 @@ from morph_vla.weights import names, tensors
 from morph_vla.weights.checkpoint import BLOCK, flat, fresh
 from morph_vla.weights.names import Piece, Shape
 from morph_vla.weights.packed import TensorsCheckpoint
-from morph_vla.weights.report import is_under
 
 FILE, INDEX, PLUGIN_FILE = "model.safetensors", "model.safetensors.index.json", "morphology.safetensors"
 SIZES = "morph_vla"  # the key of a file's metadata under which we keep what LeRobot's shapes do not tell
@@ -52,8 +51,8 @@ class LerobotCheckpoint(TensorsCheckpoint):
         self.unused = frozenset(heads & self._tensors.keys())
 
     def pieces(self, leaf: str, shape: Shape) -> list[Piece]:
-        """The entries that make up a leaf; ours alone, and low-rank pairs, keep their names."""
-        if is_under(leaf, names.OURS) or names.is_lora(leaf):
+        """The entries that make up a leaf; what LeRobot has no name for keeps its own."""
+        if not names.is_lerobots(leaf):
             return super().pieces(leaf, shape)
         return [
             dataclasses.replace(piece, entry=piece.alias)
@@ -84,9 +83,9 @@ def _shards(folder: Path) -> list[Path]:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         listed = sorted(set(index["weight_map"].values()))
         wrong = [name for name in listed if Path(name).name != name]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        missing = [name for name in listed if not (folder / name).is_file()]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise MorphVlaError(f"{folder / INDEX} cannot be read ({error})") from error
-    missing = [name for name in listed if not (folder / name).is_file()]
     if wrong or missing:
         raise MorphVlaError(f"{folder}: its index names missing shards: {', '.join(wrong or missing)}")
     return [folder / name for name in listed]

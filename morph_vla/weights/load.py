@@ -7,6 +7,7 @@ parameters themselves and one stored block; those stored in large blocks come fi
 import contextlib
 import ctypes
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ TYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat1
 # The host's; the other settings are not those of parameters.
 SIZES = {"vocab", "image_size", "vit", "prefix", "expert", "depth", "heads", "kv_heads"}
 SIZES |= {"head_dim", "action_dim"}
+NO_SIZES = (KeyError, ValueError, IndexError, ZeroDivisionError, RecursionError)
+"""What shapes and metadata of no pi0.5, or of a hostile file, end in"""
 AT_ONCE = 2**24  # values looked at together when they are checked to be finite
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 SMALL, LARGE = 2**20, 32 * 2**20  # bytes
@@ -151,7 +154,7 @@ def sizes_of(opened: Checkpoint) -> Pi05Config:
     """The host's sizes as the checkpoint has them. Raises MorphVlaError where they cannot be read off it."""
     try:
         return opened.config()
-    except (KeyError, ValueError) as error:
+    except NO_SIZES as error:
         check_family(opened)
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise MorphVlaError(
@@ -190,19 +193,29 @@ def _hint(opened: Checkpoint, config: Pi05Config | None) -> str:
     """The sizes that differ, for the error of a checkpoint that does not fit."""
     try:
         sizes = [] if config is None else differences(opened.config(config), config)
-    except (KeyError, ValueError):
+    except NO_SIZES:
         return ""
     return f" ({'; '.join(size.found for size in sizes)})" if sizes else ""
 
 
 def differences(stored: Pi05Config, config: Pi05Config) -> list[Finding]:
     """Which sizes of the host differ: "prefix.width is 24 in the checkpoint, 20 in the model", and so on."""
+    blind = [not sizes.cameras for sizes in (stored, config)]
+    keys = SIZES - ({"vit", "image_size"} if any(blind) else set())
+    if stored.environment:
+        keys |= {"environment"}
     old, new = (
-        flat({key: value for key, value in dataclasses.asdict(sizes).items() if key in SIZES})
+        flat({key: value for key, value in dataclasses.asdict(sizes).items() if key in keys})
         for sizes in (stored, config)
     )
     apart = {key.replace("/", "."): (old[key], new[key]) for key in old if old[key] != new[key]}
-    return [
+    sides = "the checkpoint", "the model"
+    no_encoder = [
+        problem("size", "model.cameras", "cameras", f"{side} has no cameras, and {other} has some")
+        for side, other, lacks in zip(sides, sides[::-1], blind, strict=True)
+        if lacks and not all(blind)
+    ]
+    return no_encoder + [
         problem("size", f"model.{key}", key, f"{key} is {a} in the checkpoint, {b} in the model")
         for key, (a, b) in apart.items()
     ]
@@ -243,7 +256,9 @@ def _type(opened: Checkpoint, leaf: str, pieces: Sequence[Piece] | None, dtype: 
                 raise MorphVlaError(f"dtype: no part '{part}'{nearest(part, ALL)} ({', '.join(ALL)})")
         chosen = dtype.get(names.part_of(leaf), "float32")
     if chosen == "stored":
-        return opened.entries[pieces[0].entry].dtype if pieces else TYPES["float32"]
+        # The widest, where a leaf's pieces are of several types: no value may change.
+        stored = [opened.type_of(piece.entry) for piece in pieces or ()]
+        return functools.reduce(np.promote_types, stored) if stored else TYPES["float32"]
     if chosen not in TYPES:
         near = nearest(chosen, TYPES)
         raise MorphVlaError(f"dtype: '{chosen}' is not one of float32, bfloat16, stored{near}")

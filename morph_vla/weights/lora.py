@@ -44,7 +44,7 @@ def lora_of(opened: Checkpoint) -> Lora | None:
 def _low_rank(opened: Checkpoint, halves: Sequence[str], expert: int, setting: Any) -> LowRank | None:
     """The pairs of one expert; `setting` is what the recipe has for it."""
     first = [name for name in halves if _expert(name) == expert and name.endswith("lora_a")]
-    ranks = {opened.entries[name].shape[-1] for name in first}
+    ranks = {(opened.entries[name].shape or (0,))[-1] for name in first}
     if len(ranks) > 1:
         raise MorphVlaError(
             f"{opened.path}: the {EXPERTS[expert].replace('_', ' ')} has low-rank pairs of several ranks "
@@ -54,7 +54,12 @@ def _low_rank(opened: Checkpoint, halves: Sequence[str], expert: int, setting: A
         return None
     (rank,) = ranks
     targets: Any = tuple(t for t, start in TARGETS.items() if any(f"layers/{start}" in n for n in first))
-    return LowRank(rank, float(setting["alpha"] if isinstance(setting, dict) else rank), targets)
+    alpha: Any = setting.get("alpha") if isinstance(setting, dict) else rank
+    is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+    if not is_number or not 0 < alpha < float("inf") or rank < 1:
+        name = f"{EXPERTS[expert]}: rank {rank} and alpha {alpha!r}"
+        raise MorphVlaError(f"{opened.path}: low-rank pairs of the {name} are none; alpha is its recipe's")
+    return LowRank(rank, float(alpha), targets)
 
 
 def _expert(leaf: str) -> int:

@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -163,6 +164,11 @@ def _rules() -> Iterator[_Rule]:
 _BY_LEAF = {rule[0]: rule for rule in _rules()}
 
 
+def is_lerobots(leaf: str) -> bool:
+    """Whether LeRobot's pi0.5 has a leaf of openpi's."""
+    return leaf in _BY_LEAF
+
+
 def lerobot_pieces(leaf: str, shape: Shape) -> list[Piece]:
     """LeRobot's entries of openpi's leaf `leaf` with `shape`, without the prefix `model.`.
 
@@ -185,22 +191,20 @@ LEROBOT_HEADS, LEROBOT_VIT_HEADS = 8, 16  # fixed in LeRobot's class: its files 
 def config_of(shapes: Mapping[str, Shape]) -> Pi05Config:
     """The host's sizes, from the shapes of openpi's leaves; what no shape tells keeps its default.
 
-    Raises KeyError when a leaf that is needed is missing, ValueError when one has too few axes.
+    One that reads poses of objects may have no camera. Raises KeyError when a leaf that is needed is missing,
+    ValueError or IndexError when one has too few axes.
     """
     layers, image = "PaliGemma/llm/layers", "PaliGemma/img"
     vocab, width = shapes["PaliGemma/llm/embedder/input_embedding"]
     depth, heads, _, head_dim = shapes[f"{layers}/attn/q_einsum/w"]
     _, _, kv_heads, _, _ = shapes[f"{layers}/attn/kv_einsum/w"]
-    patch, _, _, vit_width = shapes[f"{image}/embedding/kernel"]
-    block = f"{image}/Transformer/encoderblock"
-    vit_depth, _, vit_heads, _ = shapes[f"{block}/MultiHeadDotProductAttention_0/query/kernel"]
-    _, _, vit_mlp_dim = shapes[f"{block}/MlpBlock_0/Dense_0/kernel"]
     action_dim, expert_width = shapes["action_in_proj/kernel"]
-    patches = shapes[f"{image}/pos_embedding"][1]
+    environment, _ = shapes.get(f"{ENVIRONMENT}/kernel", (0, 0))
+    is_blind = environment > 0 and not any(name.startswith(f"{image}/") for name in shapes)
     return Pi05Config(
         vocab=vocab,
-        image_size=math.isqrt(patches) * patch,
-        vit=VitConfig(width=vit_width, depth=vit_depth, mlp_dim=vit_mlp_dim, heads=vit_heads, patch=patch),
+        **_vision(shapes, image, is_blind),
+        environment=environment,
         prefix=GemmaConfig(width=width, mlp_dim=shapes[f"{layers}/mlp/linear"][1]),
         expert=GemmaConfig(width=expert_width, mlp_dim=shapes[f"{layers}/mlp_1/linear"][1]),
         depth=depth,
@@ -209,6 +213,19 @@ def config_of(shapes: Mapping[str, Shape]) -> Pi05Config:
         head_dim=head_dim,
         action_dim=action_dim,
     )
+
+
+def _vision(shapes: Mapping[str, Shape], image: str, is_blind: bool) -> dict[str, Any]:
+    """`image_size` and `vit` of `Pi05Config`, from the vision encoder's leaves, or that there are none."""
+    if is_blind:
+        return {"cameras": ()}
+    patch, _, _, width = shapes[f"{image}/embedding/kernel"]
+    block = f"{image}/Transformer/encoderblock"
+    depth, _, heads, _ = shapes[f"{block}/MultiHeadDotProductAttention_0/query/kernel"]
+    _, _, mlp_dim = shapes[f"{block}/MlpBlock_0/Dense_0/kernel"]
+    patches = shapes[f"{image}/pos_embedding"][1]
+    vit = VitConfig(width=width, depth=depth, mlp_dim=mlp_dim, heads=heads, patch=patch)
+    return {"image_size": math.isqrt(patches) * patch, "vit": vit}
 
 
 def lerobot_config_of(

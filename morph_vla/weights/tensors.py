@@ -128,7 +128,8 @@ def write(path: Path, drafts: Mapping[str, Draft], metadata: Mapping[str, str]) 
         file.write(text)
         for draft in drafts.values():
             for values in draft.make():
-                np.ascontiguousarray(values, draft.dtype).tofile(file)
+                # Not `tofile`, whose error on a full disk does not say that it is one.
+                file.write(np.ascontiguousarray(values, draft.dtype).reshape(-1).view(np.uint8).data)
         file.flush()
         os.fsync(file.fileno())
     if path.stat().st_size != 8 + len(text) + offset:

@@ -113,6 +113,23 @@ def test_scores_of_rows_are_those_of_their_features(kind, normalized):
     np.testing.assert_allclose(side_by_side[0], wanted, rtol=2e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_relative_scores_have_the_same_order_and_long_rows_are_finite(kind):
+    gaussians = ranking.draw(5, WIDTH, 7, 3)
+    queries, keys = map(jnp.asarray, rows(radius=1.5))
+    exact, relative = (
+        ranking.scores_of(kind, queries, keys, gaussians, False, choice) for choice in (False, True)
+    )
+    np.testing.assert_allclose(relative / jnp.mean(relative), exact / jnp.mean(exact), rtol=2e-4)
+    long = queries * 6 / jnp.sqrt(jnp.mean(queries**2)), keys * 6 / jnp.sqrt(jnp.mean(keys**2))
+
+    def mean(*both):
+        return jnp.mean(ranking.scores_of(kind, *both, gaussians, False, True))
+
+    assert np.isfinite(ranking.scores_of(kind, *long, gaussians, False, True)).all()
+    assert all(np.isfinite(slope).all() for slope in jax.grad(mean, (0, 1))(*long))
+
+
 @given(st.integers(1, 17), st.integers(0, 2**31))
 def test_directions_of_a_block_are_at_right_angles(count, seed):
     drawn = ranking.orthogonal_gaussians(np.random.default_rng(seed), count, WIDTH)

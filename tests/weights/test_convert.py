@@ -1,15 +1,19 @@
 """Conversions there and back, and the command."""
 
+import errno
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.weights import lerobot as format_
+from morph_vla.weights import tensors
 from morph_vla.weights.checkpoint import flat, nested
+from morph_vla.weights.convert import convert
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -123,6 +127,39 @@ def test_inspect_as_json_by_a_recipe_that_does_not_fit(run, openpi):
     assert head.startswith("shape: PaliGemma/img/head/kernel is (15, 32)")
     assert answer["config"]["depth"] == 3
     assert answer["format"] == "openpi"
+
+
+def test_the_policy_that_sees_no_image_is_inspected_and_converted(run, tmp_path):
+    status, out, _ = run("weights inspect pi05-arms")
+    assert status == 0
+    assert "pi05_arms" in out.partition("fits: ")[2]
+    assert run(f"weights convert pi05-arms {tmp_path / 'ours'} --to morph_vla")[0] == 0
+
+
+def test_a_policy_that_was_rounded_to_be_shared_stays_the_same_policy(tmp_path):
+    convert("pi05-nano", tmp_path / "ours", "morph_vla")
+    (before, _), (after, _) = (
+        weights.load(place, dtype="stored") for place in ("pi05-nano", tmp_path / "ours")
+    )
+    assert weights.digest(before) == weights.digest(after)
+    assert {leaf.dtype.name for leaf in flat(after).values()} == {"float32"}
+
+
+def test_a_leaf_whose_layers_are_of_two_types_keeps_every_value(tmp_path, entries, host, write):
+    name = next(name for name in entries if name.endswith("layers.0.mlp.up_proj.weight"))
+    rounded = entries | {name: entries[name].astype(ml_dtypes.bfloat16)}
+    write(tmp_path / "model.safetensors", rounded)
+    (tmp_path / "config.json").write_text('{"type": "pi05"}')
+    loaded, _ = weights.load(tmp_path, host, dtype="stored")
+    whole = flat(weights.load(tmp_path, host)[0])
+    assert all(np.array_equal(leaf, whole[name]) for name, leaf in flat(loaded).items())
+
+
+def test_a_full_disk_is_said(tmp_path):
+    draft = tensors.Draft((3, 1000), np.dtype(np.float32), lambda: [np.ones((3, 1000), np.float32)])
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        tensors.write(Path("/dev/full"), {"a": draft}, {})
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_inspect_names_the_recipe_that_fits(run, tmp_path, drawn):

@@ -10,6 +10,7 @@ from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import Lora, LowRank
 from morph_vla.weights.checkpoint import flat, nested
+from morph_vla.weights.convert import convert
 from morph_vla.weights.names import is_lora
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
@@ -121,6 +122,28 @@ def test_convert_merges_and_keeps_when_told(run, stored, paired, tmp_path, equal
     status, _, err = run(f"weights convert {stored} {tmp_path / 'no'} --to lerobot --keep-lora")
     assert status == 2
     assert "--keep-lora: LeRobot has no low-rank pairs; without this option they are merged" in err
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 0, None, "x", True])
+def test_a_recipes_factor_that_is_none_is_one_sentence(paired, tmp_path, alpha):
+    weights.save_morph_vla(tmp_path / "7", paired)
+    plain = {"language_model": {"rank": 3, "alpha": alpha}, "action_expert": {"rank": 5, "alpha": 5.0}}
+    (tmp_path / "7/about").mkdir()
+    (tmp_path / "7/about/recipe.json").write_text(json.dumps({"model": {"lora": plain}}))
+    with pytest.raises(
+        MorphVlaError, match=r"low-rank pairs of the language_model: rank 3 and alpha .* are none"
+    ):
+        weights.lora_of(weights.open_checkpoint(tmp_path / "7"))
+
+
+def test_pairs_are_kept_or_merged_as_the_checkpoint_has_them(stored, model, host, tmp_path):
+    other = dataclasses.replace(host, lora=Lora(LowRank(3, 9.0), LORA.action_expert))
+    with pytest.raises(MorphVlaError, match=r"^--keep-lora: the pairs of .* are not those of the recipe in"):
+        convert(stored, tmp_path / "kept", "morph_vla", other, keep_lora=True)
+    convert(stored, tmp_path / "merged", "morph_vla", host)
+    recipe = json.loads((tmp_path / "merged/about/recipe.json").read_text())
+    assert (recipe["model"]["lora"], recipe["training"]) == (None, {"lora": None, "kind": "full"})
+    assert weights.lora_of(weights.open_checkpoint(tmp_path / "merged")) is None
 
 
 def test_what_cannot_be_said_is_refused(paired, host, tmp_path):

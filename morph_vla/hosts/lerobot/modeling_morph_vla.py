@@ -137,7 +137,12 @@ def _open_loop(policy: Policy) -> int:
 
 def _load(config: MorphVlaConfig, folder: Path) -> Policy:
     """What answers: a server, or a checkpoint that this process computes."""
-    if config.checkpoint.startswith(remote.SCHEMES):
+    is_server = config.checkpoint.startswith(remote.SCHEMES)
+    for name in ("batch", "sampler_steps", "noise") if is_server else ("preset",):
+        if (value := getattr(config, name)) != getattr(MorphVlaConfig, name):
+            whom = "a server, which has its own" if is_server else "a checkpoint, which has its own keys"
+            raise MorphVlaError(f"policy.{name}: {value!r} has no effect on {whom}; leave it out")
+    if is_server:
         cameras = [key.removeprefix(IMAGES) for key in config.image_features]
         return remote.reach(config.checkpoint, cameras, preset=config.preset)
     from morph_vla.serving import policy

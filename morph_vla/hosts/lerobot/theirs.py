@@ -110,14 +110,22 @@ def _given(features: Iterable[str], observation: Observation) -> Iterator[tuple[
 
 
 def _digest(folder: Path) -> str:
-    """SHA-256 of what answers: parameters, statistics, configuration; not of where it was trained."""
+    """SHA-256 of what answers: parameters, statistics, processors and configuration; not of the device."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
-        digest.update(path.read_bytes())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kept = {key: value for key, value in config.items() if key not in PLACES}
-    digest.update(json.dumps(kept, sort_keys=True).encode())
+    processors = {path.name: _steps(path) for path in sorted(folder.glob("policy_*processor.json"))}
+    digest.update(json.dumps([kept, processors], sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def _steps(path: Path) -> list[Any]:
+    """What a processor does, step by step, but on which device."""
+    steps = json.loads(path.read_text(encoding="utf-8")).get("steps", [])
+    return [step for step in steps if step.get("registry_name") != "device_processor"]
 
 
 def _key(feature: str) -> str:
