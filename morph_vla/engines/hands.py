@@ -1,5 +1,8 @@
 """Which joints do a suite's task, and which links close on an object: the same for every engine."""
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -80,6 +83,29 @@ def fingers(robot: Robot) -> list[frozenset[str]]:
         if len(links) == 1:
             links.add(joints[robot.joints[action].name].parent)
     return [frozenset(links) for links in closing.values()]
+
+
+def jaws(robot: Robot) -> list[tuple[frozenset[str], ...]]:
+    """Of each gripper its jaws: the links of `fingers`, each with what is fixed to it, as a pad."""
+    fixed = {joint.child: joint.parent for joint in robot.urdf.joints if joint.type == "fixed"}
+
+    def root(link: str) -> str:
+        while link in fixed and link not in closing:
+            link = fixed[link]
+        return link
+
+    grippers_ = fingers(robot)
+    closing = frozenset().union(*grippers_)
+    of_root: dict[str, set[str]] = {link: {link} for link in closing}
+    for link in fixed:
+        if (holder := root(link)) in closing:
+            of_root[holder].add(link)
+    return [tuple(frozenset(of_root[link]) for link in sorted(links)) for links in grippers_]
+
+
+def is_held(touched: Collection[Any], jaws: Sequence[Collection[Any]]) -> bool:
+    """Whether a gripper's jaws touch an object from two sides; one that has a single jaw, from one."""
+    return sum(any(link in jaw for link in touched) for jaw in jaws) >= min(2, len(jaws))
 
 
 def opening(robot: Robot, native: Float[np.ndarray, "j"], which: Bool[np.ndarray, "j"]) -> float:

@@ -111,7 +111,7 @@ class Asker:
         return self._take()
 
     def _take(self) -> list[object]:
-        limit = self._seconds if self._returned else FIRST * self._seconds
+        limit = min(self._seconds if self._returned else FIRST * self._seconds, threading.TIMEOUT_MAX)
         try:
             answers = self._done.get(timeout=limit)
         except queue.Empty:

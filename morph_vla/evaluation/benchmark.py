@@ -1,6 +1,6 @@
 """`Benchmark`: a task that a policy can be evaluated on, ours or another simulator's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -99,10 +99,24 @@ def of(task: Task, engine: str = engines.DEFAULT, policy: Policy | None = None) 
     For a `policy` that looks through no camera nothing is rendered and it is shown the poses of objects; of
     another simulator's suite where it names any. One that is `Sized` is shown its own cameras alone.
     """
-    frames = policy.frames if isinstance(policy, Sized) else None
-    is_blind = isinstance(policy, Looking) and not policy.cameras
     if isinstance(task, Suite):
-        return Simulated(task, engine, {} if is_blind else frames)
+        return Simulated(task, engine, _frames(policy))
     if isinstance(task, EnvironmentSuite):
-        return Environment(task, engine, is_blind)
+        return Environment(task, engine, _is_blind(policy))
     return task
+
+
+def shown_to(policy: Policy, suite: Suite) -> Suite:
+    """One of our suites as `of` has a policy shown it."""
+    return Simulated(suite, frames=_frames(policy)).shown
+
+
+def _frames(policy: Policy | None) -> Mapping[str, tuple[int, int]] | None:
+    """What a policy is shown of our suites' cameras, as `Simulated` takes it: {} for one that sees none."""
+    if _is_blind(policy):
+        return {}
+    return policy.frames if isinstance(policy, Sized) else None
+
+
+def _is_blind(policy: Policy | None) -> bool:
+    return isinstance(policy, Looking) and not policy.cameras

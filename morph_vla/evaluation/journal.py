@@ -160,21 +160,31 @@ def _move(folder: Path, target: Path, names: Sequence[str] = LEFT) -> None:
 
 def _read(folder: Path) -> Record:
     path = folder / FILE_NAME
-    first, *lines = map(_parsed, path.read_text(encoding="utf-8").splitlines() or [""])
+    # A damaged line costs its own trial, which is played again; the others stay.
+    first, *lines = map(_parsed, path.read_text(encoding="utf-8", errors="replace").splitlines() or [""])
     if "evaluation" not in first:
         raise MorphVlaError(f"{path}: not the journal of an evaluation: its first line does not name one")
-    finished = [trials.from_json(line, folder) for line in lines if "episode" in line]
+    finished = [trial for line in lines if "episode" in line and (trial := _trial(line, folder)) is not None]
     last = {trial.key: trial for trial in finished}  # one that was filmed afterwards is there twice
     begun = record.record_from_json({**mapping(first.get("record")), "trials": []}, folder)
     return replace(begun, unfinished=True, trials=tuple(last.values()))
 
 
 def _parsed(line: str) -> Json:
-    """A line of the journal; an empty mapping where it was cut short."""
+    """A line of the journal; an empty mapping where it was cut short, or is damaged."""
     try:
         return mapping(json.loads(line))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}
+
+
+def _trial(line: Json, folder: Path) -> Trial | None:
+    """A line's trial; None, and a warning, where the line is damaged."""
+    try:
+        return trials.from_json(line, folder)
+    except MorphVlaError as error:
+        LOG.warning("%s: a line is damaged (%s); its episode is played again", folder / FILE_NAME, error)
+        return None
 
 
 def so_far(given: Path) -> Record:

@@ -43,6 +43,11 @@ class Simulated:
         self._robot = robots.load(suite.robot)
         self._joints = len(self._robot.joints)
 
+    @property
+    def shown(self) -> Suite:
+        """The suite as its episodes show it."""
+        return self._shown
+
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What of the task the policy was not trained with, where it says what it was trained with."""
         return fit.check(policy, self._shown) if isinstance(policy, fit.Trained) else ()

@@ -107,13 +107,13 @@ def stopper(
         from_row = f" from row {first} on" if first else ""
         raise MorphVlaError(f"the record to decide against has no episode of task '{task}'{from_row}")
 
-    def of_task(trials: Sequence[Trial]) -> Record:
-        return Record(trials=tuple(replace(trial, task=task) for trial in trials))
+    def of_task(trials: Sequence[Trial], rows: tuple[int, int] | None) -> Record:
+        return Record(trials=tuple(replace(trial, task=task) for trial in trials), rows=rows)
 
-    whole = of_task(chosen)
+    whole, last = of_task(chosen, against.rows), max(trial.episode for trial in chosen) + 1
 
     def stop(trials: Sequence[Trial]) -> str | None:
-        look = watch(pairs_so_far(whole, of_task(trials))[task], error, margin)
+        look = watch(pairs_so_far(whole, of_task(trials, (first, last)))[task], error, margin)
         return sentence(look, "the earlier one", "this one") if look.decision else None
 
     return stop

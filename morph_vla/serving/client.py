@@ -82,9 +82,11 @@ class _Protocol:
             # The rest of an InvalidURI's sentence is the whole address.
             why = getattr(error, "msg", None) or reason(error)
             raise ServerError(f"{visible(self.address, 200)} is no address: {why}") from None
-        self._deadline_s, self._timeout_s, self._connect_s = deadline_s, timeout_s, connect_s
+        self._deadline_s, self._connect_s = deadline_s, connect_s
+        self._timeout_s = min(timeout_s, threading.TIMEOUT_MAX)
         # No pings: a server that computes on its event loop, as openpi's, does not answer them meanwhile.
-        self._options: dict[str, Any] = {"compression": None, "ping_interval": None}
+        # No proxy: a robot's server is at hand, and a proxy's refusal would be taken for the server's.
+        self._options: dict[str, Any] = {"compression": None, "ping_interval": None, "proxy": None}
         self._options["max_size"] = wire.ANSWER.frame_bytes
         if api_key:
             self._options["additional_headers"] = {"Authorization": f"Api-Key {api_key}"}

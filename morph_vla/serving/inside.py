@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from morph_vla.engines import by_name as engines
 from morph_vla.errors import MorphVlaError
+from morph_vla.evaluation.benchmark import shown_to
 from morph_vla.files.writing import write_text
 from morph_vla.results.record import Record
 from morph_vla.serving import attention, kept, policy
@@ -56,7 +57,7 @@ def write(
     files = {kind: f"{kind}.json" for kind in shown}
     lacking = {kind: folder / name for kind, name in files.items() if not _answers(folder / name, asked)}
     if lacking:
-        worlds = engines.worlds(suite, 1, engine)
+        worlds = engines.worlds(shown_to(policy, suite), 1, engine)
         try:
             state = initial_state(suite, episode, len(policy.robot.joints))
             watched = watch(policy, worlds, state, open_loop)

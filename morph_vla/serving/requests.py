@@ -201,6 +201,12 @@ def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -
             names.append(_session(row))
         except MorphVlaError as error:
             raise MorphVlaError(f"batch[{index}]: {error}") from None
+    told_apart = {(name, row["episode"]) for name, row in zip(names, observations, strict=True)}
+    if card.looks_back and len(told_apart) < len(names):
+        raise MorphVlaError(
+            "batch: this policy looks back, and two rows are of one episode of one session; give each its "
+            "own env_id"
+        )
     if any("inference_delay" in row for row in observations) and len({*names}) < len(names):
         raise MorphVlaError(
             "batch: with inference_delay each row goes on from its own last answer; give each its own env_id"

@@ -102,10 +102,8 @@ def inspect(
 def _sizes(config: Pi05Config) -> str:
     transformer = f"{config.depth} layers, {config.heads} heads of {config.head_dim}"
     widths = f"widths {config.prefix.width} and {config.expert.width}"
-    return (
-        f"{transformer}, {widths}, images {config.image_size if config.cameras else 'none'}, actions {config.action_dim}, "
-        f"vocabulary {config.vocab}"
-    )
+    images = config.image_size if config.cameras else "none"
+    return f"{transformer}, {widths}, images {images}, actions {config.action_dim}, vocabulary {config.vocab}"
 
 
 def _parts(opened: Checkpoint, part_of: dict[str, str]) -> tuple[Part, ...]:

@@ -289,6 +289,22 @@ def test_any_link_that_touches_the_object_counts_and_only_fingers_grasp(trio, li
     assert (reading.touching, reading.grasping) == (True, False)
 
 
+def test_what_is_fixed_to_a_finger_is_of_that_finger(panda, tmp_path):
+    urdf, side = panda.files
+    pads = "".join(
+        f'<link name="{name}"/><joint name="{name}_j" type="fixed"><parent link="{on}"/>'
+        f'<child link="{name}"/></joint>'
+        for name, on in (("pad", "panda_leftfinger"), ("tip", "pad"), ("camera", "panda_hand"))
+    )
+    (tmp_path / "arm.urdf").write_text(urdf.read_text().replace("</robot>", f"{pads}</robot>"))
+    (tmp_path / "arm.yaml").write_text(side.read_text())
+    (jaws,) = hands.jaws(robots.load(tmp_path / "arm.urdf"))
+    assert jaws == ({"panda_leftfinger", "pad", "tip"}, {"panda_rightfinger"})
+    assert not hands.is_held({"pad", "tip", "camera"}, jaws)
+    assert hands.is_held({"pad", "panda_rightfinger"}, jaws)
+    assert hands.jaws(robots.load("so101"))[0][0] >= hands.fingers(robots.load("so101"))[0] & {"gripper"}
+
+
 def test_the_targets_orientation_is_read(trio):
     trio.reset({0: state_of(trio, 2)})
     turn = [math.cos(0.35), 0.0, math.sin(0.35), 0.0]

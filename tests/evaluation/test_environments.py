@@ -243,6 +243,10 @@ def test_each_signal_means_what_it_says():
         MorphVlaError, match=r"^info's 'won' is nan, expected a finite number of each episode$"
     ):
         reading.transition(Signal("won"), (*step[:3], {"won": np.array([np.nan, 1])}), 0)
+    with pytest.raises(
+        MorphVlaError, match=r"^info's 'won' has the shape \(2, 2\): not one number of each episo"
+    ):
+        reading.transition(Signal("won"), (*step[:3], {"won": np.array([[0, 1], [0, 0]])}), 1)
 
 
 def test_the_check_lists_what_there_is_and_what_is_odd(load):
@@ -306,6 +310,8 @@ def test_rows_may_be_numbers_that_the_environment_is_given(load):
     pool = benchmark.of(task).pool(1, 1)
     with pool:
         assert probe(task).findings  # the attribute is there to be set
+    record = evaluate(Right(), load(GYMNASIUM, "row_attribute=strat"), episodes=1)
+    assert "the environment has no attribute 'strat' (row_attribute)" in str(record.trials[0].error)
 
 
 def test_a_suite_of_several_tasks_and_the_command_line(run, folder):

@@ -49,6 +49,18 @@ def test_the_same_evaluation_goes_on_without_a_word(held, caplog):
     assert (held / "record.json").is_file()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [b"\xff\xfe\n", b'{"episode": ' + b"9" * 5000 + b"}\n", b"[" * 100_000 + b"\n", b'{"episode": "x"}\n'],
+)
+def test_a_damaged_line_costs_its_own_episode(held, damage):
+    path = held / "trials.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], damage]))
+    (held / "record.json").unlink()
+    assert Journal(held, facts()).trials.keys() == {0}
+
+
 def test_another_criterion_is_another_evaluation_and_both_are_kept(held, caplog):
     assert Journal(held, facts(dwell_seconds=0.05)).trials == {}
     assert caplog.messages == [

@@ -143,6 +143,15 @@ def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(sho
     assert rest.episodes == set(range(len(episodes), 19))
 
 
+def test_what_began_at_a_later_row_is_decided_against_from_there_on(short):
+    before = beaten(short, 19)
+    later = dataclasses.replace(before, trials=before.trials[4:], rows=(4, 19))
+    stop = stopper(later, facts(short), "cube_in_bowl")
+    lost = [dataclasses.replace(trial, success=False) for trial in before.trials]
+    assert stop(lost[:14]) is None
+    assert str(stop(lost[:15])).startswith("decided: the earlier one is better")
+
+
 def test_what_cannot_be_decided_against_is_refused_before_the_first_episode(short):
     with pytest.raises(MorphVlaError, match="the same initial states, but the seeds differ: 20264 and 5"):
         stopper(beaten(short, 3), dataclasses.replace(facts(short), seed=5), "cube_in_bowl")

@@ -22,6 +22,15 @@ from morph_vla.serving.client import (
 from morph_vla.serving.remote import RemotePolicy
 
 
+def test_a_proxy_of_the_environment_stands_in_nobodys_way(server, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "socks5://127.0.0.1:9")
+    with serving() as running:
+        client = WebsocketClientPolicy("127.0.0.1", running.port, timeout_s=float("inf"), connect_s=5.0)
+        assert "actions" in client.infer(observation(3))
+        client.close()
+
+
 def other(answer, metadata=b"\x80"):
     """A server of somebody else: `answer(frame, connection)` is what it sends back."""
 

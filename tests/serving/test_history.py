@@ -161,6 +161,13 @@ def test_a_server_of_a_policy_that_looks_back_has_to_be_told_the_control_step():
     for moment in ({}, {"env_id": 3}, {"episode": 4}, {"episode": 4, "step": 2.0}):
         with pytest.raises(MorphVlaError, match=words):
             asked(**moment)
+    row = {**keys.request(observation(3), known), "episode": 4, "step": 5}
+    batch = wire.encode({"batch": [{**row, "env_id": name} for name in ("left", "right")]})
+    assert len(read(batch, about, known, sessions).observations) == 2
+    with pytest.raises(
+        MorphVlaError, match="two rows are of one episode of one session; give each its own env_"
+    ):
+        read(wire.encode({"batch": [row, row]}), about, known, sessions)
 
 
 BEFORE = law(test_a_window_is_of_its_own_episode_and_repeats_its_first_row_before_the_start)

@@ -148,7 +148,12 @@ def _number(info: Mapping[str, object], key: str, index: int) -> float:
         *path, last = key.split(".")
         holder = reduce(_inside, path, source)
         if isinstance(holder, Mapping) and last in holder and _is_set(holder, last, index):
-            value = array(holder[last]).reshape(-1)
+            value = array(holder[last])
+            if value.ndim and value.size > len(value):
+                raise MorphVlaError(
+                    f"info's '{key}' has the shape {value.shape}: not one number of each episode"
+                )
+            value = value.reshape(-1)
             number = float(value[index]) if index < len(value) else float("nan")
             if not np.isfinite(number):
                 raise MorphVlaError(f"info's '{key}' is {number}, expected a finite number of each episode")

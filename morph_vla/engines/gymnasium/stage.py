@@ -127,8 +127,12 @@ class Environments:
         """Reset an environment, places to their rows; one that is to rest gets the row of another."""
         made, spare = self._environment(first), next(iter(rows.values()))
         numbers = [rows.get(place, spare) for place in range(self._width)]
-        if self.suite.row_attribute:
-            made.vector.set_attr(self.suite.row_attribute, numbers)
+        if name := self.suite.row_attribute:
+            try:
+                made.vector.get_attr(name)  # set, one that nothing reads would be a new one
+            except AttributeError as error:
+                raise MorphVlaError(f"the environment has no attribute '{name}' (row_attribute)") from error
+            made.vector.set_attr(name, numbers)
         seen, _ = made.vector.reset(seed=[self.suite.seed + number for number in numbers])
         self._seen[first] = batch = made.read(seen)
         self.status |= {
@@ -161,7 +165,10 @@ class Environments:
             self._drop(first)
             who = "the environment" if len(actions) == 1 else f"the environment of {len(actions)} episodes"
             return {index: self.status[index].failed(f"{who} raised {words_of(error)}") for index in actions}
-        return {index: self._judged(index, (reward, terminated, truncated, info)) for index in actions}
+        after = {index: self._judged(index, (reward, terminated, truncated, info)) for index in actions}
+        if any(standing.error for standing in after.values()) and self._width == 1:
+            self._drop(first)
+        return after
 
     def _judged(self, index: int, step: reading.Step) -> Standing:
         before, suite = self.status[index], self.suite
@@ -206,6 +213,9 @@ class Environments:
         first, _ = self._home(index)
         if first not in self._made:  # it could not be reset
             return None
+        mode = self._made[first].vector.metadata.get("autoreset_mode")
+        if self.status[index].ended is not None and getattr(mode, "name", "") == "SAME_STEP":
+            return None  # what it shows is the next episode's beginning
         _, cameras = reading.maps(self.suite, self._seen[first])
         rendered = self._rendered(index)
         if rendered is None and cameras:

@@ -58,7 +58,7 @@ class IsaacLabEngine:
         options.check()
         self.robot, self.suite, self.count, self.options = robot, suite, count, options
         self.limb = hands.limb(robot, suite.expert.tool)
-        self._fingers = hands.fingers(robot)
+        self._hands = hands.jaws(robot)
         self._links = scenes.solid_links(robot)
         with assets.quiet():
             launch.start(options)
@@ -220,7 +220,7 @@ class IsaacLabEngine:
             spin=float(now.spin[index]),
             opening=hands.opening(self.robot, self.native(index), closing),
             touching=bool(touched),
-            grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
+            grasping=any(hands.is_held(touched, jaws) for jaws in self._hands),
         )
 
     def sight(self, index: int) -> Sight:

@@ -48,7 +48,10 @@ class MujocoEngine:
         self._tool = suite.expert.tool if suite.expert.tool in bodies else None
         others = {"world", *suite.objects}
         self._links = {i for i in range(self.model.nbody) if self.model.body(i).name not in others}
-        self._fingers = [{self.model.body(link).id for link in links} for links in hands.fingers(robot)]
+        names = {self.model.body(number).name: number for number in range(self.model.nbody)}
+        self._hands = [
+            [{names[link] for link in jaw if link in names} for jaw in jaws] for jaws in hands.jaws(robot)
+        ]
         self._renderers: dict[tuple[int, int], Renderer] = {}
         self._looks = Looks(mj, self.model, suite.objects)
         self._scene_view: SceneView | None = None
@@ -124,7 +127,7 @@ class MujocoEngine:
             spin=float(np.linalg.norm(twist[:3])),
             opening=self._opening(index),
             touching=bool(touched & self._links),
-            grasping=any(len(touched & fingers) >= min(2, len(fingers)) for fingers in self._fingers),
+            grasping=any(hands.is_held(touched, jaws) for jaws in self._hands),
             approach=self._approach(data, thing),
         )
 
