@@ -54,7 +54,7 @@ def start(robot: Robot, suite: Suite) -> Float[np.ndarray, "j"]:
             near = nearest(name, robot.names)
             raise MorphVlaError(f"{suite.path}: start: robot '{robot.name}' moves no joint '{name}'{near}")
         index = robot.names.index(name)
-        low, high = robot.joints[index].lower, robot.joints[index].upper
+        low, high = (float(ends[index]) for ends in robot.stops)
         if not low <= value <= high:
             raise MorphVlaError(
                 f"{suite.path}: start.{name}: {value:g} is outside the joint's limits [{low:g}, {high:g}]"

@@ -109,8 +109,12 @@ def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
         if given.suffix.lower() != suffix:  # .URDF too
             raise MorphVlaError(f"{given} is not a {suffix} file")
         return given
+    if given.is_dir() and given.name != name:
+        raise MorphVlaError(f"{name} is a folder; expected a {suffix} file, or the name of one")
     if given.suffix == suffix or given.name != name:
         raise MorphVlaError(f"no such file: {name}{nearest(given.stem, choices)}")
+    if (beside := Path(f"{name}{suffix}")).is_file():
+        raise MorphVlaError(f"no {kind[:-1]} '{name}'; for the file here, give its whole name: {beside}")
     known = f"the {kind} are {', '.join(choices)}" if choices else f"there are no {kind}"
     searched = ", ".join(str(folder) for folder in search_path(kind, folders)) or "no folder"
     raise MorphVlaError(f"no {kind[:-1]} '{name}'{nearest(name, choices)} ({known}; searched {searched})")

@@ -5,7 +5,10 @@ one needs no simulator, and its text, its findings and its digest are those of a
 """
 
 import contextlib
+import logging
+import math
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,10 +21,12 @@ from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
 from morph_vla.robots.descriptors import limits
 from morph_vla.robots.examine import Examination, examine, examine_text
+from morph_vla.robots.records import Joint
 from morph_vla.robots.robot import Robot, action_order
 from morph_vla.robots.side import Attached, Side, side_text
 from morph_vla.robots.text import urdf_text
 
+LOG = logging.getLogger(__name__)
 MJCF = (".xml", ".mjcf")
 OTHER_FORMATS = (".xacro", ".sdf", ".usd", ".usda", ".usdc")
 
@@ -155,8 +160,9 @@ def _lines(added: Added) -> Iterator[str]:
     if side not in added.written and not side.is_file():
         yield f"\nWhat a URDF cannot say goes into {side}, which is not written (--write-side writes it):\n"
         yield added.side_file.rstrip("\n")
-    yield f"\nnext: `morph-vla robots draw {target.stem}`, and look at the picture; then"
-    yield f"      `morph-vla robots check {target.stem} --episode YOUR_DATASET`"
+    name = shlex.quote(target.stem)
+    yield f"\nnext: `morph-vla robots draw {name}`, and look at the picture; then"
+    yield f"      `morph-vla robots check {name} --episode YOUR_DATASET`"
 
 
 def examine_new(source: Path, joints: Sequence[str] = ()) -> Examination:
@@ -166,6 +172,8 @@ def examine_new(source: Path, joints: Sequence[str] = ()) -> Examination:
         xacro = "run it through xacro first (`xacro robot.urdf.xacro > robot.urdf`)"
         remedy = xacro if suffix == ".xacro" else "convert it to URDF first"
         raise MorphVlaError(f"{source}: not a .urdf file; {remedy}")
+    if source.is_dir():
+        raise MorphVlaError(f"{source} is a folder; expected a .urdf file")
     if not source.is_file():
         raise MorphVlaError(f"no such file: {source}")
     if suffix != ".urdf":
@@ -192,11 +200,22 @@ def examine_model(
     known = side or Side(source=f"{file}, an MJCF file")
     if values:
         order = action_order(urdf)
-        bounds = [limits(urdf.by_name[joint]) for joint in order]
-        rest = [min(max(values[joint], low), high) for joint, (low, high) in zip(order, bounds, strict=True)]
-        known = replace(known, joints=order, rest=tuple(rest))
+        rest = tuple(_in_range(urdf.by_name[joint], values[joint], file) for joint in order)
+        known = replace(known, joints=order, rest=rest)
     path = Path(f"{name}.urdf")
     return examine_text(urdf_text(urdf).encode(), known, path, joints, urdf.problems)
+
+
+def _in_range(joint: Joint, value: float, file: str) -> float:
+    """A keyframe's value where the joint can be; what had to be cut is logged, a full turn makes no odds."""
+    if joint.type == "continuous":
+        return math.remainder(value, 2 * math.pi)
+    low, high = limits(joint)
+    if not low <= value <= high:
+        LOG.warning(
+            "%s: its keyframe has '%s' at %g, and %g to %g is its range", file, joint.name, value, low, high
+        )
+    return min(max(value, low), high)
 
 
 def user_folder() -> Path:

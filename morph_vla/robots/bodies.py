@@ -121,6 +121,8 @@ def filled(robot: Robot) -> Urdf:
         visuals, collisions = (tuple(_at_hand(shapes, folder)) for shapes in (link.visuals, link.collisions))
         collisions = collisions or guesses.get(name, ()) or visuals
         inertial = link.inertial if _massive(link.inertial) else None
+        if inertial is not None:  # MuJoCo wants all six
+            inertial = replace(inertial, inertia=tuple(value or 0.0 for value in inertial.inertia))
         if inertial is None and (collisions or name in moving):
             inertial = _inertial(collisions)
         links.append(replace(link, visuals=visuals, collisions=collisions, inertial=inertial, contact=None))

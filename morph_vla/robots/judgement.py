@@ -45,6 +45,7 @@ class _Judge:
     def findings(self) -> Iterator[Finding]:
         urdf = self.urdf
         if not urdf.links and not urdf.joints:
+            yield from self._elements()
             if not urdf.problems:
                 yield self._say("no-elements", 1, (), "no <link> and no <joint> in <robot>")
             return
@@ -200,6 +201,10 @@ class _Judge:
                 code = "no-bound" if key in ("lower", "upper") else "no-effort-or-velocity"
                 found = f"{owner}: <limit> has no {key}"
                 yield self._say(code, limit.line, (joint.name, key), found, f"expected {key}=...")
+        for key, bound in (("effort", limit.effort), ("velocity", limit.velocity)):
+            if bound is not None and bound < 0:
+                found = f"{owner}: its {key} limit is {bound:g}"
+                yield self._say("negative-bound", limit.line, (joint.name, key), found)
         yield from self._range(joint, limit.lower or 0.0, limit.upper or 0.0, limit.line, assumed)
 
     def _range(self, joint: Joint, lower: float, upper: float, line: int, assumed: str) -> Iterator[Finding]:
@@ -261,7 +266,11 @@ class _Judge:
             mass = "missing" if inertial.mass is None else f"{inertial.mass:g} kg"
             yield self._say("no-mass", inertial.line, subject, f"{owner}: its mass is {mass}")
         elif inertial.mass and not _possible(inertial):
-            found = f"{owner}: no rigid body can have its inertia tensor"
+            names = zip(("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), inertial.inertia, strict=True)
+            lacks = ", ".join(name for name, value in names if value is None)
+            found = (
+                f"{owner}: no rigid body can have its inertia tensor{f', which lacks {lacks}' * bool(lacks)}"
+            )
             yield self._say("impossible-inertia", inertial.line, subject, found)
 
     def _shapes(self) -> Iterator[Finding]:

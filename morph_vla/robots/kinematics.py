@@ -14,6 +14,9 @@ import numpy as np
 from morph_vla.robots.geometry import Transform, rotation, transform
 from morph_vla.robots.records import Joint, Urdf
 
+MOVING = ("revolute", "continuous", "prismatic")
+"""Types of joints that have one value, and can move"""
+
 
 def motion(joint: Joint, value: float) -> Transform:
     """What a joint adds at `value` [rad] or [m]; the identity for types that no action drives."""
@@ -26,22 +29,23 @@ def motion(joint: Joint, value: float) -> Transform:
 
 
 def follow(urdf: Urdf) -> dict[str, tuple[str | None, float, float]]:
-    """What every mimicking joint follows, chains folded: name -> (leader, multiplier, offset).
+    """What every mimicking joint that can move follows, chains folded: name -> (leader, multiplier, offset).
 
     value = multiplier * value of the leader + offset. The leader is None when the file has none that moves:
     the joint is frozen at its offset.
     """
     followed: dict[str, tuple[str | None, float, float]] = {}
     for joint in urdf.mimicking:
-        if joint.type == "fixed":
+        if joint.type not in MOVING:
             continue
         leader, multiplier, offset, seen = joint, 1.0, 0.0, set()
-        while leader is not None and leader.mimic is not None and leader.name not in seen:
+        # One that is frozen leads nobody, whatever it is said to follow itself.
+        while leader is not None and leader.type in MOVING and leader.mimic and leader.name not in seen:
             seen.add(leader.name)
             offset += multiplier * leader.mimic.offset
             multiplier *= leader.mimic.multiplier
             leader = urdf.by_name.get(leader.mimic.joint)
-        moves = leader is not None and leader.type in ("revolute", "continuous", "prismatic")
+        moves = leader is not None and leader.type in MOVING
         name = leader.name if leader is not None and moves and multiplier else None
         followed[joint.name] = (name, multiplier, offset)
     return followed

@@ -130,7 +130,8 @@ def find(urdf: Urdf) -> Arm:
     body = max(roots, key=depths.__getitem__, default="")
     while body:
         below = _moving(urdf, body)
-        hand, fingers = _hand(urdf, below) if len(arm) >= FEWEST else ("none", ())
+        is_over = len(arm) >= FEWEST or (bool(arm) and any(GRIPPER.search(joint.name) for joint in below))
+        hand, fingers = _hand(urdf, below) if is_over else ("none", ())
         best = Arm(urdf, arm, hand, fingers)
         if hand != "none" or not below:
             break

@@ -338,7 +338,8 @@ def _action_joint(joint: Joint, side: Side) -> ActionJoint:
         unit, scale = "deg", sign * 180.0 / math.pi
     else:
         unit, scale = si, float(sign)
-    effort, velocity = (joint.limit.effort, joint.limit.velocity) if joint.limit else (None, None)
+    bounds = (joint.limit.effort, joint.limit.velocity) if joint.limit else (None, None)
+    effort, velocity = (None if bound is None or bound < 0 else bound for bound in bounds)
     ends = (gripper.open, gripper.closed) if gripper else (None, None)
     known = joint.name, joint.type, joint.unit_axis, lower, upper, effort, velocity
     return ActionJoint(*known, unit, scale, zero, gripper is not None, *ends)

@@ -65,6 +65,7 @@ RULES: dict[str, tuple[Severity, str, str]] = {
     "no-limit": ("warning", "expected lower and upper", VARIES),
     "no-bound": ("warning", VARIES, "the format's default 0 is used"),
     "no-effort-or-velocity": ("note", VARIES, "none is known"),
+    "negative-bound": ("warning", "expected 0 or more", "it counts as left out: none is known"),
     "crossed-limits": ("warning", "expected lower < upper (in PyBullet this means no limit)", VARIES),
     "equal-limits": ("warning", "expected lower < upper", "it counts as movable but cannot move"),
     "boundless-limits": ("warning", "expected the joint's range", VARIES),

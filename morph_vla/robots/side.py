@@ -233,7 +233,7 @@ def _values(side: Side, urdf: Urdf, action: tuple[str, ...]) -> Iterator[tuple[C
         if low == high:
             text = f"percent of '{name}' has no meaning: its limits are both {low:g}; give it a scale"
             yield "percent-of-nothing", "unit", name, text
-    known = {name: limits(joints[name]) for name in action if name in joints}
+    known = {n: limits(joints[n]) for n in action if n in joints and joints[n].type != "continuous"}
     wanted = [("rest", name, value) for name, value in zip(action, side.rest, strict=False)]
     for gripper in side.grippers.values():
         wanted += [(f"gripper.{end}", gripper.joint, getattr(gripper, end)) for end in ("open", "closed")]

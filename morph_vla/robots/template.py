@@ -38,7 +38,7 @@ def _joints(robot: Robot) -> Iterator[str]:
         limits = f"{joint.lower:.4g} to {joint.upper:.4g} {si}"
         followers = [name for name, index, *_ in robot.drives() if robot.names[index] == joint.name]
         followers.remove(joint.name)
-        moves = f"; moves {', '.join(followers)} too" if followers else ""
+        moves = f"; moves {', '.join(map(_word, followers))} too" if followers else ""
         yield f"  - {_word(joint.name):{width}}  # {joint.type}, {limits}{moves}"
 
 
@@ -87,9 +87,9 @@ def _attached(robot: Robot) -> Iterator[str]:
     """A gripper of ours, for an arm without a hand."""
     try:
         arm = limb.find(robot.urdf)
-    except MorphVlaError:  # no arm
+        gripper = limb.propose(arm).gripper
+    except MorphVlaError:  # no arm, or too short a one for a gripper
         return
-    gripper = limb.propose(arm).gripper
     if arm.hand == "none" and isinstance(gripper, Attached):
         approach = ", ".join(f"{value:g}" for value in gripper.approach)
         size = f"approach: [{approach}], opening: {gripper.opening:g}"

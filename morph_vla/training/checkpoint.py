@@ -32,8 +32,9 @@ from typing import Any
 import numpy as np
 
 from morph_vla import robots
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.dropin import name_of
+from morph_vla.files.remote import NAMES
 from morph_vla.robots import Robot
 from morph_vla.training import known as known_of
 
@@ -120,7 +121,7 @@ def text(folder: Path, name: str) -> str:
     if (folder / name).exists():
         raise MorphVlaError(f"{folder}: a checkpoint of an earlier morph_vla; train it again")
     if not folder.exists():
-        raise MorphVlaError(f"{folder}: no such folder")
+        raise MorphVlaError(f"{folder}: no such folder{nearest(str(folder), NAMES)}")
     if not path.exists():
         raise MorphVlaError(f"{folder}: no checkpoint here (about/{name} is missing)")
     return path.read_text(encoding="utf-8")

@@ -181,6 +181,14 @@ def test_a_joint_that_turns_without_end_is_driven_past_half_a_turn(panda, suite,
     assert engine.state(0)[6] == pytest.approx(target[6], abs=0.02)
 
 
+def test_a_suite_may_begin_beyond_half_a_turn(panda, suite):
+    joints = tuple(dataclasses.replace(joint, type="continuous") for joint in panda.joints)
+    posture = hands.start(
+        dataclasses.replace(panda, joints=joints), dataclasses.replace(suite, start={"panda_joint7": 3.5})
+    )
+    assert posture[6] == 3.5
+
+
 def test_both_fingers_follow_the_one_action(trio):
     trio.reset({0: state_of(trio, 3)})
     action = trio.state(0).astype(np.float64)

@@ -49,7 +49,11 @@ def test_a_tool_moves_as_the_link_that_carries_it(name):
 @given(trees(least=3), st.integers(0, 10**6))
 def test_of_a_random_arm_it_is_forward_kinematics(spec, seed):
     robot = robots.build(tree(_in_a_row(spec)), Side(), Path("arm.urdf"))
-    space, rng = tool_space(robot), np.random.default_rng(seed)
+    try:
+        space, rng = tool_space(robot), np.random.default_rng(seed)
+    except MorphVlaError as error:  # joints in one place carry nothing anywhere
+        assert "there is no length" in str(error)
+        return
     native = rng.uniform(robot.lower, robot.upper, (3, len(robot.names)))
     last = robot.urdf.by_name[space.tools[0].name].child
     for row, values in zip(native, space.seen(native), strict=True):
