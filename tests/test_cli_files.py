@@ -51,6 +51,7 @@ def test_show_prints_the_file_and_with_overrides_what_they_lead_to(run, folder, 
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_shipped_suites_and_recipes_pass_their_own_checks(run):
     for kind in ("suites", "recipes"):

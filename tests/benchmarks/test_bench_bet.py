@@ -65,6 +65,7 @@ def test_neighbours_weigh_by_distance():
     assert two == pytest.approx((near + 3 * far) / (near + far))
 
 
+@pytest.mark.long
 def test_ways_are_kept_where_they_are_drawn_and_lost_in_their_mean(capsys):
     assert main(["bench", "bet", "--repeats", "1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -22,6 +22,7 @@ pytestmark = [
 SMALL = config_of("small")
 
 
+@pytest.mark.long
 def test_every_comparison_is_measured(capsys):
     assert main(["bench", "model", "--size", "small", "--repeats", "1", "--only", "mix", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -36,6 +36,7 @@ def test_what_cannot_be_done_here_says_why(asked):
     assert f"openpi: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
 
 
+@pytest.mark.long
 def test_seeds_that_train_together_lose_what_each_loses_alone(asked):
     gpu.run_part(asked, "bodies")
     result = gpu.results(asked.folder)["bodies"]
@@ -125,6 +126,7 @@ def test_numbers_that_are_too_far_apart_have_failed_and_are_shown(asked, monkeyp
     assert "parity_float32" in gpu.remaining(gpu.results(asked.folder))
 
 
+@pytest.mark.long
 def test_the_list_runs_here(asked):
     only = ("machine", "parity_float32", "step_parts", "step_lora_few", "call_2", "plugin", "lever_all")
     words = [word for name in only for word in ("--only", name)]

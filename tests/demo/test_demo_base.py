@@ -237,6 +237,7 @@ def drop_in(folder: Path, root: Path) -> None:
         shutil.copy(path, folder / f"urdf_descriptors/cousin{path.suffix}")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "cousin"])
 def test_the_whole_demo_at_a_tiny_size_and_again(folder, root, tiny_dataset, monkeypatch, kind):

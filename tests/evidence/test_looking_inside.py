@@ -50,6 +50,7 @@ def ran(run, study, tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_body_of_the_split_is_played_and_the_numbers_are_kept(ran, run, study):
     code, out, err = run(f"evidence inside grid.yaml --folder {study} -o out")

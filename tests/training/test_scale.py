@@ -104,6 +104,7 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(blind_recipe, whole_run, tmp_p
         assert all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_eight_devices_learn_the_same_and_hold_less_each(blind_recipe, whole_run, tmp_path):
     outputs = {}
@@ -118,6 +119,7 @@ def test_eight_devices_learn_the_same_and_hold_less_each(blind_recipe, whole_run
     assert outputs[4] < 0.4 * outputs[1]  # a quarter, and what four does not divide
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processes_end_together_on_sigterm_and_one_goes_on(blind_recipe, whole_run, tmp_path):
     with socket.socket() as free:
