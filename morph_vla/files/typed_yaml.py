@@ -58,6 +58,34 @@ class OneOf:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class ByShape:
+    """In the annotation of a union of two dataclasses and a list: what a value looks like says which it is.
+
+    A list is the list; a mapping with `key` is the dataclass that has that field, any other the other one. So
+    problems are told of that one alone.
+    """
+
+    key: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        members = {kind.__name__: kind for kind in _alternatives(source)}
+        (several,) = [name for name, kind in members.items() if not dataclasses.is_dataclass(kind)]
+        (marked,) = [name for name, kind in members.items() if self.key in _fields(kind)]
+        (other,) = members.keys() - {several, marked}
+
+        def chosen(value: Any) -> str:
+            if isinstance(value, list):
+                return several
+            return marked if isinstance(value, dict) and self.key in value else other
+
+        return core_schema.tagged_union_schema(
+            {name: handler(kind) for name, kind in members.items()}, chosen
+        )
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's core schema: only null, booleans, integers and floats are recognised in plain scalars."""
 

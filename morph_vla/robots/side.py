@@ -27,12 +27,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
 
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.files.plain import infinite, to_plain
+from morph_vla.files.typed_yaml import ByShape
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
 from morph_vla.robots.kinematics import follow
@@ -131,7 +132,7 @@ class Side:
 
     joints: tuple[str, ...] = ()
     drives: Mapping[str, tuple[Follower, ...]] = field(default_factory=dict)
-    gripper: Gripper | Attached | tuple[Gripper, ...] = ()
+    gripper: Annotated[Gripper | Attached | tuple[Gripper, ...], ByShape("attach")] = ()
     unit: Literal["radians", "degrees", "percent"] = "radians"
     scales: Mapping[str, float] = field(default_factory=dict)
     signs: Mapping[str, Literal[1, -1]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ is. Of another server nothing is known but what it answers: one question is aske
 import logging
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from morph_vla.evaluation import fit
 from morph_vla.findings import errors, visible
 from morph_vla.results.values import text
 from morph_vla.serving import card as cards
-from morph_vla.serving import keys
+from morph_vla.serving import keys, wire
 from morph_vla.serving.card import Card
 from morph_vla.serving.client import ServerError, WebsocketClientPolicy
+from morph_vla.serving.requests import MAX_ROWS
 from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import Suite
 
@@ -80,8 +81,9 @@ class ServedPolicy(RemotePolicy):
         self.image_size = card.image_size or 0
 
     def infer_batch(self, observations: Sequence[Observation]) -> list[Mapping[str, Any]]:
-        """Actions for several observations, in order."""
-        return self.client.infer_batch([self._request(observation) for observation in observations])
+        """Actions for several observations, in order; in parts where a server takes no more at once."""
+        requests = [self._request(observation) for observation in observations]
+        return [answer for part in _parts(requests) for answer in self.client.infer_batch(part)]
 
     @property
     def real_time(self) -> bool:
@@ -103,6 +105,26 @@ class ServedPolicy(RemotePolicy):
         batch = card.batch if len(card.sizes) <= 1 else None  # of several sizes: answers differ by rounding
         known = {"step": card.step, "sha256": card.sha256, "sampler": dict(card.sampler), "batch": batch}
         return {**super().describe(), **known}
+
+
+def _parts(requests: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    """The requests in turn, together as far as their arrays fit into one frame with room to spare."""
+    begin, together = 0, 0
+    for index, request in enumerate(requests):
+        size = _nbytes(request)
+        is_full = together + size > wire.REQUEST.frame_bytes // 2 or index - begin == MAX_ROWS
+        if index > begin and is_full:
+            yield requests[begin:index]
+            begin, together = index, 0
+        together += size
+    yield requests[begin:]
+
+
+def _nbytes(value: Any) -> int:
+    """Bytes of the arrays in a request, whose pictures may lie in a map of their own."""
+    if isinstance(value, Mapping):
+        return sum(map(_nbytes, value.values()))
+    return value.nbytes if isinstance(value, np.ndarray) else 0
 
 
 def connect(

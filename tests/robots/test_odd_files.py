@@ -126,3 +126,25 @@ def test_a_folder_and_a_file_that_is_here_are_named(tmp_path, monkeypatch, write
         MorphVlaError, match=r"^no robot 'mine'; for the file here, give its whole name: mine\.urdf$"
     ):
         dropin.find("robots", "mine")
+
+
+@pytest.mark.parametrize(
+    ("gripper", "sentences"),
+    [
+        ("{attach: parallel_jaw, link: l2, approach: [0, 0]}", ["gripper.approach.2: missing"]),
+        (
+            "{joint: j1, open: 1, closd: 0}",
+            ["gripper.closed: missing", "gripper.closd: no such key; did you mea"],
+        ),
+        (
+            "[{joint: j1, open: 1, closd: 0}]",
+            ["gripper.0.closed: missing", "gripper.0.closd: no such key; did"],
+        ),
+        ("jaw", ['gripper: expected the keys joint, open, closed, dataset_open, dataset_closed, got "jaw"']),
+    ],
+)
+def test_a_mistake_in_a_gripper_is_said_of_what_it_looks_like(write, gripper, sentences):
+    examination = examine(write(chain({}, {}), side=f"gripper: {gripper}"))
+    errors = [finding.found for finding in examination.findings if finding.severity == "error"]
+    assert len(errors) == len(sentences)
+    assert all(text.startswith(start) for text, start in zip(errors, sentences, strict=True))

@@ -33,6 +33,15 @@ from morph_vla.suites.environment import load_tasks
 CAN = "droid_panda:can_in_mug"
 
 
+def test_rows_go_in_frames_that_a_server_reads(monkeypatch):
+    monkeypatch.setattr(remote.wire, "REQUEST", dataclasses.replace(remote.wire.REQUEST, frame_bytes=1000))
+    sizes = (200, 200, 200, 900, 7, 7)
+    rows = [{"image": np.zeros(size, np.uint8), "number": number} for number, size in enumerate(sizes)]
+    parts = [[row["number"] for row in part] for part in remote._parts(rows)]
+    assert parts == [[0, 1], [2], [3], [4, 5]]
+    assert [len(part) for part in remote._parts([{}] * 300)] == [256, 44]
+
+
 def test_an_evaluation_over_the_wire_is_bit_for_bit_the_checkpoints_own(tiny_run, tiny_suite, tmp_path):
     policy = CheckpointPolicy(tiny_run.checkpoint, batch=2)
     known, limits = cards.of(policy, "droid")
