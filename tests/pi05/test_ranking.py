@@ -123,8 +123,8 @@ def test_relative_scores_have_the_same_order_and_long_rows_are_finite(kind):
     np.testing.assert_allclose(relative / jnp.mean(relative), exact / jnp.mean(exact), rtol=2e-4)
     long = queries * 6 / jnp.sqrt(jnp.mean(queries**2)), keys * 6 / jnp.sqrt(jnp.mean(keys**2))
 
-    def mean(*both):
-        return jnp.mean(ranking.scores_of(kind, *both, gaussians, False, True))
+    def mean(queries, keys):
+        return jnp.mean(ranking.scores_of(kind, queries, keys, gaussians, False, True))
 
     assert np.isfinite(ranking.scores_of(kind, *long, gaussians, False, True)).all()
     assert all(np.isfinite(slope).all() for slope in jax.grad(mean, (0, 1))(*long))
