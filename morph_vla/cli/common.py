@@ -135,8 +135,8 @@ def add_number(
         if least is not None and not least <= value < math.inf:
             finite = "a finite number of " if kind is float else ""
             raise MorphVlaError(f"{option} must be {finite}at least {least:g}, not {text}")
-        if not math.isfinite(value):
-            raise MorphVlaError(f"{option} must be a finite number, not {text}")
+        if isinstance(value, float) and math.isnan(value):
+            raise MorphVlaError(f"{option} must be a number, not {text}")
         return value
 
     shown = "" if default is None else f" (default {default:g})"

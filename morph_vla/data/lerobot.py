@@ -109,7 +109,8 @@ def read(
     order = rows.episode[starts].tolist()
     if len({*order}) != len(order) or not {*order} <= {*entries}:
         raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
-    if lost := [n for n in episodes if ready is dataset and n not in {*order} and entries[n].length]:
+    there = {*order}
+    if lost := [n for n in episodes if ready is dataset and n not in there and entries[n].length]:
         file = entries[lost[0]].data.relative_to(dataset.root)
         raise MorphVlaError(f"{dataset.root}: episode {lost[0]} has no row in {file}, where it is said to be")
     tasks, task_of = _tasks(ready, rows)
@@ -249,8 +250,12 @@ def _content_key(
     """
     digest = hashlib.sha256(recordings.state.tobytes())
     digest.update(recordings.action.tobytes())
-    for places in (recordings.starts, file_of, number):
-        digest.update(places.tobytes())
+    digest.update(recordings.starts.tobytes())
+    begun = np.flatnonzero(np.r_[True, np.diff(file_of) != 0])
+    in_order = np.arange(len(number)) - np.repeat(begun, np.diff(np.r_[begun, len(number)]))
+    if not np.array_equal(number, in_order):  # not every file from its front on: other frames, other content
+        for places in (file_of, number):
+            digest.update(places.tobytes())
     videos = [entry.videos[camera].path for entry in recordings.entries if camera in entry.videos]
     tables = recordings.rows.files if camera in recordings.pictures and recordings.rows is not None else ()
     for path in (*dict.fromkeys(videos), *tables):

@@ -147,8 +147,8 @@ def scores_of(
 
     The hybrid's features hold every sign times every other feature. Its scores need them only summed over the
     queries, which is a product of two matrices, so that no row ever has so many. `relative`: all scores of an
-    image may be as many times larger or smaller, so that no exponential of long rows overflows; their order
-    is the same.
+    image may be as many times larger or smaller, so that no exponential of long rows overflows. Their order
+    is the same but for scores too small beside the largest to be told from zero.
     """
     x, y = _scaled(queries, normalized), _scaled(keys, normalized)
     is_softmax = relative and kind != "relu"

@@ -63,8 +63,6 @@ class Dataset:
             )
         if not 0 < self.step < float("inf"):
             raise ConfigError(f"step is {self.step:g}; expected more than 0 rad")
-        if self.recorded != "steps" and self.step != preset.step:
-            raise ConfigError(f"step: {self.step:g} has no effect without recorded: steps")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from morph_vla.data import presets
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.pi05.config import Pi05Config
@@ -217,6 +218,10 @@ def _check_used(recipe: Recipe) -> None:
     """Raise ConfigError for what is asked for and changes nothing; a run that began with it goes on."""
     _check_stride(recipe.model)
     _check_kept(recipe)
+    for source in recipe.data.sources:
+        unset = presets.find(source.preset).step if source.preset else presets.Preset.step
+        if source.recorded != "steps" and source.step != unset:
+            raise ConfigError(f"data: step: {source.step:g} has no effect without recorded: steps")
     if unused := recipe.data.unused:
         raise ConfigError(
             f"data: has both datasets and a dataset of its own ({', '.join(unused)}); put it into the list"
@@ -243,12 +248,12 @@ def _check_used(recipe: Recipe) -> None:
 
 def _check_kept(recipe: Recipe) -> None:
     """Raise ConfigError where checkpoints are to be kept of steps at which none is written."""
-    kept, every = recipe.training.keep_every, recipe.training.checkpoint_every
-    tried = recipe.evaluation.every if recipe.evaluation.suites else every
-    if kept % every and kept % tried:
+    training, kept = recipe.training, recipe.training.keep_every
+    periods = [training.checkpoint_every, *[recipe.evaluation.every] * bool(recipe.evaluation.suites)]
+    if kept and all(math.lcm(kept, every) > training.steps for every in periods):
         raise ConfigError(
-            f"training.keep_every: {kept} is no multiple of training.checkpoint_every {every}, and "
-            f"checkpoints are written at its multiples alone; choose {every * (kept // every + 1)}"
+            f"training.keep_every: no checkpoint of {training.steps} steps would be kept by {kept}: they are "
+            f"written every {' and every '.join(map(str, periods))}; choose a multiple of that"
         )
 
 

@@ -89,14 +89,17 @@ def narrowed(urdf: Urdf, shares: Mapping[str, float], rest: Mapping[str, float])
     """Every joint that `shares` names keeps that share, 0 to 1, of its way to either side of its rest value.
 
     So the new limits lie within the old ones, and the rest value within the new. A joint without limits is
-    taken as `descriptors.limits` takes it, and has limits then. Soft limits are dropped.
+    taken as `descriptors.limits` takes it (half a turn either way of a rest value beyond that), and has limits
+    then. Soft limits are dropped.
     """
 
     def joint(old: Joint) -> Joint:
         if old.name not in shares:
             return old
-        low, high = limits(old)
-        share, middle = shares[old.name], min(max(rest.get(old.name, 0.0), low), high)
+        (low, high), still = limits(old), rest.get(old.name, 0.0)
+        if old.type == "continuous" and not low <= still <= high:
+            low, high = still + low, still + high  # half a turn either way of where it rests
+        share, middle = shares[old.name], min(max(still, low), high)
         limit = old.limit or Limit(None, None, None, None, old.line)
         bounds = [max(low, middle + share * (low - middle)), min(high, middle + share * (high - middle))]
         return replace(

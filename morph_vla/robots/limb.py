@@ -130,7 +130,9 @@ def find(urdf: Urdf) -> Arm:
     body = max(roots, key=depths.__getitem__, default="")
     while body:
         below = _moving(urdf, body)
-        is_over = len(arm) >= FEWEST or (bool(arm) and any(GRIPPER.search(joint.name) for joint in below))
+        # Of a short arm only what carries nothing further, and is called so, is a hand.
+        ends = bool(arm) and not any(_moving(urdf, joint.child) for joint in below)
+        is_over = len(arm) >= FEWEST or (ends and all(GRIPPER.search(joint.name) for joint in below))
         hand, fingers = _hand(urdf, below) if is_over else ("none", ())
         best = Arm(urdf, arm, hand, fingers)
         if hand != "none" or not below:

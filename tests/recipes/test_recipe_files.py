@@ -238,7 +238,7 @@ def test_two_robots_of_one_name_are_refused(recipe):
         ),
         (
             "training={keep_every: 300, checkpoint_every: 250, steps: 1000}",
-            "training.keep_every: 300 is no multiple of training.checkpoint_every 250, and checkpoints are",
+            "training.keep_every: no checkpoint of 1000 steps would be kept by 300: they are written every",
         ),
         ("data.step=0.2", "step: 0.2 has no effect without recorded: steps"),
     ],
@@ -261,11 +261,19 @@ def test_a_robots_name_has_dots_and_its_file_a_suffix():
     assert recipe.model.morphology.robots == ("panda.v2", "panda.v1")
 
 
+def test_checkpoints_are_kept_at_steps_that_two_periods_share():
+    kept = config.load("pi05_poses", ["training={keep_every: 600, checkpoint_every: 400, steps: 2400}"])
+    assert kept.training.keep_every == 600
+
+
 def test_a_run_that_began_with_a_key_that_nobody_hears_goes_on(recipe, tmp_path):
     plain = to_plain(several(recipe))
     plain["data"]["actions"] = "delta"  # as `three_robots@ours.tool` had it
     (tmp_path / "recipe.json").write_text(json.dumps(plain))
     assert config.of_run(tmp_path).data.unused == ("actions",)
+    plain["data"]["datasets"][0]["step"] = 0.1  # without recorded: steps
+    (tmp_path / "recipe.json").write_text(json.dumps(plain))
+    assert config.of_run(tmp_path).data.sources[0].step == 0.1
 
 
 @pytest.mark.parametrize(

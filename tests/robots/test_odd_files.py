@@ -101,6 +101,12 @@ def test_a_gripper_is_no_joint_of_a_short_arm(write):
         limb.find(urdf)
 
 
+@pytest.mark.parametrize("name", ["gripper_rotate", "finger_2"])
+def test_a_joint_within_an_arm_may_be_called_after_its_gripper(write, name):
+    arm = limb.find(read(write(chain({}, {}, {}, {"name": name}, {}, {}))))
+    assert arm.joints == ("j0", "j1", "j2", name, "j4", "j5")
+
+
 def test_a_name_of_several_lines_writes_no_yaml(write):
     mimic = '<mimic joint="j0"/>'
     robot = robots.load(write(chain({}, {"name": "B&#10;rest: [1]", "more": mimic})))

@@ -18,6 +18,7 @@ import numpy as np
 from morph_vla.engines.engine import ENVIRONMENT, Observation, actions_of
 from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.files.plain import as_typed
+from morph_vla.results.values import listing, mapping
 
 PREFIX = "lerobot:"  # of a policy on the command line
 STATE = "observation.state"
@@ -114,18 +115,21 @@ def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+            while part := file.read(1 << 20):
+                digest.update(part)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kept = {key: value for key, value in config.items() if key not in PLACES}
     processors = {path.name: _steps(path) for path in sorted(folder.glob("policy_*processor.json"))}
-    digest.update(json.dumps([kept, processors], sort_keys=True).encode())
+    digest.update(json.dumps(kept, sort_keys=True).encode())
+    if processors:
+        digest.update(json.dumps(processors, sort_keys=True).encode())
     return digest.hexdigest()
 
 
 def _steps(path: Path) -> list[Any]:
     """What a processor does, step by step, but on which device."""
-    steps = json.loads(path.read_text(encoding="utf-8")).get("steps", [])
-    return [step for step in steps if step.get("registry_name") != "device_processor"]
+    steps = listing(mapping(json.loads(path.read_text(encoding="utf-8"))).get("steps"))
+    return [step for step in steps if mapping(step).get("registry_name") != "device_processor"]
 
 
 def _key(feature: str) -> str:
