@@ -89,8 +89,8 @@ def narrowed(urdf: Urdf, shares: Mapping[str, float], rest: Mapping[str, float])
     """Every joint that `shares` names keeps that share, 0 to 1, of its way to either side of its rest value.
 
     So the new limits lie within the old ones, and the rest value within the new. A joint without limits is
-    taken as `descriptors.limits` takes it (half a turn either way of a rest value beyond that), and has limits
-    then. Soft limits are dropped.
+    taken as `descriptors.limits` takes it (half a turn either way of a rest value beyond that), and has
+    limits then. Soft limits are dropped.
     """
 
     def joint(old: Joint) -> Joint:
