@@ -246,11 +246,15 @@ def all_rows(
     if not layout.files:
         raise MorphVlaError(f"{layout.root}: the dataset has no episode")
     wanted = frozenset(episodes)
+    in_file: dict[Path, list[int]] = {}
+    for entry in layout.episodes:
+        if not wanted or entry.index in wanted:
+            in_file.setdefault(entry.data, []).append(entry.index)
     parts: dict[Path, Rows] = {}
-    for path in dict.fromkeys(e.data for e in layout.episodes if not wanted or e.index in wanted):
+    for path, indices in in_file.items():
         part = rows(layout, features, path, dtype)
         if wanted:
-            part = chosen(part, np.isin(part.episode, [*wanted]))
+            part = chosen(part, np.isin(part.episode, indices))
         if len(part.episode):
             parts[path] = part
     if not parts:

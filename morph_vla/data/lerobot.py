@@ -100,17 +100,17 @@ def read(
     numbers = _numbers(dataset, ready, episodes)
     more = (ENVIRONMENT,) if environment else ()
     keys = tuple(dict.fromkeys((*state, *action, *more)))
-    # A copy in the cache has no others.
-    rows = layouts.all_rows(ready, keys, np.float32, episodes if ready is dataset else ())
+    picked = episodes if ready is dataset else ()  # a copy in the cache has no others
+    rows = layouts.all_rows(ready, keys, np.float32, picked)
     entries = {entry.index: entry for entry in ready.episodes}
     for key, value in rows.values.items():
         _check_finite(dataset, key, value, rows, numbers)
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
     order = rows.episode[starts].tolist()
-    if len({*order}) != len(order) or not {*order} <= {*entries}:
-        raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
     there = {*order}
-    if lost := [n for n in episodes if ready is dataset and n not in there and entries[n].length]:
+    if len(there) != len(order) or not there <= {*entries}:
+        raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
+    if lost := [number for number in picked if number not in there and entries[number].length]:
         file = entries[lost[0]].data.relative_to(dataset.root)
         raise MorphVlaError(f"{dataset.root}: episode {lost[0]} has no row in {file}, where it is said to be")
     tasks, task_of = _tasks(ready, rows)

@@ -37,20 +37,16 @@ class Simulated:
         poses, and with None the suite's cameras as they are.
         """
         self.suite, self._engine = suite, engine
-        self._shown = suite if frames is None else dataclasses.replace(suite, cameras=_sized(suite, frames))
+        self.shown = suite if frames is None else dataclasses.replace(suite, cameras=_sized(suite, frames))
+        """The suite as its episodes show it"""
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
         self.episodes, self.control_rate = suite.episodes, suite.control_rate
         self._robot = robots.load(suite.robot)
         self._joints = len(self._robot.joints)
 
-    @property
-    def shown(self) -> Suite:
-        """The suite as its episodes show it."""
-        return self._shown
-
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What of the task the policy was not trained with, where it says what it was trained with."""
-        return fit.check(policy, self._shown) if isinstance(policy, fit.Trained) else ()
+        return fit.check(policy, self.shown) if isinstance(policy, fit.Trained) else ()
 
     def check(self) -> None:
         engines.check(self._engine)
@@ -67,7 +63,7 @@ class Simulated:
         return suite_facts(self.suite, states)
 
     def pool(self, slots: int, workers: int) -> Pool:
-        return engines.pool(self._shown, slots, workers, self._engine)
+        return engines.pool(self.shown, slots, workers, self._engine)
 
     def actions(self, answer: object) -> Float[np.ndarray, "h j"]:
         return actions_of(answer, self._joints)

@@ -98,11 +98,11 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """One control step; raises MorphVlaError for an action that does not fit the joints."""
         if self._normalized:
-            action = np.asarray(action)
-            if action.shape != self._low.shape:
-                raise MorphVlaError(f"the action has the shape {action.shape}, expected {self._low.shape}")
-        target = self._low + (action + 1) / 2 * self._range if self._normalized else action
-        self._stepper.step({self._index: target})
+            shares = np.asarray(action)
+            if shares.shape != self._low.shape:
+                raise MorphVlaError(f"the action has the shape {shares.shape}, expected {self._low.shape}")
+            action = self._low + (shares + 1) / 2 * self._range
+        self._stepper.step({self._index: action})
         ended = self._stepper.status(self._index).ended
         done = ended is not None and ended != "time"
         return self._observation(), float(ended == "success"), done, ended == "time", self._info()

@@ -150,12 +150,13 @@ def scores_of(
     image may be as many times larger or smaller, so that no exponential of long rows overflows. Their order
     is the same but for scores too small beside the largest to be told from zero.
     """
-    x, y = _scaled(queries, normalized), _scaled(keys, normalized)
-    is_softmax = relative and kind != "relu"
-    less = [_largest(kind, rows, gaussians) if is_softmax else 0.0 for rows in (x, y)]
+    less: list[Float[Array, "*b 1 1"] | float] = [0.0, 0.0]
+    if relative and kind != "relu":
+        less = [_largest(kind, _scaled(rows, normalized), gaussians) for rows in (queries, keys)]
     if kind != "hybrid":
         asked = features(kind, queries, "query", gaussians, normalized, less[0])
         return scores(asked, features(kind, keys, "key", gaussians, normalized, less[1]))
+    x, y = _scaled(queries, normalized), _scaled(keys, normalized)
     share = len(gaussians.angle) ** -0.5
     signs, turned = (jnp.sign(rows @ gaussians.angle.T) * share for rows in (x, y))
     total = jnp.zeros(y.shape[:-1], y.dtype)

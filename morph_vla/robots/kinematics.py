@@ -14,8 +14,8 @@ import numpy as np
 from morph_vla.robots.geometry import Transform, rotation, transform
 from morph_vla.robots.records import Joint, Urdf
 
-MOVING = ("revolute", "continuous", "prismatic")
-"""Types of joints that have one value, and can move"""
+DRIVEN = ("revolute", "continuous", "prismatic")
+"""Types of joints that an action can drive: they have one value"""
 
 
 def motion(joint: Joint, value: float) -> Transform:
@@ -36,16 +36,16 @@ def follow(urdf: Urdf) -> dict[str, tuple[str | None, float, float]]:
     """
     followed: dict[str, tuple[str | None, float, float]] = {}
     for joint in urdf.mimicking:
-        if joint.type not in MOVING:
+        if joint.type not in DRIVEN:
             continue
         leader, multiplier, offset, seen = joint, 1.0, 0.0, set()
         # One that is frozen leads nobody, whatever it is said to follow itself.
-        while leader is not None and leader.type in MOVING and leader.mimic and leader.name not in seen:
+        while leader is not None and leader.type in DRIVEN and leader.mimic and leader.name not in seen:
             seen.add(leader.name)
             offset += multiplier * leader.mimic.offset
             multiplier *= leader.mimic.multiplier
             leader = urdf.by_name.get(leader.mimic.joint)
-        moves = leader is not None and leader.type in MOVING
+        moves = leader is not None and leader.type in DRIVEN
         name = leader.name if leader is not None and moves and multiplier else None
         followed[joint.name] = (name, multiplier, offset)
     return followed

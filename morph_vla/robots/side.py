@@ -36,10 +36,9 @@ from morph_vla.files.plain import infinite, to_plain
 from morph_vla.files.typed_yaml import ByShape
 from morph_vla.findings import Finding, Line
 from morph_vla.robots.descriptors import ContactDefaults, limits
-from morph_vla.robots.kinematics import follow
+from morph_vla.robots.kinematics import DRIVEN, follow
 from morph_vla.robots.records import Urdf, Vector
 
-DRIVEN = ("revolute", "continuous", "prismatic")
 Code = Literal[
     "no-joint", "cannot-be-driven", "mimics", "driven-twice", "not-of-the-action", "value-of-gripper",
     "wrong-count", "zero-in-percent", "percent-of-nothing", "beyond-limits", "no-link", "no-gripper",

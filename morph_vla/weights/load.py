@@ -209,12 +209,10 @@ def differences(stored: Pi05Config, config: Pi05Config) -> list[Finding]:
         for sizes in (stored, config)
     )
     apart = {key.replace("/", "."): (old[key], new[key]) for key in old if old[key] != new[key]}
-    sides = "the checkpoint", "the model"
-    no_encoder = [
-        problem("size", "model.cameras", "cameras", f"{side} has no cameras, and {other} has some")
-        for side, other, lacks in zip(sides, sides[::-1], blind, strict=True)
-        if lacks and not all(blind)
-    ]
+    no_encoder = []
+    if blind[0] != blind[1]:
+        found = f"the {'checkpoint' if blind[0] else 'model'} has no cameras, and the other has some"
+        no_encoder = [problem("size", "model.cameras", "cameras", found)]
     return no_encoder + [
         problem("size", f"model.{key}", key, f"{key} is {a} in the checkpoint, {b} in the model")
         for key, (a, b) in apart.items()

@@ -84,7 +84,7 @@ def test_a_benchmark_shows_it_its_camera_alone_at_its_size(policy, estimator, ta
     seeing = Seeing(policy, estimator, tasks)
     bench = benchmark.of(tasks[0], policy=seeing)
     assert isinstance(bench, Simulated)
-    shown = bench._shown.cameras
+    shown = bench.shown.cameras
     assert {name: (camera.height, camera.width) for name, camera in shown.items()} == {"exterior": (48, 48)}
     assert bench.facts() == benchmark.of(tasks[0]).facts()  # comparable with any other policy's record
     cameras = [

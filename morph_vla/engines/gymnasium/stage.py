@@ -128,10 +128,8 @@ class Environments:
         made, spare = self._environment(first), next(iter(rows.values()))
         numbers = [rows.get(place, spare) for place in range(self._width)]
         if name := self.suite.row_attribute:
-            try:
-                made.vector.get_attr(name)  # set, one that nothing reads would be a new one
-            except AttributeError as error:
-                raise MorphVlaError(f"the environment has no attribute '{name}' (row_attribute)") from error
+            if first not in self._seen:
+                _check_attribute(made, name)
             made.vector.set_attr(name, numbers)
         seen, _ = made.vector.reset(seed=[self.suite.seed + number for number in numbers])
         self._seen[first] = batch = made.read(seen)
@@ -239,6 +237,14 @@ class Environments:
     def close(self) -> None:
         for first in list(self._made):
             self._drop(first)
+
+
+def _check_attribute(made: Made, name: str) -> None:
+    """Raise MorphVlaError for an attribute that there is none of: set, it would be one that nothing reads."""
+    try:
+        made.vector.get_attr(name)
+    except AttributeError as error:
+        raise MorphVlaError(f"the environment has no attribute '{name}' (row_attribute)") from error
 
 
 def words_of(error: Exception) -> str:

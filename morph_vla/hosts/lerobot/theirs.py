@@ -115,8 +115,7 @@ def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:
-            while part := file.read(1 << 20):
-                digest.update(part)
+            hashlib.file_digest(file, lambda: digest)  # goes on with it
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kept = {key: value for key, value in config.items() if key not in PLACES}
     processors = {path.name: _steps(path) for path in sorted(folder.glob("policy_*processor.json"))}
