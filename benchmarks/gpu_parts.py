@@ -4,6 +4,7 @@ A part returns rows (all with the same keys) and a sentence; what cannot be done
 """
 
 import dataclasses
+import json
 import subprocess
 import sys
 import time
@@ -17,11 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import seeds
+from benchmarks import ahead, seeds
+from benchmarks import kernels as traces
 from benchmarks.harness import Work, take_turns
 from benchmarks.openpi_step import openpi_sampler, openpi_step
 from benchmarks.subject import PARTS, Subject, batch_of, compiled, config_of, recipe_of, served
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.writing import write_text
 from morph_vla.pi05 import counts, sample_actions
 from morph_vla.pi05.config import CAMERAS as CAMERAS_OF_A_MODEL
 from morph_vla.pi05.config import Pi05Config
@@ -47,6 +50,7 @@ GOALS: Mapping[str, Mapping[str, float]] = {  # at full size, on an H200
     "call_8": {"ms": 55},
 }
 SHARES = {"step": 1.05, "call": 1.10}  # of the plugin, over the bare host
+DEAREST = 24  # kernels that the page shows
 DEMO_SECONDS = 420  # before its part is ended
 CAMERAS = [f"cameras.{name}.{side}=224" for name in ("exterior", "wrist") for side in ("width", "height")]
 
@@ -291,6 +295,31 @@ def sampling(rows: int, asked: Asked) -> Result:
     return Result([row], "prefix has the images; ten steps is the call without its prefix")
 
 
+def kernels(what: str, rows: int, asked: Asked) -> Result:
+    """Which kernels a step's and a call's time goes to, the dearest first."""
+    is_call = what == "call"
+    subject = Subject(recipe_of(asked.size, 1 if is_call else asked.batch))
+    work = subject.sampling(rows) if is_call else subject.step()
+    if ahead.collecting():
+        return Result()
+    folder = asked.folder / "traces" / f"{what}_{rows}"
+    every = traces.traced(work.run, work.program, folder)
+    write_text(folder / "kernels.json", json.dumps([dataclasses.asdict(kernel) for kernel in every], indent=1))
+    whole, shown = sum(kernel.ms for kernel in every), every[:DEAREST]
+    about = [
+        {
+            "kernel": kernel.name[-48:],
+            "of": kernel.scope[-64:],
+            "runs": kernel.count,
+            "ms": kernel.ms,
+            "share": kernel.ms / whole,
+        }
+        for kernel in shown
+    ]
+    runs = sum(kernel.count for kernel in every)
+    return Result(about, f"{runs:.0f} kernels take {whole:.4g} ms; all of them are in {folder.name}/kernels.json")
+
+
 def plugin(asked: Asked) -> Result:
     """The body's cost: step and call with it, over the bare host's."""
     bare = Subject(recipe_of(asked.size, asked.batch, plugin=None))
@@ -416,6 +445,8 @@ ALL: Mapping[str, Part] = {
         for index, name in ((1, "middle"), (0, "few"), (2, "many"))
     },
     **{f"call_{rows}": partial(sampling, rows) for rows in ROWS_OF_A_CALL},
+    "kernels_step": partial(kernels, "step", 0),
+    **{f"kernels_call_{rows}": partial(kernels, "call", rows) for rows in (1, 8)},
     "plugin": plugin,
     **{f"lever_{name}": partial(lever, name) for name in (*LEVERS, *INEXACT, "all")},
     "openpi": openpi,
@@ -423,6 +454,16 @@ ALL: Mapping[str, Part] = {
     "demo": demo,
     "bodies": bodies,
 }
+
+
+COMPILED_AHEAD = (step, sampling, kernels, plugin, lever)
+"""Parts whose programs can be compiled with nothing measured"""
+
+
+def is_compiled_ahead(name: str) -> bool:
+    """Whether a part's programs can be compiled before it measures."""
+    part = ALL[name]
+    return (part.func if isinstance(part, partial) else part) in COMPILED_AHEAD
 
 
 def title(name: str) -> str:

@@ -1,6 +1,7 @@
 """What the benchmarks share: sides that take turns, their ratio, the machine's load, one way to print."""
 
 import argparse
+import math
 import os
 import statistics
 import time
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ahead
 from morph_vla.cli.common import add_json
 from morph_vla.cli.render import print_json
 from morph_vla.errors import ConfigError, nearest
@@ -50,7 +52,10 @@ def take_turns(
     """Median seconds of each, all in turn, so that what else the machine does falls on every one.
 
     The first turn, which compiles, is not counted. `clock`: `time.process_time` counts this process alone.
+    Where programs are only compiled ahead, nothing runs, and no time is a number.
     """
+    if ahead.collecting():
+        return dict.fromkeys(works, math.nan)
     taken: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(max(1, repeats) + 1):
         for name, work in works.items():

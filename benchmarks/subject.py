@@ -8,14 +8,16 @@ benchmarks mean another.
 import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import ahead
 from benchmarks.harness import Work
+from morph_vla import policies
 from morph_vla.morphology import MorphologyConfig
 from morph_vla.pi05 import (
     GemmaConfig,
@@ -113,9 +115,46 @@ class Subject:
         assert isinstance(recipe.model, Pi05Config)
         self.recipe, self.model = recipe, recipe.model
         self.optimizer, _ = steps.make_optimizer(recipe.optimizer, recipe.training.steps)
-        params = parameters.fresh_params(recipe) if params is None else params
-        self.state = steps.start(params, self.optimizer, recipe.training)
-        self.batch = jax.device_put(batch_of(self.model, recipe.training.batch))
+        self._params = params
+        self._served: dict[bool, Any] = {}
+
+    @cached_property
+    def state(self) -> steps.State:
+        """Made when it is first asked for: to compile, its shapes are enough."""
+        params, self._params = self._params, None
+        if params is None:  # a step gives its own away: kept for others, they are copied
+            params = jax.tree.map(jnp.copy, self._drawn()) if ahead.keeping() else self._drawn()
+        return steps.start(params, self.optimizer, self.recipe.training)
+
+    @cached_property
+    def batch(self) -> tuple[Any, Any, Any]:
+        """Observations, actions and mask, on the device."""
+        return jax.device_put(batch_of(self.model, self.recipe.training.batch))
+
+    def _drawn(self) -> Any:
+        """Random weights, those of others that have the same leaves where programs are kept."""
+        leaves = {name: (leaf.shape, str(leaf.dtype)) for name, leaf in by_name(self._shapes()).items()}
+        make = partial(parameters.fresh_params, self.recipe)
+        return ahead.kept(f"{self.recipe.training.seed} {leaves}", make)
+
+    def _shapes(self) -> Any:
+        """Shapes and types of the parameters."""
+        if "state" in vars(self):
+            return jax.eval_shape(lambda: self.state.params)
+        if self._params is not None:
+            return jax.eval_shape(lambda: self._params)
+
+        def held(name: str, leaf: Any) -> Any:
+            return jax.ShapeDtypeStruct(leaf.shape, parameters.held(self.recipe, name))
+
+        return map_named(held, policies.shapes(self.model))
+
+    def _program(self, what: str, function: Callable[..., Any], *shapes: Any, **options: Any) -> Any:
+        """The compiled function of inputs with these shapes, kept under the recipe and `what` it is."""
+        if ahead.collecting() and self._params is None:
+            jax.block_until_ready(self._drawn())  # what draws them is a program too
+        lower = jax.jit(function, **options).lower
+        return ahead.kept(f"{self.recipe} {what}", lambda: lower(*shapes).compile())
 
     def with_plugin(self, plugin: MorphologyConfig) -> "Subject":
         """The same weights, copied, with a new body beside them."""
@@ -134,7 +173,7 @@ class Subject:
 
     def step(self) -> Compiled:
         """The trainer's own step."""
-        return self._carried(steps.make_step(self.model, self.recipe.training, self.optimizer))
+        return self._carried("step", steps.make_step(self.model, self.recipe.training, self.optimizer))
 
     def joint(self) -> Compiled:
         """The same with prefix and suffix in one pass, through which every gradient goes."""
@@ -152,19 +191,19 @@ class Subject:
             value, gradient = jax.value_and_grad(objective)(learnt)
             return steps.updated(state, gradient, training, optimizer), value
 
-        return self._carried(step)
+        return self._carried("joint", step)
 
-    def _carried(self, step: Callable[..., Any]) -> Compiled:
+    def _carried(self, what: str, step: Callable[..., Any]) -> Compiled:
         """A step of which the state goes on."""
-        leaves, form = jax.tree.flatten((*self.batch, jax.random.key(1)))
-
-        def on_leaves(state: Any, leaves: Any) -> Any:  # lowering may not rebuild an Observation
-            return step(state, *jax.tree.unflatten(form, leaves))
-
-        program = jax.jit(on_leaves, donate_argnums=0).lower(self.state, leaves).compile()
+        key = jax.random.key(1)
+        inputs = (*batch_of(self.model, self.recipe.training.batch), key)
+        on_leaves, leaves = _of_leaves(lambda state, inputs: step(state, *inputs), inputs)
+        begin = partial(steps.start, optimizer=self.optimizer, training=self.recipe.training)
+        shapes = jax.eval_shape(begin, self._shapes())
+        program = self._program(what, on_leaves, shapes, leaves, donate_argnums=0)
 
         def again() -> Any:
-            self.state, metrics = program(self.state, leaves)
+            self.state, metrics = program(self.state, jax.tree.leaves((*self.batch, key)))
             return jax.block_until_ready((self.state, metrics))[1]
 
         return Compiled(again, program)
@@ -203,31 +242,79 @@ class Subject:
 
         `table`: modulations computed before; `ready`: parameters as a policy holds them, not as trained.
         """
-        params = (served if ready else rounded)(self.model, self.state.params)
-        modulate = jax.jit(modulations, static_argnums=(0, 2))
-        made = modulate(self.model, params, 10) if table else None
-        noise = jnp.zeros((rows, self.model.horizon, self.model.action_dim))
+        noise = np.zeros((rows, self.model.horizon, self.model.action_dim), np.float32)
+        others = batch_of(self.model, rows)[0], noise
+        modulate = partial(modulations, self.model, steps=10)
 
-        def sample(params: Any, observation: Any, noise: Any, made: Any) -> Any:
+        def sample(params: Any, made: Any, observation: Any, noise: Any) -> Any:
             return sample_actions(self.model, params, observation, noise, 10, made)
 
-        return compiled(sample, params, batch_of(self.model, rows)[0], noise, made)
+        def inputs() -> Any:
+            params = self._held(ready)
+            return params, jax.jit(modulate)(params) if table else None, *others
+
+        shapes = self._held_shapes(ready)
+        made = jax.eval_shape(modulate, shapes) if table else None
+        what = f"sampling {rows} {table} {ready}"
+        return self._call(what, sample, (shapes, made, *others), inputs)
 
     def sampling_parts(self, rows: int) -> dict[str, Compiled]:
         """The passes over images, and over images and prompt, that a call begins with."""
-        model, params = self.model, served(self.model, self.state.params)
-        observation = batch_of(model, rows)[0]
+        model, observation = self.model, batch_of(self.model, rows)[0]
+        methods: dict[str, tuple[Any, ...]] = {"images": (Pi05.embed_prefix,), "prefix": (Pi05.prefix, True)}
+
+        def part(method: Any, *options: Any) -> Callable[..., Any]:
+            return lambda params, observation: _apply(model, params, method, observation, *options)
+
+        def inputs() -> Any:
+            return self._held(True), observation
+
+        shapes = self._held_shapes(True), observation
         return {
-            "images": compiled(lambda p, o: _apply(model, p, Pi05.embed_prefix, o), params, observation),
-            "prefix": compiled(lambda p, o: _apply(model, p, Pi05.prefix, o, True), params, observation),
+            name: self._call(f"{name} {rows}", part(*each), shapes, inputs) for name, each in methods.items()
         }
+
+    def _held(self, ready: bool) -> Any:
+        """The parameters as a policy holds them, or rounded as they are trained; made once."""
+        if ready not in self._served:
+            self._served[ready] = (served if ready else rounded)(self.model, self.state.params)
+        return self._served[ready]
+
+    def _held_shapes(self, ready: bool) -> Any:
+        return jax.eval_shape(partial(served if ready else rounded, self.model), self._shapes())
+
+    def _call(
+        self, what: str, function: Callable[..., Any], shapes: Any, inputs: Callable[[], Any]
+    ) -> Compiled:
+        """A program of inputs that are made, and put on the device, when it first runs."""
+        program = self._program(what, *_of_leaves(function, shapes))
+        on_device: list[Any] = []
+
+        def again() -> Any:
+            if not on_device:
+                on_device.append(jax.tree.leaves(jax.device_put(inputs())))
+            return program(on_device[0])
+
+        return Compiled(_ready(again), program)
 
 
 def compiled(function: Callable[..., Any], *inputs: Any) -> Compiled:
     """A function of these inputs as a program; they lie on the device."""
-    leaves, form = jax.tree.flatten(jax.device_put(inputs))
-    program = jax.jit(lambda leaves: function(*jax.tree.unflatten(form, leaves))).lower(leaves).compile()
+    on_leaves, leaves = _of_leaves(function, jax.device_put(inputs))
+    program = jax.jit(on_leaves).lower(leaves).compile()
     return Compiled(_ready(lambda: program(leaves)), program)
+
+
+def _of_leaves(function: Callable[..., Any], inputs: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """A function that takes its last arguments, `inputs`, as leaves, which lowering cannot rebuild: and these."""
+    leaves, form = jax.tree.flatten(inputs)
+
+    def on_leaves(*given: Any) -> Any:
+        *before, last = given
+        rebuilt = jax.tree.unflatten(form, last)
+        return function(*before, rebuilt) if before else function(*rebuilt)
+
+    return on_leaves, leaves
 
 
 def served(config: Pi05Config, params: Any) -> Any:

@@ -1,0 +1,67 @@
+"""Where the device's time goes, kernel by kernel: JAX's profiler over a few turns, read beside the program's text."""
+
+import gzip
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+TURNS = 3
+NAMED = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = .*?op_name="([^"]*)"', re.MULTILINE)
+STREAM = "Stream"  # what a GPU's plane calls the lines that have its kernels
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a program: how often a turn runs it, and the time of all of these."""
+
+    name: str
+    scope: str
+    """The module and operation that it came from, where the program says"""
+    count: float
+    ms: float
+
+
+def traced(run: Callable[[], Any], program: Any, folder: Path) -> list[Kernel]:
+    """The kernels of a compiled program's turn, dearest first; the raw trace and the text stay in `folder`."""
+    run()
+    folder.mkdir(parents=True, exist_ok=True)
+    with jax.profiler.trace(str(folder)):
+        for _ in range(TURNS):
+            run()
+    text = program.as_text()
+    with gzip.open(folder / "program.txt.gz", "wt") as file:
+        file.write(text)
+    path = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
+    scopes, total = dict(NAMED.findall(text)), defaultdict[str, float](float)
+    counts = defaultdict[str, int](int)
+    for name, milliseconds in events(path):
+        total[name] += milliseconds
+        counts[name] += 1
+    kernels = (
+        Kernel(name, scopes.get(name, ""), counts[name] / TURNS, total[name] / TURNS) for name in total
+    )
+    return sorted(kernels, key=lambda kernel: -kernel.ms)
+
+
+def events(path: Path) -> Iterator[tuple[str, float]]:
+    """(the instruction, or the kernel where no instruction is known; milliseconds) of everything that ran."""
+    planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+    devices = [plane for plane in planes if plane.name.startswith("/device:")]
+    for plane in devices or planes:
+        for line in plane.lines:
+            if devices and not line.name.startswith(STREAM):
+                continue
+            for event in line.events:
+                operation = dict(event.stats).get("hlo_op")
+                if devices or operation:
+                    yield str(operation or event.name), event.duration_ns / 1e6
+
+
+def share(kernels: list[Kernel], pattern: str) -> float:
+    """Milliseconds of the kernels whose scope has that pattern."""
+    return sum(kernel.ms for kernel in kernels if re.search(pattern, kernel.scope))
