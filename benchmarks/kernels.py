@@ -1,4 +1,4 @@
-"""Where the device's time goes, kernel by kernel: JAX's profiler over a few turns, read beside the program's text."""
+"""Where a device's time goes, kernel by kernel: JAX's profiler over some turns, beside the program's text."""
 
 import gzip
 import re
@@ -12,6 +12,7 @@ import jax
 
 TURNS = 3
 NAMED = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = .*?op_name="([^"]*)"', re.MULTILINE)
+GRAPH = "command_buffer"  # what XLA calls a graph of kernels that it launches as one
 STREAM = "Stream"  # what a GPU's plane calls the lines that have its kernels
 
 
@@ -27,7 +28,7 @@ class Kernel:
 
 
 def traced(run: Callable[[], Any], program: Any, folder: Path) -> list[Kernel]:
-    """The kernels of a compiled program's turn, dearest first; the raw trace and the text stay in `folder`."""
+    """The kernels of a program's turn, dearest first; the raw trace and the text stay in `folder`."""
     run()
     folder.mkdir(parents=True, exist_ok=True)
     with jax.profiler.trace(str(folder)):
@@ -50,16 +51,19 @@ def traced(run: Callable[[], Any], program: Any, folder: Path) -> list[Kernel]:
 
 def events(path: Path) -> Iterator[tuple[str, float]]:
     """(the instruction, or the kernel where no instruction is known; milliseconds) of everything that ran."""
-    planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+    data = jax.profiler.ProfileData.from_file(str(path))  # held: what it gives are views of it
+    planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
     for plane in devices or planes:
         for line in plane.lines:
             if devices and not line.name.startswith(STREAM):
                 continue
             for event in line.events:
-                operation = dict(event.stats).get("hlo_op")
+                operation = str(dict(event.stats).get("hlo_op", ""))
+                if operation.startswith(GRAPH):  # of many kernels, each of which has its own name
+                    operation = event.name
                 if devices or operation:
-                    yield str(operation or event.name), event.duration_ns / 1e6
+                    yield operation or event.name, event.duration_ns / 1e6
 
 
 def share(kernels: list[Kernel], pattern: str) -> float:

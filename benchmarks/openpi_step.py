@@ -8,6 +8,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def _stand_in(module: str) -> None:
     for part in module.split("."):
         name = f"{name}.{part}".lstrip(".")
         sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__spec__ = ModuleSpec(name, None)  # other libraries look whether there is one
         if "." in name:
             setattr(sys.modules[name.rpartition(".")[0]], part, sys.modules[name])
 

@@ -66,7 +66,7 @@ def config_of(size: str) -> Pi05Config:
     parameters, and suffix tokens with a body (24) to prefix tokens (496; full 968).
     """
     if size == "full":
-        return Pi05Config()
+        return Pi05Config(fused_attention=True)
     small = size == "small"
     return Pi05Config(
         vocab=2048,
@@ -306,7 +306,7 @@ def compiled(function: Callable[..., Any], *inputs: Any) -> Compiled:
 
 
 def _of_leaves(function: Callable[..., Any], inputs: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """A function that takes its last arguments, `inputs`, as leaves, which lowering cannot rebuild: and these."""
+    """A function that takes its last arguments, `inputs`, as leaves, as lowering needs them: and these."""
     leaves, form = jax.tree.flatten(inputs)
 
     def on_leaves(*given: Any) -> Any:

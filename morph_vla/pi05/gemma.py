@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from morph_vla.morphology.bias import token_bias
 from morph_vla.pi05.config import LowRank, Pi05Config
 from morph_vla.pi05.float8 import Rounded
-from morph_vla.pi05.fused import attend
+from morph_vla.pi05.fused import attend, pays
 from morph_vla.pi05.lora import Pair, joined, pair_of, project, project_heads
 from morph_vla.pi05.norm import RMSNorm
 
@@ -83,11 +83,12 @@ def attention_weights(
     """
     batch, queries, heads, head_dim = q.shape
     groups = q.reshape(batch, queries, k.shape[2], heads // k.shape[2], head_dim)
-    logits = jnp.einsum("btkgh,bskh->bkgts", groups, k, preferred_element_type=jnp.float32)
+    # In another order of axes `einsum` has keys for rows, and a GPU transposes all weights for the softmax.
+    logits = jnp.einsum("btkgh,bskh->bktgs", groups, k, preferred_element_type=jnp.float32)
     if bias is not None:
         before = ((0, 0), (queries - bias.shape[1], 0), (k.shape[1] - bias.shape[2], 0))
-        logits = logits + jnp.pad(bias, before)[:, None, None]
-    return jax.nn.softmax(jnp.where(mask[:, None, None], logits, MASKED), axis=-1)
+        logits = logits + jnp.pad(bias, before)[:, None, :, None]
+    return jax.nn.softmax(jnp.where(mask[:, None, :, None], logits, MASKED), axis=-1).swapaxes(2, 3)
 
 
 class Weight(nn.Module):
@@ -135,7 +136,7 @@ class Attention(nn.Module):
         # Nothing is added there; whoever looks inside asks for weights, which a fused kernel never has.
         is_prefix = streams[1] is None and cache is None
         is_looked_into = self.is_mutable_collection("intermediates")
-        if self.config.fused_attention and is_prefix and not is_looked_into:
+        if self.config.fused_attention and is_prefix and not is_looked_into and pays(q, k):
             mixed = attend(q, k, v, mask)
             return self._out(streams, mixed.reshape(*mixed.shape[:2], -1)), (k, v)
         weights = attention_weights(q, k, mask[:, :own, :keys], None if joints else bias)
@@ -213,7 +214,7 @@ class Attention(nn.Module):
 
 def _mix(weights: Float[Array, "b k g t s"], v: Float[Array, "b s k h"]) -> Float[Array, "b t f"]:
     """Values under their weights, heads side by side."""
-    mixed = jnp.einsum("bkgts,bskh->btkgh", weights.astype(v.dtype), v)
+    mixed = jnp.einsum("bktgs,bskh->bktgh", weights.swapaxes(2, 3).astype(v.dtype), v).swapaxes(1, 2)
     return mixed.reshape(*mixed.shape[:2], -1)
 
 

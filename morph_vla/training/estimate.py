@@ -34,9 +34,9 @@ class Machine:
 
 H200 = Machine(
     name="H200, eight to a host",
-    # A step of action-expert tuning at full size, batch 32, measured on one H200: 309 ms for 149.5 TFLOP, all
-    # 18 layers of the prefix in full (`counts` leaves out what of the last one is not read).
-    rate=149.5e12 / 0.309,
+    # A step of action-expert tuning at full size, batch 32, three cameras, a body, measured on one H200:
+    # 285.7 ms for 143.3 TFLOP, attention written out (docs/scale.md).
+    rate=143.3e12 / 0.2857,
     near=450e9,  # NVLink 4, one way, by NVIDIA's data sheet
     far=50e9,  # one 400 Gbit/s adapter per device
     per_host=8,

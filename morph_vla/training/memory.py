@@ -15,9 +15,10 @@ compiled step, arguments and temporaries (tests/training/test_memory_estimate.py
 While a checkpoint is written, a copy of what learns, of its average and of the moments is in the host's
 memory. A CPU is its own host, so that its peak is there and not in the step.
 
-Measured at full size: the temporary memory of an H200's step (action expert, batch 32) was 5.1 GB where
-gradients and activations here make 5.5 (shared/facts/performance.md). On a CPU, the whole process peaked at
-18.8 GB with the action expert and at 21.0 GB with LoRA (scripts/full_size.py); predicted were 19.6 and 20.9.
+Measured at full size: the temporary memory of an H200's step (action expert, batch 32) was 5.2 GB, and 3.9
+with fused attention, where gradients and activations here make 5.5 (docs/scale.md). On a CPU, the whole
+process peaked at 18.8 GB with the action expert and at 21.0 GB with LoRA (scripts/full_size.py); predicted
+were 19.6 and 20.9.
 """
 
 import dataclasses

@@ -3,15 +3,17 @@
 import json
 import subprocess
 
+import jax
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_parts
+from benchmarks import ahead, gpu, gpu_parts
 from benchmarks.gpu_parts import ALL, Asked, Result
 from benchmarks.subject import PARTS, recipe_of
 from morph_vla.pi05 import Pi05Config, counts
 
-pytestmark = pytest.mark.slow
+# As an error, this one of the profiler's own ends the process.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning")]
 
 
 @pytest.fixture
@@ -137,3 +139,23 @@ def test_the_list_runs_here(asked):
     assert all(
         row["ms"] > 0 for name in ("step_parts", "step_lora_few", "call_2") for row in known[name].rows
     )
+
+
+def test_at_once_compiles_first_and_measures_then(asked, monkeypatch, capsys):
+    monkeypatch.setattr(ahead, "_kept", None)
+    names = ["machine", "call_1", "kernels_call_1", "lever_prompt"]
+    with jax.numpy_dtype_promotion("standard"):
+        gpu.at_once(asked, names, 2, float("inf"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "lever_prompt was not compiled: it changes nothing at the size 'small'"
+    assert lines[1].startswith("3 parts compiled in ")
+    assert [line.split()[0] for line in lines[2:]] == names
+    known = gpu.results(asked.folder)
+    assert known["call_1"].rows[0]["ms"] > 0
+    kernels = known["kernels_call_1"].rows
+    assert [row["ms"] for row in kernels] == sorted((row["ms"] for row in kernels), reverse=True)
+    written = json.loads((asked.folder / "traces" / "call_1" / "kernels.json").read_text())
+    assert len(written) >= len(kernels)
+    assert known["lever_prompt"].not_possible
+    gpu.at_once(asked, ["machine"], 1, -1.0)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("the time is over; machine")

@@ -1,7 +1,10 @@
 """Attention in one kernel: the same as written out, and one sentence where a GPU has none."""
 
 import dataclasses
+import functools
+import re
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from morph_vla.errors import ConfigError
 from morph_vla.pi05 import fused, gemma
 from morph_vla.pi05.gemma import PerLayer, attention_weights
 
@@ -62,16 +64,30 @@ def test_who_looks_inside_gets_weights_all_the_same(plugin, monkeypatch):
     np.testing.assert_allclose(hidden[0], shown[0], atol=1e-5)
 
 
-def test_a_gpu_without_a_kernel_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+def test_a_gpu_without_a_kernel_takes_xlas_and_says_so_once(monkeypatch, caplog):
     q = jnp.ones((1, 3, 2, 8), jnp.bfloat16)
-    with pytest.raises(
-        ConfigError,
-        match=r"^model\.fused_attention: cuDNN has no kernel for these sizes here \(.+\); set",
-    ):
-        fused.attend(q, q, q)
+    wanted = fused.attend(q, q, q)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused, "_say", functools.cache(fused._say.__wrapped__))
+    for _ in range(2):
+        np.testing.assert_array_equal(fused.attend(q, q, q), wanted)
+    (said,) = caplog.messages
+    assert re.fullmatch(
+        r"model\.fused_attention: cuDNN has no kernel for these sizes here \(.+\); XLA's form is taken", said
+    )
     wide = q.astype(jnp.float32)  # of which cuDNN has none: XLA's
     assert fused.attend(wide, wide, wide).shape == q.shape
     assert (
         fused.attend(q, q, q, jnp.ones((1, 3, 3), bool)).shape == q.shape
     )  # odd: of which it has no gradient
+
+
+def test_a_gpu_has_it_where_weights_are_large_and_a_cpu_where_it_is_asked_for(monkeypatch):
+    step, call = jnp.zeros((32, 968, 8, 256)), jnp.zeros((1, 968, 8, 256))
+    assert fused.pays(call, call[:, :, :1])
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert fused.pays(step, step[:, :, :1])
+    assert not fused.pays(call, call[:, :, :1])
+    q, k, v = (jax.random.normal(jax.random.key(i), (1, 3, 2, 5)) for i in range(3))
+    monkeypatch.setattr(fused, "attend", None)
+    np.testing.assert_array_equal(fused.of_flax(q, k, v), nn.dot_product_attention(q, k, v))
