@@ -2,8 +2,7 @@
 
 Parameters are named as openpi's (`models/gemma.py`): the action expert's carry the suffix `_1`, layers are
 stacked along axis 0, unless they are ready to serve (`serving`). Either expert may be absent from a call: the
-prefix alone fills the cache, the suffix alone reads it; both together are the joint pass that the cached one
-must equal.
+prefix alone fills the cache, the suffix alone reads it; both are the joint pass that the cached one equals.
 
 A call has two streams of tokens, prefix and suffix, or three: with `start: exact` the action expert's
 kinematic tokens come apart from its action tokens. All that the host computes then has the host's own shapes,
