@@ -95,7 +95,7 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
         raise MorphVlaError(f"{path} is a folder; expected a URDF file")
     urdf, side_path = read(path), path.with_suffix(".yaml")
     if not side_path.is_file():
-        return _examined(urdf, Side(), path, joints)
+        return _examined(_with_misnamed(urdf, path), Side(), path, joints)
     try:
         urdf, given = parallel_jaw.fitted(urdf, typed_yaml.read(side_path, Side))
         examination = _examined(urdf, given, path, joints)
@@ -104,6 +104,18 @@ def examine(path: Path | str, joints: Sequence[str] = ()) -> Examination:
         unread = [replace(finding, consequence=side.UNUSABLE) for finding in error.findings or (given,)]
         examination = _examined(urdf, Side(), path, (), unread)
     return replace(examination, side_path=side_path)
+
+
+def _with_misnamed(urdf: Urdf, path: Path) -> Urdf:
+    """With a word on what may be meant as its side file, but has another ending."""
+    other = path.with_suffix(".yml")
+    if not other.is_file():
+        return urdf
+    expected = f"expected {path.with_suffix('.yaml').name}, if it is this robot's side file"
+    what = f"{other.name} lies beside it"
+    return replace(
+        urdf, problems=(*urdf.problems, finding("side-file-name", Line(urdf.file, 1), (), what, expected))
+    )
 
 
 def examine_text(

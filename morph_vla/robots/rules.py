@@ -96,6 +96,8 @@ RULES: dict[str, tuple[Severity, str, str]] = {
         "expected one linear law for a joint and another joint of the robot",
         "it is not kept: the joint moves by itself",
     ),
+    # `examine`: what lies beside it
+    "side-file-name": ("warning", VARIES, _NOT_READ),
     # `examine` and `descriptors`: what an action drives, and its features
     "no-action-joint": ("error", VARIES, "a policy has nothing to drive"),
     "many-action-joints": ("warning", VARIES, VARIES),

@@ -154,3 +154,14 @@ def test_a_mistake_in_a_gripper_is_said_of_what_it_looks_like(write, gripper, se
     errors = [finding.found for finding in examination.findings if finding.severity == "error"]
     assert len(errors) == len(sentences)
     assert all(text.startswith(start) for text, start in zip(errors, sentences, strict=True))
+
+
+def test_a_side_file_with_another_ending_is_not_passed_over_in_silence(write, tmp_path):
+    path = write(chain({}))
+    assert not [finding for finding in examine(path).findings if finding.code == "side-file-name"]
+    (tmp_path / "arm.yml").write_text("joints: [j0]\n")
+    said = [str(finding) for finding in examine(path).findings if finding.code == "side-file-name"]
+    expected = "expected arm.yaml, if it is this robot's side file"
+    assert said == [f"arm.urdf:1: warning: arm.yml lies beside it; {expected}; it is not read"]
+    (tmp_path / "arm.yaml").write_text("joints: [j0]\n")
+    assert not [finding for finding in examine(path).findings if finding.code == "side-file-name"]
