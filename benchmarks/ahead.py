@@ -3,7 +3,8 @@
 XLA compiles a program of pi0.5 for a minute or more and runs it in a quarter of a second, so that a list of
 measurements is mostly compiling. `all_of` runs the parts of a list once with nothing measured, many at a
 time: what they compile is kept under a name, and found again when the parts run for their numbers. Nothing is
-kept, and nothing changes, for who never calls it.
+kept, and nothing changes, for who never calls it. Weights that several parts draw alike are kept too, and
+what a part leaves under names that begin with its own until it is `dropped`.
 """
 
 import threading
@@ -47,6 +48,15 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
         except BaseException as error:
             future.set_exception(error)
     return future.result()
+
+
+def dropped(begins: str) -> None:
+    """Let go of what is kept under names that begin so; not while it is only compiled."""
+    if collecting():
+        return
+    with _lock:
+        for key in [key for key in _kept or {} if key.startswith(begins)]:
+            del (_kept or {})[key]
 
 
 def all_of(parts: Iterable[Callable[[], Any]], threads: int) -> list[BaseException | None]:

@@ -4,8 +4,9 @@
     python -m benchmarks.gpu runs/gpu --size small     the same list in minutes, on a CPU too
 
 Each part has a process of its own, which is ended after 8 minutes, and is written down when it is done: the
-same command goes on with what is missing and tries again what failed. What cannot be done here says why.
-Nothing is fetched: whatever JAX is there is used, and flax, optax, pydantic and the like beside it (`make gpu
+same command goes on with what is missing and tries again what failed. With `--at-once N` all are in one
+process that nothing ends; `--minutes` counts from its start. What cannot be done here says why. Nothing is
+fetched: whatever JAX is there is used, and flax, optax, pydantic and the like beside it (`make gpu
 WHEELS=folder` takes them from wheels); loader and demo need the simulator as well.
 """
 

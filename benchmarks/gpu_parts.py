@@ -22,10 +22,11 @@ from benchmarks import ahead, seeds
 from benchmarks import kernels as traces
 from benchmarks.harness import Work, take_turns
 from benchmarks.openpi_step import openpi_sampler, openpi_step
-from benchmarks.subject import PARTS, Subject, batch_of, compiled, config_of, recipe_of, served
+from benchmarks.parity import compared, numbers
+from benchmarks.subject import PARTS, Subject, compiled, config_of, recipe_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
-from morph_vla.pi05 import counts, sample_actions
+from morph_vla.pi05 import counts
 from morph_vla.pi05.config import CAMERAS as CAMERAS_OF_A_MODEL
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.training import memory
@@ -126,13 +127,9 @@ def parity(dtype: str, asked: Asked) -> Result:
         raise MorphVlaError(
             f"JAX has no CPU beside its device here ({error}): JAX_PLATFORMS=cuda,cpu"
         ) from error
-    wanted, ours = (_numbers(MIDDLE[asked.size], dtype, device) for device in (host, jax.devices()[0]))
+    wanted, ours = (numbers(MIDDLE[asked.size], dtype, device) for device in (host, jax.devices()[0]))
     most = TOLERANCES[dtype]
-    rows = []
-    for name, values in wanted.items():
-        scale = float(np.abs(values).max())
-        apart = float(np.abs(np.asarray(ours[name], np.float64) - values).max()) / max(scale, 1e-30)
-        rows.append({"what": name, "apart": apart, "allowed": most, "within": bool(apart <= most)})
+    rows = compared(wanted, ours, most)
     alone = "; there is no accelerator here: the CPU against itself" if _is_cpu() else ""
     beyond = [str(row["what"]) for row in rows if not row["within"]]
     return Result(
@@ -144,25 +141,6 @@ def parity(dtype: str, asked: Asked) -> Result:
 
 def _is_cpu() -> bool:
     return jax.default_backend() == "cpu"
-
-
-def _numbers(size: str, dtype: str, device: Any) -> dict[str, np.ndarray]:
-    """Losses, gradients' norms and learnt leaves of two steps, and sampled actions, on a device."""
-    exact = "highest" if dtype == "float32" else "default"  # no TF32
-    with jax.default_device(device), jax.default_matmul_precision(exact):
-        subject = Subject(recipe_of(size, 2, dtype=dtype))
-        model, run, found = subject.model, subject.step().run, {}
-        params = served(model, subject.state.params)
-        noise = jax.random.normal(jax.random.key(2), (2, model.horizon, model.action_dim))
-        sample = partial(sample_actions, model)
-        found["actions"] = compiled(sample, params, batch_of(model, 2)[0], noise).run()
-        for number in (1, 2):
-            metrics = run()
-            found[f"losses of step {number}"] = metrics["rows"]
-            norms = metrics["gradient_norms"]
-            found |= {f"gradient of the {part}, step {number}": norm for part, norm in norms.items()}
-        found["the encoder of joints"] = subject.state.params["morphology"]["encoder"]["out"]["kernel"]
-    return {name: np.asarray(value, np.float64) for name, value in found.items()}
 
 
 def step(kind: str, index: int, asked: Asked) -> Result:
@@ -183,13 +161,19 @@ def step(kind: str, index: int, asked: Asked) -> Result:
         "temporary GB": (work.temporary_mb or float("nan")) / 1e3,
         "predicted GB": (estimate.gradients + estimate.activations) / 1e9,
     }
+    model = recipe.model
     return Result(
-        [row], f"prompt of {recipe.model.max_tokens} tokens, {len(recipe.model.cameras)} cameras, a body"
+        [row],
+        f"prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras, a body, {_attention(model)}",
     )
 
 
+def _attention(model: Any) -> str:
+    return "attention fused" if model.fused_attention else "attention written out"
+
+
 def lever(name: str, asked: Asked) -> Result:
-    """What each lever is worth: the step and a call with one key changed, or with all of them."""
+    """What each lever is worth: the step and a call with one key changed, or with two of them."""
     keys = {key: value for each in TOGETHER for key, value in LEVERS[each].items()}
     recipe = recipe_of(asked.size, asked.batch)
     changes = dict(keys if name == "all" else {**LEVERS, **INEXACT}[name])
@@ -207,7 +191,9 @@ def lever(name: str, asked: Asked) -> Result:
     }
     told = ", ".join(f"{key} {value}" for key, value in changes.items())
     model = recipe.model
-    as_it_is = f"as it is: a prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras"
+    as_it_is = (
+        f"as it is: a prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras, {_attention(model)}"
+    )
     return Result([row], told or as_it_is)
 
 
@@ -326,7 +312,7 @@ def kernels(what: str, rows: int, asked: Asked) -> Result:
     ]
     runs = sum(kernel.count for kernel in every)
     return Result(
-        about, f"{runs:.0f} kernels take {whole:.4g} ms; all of them are in {folder.name}/kernels.json"
+        about, f"{runs:.0f} kernels take {whole:.4g} ms; all of them are in traces/{folder.name}/kernels.json"
     )
 
 
@@ -421,6 +407,7 @@ def openpi(asked: Asked) -> Result:
         taken = take_turns({"ours": work, "openpi": other}, asked.repeats)
         both = {f"{side} ms": 1e3 * seconds for side, seconds in taken.items()}
         rows.append({"what": name, **both, "ratio": taken["ours"] / taken["openpi"]})
+    ahead.dropped("openpi's")  # its states are as large as ours
     return Result(rows, "the action expert alone learns; a call is ten steps")
 
 

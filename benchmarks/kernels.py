@@ -38,13 +38,16 @@ def traced(run: Callable[[], Any], program: Any, folder: Path) -> list[Kernel]:
     with gzip.open(folder / "program.txt.gz", "wt") as file:
         file.write(text)
     path = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
-    scopes, total = dict(NAMED.findall(text)), defaultdict[str, float](float)
+    # A kernel is called after its instruction, with no other sign than "_".
+    scopes = {re.sub(r"[.\-]", "_", name): scope for name, scope in NAMED.findall(text)}
+    total = defaultdict[str, float](float)
     counts = defaultdict[str, int](int)
     for name, milliseconds in events(path):
         total[name] += milliseconds
         counts[name] += 1
     kernels = (
-        Kernel(name, scopes.get(name, ""), counts[name] / TURNS, total[name] / TURNS) for name in total
+        Kernel(name, scopes.get(re.sub(r"[.\-]", "_", name), ""), counts[name] / TURNS, total[name] / TURNS)
+        for name in total
     )
     return sorted(kernels, key=lambda kernel: -kernel.ms)
 
@@ -64,8 +67,3 @@ def events(path: Path) -> Iterator[tuple[str, float]]:
                     operation = event.name
                 if devices or operation:
                     yield operation or event.name, event.duration_ns / 1e6
-
-
-def share(kernels: list[Kernel], pattern: str) -> float:
-    """Milliseconds of the kernels whose scope has that pattern."""
-    return sum(kernel.ms for kernel in kernels if re.search(pattern, kernel.scope))

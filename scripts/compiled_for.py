@@ -117,10 +117,12 @@ def loops(program: programs.Program, computation: str = "", times: int = 1) -> l
 def recipe(arguments: argparse.Namespace) -> Any:
     """`pi05_droid` at the size with the keys of the model that are given."""
     asked = recipe_of(arguments.size, arguments.batch, arguments.kind)
+    for change in arguments.change:
+        if not change.startswith("model."):
+            raise MorphVlaError(f"'{change}': expected model.KEY=VALUE; size, batch and kind are options")
     changed = recipes.load("pi05_droid", arguments.change).model
-    shipped = recipes.load("pi05_droid").model
-    keys = [field.name for field in dataclasses.fields(asked.model)]
-    changes = {key: getattr(changed, key) for key in keys if getattr(changed, key) != getattr(shipped, key)}
+    keys = {re.split("[.=]", change)[1] for change in arguments.change}
+    changes = {key: getattr(changed, key) for key in keys}
     return dataclasses.replace(asked, model=dataclasses.replace(asked.model, **changes))
 
 

@@ -151,7 +151,7 @@ def test_a_suite_that_cannot_be_tried_is_said_before_training(tiny_recipe, tmp_p
 def test_recipes_scale_prints_an_estimate_that_says_so(run):
     status, out, _ = run("recipes scale pi05_droid")
     assert status == 0
-    assert out.startswith("an estimate, nothing was run: H200, eight to a host, 484 TFLOP/s each\n")
+    assert out.startswith("an estimate, nothing was run: H200, eight to a host, 502 TFLOP/s each\n")
     rows = json.loads(run("recipes scale pi05_droid --json")[1])
     assert [row["devices"] for row in rows] == [1, 2, 4, 8, 16, 32]
     assert all(row["least"] <= row["most"] for row in rows)

@@ -118,7 +118,7 @@ def test_goals_are_held_against_what_was_measured():
 
 def test_numbers_that_are_too_far_apart_have_failed_and_are_shown(asked, monkeypatch):
     sides = iter([{"losses": np.array([1.0])}, {"losses": np.array([1.3])}])
-    monkeypatch.setattr(gpu_parts, "_numbers", lambda *_: next(sides))
+    monkeypatch.setattr(gpu_parts, "numbers", lambda *_: next(sides))
     gpu.run_part(asked, "parity_float32")
     result = gpu.results(asked.folder)["parity_float32"]
     assert result.failed == "further apart than 0.0002: losses"
