@@ -18,13 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.morphology.bias import token_bias
+from morph_vla.pi05.attention import attention_weights, mix
 from morph_vla.pi05.config import LowRank, Pi05Config
 from morph_vla.pi05.float8 import Rounded
 from morph_vla.pi05.fused import attend, pays
 from morph_vla.pi05.lora import Pair, joined, pair_of, project, project_heads
 from morph_vla.pi05.norm import RMSNorm
-
-MASKED = -2.3819763e38  # the value Gemma puts where nothing may be seen
 
 Cache = tuple[Float[Array, "l b _s _k _h"], Float[Array, "l b _s _k _h"]]  # keys and values of every layer
 Into = tuple[Float[Array, "_d _f"] | Rounded, Pair | None]  # a matrix and the low-rank pair beside it
@@ -64,30 +63,6 @@ def rotate(x: Float[Array, "b t n h"], positions: Int[Array, "b t"]) -> Float[Ar
     sin, cos = jnp.sin(angles), jnp.cos(angles)
     one, two = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([one * cos - two * sin, two * cos + one * sin], axis=-1).astype(x.dtype)
-
-
-def attention_weights(
-    q: Float[Array, "b t n h"],
-    k: Float[Array, "b s k h"],
-    mask: Bool[Array, "b t s"],
-    bias: Float[Array, "b u u"] | None,
-) -> Float[Array, "b k g t s"]:
-    """softmax(q k^T + bias) where `mask` allows, in float32; n = k * g query heads.
-
-    `bias` is added among the last u queries and keys (the kinematic tokens), drawn for u = 2, t = 3, s = 5:
-
-        0 0 0 0 0
-        0 0 0 b b
-        0 0 0 b b
-    """
-    batch, queries, heads, head_dim = q.shape
-    groups = q.reshape(batch, queries, k.shape[2], heads // k.shape[2], head_dim)
-    # In another order of axes `einsum` has keys for rows, and a GPU transposes all weights for the softmax.
-    logits = jnp.einsum("btkgh,bskh->bktgs", groups, k, preferred_element_type=jnp.float32)
-    if bias is not None:
-        before = ((0, 0), (queries - bias.shape[1], 0), (k.shape[1] - bias.shape[2], 0))
-        logits = logits + jnp.pad(bias, before)[:, None, :, None]
-    return jax.nn.softmax(jnp.where(mask[:, None, :, None], logits, MASKED), axis=-1).swapaxes(2, 3)
 
 
 class Weight(nn.Module):
@@ -139,7 +114,7 @@ class Attention(nn.Module):
             mixed = attend(q, k, v, mask)
             return self._out(streams, mixed.reshape(*mixed.shape[:2], -1)), (k, v)
         weights = attention_weights(q, k, mask[:, :own, :keys], None if joints else bias)
-        mixed = _mix(weights, v)
+        mixed = mix(weights, v)
         if joints:
             assert layer.gate is not None
             q2, k2, v2 = self._project([None, *apart], into, positions[:, own:])
@@ -150,7 +125,7 @@ class Attention(nn.Module):
             read = read * jnp.repeat(layer.gate, self.config.head_dim).astype(read.dtype)
             k, v = jnp.concatenate([k, k2], axis=1), jnp.concatenate([v, v2], axis=1)
             weights = attention_weights(q2, k, mask[:, own:], bias)
-            parts = [mixed[:, :before], mixed[:, before:] + read, _mix(weights, v)]
+            parts = [mixed[:, :before], mixed[:, before:] + read, mix(weights, v)]
             mixed = jnp.concatenate(parts, axis=1)
         self.sow("intermediates", "weights", weights)
         return self._out(streams, mixed), (k, v)
@@ -158,7 +133,7 @@ class Attention(nn.Module):
     def _read(self, q: Array, k: Array, v: Array, mask: Bool[Array, "b t s"]) -> Float[Array, "b t f"]:
         """What action tokens read from kinematic tokens alone: a softmax of their own, 0 without a joint."""
         weights = attention_weights(q, k, mask, None)
-        return _mix(jnp.where(mask[:, None, None], weights, 0.0), v)
+        return mix(jnp.where(mask[:, None, None], weights, 0.0), v)
 
     def _out(self, streams: Streams, mixed: Float[Array, "b t f"]) -> Streams:
         """The attended heads of every stream, back at its width."""
@@ -209,12 +184,6 @@ class Attention(nn.Module):
             parts.append(jnp.split(both, [config.heads, config.heads + config.kv_heads], axis=2))
         q, k, v = (jnp.concatenate(each, axis=1) for each in zip(*parts, strict=True))
         return rotate(q, positions) * config.head_dim**-0.5, rotate(k, positions), v
-
-
-def _mix(weights: Float[Array, "b k g t s"], v: Float[Array, "b s k h"]) -> Float[Array, "b t f"]:
-    """Values under their weights, heads side by side."""
-    mixed = jnp.einsum("bktgs,bskh->bktgh", weights.swapaxes(2, 3).astype(v.dtype), v).swapaxes(1, 2)
-    return mixed.reshape(*mixed.shape[:2], -1)
 
 
 class FeedForward(nn.Module):

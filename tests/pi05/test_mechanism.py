@@ -21,6 +21,7 @@ from test_plugin import ACTIONS, ALONE, BATCH, HOST, NOISE, TIME, draw, plugged
 
 from morph_vla.morphology import Body, bias, film, tokens
 from morph_vla.pi05 import Pi05, gemma
+from morph_vla.pi05 import attention as written_out
 
 # Flax 0.10 under JAX 0.5, openpi's pins.
 pytestmark = [
@@ -223,7 +224,7 @@ BREAKS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "joints pushed off prefix and actions": (
         "mix",
         lambda patch: patch.setattr(
-            gemma, "jnp", Instead(jnp, pad=lambda x, widths: jnp.pad(x, widths, constant_values=-1))
+            written_out, "jnp", Instead(jnp, pad=lambda x, widths: jnp.pad(x, widths, constant_values=-1))
         ),
     ),
     "biases of the layers reversed": ("mix", per_layer(lambda bias: bias[::-1])),

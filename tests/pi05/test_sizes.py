@@ -9,7 +9,7 @@ import pytest
 
 from morph_vla.errors import ConfigError
 from morph_vla.morphology import MorphologyConfig
-from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, gemma
+from morph_vla.pi05 import GemmaConfig, Pi05Config, VitConfig, attention
 
 
 def test_the_defaults_are_the_full_model():
@@ -51,13 +51,20 @@ def test_what_does_not_fit(change, sentence):
         dataclasses.replace(Pi05Config(), **change).check()
 
 
-def test_queries_are_the_rows_of_every_product_of_attention():
+def test_on_a_gpu_queries_are_the_rows_of_every_product_of_attention(monkeypatch):
     """The other way round, a GPU transposed all weights: 16 ms of an H200's step of 286."""
     q, k = jnp.zeros((2, 11, 3, 5)), jnp.zeros((2, 13, 1, 5))
 
-    def attention(q, k, mask):
-        return gemma._mix(gemma.attention_weights(q, k, mask, None), k)
+    def mixed(q, k, mask):
+        return attention.mix(attention.attention_weights(q, k, mask, None), k)
 
-    text = jax.jit(attention).lower(q, k, jnp.ones((2, 11, 13), bool)).as_text()
-    products = re.findall(r"stablehlo\.dot_general.*-> tensor<([\dx]+)xf32>", text)
-    assert products == ["2x1x11x3x13", "2x1x11x3x5"]
+    def products():
+        text = jax.jit(lambda *given: mixed(*given)).lower(q, k, mask).as_text()
+        return re.findall(r"stablehlo\.dot_general.*-> tensor<([\dx]+)xf32>", text)
+
+    mask = jnp.ones((2, 11, 13), bool).at[1, :, 7:].set(False)
+    q, k = (jax.random.normal(jax.random.key(x.size), x.shape) for x in (q, k))
+    on_a_cpu = products(), mixed(q, k, mask)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert products() == ["2x1x11x3x13", "2x1x11x3x5"] != on_a_cpu[0]
+    assert jnp.allclose(mixed(q, k, mask), on_a_cpu[1], atol=1e-6)
