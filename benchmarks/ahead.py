@@ -52,11 +52,10 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
 
 def dropped(begins: str) -> None:
     """Let go of what is kept under names that begin so; not while it is only compiled."""
-    if collecting():
-        return
-    with _lock:
-        for key in [key for key in _kept or {} if key.startswith(begins)]:
-            del (_kept or {})[key]
+    global _kept
+    if _kept is not None and not collecting():
+        with _lock:
+            _kept = {key: future for key, future in _kept.items() if not key.startswith(begins)}
 
 
 def all_of(parts: Iterable[Callable[[], Any]], threads: int) -> list[BaseException | None]:

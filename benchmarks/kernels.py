@@ -38,18 +38,22 @@ def traced(run: Callable[[], Any], program: Any, folder: Path) -> list[Kernel]:
     with gzip.open(folder / "program.txt.gz", "wt") as file:
         file.write(text)
     path = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
-    # A kernel is called after its instruction, with no other sign than "_".
-    scopes = {re.sub(r"[.\-]", "_", name): scope for name, scope in NAMED.findall(text)}
+    scopes = {_plain(name): scope for name, scope in NAMED.findall(text)}
     total = defaultdict[str, float](float)
     counts = defaultdict[str, int](int)
     for name, milliseconds in events(path):
         total[name] += milliseconds
         counts[name] += 1
     kernels = (
-        Kernel(name, scopes.get(re.sub(r"[.\-]", "_", name), ""), counts[name] / TURNS, total[name] / TURNS)
+        Kernel(name, scopes.get(_plain(name), ""), counts[name] / TURNS, total[name] / TURNS)
         for name in total
     )
     return sorted(kernels, key=lambda kernel: -kernel.ms)
+
+
+def _plain(name: str) -> str:
+    """As a kernel is called after its instruction: with no other sign than "_"."""
+    return re.sub(r"[.\-]", "_", name)
 
 
 def events(path: Path) -> Iterator[tuple[str, float]]:

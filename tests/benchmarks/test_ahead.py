@@ -60,3 +60,17 @@ def test_nothing_is_measured_while_programs_are_compiled():
     take_turns({"work": lambda: ran.append(1)}, 3)
     assert len(ran) == 4
     assert not ahead.collecting()
+
+
+def test_a_part_lets_go_of_what_only_it_needs():
+    def part():
+        ahead.kept("theirs 1", object)
+        ahead.kept("ours", object)
+        ahead.dropped("theirs")
+
+    ahead.dropped("theirs")  # nothing is kept yet
+    ahead.all_of([part], threads=1)
+    theirs, ours = ahead.kept("theirs 1", object), ahead.kept("ours", object)
+    ahead.dropped("theirs")
+    assert ahead.kept("ours", object) is ours
+    assert ahead.kept("theirs 1", object) is not theirs

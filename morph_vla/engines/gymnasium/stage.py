@@ -99,6 +99,7 @@ class Environments:
         return self._seen[0]
 
     def prepare(self) -> None:
+        """Make the first environment."""
         self._environment(0)
 
     def _environment(self, first: int) -> Made:
@@ -110,6 +111,7 @@ class Environments:
         return self._made[first]
 
     def reset(self, states: Mapping[int, InitialState]) -> None:
+        """Begin these episodes at their rows; where an environment cannot be reset, they have failed."""
         self.begin(states)
         homes: dict[int, dict[int, int]] = {}  # first episode of an environment -> place in it -> row
         for index, state in states.items():
@@ -138,9 +140,11 @@ class Environments:
         }
 
     def begin(self, indices: Collection[int]) -> None:
+        """Forget how these episodes stood."""
         self.status |= {index: Standing() for index in indices}
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "_"]]) -> dict[int, Standing]:
+        """One control step of the episodes that are still going, and how they stand after it."""
         going = {index: row for index, row in actions.items() if self.status[index].ended is None}
         homes: dict[int, list[int]] = {}
         for index in going:
@@ -178,6 +182,7 @@ class Environments:
         return judged(before, change, hold_steps(suite), suite.max_steps)
 
     def observe(self, index: int) -> Observation:
+        """What an episode shows now, as policies are asked."""
         first, place = self._home(index)
         batch = self._seen[first]
         keys, cameras = reading.maps(self.suite, batch)
@@ -235,6 +240,7 @@ class Environments:
             self._made.pop(first).vector.close()
 
     def close(self) -> None:
+        """Close every environment."""
         for first in list(self._made):
             self._drop(first)
 
