@@ -126,8 +126,12 @@ def test_a_mistake_of_ours_is_a_traceback(run, monkeypatch):
 
 def test_a_reader_that_has_seen_enough_is_no_error():
     line = f"{shlex.quote(sys.executable)} -m morph_vla.cli --help | true; exit ${{PIPESTATUS[0]}}"
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    for buffered in ("", "1"):  # with "1" each write meets the closed pipe, with "" the last flush does
+        unbuffered = {**os.environ, "PYTHONUNBUFFERED": buffered}
+        ended = subprocess.run(
+            ["bash", "-c", line], capture_output=True, text=True, check=False, env=unbuffered
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_module_is_the_command():

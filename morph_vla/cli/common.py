@@ -35,6 +35,11 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, rest
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Leave after --help or --version; a reader that has gone is found here, where `main` knows it."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
     def refuse(self, sentence: str) -> NoReturn:
         """Raise what `main` prints as `error: ...`."""
         raise MorphVlaError(f"{sentence} (see {self.prog} --help)")
