@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import secrets
 import threading
 import time
@@ -188,7 +189,7 @@ class WebsocketClientPolicy(_Protocol):
         with self._in_turn(until), self._whole_or_closed():
             for is_last in (False, True):
                 try:
-                    connection = self._connected(min(until, time.monotonic() + self._connect_s))
+                    connection = self._connected(time.monotonic() + self._connect_s, until)
                     frame, request_id = self._question(obs)
                     with self._given_up(connection, until):
                         connection.send(frame)
@@ -220,9 +221,12 @@ class WebsocketClientPolicy(_Protocol):
         with self._lock:
             self._close()
 
-    def _connected(self, until: float) -> Any:
-        """The connection, opened where there is none, which is tried `until` then."""
-        is_said = False
+    def _connected(self, until: float, deadline: float = math.inf) -> Any:
+        """The connection, opened where there is none, which is tried `until` then or a call's deadline.
+
+        A server that is there and slow is late then, and one that is not there is not to be reached.
+        """
+        is_said, until = False, min(until, deadline)
         while self._connection is None:
             left = max(0.01, until - time.monotonic())
             try:
@@ -234,6 +238,8 @@ class WebsocketClientPolicy(_Protocol):
                 self._close()
                 if not isinstance(error, OSError | exceptions.WebSocketException):  # TimeoutError is one
                     raise
+                if isinstance(error, TimeoutError) and time.monotonic() + PAUSE_S >= deadline:
+                    raise self._late() from None
                 if _is_final(error) or time.monotonic() + PAUSE_S >= until:
                     raise self._refusal(error) from None
                 is_said = self._waiting(is_said, until - time.monotonic())

@@ -1,6 +1,7 @@
 """The client: NumPy, msgpack and websockets alone; what is late or another's is never returned."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -160,6 +161,21 @@ def test_sending_to_a_server_that_reads_no_more_ends_at_the_deadline():
         asker._connection = Deaf()
         with pytest.raises(LateAnswerError, match=r"did not answer within 0\.2 s$"):
             asker.infer({"first": 1})
+
+
+def test_a_server_that_takes_too_long_to_connect_to_is_late_and_one_that_is_gone_is_not():
+    """Of a robot's loop the one is to be waited out, the other to be told to its operator."""
+    with serving() as server, connect(server, deadline_s=0.3) as asker, socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()  # the kernel connects, and nobody ever answers
+        asker.close()
+        asker._target = f"ws://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(LateAnswerError, match=r"did not answer within 0\.3 s$"):
+            asker.infer({"first": 1})
+        mute.close()
+        with pytest.raises(ServerError, match="is not to be reached: ") as gone:
+            asker.infer({"first": 1})
+        assert not isinstance(gone.value, LateAnswerError)
 
 
 def test_a_late_answer_is_never_taken_for_the_next_one():
