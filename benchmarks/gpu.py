@@ -90,8 +90,13 @@ def run_part(asked: Asked, name: str) -> None:
 def at_once(asked: Asked, todo: list[str], threads: int, until: float) -> None:
     """Compile what these parts need side by side, then run one after the other, none after `until`."""
     began, first = time.monotonic(), [name for name in todo if is_compiled_ahead(name)]
+
+    def timed(name: str) -> None:
+        ALL[name](asked)
+        print(f"{name} is compiled after {time.monotonic() - began:.0f} s", flush=True)
+
     for name, error in zip(
-        first, ahead.all_of((partial(ALL[name], asked) for name in first), threads), strict=True
+        first, ahead.all_of((partial(timed, name) for name in first), threads), strict=True
     ):
         if error is not None:
             print(f"{name} was not compiled: {error}", flush=True)

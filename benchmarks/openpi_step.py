@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import runpy
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.pi05.config import Pi05Config
 
+_lock = threading.Lock()
 UNASKED = ("lerobot.common.datasets.lerobot_dataset", "wandb", "tqdm_loggable.auto")
 """What openpi's trainer imports for its data (a git commit of lerobot's) and its log"""
 
@@ -63,11 +65,17 @@ def openpi_sampler(checkout: Path, config: Pi05Config, batch: int) -> Callable[[
 
         model = _resized(config, "expert")
         compiled = importlib.import_module("openpi.shared.nnx_utils").module_jit
-    policy = model.create(jax.random.key(0))
-    state = nnx.state(policy)
-    rounded = jax.tree.map(lambda leaf: leaf.astype(config.dtype), state.to_pure_dict())
-    state.replace_by_pure_dict(rounded)
-    nnx.update(policy, state)
+        graph, shapes = nnx.split(nnx.eval_shape(lambda: model.create(jax.random.key(0))))
+
+    @jax.jit
+    def drawn() -> Any:  # made one by one, in float32, its leaves would take minutes
+        def small(leaf: Any) -> Any:
+            key = jax.random.key(leaf.size)
+            return 0.02 * jax.random.normal(key, leaf.shape, config.dtype)
+
+        return jax.tree.map(small, shapes)
+
+    policy = nnx.merge(graph, drawn())
     sample, (seen, _) = compiled(policy.sample_actions), _zeros(model.inputs_spec(batch_size=batch))
     return lambda: jax.block_until_ready(sample(jax.random.key(1), seen))
 
@@ -80,10 +88,11 @@ def _zeros(shapes: Any) -> Any:
 
 @contextmanager
 def _importing(checkout: Path) -> Iterator[None]:
-    """Around what imports openpi from a checkout; it mixes types, so JAX does from now on."""
+    """Around what imports openpi from a checkout, one thread at a time; it mixes types, so JAX does then."""
     if not (checkout / "scripts" / "train.py").is_file():
         raise MorphVlaError(f"{checkout} is no checkout of openpi: scripts/train.py is not there")
     added = [str(checkout / "src"), str(checkout / "packages" / "openpi-client" / "src")]
+    _lock.acquire()
     sys.path[:0] = [path for path in added if path not in sys.path]
     try:
         importlib.import_module("jax").config.update("jax_numpy_dtype_promotion", "standard")
@@ -94,6 +103,8 @@ def _importing(checkout: Path) -> Iterator[None]:
             f"openpi cannot be imported here ({str(error).splitlines()[0]}); run this in the environment of "
             "`make test-openpi`"
         ) from error
+    finally:
+        _lock.release()
 
 
 def _stand_in(module: str) -> None:

@@ -7,7 +7,7 @@ benchmarks mean another.
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -110,12 +110,12 @@ def recipe_of(
 class Subject:
     """A recipe's model with random weights, and the state of its training, which every step carries on."""
 
-    def __init__(self, recipe: Recipe, params: Any = None):
-        """Draw weights where none are given; those given are the state's from now on."""
+    def __init__(self, recipe: Recipe, params: Any = None, options: Mapping[str, Any] | None = None):
+        """Draw weights where none are given; those given are the state's from now on. `options` are XLA's."""
         assert isinstance(recipe.model, Pi05Config)
         self.recipe, self.model = recipe, recipe.model
         self.optimizer, _ = steps.make_optimizer(recipe.optimizer, recipe.training.steps)
-        self._params = params
+        self._params, self._options = params, dict(options or {})
         self._served: dict[bool, Any] = {}
 
     @cached_property
@@ -154,7 +154,11 @@ class Subject:
         if ahead.collecting() and self._params is None:
             jax.block_until_ready(self._drawn())  # what draws them is a program too
         lower = jax.jit(function, **options).lower
-        return ahead.kept(f"{self.recipe} {what}", lambda: lower(*shapes).compile())
+
+        def make() -> Any:
+            return lower(*shapes).compile(compiler_options=self._options or None)
+
+        return ahead.kept(f"{self.recipe} {self._options} {what}", make)
 
     def with_plugin(self, plugin: MorphologyConfig) -> "Subject":
         """The same weights, copied, with a new body beside them."""

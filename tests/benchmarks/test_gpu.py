@@ -33,9 +33,9 @@ def test_what_was_never_tried_comes_first_then_what_failed(asked):
 
 def test_what_cannot_be_done_here_says_why(asked):
     words = "no checkout of openpi was given: OPENPI=path"
-    gpu.run_part(asked, "openpi")
-    assert gpu.results(asked.folder)["openpi"].not_possible == words
-    assert f"openpi: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
+    gpu.run_part(asked, "openpi_step")
+    assert gpu.results(asked.folder)["openpi_step"].not_possible == words
+    assert f"openpi_step: not possible here: {words}" in (asked.folder / gpu.PAGE).read_text()
 
 
 @pytest.mark.long
@@ -141,15 +141,34 @@ def test_the_list_runs_here(asked):
     )
 
 
+def test_what_takes_minutes_to_compile_keeps_nobody_waiting():
+    """8 bits are compiled when it is their turn, which is the last of the levers'."""
+    ahead_of_time = {name for name in ALL if gpu_parts.is_compiled_ahead(name)}
+    levers = [name for name in ALL if name.startswith("lever_")]
+    assert set(levers) - ahead_of_time == {"lever_float8"}
+    assert levers[-1] == "lever_float8"
+    assert {"openpi_step", "openpi_call_1", "openpi_call_8"} <= ahead_of_time
+
+
+def test_an_option_of_xlas_is_a_lever(asked):
+    """It reaches the compiler, and the numbers are of the same model."""
+    gpu.run_part(asked, "lever_cublas")
+    (row,) = gpu.results(asked.folder)["lever_cublas"].rows
+    assert row["step ms"] > 0
+    assert "xla_gpu_enable_triton_gemm False" in (asked.folder / gpu.PAGE).read_text()
+
+
 def test_at_once_compiles_first_and_measures_then(asked, monkeypatch, capsys):
     monkeypatch.setattr(ahead, "_kept", None)
     names = ["machine", "call_1", "kernels_call_1", "lever_prompt"]
     with jax.numpy_dtype_promotion("standard"):
         gpu.at_once(asked, names, 2, float("inf"))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "lever_prompt was not compiled: it changes nothing at the size 'small'"
-    assert lines[1].startswith("3 parts compiled in ")
-    assert [line.split()[0] for line in lines[2:]] == names
+    assert {line.split()[0] for line in lines[:2]} == {"call_1", "kernels_call_1"}
+    assert all(" is compiled after " in line for line in lines[:2])
+    assert lines[2] == "lever_prompt was not compiled: it changes nothing at the size 'small'"
+    assert lines[3].startswith("3 parts compiled in ")
+    assert [line.split()[0] for line in lines[4:]] == names
     known = gpu.results(asked.folder)
     assert known["call_1"].rows[0]["ms"] > 0
     kernels = known["kernels_call_1"].rows
