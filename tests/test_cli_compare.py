@@ -208,6 +208,9 @@ def test_compare_decides_while_evaluations_run(run, folder):
     answer = json.loads(run("compare a b --sequential --json")[1])
     assert (answer["decision"], answer["of"], answer["tasks"]) == ("b", 53, {})
     assert run("compare a a --sequential --margin 40")[1].startswith("no difference of 40 points can be exp")
+    for margin in ("0", "200"):
+        status, _, err = run(f"compare a b --sequential --margin {margin}")
+        assert (status, err) == (2, f"error: --margin must be between 0 and 100 points, got {margin}\n")
 
 
 def test_merge_makes_one_record_of_two_halves(run, folder):

@@ -61,6 +61,8 @@ def watch(arguments: argparse.Namespace) -> None:
 
     if len(arguments.given) != 2:
         raise MorphVlaError(f"--sequential takes two evaluations, got {len(arguments.given)}")
+    if not 0 < arguments.margin < 100:
+        raise MorphVlaError(f"--margin must be between 0 and 100 points, got {arguments.margin:g}")
     a, b = (journal.so_far(folder_of(place)) for place in arguments.given)
     sides = [f"{letter} ({path})" for letter, path in zip("AB", arguments.given, strict=True)]
     watched = several.watched(a, b, arguments.error, arguments.margin / 100)

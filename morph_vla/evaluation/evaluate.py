@@ -61,11 +61,14 @@ def evaluate(
             sentences = "; ".join(map(fit.sentence, problems))
             where = about["checkpoint"] or about["name"]
             raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
+    for task in tasks:
+        run.stop(task)  # what it has no record of is said before hours are spent
     if len(tasks) == 1:
         return run.task(tasks[0], place)
     check_together([Record(suite=task.facts(), engine=task.engine()) for task in tasks])
     if place is not None:
-        journal.make_room(place, [task.task_key for task in tasks])
+        started = rollout.begun(tasks[0], policy, run.settings, about)
+        journal.make_room(place, [task.task_key for task in tasks], started)
     parts = [run.task(task, place and place / task.task_key) for task in tasks]
     whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
     run.keep(whole, place)
@@ -91,11 +94,15 @@ class _Run:
     overrides: Sequence[str]
     progress: Progress | None
 
+    def stop(self, task: Benchmark) -> rollout.Stop | None:
+        """What says that a task is decided. Raises MorphVlaError where there is nothing to decide against."""
+        if self.against is None:
+            return None
+        return sequential.stopper(self.against, task.facts(), task.task_key, self.settings.first)
+
     def task(self, task: Benchmark, folder: Path | None) -> Record:
         """The record of one task, kept in `folder`."""
-        first, progress = self.settings.first, self.progress
-        facts = task.facts()
-        stop = sequential.stopper(self.against, facts, task.task_key, first) if self.against else None
+        progress, stop = self.progress, self.stop(task)
         notes = [fit.sentence(finding) for finding in task.findings(self.policy)]
         for note in notes:
             LOG.warning("%s", note)

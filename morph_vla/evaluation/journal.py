@@ -80,15 +80,18 @@ class Journal:
 def read(folder: Path) -> Record | None:
     """The trials of `folder` so far, as an unfinished record; None when there is no journal in it.
 
-    An evaluation of several tasks keeps a journal for each, in a folder of its own: they are read as one. The
-    last line of an evaluation that is being written may be cut short, and is left out.
+    An evaluation of several tasks keeps a journal for each, in a folder of its own: they are read as one.
+    Tasks that another evaluation left, and this one has not come to yet, are left out with a warning. The
+    last line of an evaluation that is being written may be cut short, and is left out too.
     """
     if (folder / FILE_NAME).is_file():
         return _read(folder)
-    paths = [path for path in folder.glob(f"*/{FILE_NAME}") if not path.parent.name.startswith(EARLIER)]
-    parts = [_read(path.parent) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
-    if not parts:
+    every = [_read(path.parent) for path in sorted(_of_tasks(folder), key=lambda path: path.stat().st_mtime)]
+    if not every:
         return None
+    parts = [part for part in every if _shared(part) == _shared(every[-1])]
+    if others := sorted(part.folder.name for part in every if part not in parts):
+        LOG.warning("%s: left out, of another evaluation: %s", folder, ", ".join(others))
     named = [replace(trial, task=trial.task or part.folder.name) for part in parts for trial in part.trials]
     tasks: dict[str, TaskFacts] = {}
     for part in parts:
@@ -97,22 +100,53 @@ def read(folder: Path) -> Record | None:
     return replace(parts[0], suite=replace(parts[0].suite, tasks=tasks), trials=tuple(named), folder=folder)
 
 
+def _of_tasks(folder: Path) -> list[Path]:
+    """The journals of an evaluation's tasks."""
+    return [path for path in folder.glob(f"*/{FILE_NAME}") if not path.parent.name.startswith(EARLIER)]
+
+
+def _shared(evaluation: Record) -> str:
+    """What the tasks of one evaluation share, as a digest."""
+    return identity.of_evaluation(replace(evaluation, suite=replace(evaluation.suite, tasks={})))
+
+
+def _is_told(folder: Path, unfinished: Record) -> bool:
+    """Whether the record of `folder` has every trial of its journals: then it says more than they do.
+
+    A journal is written anew by who only looks whether all is there, and may be copied after its record.
+    """
+    with contextlib.suppress(MorphVlaError):
+        if (folder / record.FILE_NAME).is_file():
+            whole = record.read(folder)
+            has_all = {trial.key for trial in unfinished.trials} <= {trial.key for trial in whole.trials}
+            return has_all and _shared(whole) == _shared(unfinished)
+    return False
+
+
 def newer(folder: Path) -> bool:
-    """Whether the journal of `folder` has been written to since its record was."""
+    """Whether a journal of `folder` has been written to since its record was."""
     journal, path = folder / FILE_NAME, folder / record.FILE_NAME
     if not path.is_file():
         return True
-    return journal.is_file() and journal.stat().st_mtime > path.stat().st_mtime
+    journals = [journal] if journal.is_file() else _of_tasks(folder)
+    return any(each.stat().st_mtime > path.stat().st_mtime for each in journals)
 
 
-def make_room(folder: Path, tasks: Collection[str]) -> None:
+def make_room(folder: Path, tasks: Collection[str], begun: Record) -> None:
     """Make room in `folder` for the record of several `tasks`, each of which has a folder of its own in it.
 
-    One task's evaluation in `folder` itself moves into that task's folder, where it goes on; anything else,
-    such as a record of other tasks, moves into `earlier-1`.
+    `begun` is the record of one of them before its first trial. One task's evaluation in `folder` itself
+    moves into that task's folder, where it goes on. Anything else, such as a record of other tasks, or of the
+    same ones by another policy with the folders of its tasks, moves into `earlier-1`.
     """
     if why := _unreadable(folder):
         _set_aside(folder, f"a record that cannot be read ({why})", (record.FILE_NAME,))
+    if not (folder / FILE_NAME).exists() and (folder / record.FILE_NAME).is_file():
+        whole = record.read(folder)
+        if _shared(whole) != _shared(begun):
+            differences = identity.listed(identity.differences(whole, begun), "there", "here")
+            about = differences or f"schema {whole.schema}, which says less of the suite than this one"
+            _set_aside(folder, f"another evaluation ({about})", (record.FILE_NAME, *whole.suite.tasks))
     held = [task for evaluation in _held(folder) for task in evaluation.suite.tasks]
     if not (folder / FILE_NAME).exists() and set(held) <= set(tasks):
         return
@@ -188,12 +222,11 @@ def _trial(line: Json, folder: Path) -> Trial | None:
 
 
 def so_far(given: Path) -> Record:
-    """An evaluation that may still run, by its folder or a file in it: its record, or else its journal.
+    """An evaluation that may still run, by its folder or a file in it: its record, or a journal with more.
 
     Raises MorphVlaError as `record.read` does where there is neither.
     """
     if given.name == FILE_NAME and given.is_file():
         given = given.parent
-    if given.is_dir() and newer(given) and (unfinished := read(given)) is not None:
-        return unfinished
-    return record.read(given)
+    unfinished = read(given) if given.is_dir() and newer(given) else None
+    return record.read(given) if unfinished is None or _is_told(given, unfinished) else unfinished

@@ -17,12 +17,12 @@ from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation import benchmark
 from morph_vla.evaluation.asking import Asker
-from morph_vla.evaluation.benchmark import Benchmark, Task
+from morph_vla.evaluation.benchmark import Benchmark, InitialState, Task
 from morph_vla.evaluation.chunking import Chunking
 from morph_vla.evaluation.flights import Flights
 from morph_vla.evaluation.journal import Journal, alone
 from morph_vla.process import versions
-from morph_vla.results.record import FILE_NAME, Record, Stopped, SuiteFacts, policy_from_json, read
+from morph_vla.results.record import FILE_NAME, Record, Stopped, policy_from_json, read
 from morph_vla.results.trial import Trial
 
 Stop = Callable[[Sequence[Trial]], str | None]  # the trials so far -> why it is enough, or None
@@ -89,23 +89,21 @@ def _evaluate(
     overrides: Sequence[str],
 ) -> Record:
     played = benchmark.of(task, settings.engine, policy)
-    count = played.episodes if settings.episodes is None else settings.episodes
-    rows = range(settings.first, settings.first + count)
-    table = played.states(max(rows.stop, played.episodes))
-    open_loop = settings.open_loop or open_loop_at(played.control_rate)
-    chunking = Chunking(open_loop, settings.latency, settings.real_time)
-    facts = played.facts(table[: played.episodes])  # more rows than the suite's own are the same evaluation
-    begun = _begun(played, facts, about or {"name": type(policy).__name__}, settings, rows)
+    rows = _rows(played, settings)
+    count, table = len(rows), played.states(max(rows.stop, played.episodes))
+    chunking = _chunking(played, settings)
     begun = dataclasses.replace(
-        begun, **chunking.facts(), overrides=tuple(overrides), command=command, folder=folder or Path()
-    )
-    journal = Journal(folder, begun)
+        _begun(played, table, about or {"name": type(policy).__name__}, settings),
+        overrides=tuple(overrides), command=command, folder=folder or Path(),
+    )  # fmt: skip
+    journal, earlier = Journal(folder, begun), finished(folder)
     trials = {number: trial for number, trial in journal.trials.items() if number in rows}
     began = time.monotonic()
     reason = stop(list(trials.values())) if stop and trials else None
     last = max(trials) if reason else rows.stop  # of those that had begun when it was stopped
     waiting = [table[row] for row in rows if row not in trials and row < last]
     timing, all_notes = {}, list(notes)
+    before = earlier if earlier and {trial.episode for trial in earlier.trials} <= set(trials) else None
     if waiting:
         slots = min(settings.parallel, len(waiting))
         with (
@@ -125,27 +123,50 @@ def _evaluate(
             timing = {key: round(s, 2) for key, s in {**pool.spent, "policy_s": asker.spent}.items()}
             all_notes += [*asker.notes, *flights.notes]
     ordered = tuple(trials[row] for row in sorted(trials))
-    if not waiting and (earlier := finished(folder)) and earlier.trials == ordered:
+    if not waiting and earlier and earlier.trials == ordered:
         return earlier  # with its own time and duration, not those of looking it up
+    seconds = time.monotonic() - began if waiting else None
+    if seconds is not None and before is not None:  # it went on: the seconds of all sessions
+        seconds += before.wall_s or 0.0
+        timing = {key: round(s + before.timing.get(key, 0.0), 2) for key, s in timing.items()}
     return dataclasses.replace(
         begun, stopped=Stopped(len(ordered), len(rows), reason) if len(ordered) < len(rows) else None,
-        trials=ordered, wall_s=round(time.monotonic() - began, 2), timing=timing, notes=tuple(all_notes),
+        trials=ordered, wall_s=None if seconds is None else round(seconds, 2), timing=timing,
+        notes=tuple(all_notes),
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
 
 
+def begun(task: Task, policy: Policy, settings: Settings, about: Mapping[str, object]) -> Record:
+    """What a task's record will say, before anything is evaluated."""
+    played = benchmark.of(task, settings.engine, policy)
+    return _begun(played, played.states(played.episodes), about, settings)
+
+
 def _begun(
-    played: Benchmark, suite: SuiteFacts, about: Mapping[str, object], settings: Settings, rows: range
+    played: Benchmark, table: Sequence[InitialState], about: Mapping[str, object], settings: Settings
 ) -> Record:
     """The record before the first episode."""
+    rows = _rows(played, settings)
     return Record(
-        suite=suite,
+        suite=played.facts(table[: played.episodes]),  # more rows than its own are the same evaluation
         policy=policy_from_json(about),
         engine=played.engine(),
         rows=(rows.start, rows.stop),
         parallel=settings.parallel,
         versions=versions(),
+        **_chunking(played, settings).facts(),
     )
+
+
+def _rows(played: Benchmark, settings: Settings) -> range:
+    count = played.episodes if settings.episodes is None else settings.episodes
+    return range(settings.first, settings.first + count)
+
+
+def _chunking(played: Benchmark, settings: Settings) -> Chunking:
+    open_loop = settings.open_loop or open_loop_at(played.control_rate)
+    return Chunking(open_loop, settings.latency, settings.real_time)
 
 
 def open_loop_at(control_rate: float) -> int:

@@ -141,13 +141,17 @@ def videos(record: Record, parts: Mapping[str, Record], folder: Path) -> tuple[R
 
 
 def missing(record: Record) -> str | None:
-    """In words, which episodes up to the last of a task nobody ran; None when all are there."""
+    """In words, which episodes nobody ran, up to the last of a task and of the rows that a part was to run.
+
+    None when all are there. What an early stop left out is not missing.
+    """
+    asked = record.rows[1] if record.rows and not record.stopped else 0
     tasks: dict[str, set[int]] = {}
     for task, episode in sorted(trial.key for trial in record.trials):
         tasks.setdefault(task, set()).add(episode)
     gaps = []
     for task, episodes in tasks.items():
-        gone = sorted(set(range(max(episodes) + 1)) - episodes)
+        gone = sorted(set(range(max(asked, max(episodes) + 1))) - episodes)
         if gone:
             gaps.append(f"{len(gone)} episodes{f' of {task}' if task else ''} (the first is {gone[0]})")
     return f"not in any part: {', '.join(gaps)}" if gaps else None

@@ -1,5 +1,6 @@
 """A policy on a whole suite: what does not fit is refused, tasks become one record, what is there is kept."""
 
+import dataclasses
 import json
 import logging
 from pathlib import Path
@@ -11,8 +12,9 @@ from morph_vla.evaluation import evaluate as module
 from morph_vla.evaluation import simulated
 from morph_vla.evaluation.evaluate import check_against, evaluate
 from morph_vla.evaluation.journal import Journal
+from morph_vla.evaluation.rollout import begun
 from morph_vla.evaluation.sampler import Sampler
-from morph_vla.results.record import Record, policy_from_json, read
+from morph_vla.results.record import read
 from morph_vla.results.trial import Trial
 from morph_vla.suites import suite
 
@@ -49,8 +51,8 @@ def played(monkeypatch):
         )  # fmt: skip
         if progress:
             progress(len(trials), len(trials), 1)
-        return Record(
-            suite=task.facts(), policy=policy_from_json(about), open_loop=settings.open_loop,
+        return dataclasses.replace(
+            begun(task, policy, settings, about),
             overrides=tuple(overrides), trials=trials, wall_s=1.0, command=command, time="2026",
         )  # fmt: skip
 
@@ -103,6 +105,38 @@ def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
     assert list(read(Path("out")).suite.tasks) == list(whole.suite.tasks) == [task.task_key for task in tasks]
     assert read(Path("out") / tasks[1].task_key).trials == alone.trials
     assert sorted(path.name for path in Path("out").iterdir()) == sorted([*whole.suite.tasks, "record.json"])
+
+
+def test_another_policy_on_the_same_tasks_is_not_taken_for_the_first(played, folder, caplog):
+    """Interrupted in the middle, the folder must not answer with the first policy's record."""
+    tasks = suite.load_tasks("droid_panda")
+    first = evaluate(Described(), tasks, folder="out", episodes=2)
+
+    class Other(Described):
+        def describe(self):
+            return {**super().describe(), "name": "other", "sha256": "b2"}
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(Other(), tasks, folder="out", episodes=2, progress=interrupted)
+    assert [path.name for path in Path("out").iterdir()] == ["earlier-1"]
+    assert "out held another evaluation (policy.name: 1500 there, other here; policy.sha256:" in caplog.text
+    kept = read(Path("out/earlier-1"))
+    assert (kept.policy.name, kept.trials) == ("1500", first.trials)
+    assert read(Path("out/earlier-1") / tasks[0].task_key).policy.name == "1500"
+    assert evaluate(Other(), tasks, folder="out", episodes=2).policy.name == "other"
+
+
+def test_a_task_that_cannot_be_decided_is_said_before_the_others_are_played(played, folder):
+    tasks = suite.load_tasks("droid_panda")
+    against = evaluate(Described(), tasks[0], episodes=2)
+    told = []
+    words = f"the record to decide against has no episode of task '{tasks[1].task_key}'"
+    with pytest.raises(MorphVlaError, match=words):
+        evaluate(Described(), tasks, episodes=2, against=against, progress=lambda *now: told.append(now))
+    assert told == []
 
 
 def test_without_a_folder_nothing_is_written(played, folder):

@@ -1,6 +1,7 @@
 """A folder that holds another evaluation: never taken for this one, never lost, and named."""
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from morph_vla.errors import MorphVlaError
-from morph_vla.evaluation.journal import Journal, alone, make_room, read
+from morph_vla.evaluation.journal import Journal, alone, make_room, read, so_far
 from morph_vla.results import identity
-from morph_vla.results.record import Record, record_from_json, write
+from morph_vla.results.record import Record, Stopped, record_from_json, write
 from morph_vla.results.trial import Trial
 
 CUBE = {"dwell_seconds": 0.5, "max_speed": 0.02}
@@ -124,7 +125,7 @@ def test_a_record_that_cannot_be_read_is_set_aside_before_anything_is_played(hel
 
 def test_an_unreadable_record_of_several_tasks_is_set_aside_too(tmp_path, caplog):
     (tmp_path / "record.json").write_text("{")
-    make_room(tmp_path, ["cube", "can"])
+    make_room(tmp_path, ["cube", "can"], facts())
     assert "held a record that cannot be read (" in caplog.messages[0]
     assert (tmp_path / "earlier-1/record.json").read_text() == "{"
 
@@ -153,6 +154,39 @@ def test_earlier_evaluations_are_no_tasks_of_this_one(held, caplog):
     assert read(held) is None
 
 
+def another(name: str) -> Record:
+    return replace(facts(), policy=replace(facts().policy, name=name, sha256=name))
+
+
+def test_tasks_of_two_evaluations_are_not_read_as_one(tmp_path, caplog):
+    """The second one was killed before it came to the task that the first one had left."""
+    for age, (task, name) in enumerate((("can", "first"), ("cube", "second"))):
+        (tmp_path / task).mkdir()
+        Journal(tmp_path / task, another(name)).add(Trial(episode=age, success=True))
+        os.utime(tmp_path / task / "trials.jsonl", (age, age))
+    unfinished = so_far(tmp_path)
+    assert (unfinished.policy.name, [trial.key for trial in unfinished.trials]) == ("second", [("cube", 1)])
+    assert caplog.messages == [f"{tmp_path}: left out, of another evaluation: can"]
+
+
+def test_what_goes_on_is_seen_in_the_journals_of_tasks_and_no_record_is_forgotten_for_less(tmp_path):
+    """A journal is written anew by who looks whether all is there: a record that has its trials says more."""
+    (tmp_path / "cube").mkdir()
+    journal = Journal(tmp_path / "cube", facts())
+    journal.add(Trial(episode=0, success=True))
+    trial = Trial(episode=0, task="cube", success=True)
+    stopped = Stopped(1, 9, "decided")
+    write(replace(facts(), trials=(trial,), stopped=stopped), tmp_path / "record.json")
+    path = tmp_path / "cube/trials.jsonl"
+    os.utime(tmp_path / "record.json", (1, 1))
+    assert so_far(tmp_path).stopped == stopped
+    journal.add(Trial(episode=1, success=False))
+    unfinished = so_far(tmp_path)
+    assert (unfinished.unfinished, len(unfinished.trials)) == (True, 2)
+    os.utime(path, (0, 0))
+    assert so_far(tmp_path).stopped == stopped  # a table that was made shorter: its journal has more
+
+
 @pytest.mark.parametrize("of", identity.OF_ROBOT)
 def test_a_changed_robot_file_is_another_evaluation_and_so_is_one_that_does_not_say(tmp_path, caplog, of):
     for digests in ({}, {of: "a1"}, {of: "b2"}):
@@ -178,13 +212,13 @@ def test_one_process_evaluates_into_a_folder(tmp_path):
 
 
 def test_one_tasks_evaluation_makes_room_for_several_and_goes_on(held, caplog):
-    make_room(held, ["cube", "can"])
+    make_room(held, ["cube", "can"], facts())
     assert caplog.messages == []
     assert [path.name for path in held.iterdir()] == ["cube"]
     assert (held / "cube/videos/000.mp4").is_file()
     assert Journal(held / "cube", facts()).trials.keys() == {0, 1}
     write(facts(), held / "record.json")
-    make_room(held, ["cube", "can"])  # the record of these tasks themselves stays
+    make_room(held, ["cube", "can"], facts())  # the record of these tasks themselves stays
     assert (held / "record.json").is_file()
 
 
@@ -192,10 +226,10 @@ def test_one_tasks_evaluation_makes_room_for_several_and_goes_on(held, caplog):
 def test_what_is_no_task_of_several_is_kept_beside_them(held, caplog, tasks, there):
     for name in there:
         (held / name).mkdir()
-    make_room(held, tasks)
+    make_room(held, tasks, facts())
     assert caplog.messages == [f"{held} held an evaluation of cube; it is kept in {held / 'earlier-1'}"]
     assert sorted(path.name for path in held.iterdir()) == [*there, "earlier-1"]
     write(facts(), held / "record.json")
     (held / "trials.jsonl").write_text("")  # of which nothing can be read
-    make_room(held, ["can", "mug"])
+    make_room(held, ["can", "mug"], facts())
     assert sorted(path.name for path in (held / "earlier-2").iterdir()) == ["record.json", "trials.jsonl"]

@@ -17,7 +17,7 @@ from morph_vla.evaluation.rollout import Settings
 from morph_vla.evaluation.video import VideoWriter
 from morph_vla.files.plain import to_plain
 from morph_vla.results import identity, statistics
-from morph_vla.results.record import record_from_json
+from morph_vla.results.record import record_from_json, write
 from morph_vla.suites.suite import resolved
 
 JOINTS = 8
@@ -148,6 +148,20 @@ def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path, caplog):
         f"{tmp_path / 'earlier-1'}"
     ]
     assert (tmp_path / "earlier-1" / record["trials"][0]["video"]).stat().st_size > 500
+
+
+def test_an_evaluation_that_goes_on_took_the_time_of_all_its_sessions(tiny_suite, tmp_path):
+    """Of more rows; of fewer, which are all there, nobody knows it."""
+    settings = Settings(2, parallel=1, workers=1, videos=0)
+    first = rollout.evaluate(tiny_suite, Wave(), settings, folder=tmp_path)
+    write(dataclasses.replace(first, wall_s=1000.0, timing={"policy_s": 500.0}), tmp_path / "record.json")
+    more = dataclasses.replace(settings, episodes=3)
+    record = rollout.evaluate(tiny_suite, Wave(), more, folder=tmp_path)
+    assert record.wall_s is not None
+    assert 1000.0 < record.wall_s < 1000.0 + 600.0
+    assert 500.0 <= record.timing["policy_s"] < 1000.0
+    fewer = rollout.evaluate(tiny_suite, Wave(), dataclasses.replace(settings, episodes=1), folder=tmp_path)
+    assert (len(fewer.trials), fewer.wall_s, fewer.timing) == (1, None, {})
 
 
 def test_the_library_says_through_its_log_that_a_folder_held_another_evaluation(tiny_suite, tmp_path, caplog):

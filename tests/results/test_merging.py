@@ -91,6 +91,15 @@ def test_a_gap_is_said():
     )
 
 
+def test_a_tail_that_was_cut_off_is_said_and_an_early_stops_is_not():
+    """The first episodes to end are no fair sample of those that were asked for."""
+    begun = {"a": part(range(4), ["can"], rows=[0, 4]), "b": part(range(4, 7), ["can"], rows=[4, 10])}
+    words = "not in any part: 3 episodes of can (the first is 7)"
+    assert merging.missing(merged(begun)) == words
+    begun["b"] |= {"stopped": {"episodes": 3, "of": 6, "reason": "decided"}}
+    assert merging.missing(merged(begun)) is None
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
