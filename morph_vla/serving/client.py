@@ -27,6 +27,7 @@ LOG = logging.getLogger(__name__)
 exceptions = require("websockets.exceptions", "serve")
 DEFAULT_PORT = 8000
 PAUSE_S = 0.2  # between two attempts to connect
+LONGEST_S = 1e6  # of any limit: sockets count in fewer digits than `threading.TIMEOUT_MAX`
 TOO_BIG = 1009  # the code with which a websocket is closed after a frame that is too large
 
 
@@ -43,6 +44,17 @@ def _without_secrets(address: str) -> str:
     scheme, _, rest = address.partition("://")
     place, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+
+
+def _header(api_key: str) -> str:
+    """The key as a header holds it, without the end of the line of the file that it was read from.
+
+    Raises ServerError, which never shows the key.
+    """
+    key = api_key.strip()
+    if not key.isprintable() or any(ord(letter) > 255 for letter in key):  # Latin-1, as HTTP has it
+        raise ServerError("the API key is not one line of printable Latin letters: no header can hold it")
+    return key
 
 
 def accepted(metadata: Mapping[str, Any]) -> Sequence[Any]:
@@ -68,8 +80,8 @@ class _Protocol:
 
         `host` may be an address, `ws://robot:8000` or `wss://...`. An answer that comes later than
         `deadline_s` is of no use: it is an error, and the server is told. Without one, an answer is waited
-        for `timeout_s`. A server that is not there yet is tried for `connect_s`. Raises ServerError for what
-        is no address.
+        for `timeout_s`. A server that is not there yet is tried for `connect_s`; infinite ones are as long as
+        may be. Raises ServerError for what is no address, and for a key that no header can hold.
         """
         is_address = host.startswith(("ws://", "wss://"))
         self._target = host if is_address and port is None else f"{host}:{port or DEFAULT_PORT}"
@@ -83,14 +95,14 @@ class _Protocol:
             # The rest of an InvalidURI's sentence is the whole address.
             why = getattr(error, "msg", None) or reason(error)
             raise ServerError(f"{visible(self.address, 200)} is no address: {why}") from None
-        self._deadline_s, self._connect_s = deadline_s, connect_s
-        self._timeout_s = min(timeout_s, threading.TIMEOUT_MAX)
+        self._deadline_s = None if deadline_s == math.inf else deadline_s
+        self._connect_s, self._timeout_s = min(connect_s, LONGEST_S), min(timeout_s, LONGEST_S)
         # No pings: a server that computes on its event loop, as openpi's, does not answer them meanwhile.
         # No proxy: a robot's server is at hand, and a proxy's refusal would be taken for the server's.
         self._options: dict[str, Any] = {"compression": None, "ping_interval": None, "proxy": None}
         self._options["max_size"] = wire.ANSWER.frame_bytes
         if api_key:
-            self._options["additional_headers"] = {"Authorization": f"Api-Key {api_key}"}
+            self._options["additional_headers"] = {"Authorization": f"Api-Key {_header(api_key)}"}
         self._metadata: dict[str, Any] = {}
         self._name, self._numbers = secrets.token_hex(4), itertools.count()
         self._resets = self._resets_asked = self._resets_said = 0
@@ -233,7 +245,7 @@ class WebsocketClientPolicy(_Protocol):
                 # Entered, never left: websockets 17 wants its connections so, and `_close` ends them at once.
                 opened = self._connect_with(self._target, open_timeout=left, **self._options)
                 connection = self._connection = opened.__enter__()
-                self._welcome(connection.recv(timeout=left))
+                self._welcome(connection.recv(timeout=max(0.0, until - time.monotonic())))
             except BaseException as error:
                 self._close()
                 if not isinstance(error, OSError | exceptions.WebSocketException):  # TimeoutError is one
@@ -306,10 +318,11 @@ class AsyncWebsocketClientPolicy(_Protocol):
 
     async def infer(self, obs: Mapping[str, Any]) -> Any:
         """As `WebsocketClientPolicy.infer`."""
+        until = time.monotonic() + self._limit_s
         try:
             async with asyncio.timeout(self._limit_s), self._lock:
                 try:
-                    answer = await self._ask(obs)
+                    answer = await self._ask(obs, until)
                 except BaseException:
                     await self._close()
                     raise
@@ -332,11 +345,11 @@ class AsyncWebsocketClientPolicy(_Protocol):
         async with self._lock:
             await self._close()
 
-    async def _ask(self, obs: Mapping[str, Any]) -> Any:
+    async def _ask(self, obs: Mapping[str, Any], until: float) -> Any:
         """An answer or a sentence; asked once more where the connection is lost."""
         for is_last in (False, True):
             try:
-                connection = await self._connected(time.monotonic() + self._connect_s)
+                connection = await self._connected(time.monotonic() + self._connect_s, until)
                 frame, request_id = self._question(obs)
                 await connection.send(frame)
                 return self._answer(await connection.recv(), request_id)
@@ -346,8 +359,9 @@ class AsyncWebsocketClientPolicy(_Protocol):
                     raise self._refusal(error) from None
         raise AssertionError("the last attempt returns or raises")
 
-    async def _connected(self, until: float) -> Any:
-        is_said = False
+    async def _connected(self, until: float, deadline: float = math.inf) -> Any:
+        """As `WebsocketClientPolicy._connected`."""
+        is_said, until = False, min(until, deadline)
         while self._connection is None:
             left = max(0.01, until - time.monotonic())
             try:
@@ -358,6 +372,8 @@ class AsyncWebsocketClientPolicy(_Protocol):
                 await self._close()
                 if not isinstance(error, OSError | exceptions.WebSocketException):
                     raise
+                if isinstance(error, TimeoutError) and time.monotonic() + PAUSE_S >= deadline:
+                    raise self._late() from None
                 if _is_final(error) or time.monotonic() + PAUSE_S >= until:
                     raise self._refusal(error) from None
                 is_said = self._waiting(is_said, until - time.monotonic())

@@ -26,6 +26,10 @@ class Settings:
     pong_s: float = 300.0
     """For the answer to a ping: a client that computes on its event loop is silent meanwhile"""
 
+    def __post_init__(self) -> None:
+        """A key that was read from a file ends with its line; a header cannot."""
+        object.__setattr__(self, "api_key", self.api_key.strip())
+
     @property
     def is_open(self) -> bool:
         """Whether others than this machine may ask without a key."""

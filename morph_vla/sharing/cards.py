@@ -154,13 +154,16 @@ def _success(trained: Trained) -> Iterator[str]:
 
 
 def _robot(trained: Trained, record: Record) -> str:
-    name = record.suite.robot or ""
+    name = record.suite.robot
+    if name is None:  # another simulator's environment need not name one
+        return ""
     return name if name in trained.robots else f"{name}, never trained on"
 
 
 def _unseen(trained: Trained) -> Iterator[tuple[str, ...]]:
     """A row for all robots together that were not trained on."""
-    records = [r for r in trained.records.values() if r.suite.robot not in trained.robots and not r.stopped]
+    known = (None, *trained.robots)
+    records = [r for r in trained.records.values() if r.suite.robot not in known and not r.stopped]
     if len(records) > 1:
         rates = summarise([trial for record in records for trial in record.trials])
         yield f"{len(records)} evaluations, never trained on", "", "all", *_measured(rates), ""

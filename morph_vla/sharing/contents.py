@@ -226,9 +226,26 @@ def _check_inside(folder: Path, name: str) -> None:
         raise MorphVlaError(f"{folder / name} is a link that leads out of the dataset; nothing is uploaded")
 
 
+def _check_complete(dataset: layouts.Layout) -> None:
+    """Raise MorphVlaError for a file of an episode that is not there or empty, and for a lacking video."""
+    filmed = [camera for camera in dataset.cameras if camera not in dataset.pictures]
+    for entry in dataset.episodes:
+        if lacks := [camera for camera in filmed if camera not in entry.videos]:
+            raise MorphVlaError(f"{dataset.root}: episode {entry.index} has no video of camera '{lacks[0]}'")
+    videos = (video.path for entry in dataset.episodes for video in entry.videos.values())
+    for path in dict.fromkeys([*dataset.files, *videos]):
+        if not path.is_file() or not path.stat().st_size:
+            raise MorphVlaError(f"{path} is not there, or is empty; nothing is uploaded")
+
+
 def _of_dataset(folder: Path, repository: str) -> Contents:
     dataset, recording = layouts.read(folder), folder / RECORDING
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    every = sorted(folder.rglob("*"))
+    # What is in a linked folder would not be listed, and be deleted where it was uploaded before.
+    if linked := [path for path in every if path.is_symlink() and path.is_dir()]:
+        raise MorphVlaError(f"{linked[0]} is a link to a folder; nothing is uploaded: put its files there")
+    names = [path.relative_to(folder).as_posix() for path in every if path.is_file()]
+    _check_complete(dataset)
     files: dict[str, Path | bytes] = {
         name: folder / name for name in names if name.startswith(OF_A_DATASET) and "/." not in name
     }

@@ -69,6 +69,34 @@ def test_a_servers_policy_is_asked_when_its_last_answer_is_executed(wave):
     assert spy.asked[-2:] == [(4, 0), (5, 0)]  # another rollout, other random numbers
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_state_that_is_no_number_moves_no_robot(wave, bad):
+    policy, spy = wave
+    policy.reset()
+    batch = batch_of()
+    batch["observation.state"][1, 3] = bad
+    with pytest.raises(MorphVlaError, match=r"^observation\.state: not every number is finite$"):
+        policy.select_action(batch)
+    assert spy.seen == []
+
+
+def test_pictures_of_levels_are_the_same_pictures(wave):
+    """A loop that does not turn levels into fractions, as LeRobot's own does."""
+    policy, spy = wave
+    batch = batch_of()
+    policy.predict_action_chunk(batch)
+    key = "observation.images.wrist"
+    policy.predict_action_chunk({**batch, key: (batch[key] * 255).round().to(torch.uint8)})
+    for row in (0, 1):
+        np.testing.assert_array_equal(spy.seen[row]["images/wrist"], spy.seen[2 + row]["images/wrist"])
+    for other, words in (
+        (batch[key] * 255, r"fractions are 0 to 1, got \d+ to 2\d\d$"),
+        (batch[key].movedim(1, -1), r"expected \[n, 3, height, width\], got float32 \[2, 5, 7, 3\]$"),
+    ):
+        with pytest.raises(MorphVlaError, match=rf"^observation\.images\.wrist is no image .*{words}"):
+            policy.predict_action_chunk({**batch, key: other})
+
+
 def test_an_observation_is_ours_again_to_the_last_bit(wave):
     policy, spy = wave
     moments = {

@@ -190,13 +190,13 @@ def test_a_slow_client_does_not_slow_a_quick_one():
 
 
 def test_a_key_is_asked_for_where_one_is_set():
-    with serving(api_key="sésame") as server:
+    with serving(api_key="sésame\n") as server:  # as it is read from a file, on both sides
         with pytest.raises(ServerError, match=r"refuses the API key \(status 401\)$"):
             client(server)
         with pytest.raises(ServerError, match=r"refuses the API key \(status 401\)$"):
             client(server, api_key="other")
         assert health(server.port)[0] == 200
-        with client(server, api_key="sésame") as policy:
+        with client(server, api_key=" sésame\n") as policy:
             assert "actions" in policy.infer(observation())
 
 

@@ -172,10 +172,48 @@ def test_a_server_that_takes_too_long_to_connect_to_is_late_and_one_that_is_gone
         asker._target = f"ws://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(LateAnswerError, match=r"did not answer within 0\.3 s$"):
             asker.infer({"first": 1})
+        hasty = AsyncWebsocketClientPolicy(asker._target, deadline_s=0.3)
+        with pytest.raises(LateAnswerError, match=r"did not answer within 0\.3 s$"):
+            asyncio.run(hasty.infer({"first": 1}))
         mute.close()
-        with pytest.raises(ServerError, match="is not to be reached: ") as gone:
-            asker.infer({"first": 1})
-        assert not isinstance(gone.value, LateAnswerError)
+        for infer in (asker.infer, lambda asked: asyncio.run(hasty.infer(asked))):
+            with pytest.raises(ServerError, match="is not to be reached: ") as gone:
+                infer({"first": 1})
+            assert not isinstance(gone.value, LateAnswerError)
+
+
+def test_connecting_and_its_greeting_have_one_time_limit():
+    """A handshake that takes most of it leaves the rest to the metadata, not as much again."""
+    quiet = threading.Event()
+
+    def silent(_):
+        quiet.wait(LIMIT_S)
+
+    server = serve(silent, "127.0.0.1", 0, process_request=lambda *_: time.sleep(0.9))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(ServerError, match="is not to be reached: "):
+        WebsocketClientPolicy("127.0.0.1", server.socket.getsockname()[1], connect_s=1.2)
+    took = time.monotonic() - began
+    quiet.set()
+    server.shutdown()
+    thread.join(LIMIT_S)
+    assert 1.1 < took < 1.8  # 2.1 with a limit each
+
+
+@pytest.mark.parametrize("key", ["top\nsecret", "тайна", "top\x00secret"])
+def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key):
+    words = r"^the API key is not one line of printable Latin letters: no header can hold it$"
+    for client in (WebsocketClientPolicy, AsyncWebsocketClientPolicy):
+        with pytest.raises(ServerError, match=words):
+            client("127.0.0.1", 9, key)
+
+
+def test_infinite_limits_are_long_ones():
+    with serving() as server, connect(server, deadline_s=float("inf"), connect_s=float("inf")) as asker:
+        assert "actions" in asker.infer(observation())
+    assert asker._limit_s == LIMIT_S  # without a deadline, the time limit
 
 
 def test_a_late_answer_is_never_taken_for_the_next_one():

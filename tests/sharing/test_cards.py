@@ -104,6 +104,17 @@ def test_a_suite_that_was_made_is_made_again_first():
     assert card.index("morph-vla suites new panda") < card.index("--suite panda")
 
 
+def test_an_environment_that_names_no_robot_is_no_unseen_one():
+    """One of another robot is, alone: there is nothing to pool."""
+    pusht, so101 = evaluation(1), evaluation(1)
+    pusht = dataclasses.replace(pusht, suite=SuiteFacts(name="pusht", version=1))
+    so101 = dataclasses.replace(so101, suite=SuiteFacts(name="so101", version=1, robot="so101"))
+    card = cards.model_card(trained(pusht=pusht, so101=so101))
+    rows = [line.split("|") for line in card.splitlines() if line.startswith("|") and "evaluations/" in line]
+    assert {row[1].strip() for row in rows} == {"", "so101, never trained on"}
+    assert "evaluations, never trained on" not in card
+
+
 def test_many_tasks_are_counted():
     card = cards.dataset_card("me/many", dataset(tasks={i: f"task {i:02d}" for i in range(25)}), {})
     assert "- task 19\n- and 5 more\n" in card

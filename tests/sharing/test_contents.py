@@ -351,6 +351,25 @@ def test_a_link_out_of_a_dataset_publishes_nothing(write_dataset, tmp_path):
     assert "meta/same.json" in contents.of(dataset, "me/demonstrations", tmp_path).files
 
 
+def test_a_folder_that_is_a_link_publishes_nothing_and_deletes_nothing(write_dataset, tmp_path):
+    """Its files are not listed: they would be missing, and deleted on the Hub where they were before."""
+    dataset = write_dataset("v3.0", [{"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}])
+    (dataset / "data").rename(tmp_path / "elsewhere")
+    (dataset / "data").symlink_to(tmp_path / "elsewhere")
+    words = r"data is a link to a folder; nothing is uploaded: put its files there$"
+    with pytest.raises(MorphVlaError, match=words):
+        contents.of(dataset, "me/demonstrations", tmp_path)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_a_dataset_that_lacks_a_file_is_not_published(write_dataset, tmp_path, damage):
+    dataset = write_dataset("v3.0", [{"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}])
+    (path,) = (dataset / "data").rglob("*.parquet")
+    damage(path)
+    with pytest.raises(MorphVlaError, match=r"parquet is not there, or is empty; nothing is uploaded$"):
+        contents.of(dataset, "me/demonstrations", tmp_path)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
 def test_a_damaged_summary_of_a_recording_is_one_sentence(write_dataset, tmp_path, text):
     values = {"observation.state": np.ones((3, 2)), "action": np.ones((3, 2))}

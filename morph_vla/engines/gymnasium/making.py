@@ -172,7 +172,7 @@ def _as_lerobot(
     """LeRobot's names and values (`observation.state`, `observation.images.top`), images uint8 [n h w 3]."""
     batch = processor(convert(observation))  # a whole transition, of which only this was seen
     arrays = leaves({key: value for key, value in batch.items() if key.startswith("observation")})
-    images = {key: pixels(value) for key, value in arrays.items() if key.startswith(IMAGES)}
+    images = {key: pixels(value, key) for key, value in arrays.items() if key.startswith(IMAGES)}
     return {**arrays, **images}
 
 

@@ -89,9 +89,21 @@ def checked_image(picture: np.ndarray, name: str) -> Frame:
     return picture
 
 
-def pixels(images: Float[np.ndarray, "n 3 h w"]) -> UInt8[np.ndarray, "n h w 3"]:
-    """LeRobot's images, fractions from 0 to 1, as levels."""
-    return np.rint(np.moveaxis(images, 1, -1) * 255).astype(np.uint8)
+def pixels(images: np.ndarray, name: str) -> UInt8[np.ndarray, "n h w 3"]:
+    """LeRobot's images [n 3 h w], fractions from 0 to 1 or levels already, as levels.
+
+    Raises MorphVlaError, with what it is, for what is neither.
+    """
+    if images.ndim != 4 or images.shape[1] != 3 or images.dtype.kind not in "fu":
+        given = f"{images.dtype} {list(images.shape)}"
+        raise MorphVlaError(f"{name} is no image of LeRobot's: expected [n, 3, height, width], got {given}")
+    last = np.moveaxis(images, 1, -1)
+    if images.dtype == np.uint8:
+        return np.ascontiguousarray(last)
+    low, high = (float(bound(images)) if images.size else 0.0 for bound in (np.min, np.max))
+    if not (low >= -0.5 / 255 and high <= 1 + 0.5 / 255):
+        raise MorphVlaError(f"{name} is no image of LeRobot's: fractions are 0 to 1, got {low:g} to {high:g}")
+    return np.rint(last * 255).clip(0, 255).astype(np.uint8)
 
 
 def _leaf(batch: Leaves, key: str) -> np.ndarray:

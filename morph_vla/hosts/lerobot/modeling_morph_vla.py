@@ -100,12 +100,15 @@ class MorphVlaPolicy(PreTrainedPolicy):
         if STATE not in batch:
             raise MorphVlaError(f"the batch lacks {STATE}; it has {', '.join(sorted(batch))}")
         images = {
-            f"images/{key.removeprefix(IMAGES)}": pixels(value.cpu().numpy())
+            f"images/{key.removeprefix(IMAGES)}": pixels(value.cpu().numpy(), key)
             for key, value in batch.items()
             if key.startswith(IMAGES)
         }
         numbers = {name: batch[key] for key, name in KEYS.items() if key in batch}
         values = {name: value.cpu().numpy().astype(np.float32) for name, value in numbers.items()}
+        for key, name in KEYS.items():
+            if name in values and not np.isfinite(values[name]).all():
+                raise MorphVlaError(f"{key}: not every number is finite")
         states = values["state"]
         for index in range(len(states)):
             episode, step = self._rollouts * len(states) + index, self._steps
