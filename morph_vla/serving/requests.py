@@ -98,7 +98,10 @@ class Sessions:
     def reset(self, request: Mapping[str, Any]) -> None:
         """Begin the next episode of a session, or of those in `session_ids`."""
         several = request.get("session_ids")
-        names = [_name(value, "session_ids") for value in several] if isinstance(several, list) else []
+        several = several.ravel().tolist() if isinstance(several, np.ndarray) else several
+        if not isinstance(several, list | None):
+            raise MorphVlaError("session_ids: expected a list of sessions")
+        names = [_name(value, "session_ids") for value in several or []]
         for name in names or [_session(request)]:
             self._answers.pop(name, None)
             episode, step = self._counts.get(name, (0, 0))

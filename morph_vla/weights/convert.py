@@ -9,7 +9,7 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model, recipe_space
-from morph_vla.weights.lerobot import refuse_plugin, save_lerobot
+from morph_vla.weights.lerobot import refuse_plugin, said_of, save_lerobot
 from morph_vla.weights.load import check_family, load, sizes_of
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs, with_unit_scale
 from morph_vla.weights.names import ENVIRONMENT, HEAD_LEAF, IMAGE_TOKENS
@@ -72,8 +72,9 @@ def convert(
 
 
 def _with_pace(opened: Checkpoint, horizon: int | None) -> Pi05Config:
-    """The checkpoint's sizes, with what no shape says as its recipe has it."""
-    model = recipe_model(opened)
+    """The checkpoint's sizes, with what no shape says as its recipe has it, or LeRobot's config.json."""
+    folder = opened.path if opened.path.is_dir() else opened.path.parent
+    model = said_of(folder) if opened.format == "lerobot" else recipe_model(opened)
     kinds = {"horizon": int, "max_tokens": int, "dtype": str}
     facts: dict[str, Any] = {"horizon": HORIZON}
     facts |= {key: model[key] for key, of_kind in kinds.items() if isinstance(model.get(key), of_kind)}

@@ -9,7 +9,7 @@ from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.weights import names, recognise
 from morph_vla.weights.checkpoint import Checkpoint
-from morph_vla.weights.load import differences, plan_of
+from morph_vla.weights.load import NO_SIZES, differences, plan_of
 from morph_vla.weights.report import problem, problems
 from morph_vla.wording import table
 
@@ -81,7 +81,7 @@ def inspect(
     opened = recognise.open_checkpoint(source, kind)
     try:
         stored = opened.config(config)
-    except (KeyError, ValueError):
+    except NO_SIZES:
         stored = None
     fresh, allowed = [], new(opened)
     part_of: dict[str, str] = {}

@@ -185,6 +185,9 @@ def _write_files(
     (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
 
 
+IMAGES = "observation.images."
+SAID = {"horizon": "chunk_size", "max_tokens": "tokenizer_max_length", "dtype": "dtype"}
+
 # LeRobot knows these two widths by name, and no others.
 _VARIANTS = {
     GemmaConfig(width=2048, mlp_dim=16_384): "gemma_2b",
@@ -192,10 +195,27 @@ _VARIANTS = {
 }
 
 
+def said_of(folder: Path) -> dict[str, Any]:
+    """What the config.json of a LeRobot policy says that no shape does, by our names; {} where there is none.
+
+    Raises MorphVlaError for one that is damaged.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        return {}
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        features = [name for name in said.get("input_features", {}) if name.startswith(IMAGES)]
+        known = {ours: said[theirs] for ours, theirs in SAID.items() if theirs in said}
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise MorphVlaError(f"{path} cannot be read ({error})") from error
+    return known | ({"cameras": [name.removeprefix(IMAGES) for name in features]} if features else {})
+
+
 def config_json(config: Pi05Config) -> dict[str, Any]:
     """LeRobot's config.json for these sizes; sizes it has no name for are called by the nearest one."""
     cameras = {
-        f"observation.images.{name}": {"type": "VISUAL", "shape": [3, config.image_size, config.image_size]}
+        f"{IMAGES}{name}": {"type": "VISUAL", "shape": [3, config.image_size, config.image_size]}
         for name in config.cameras
     }
     vector = {"shape": [config.action_dim]}

@@ -31,11 +31,16 @@ def lora_of(opened: Checkpoint) -> Lora | None:
     """The pairs that a checkpoint holds: ranks and targets from its shapes, alpha from its recipe.
 
     One that comes without a recipe has alpha = rank, as openpi's variants have. Which parts learn whole no
-    checkpoint needs to say. Raises MorphVlaError for pairs of several ranks in one expert.
+    checkpoint needs to say. Raises MorphVlaError for half a pair, and for pairs of several ranks in one
+    expert.
     """
     halves = [name for name in opened.entries if is_lora(name)]
     if not halves:
         return None
+    for name in halves:
+        other = name[:-1] + ("b" if name.endswith("a") else "a")
+        if other not in opened.entries:
+            raise MorphVlaError(f"{opened.path}: '{name}' is there without '{other}', half a low-rank pair")
     settings = recipe_model(opened).get("lora") or {}
     model, expert = (_low_rank(opened, halves, which, settings.get(EXPERTS[which])) for which in (0, 1))
     return Lora(model, expert)

@@ -279,6 +279,25 @@ def test_what_config_json_says_of_a_checkpoint(tmp_path, run, monkeypatch):
         export.write(str(checkpoint), tmp_path / "never")
 
 
+@pytest.mark.parametrize("source", ["http://localhost:8000", "ws://", "wss:///x", "s3://bucket/arm"])
+def test_an_address_that_leads_nowhere_is_refused_before_anything_is_written(tmp_path, source):
+    words = "is no checkpoint or server: expected a folder, or hf://..., gs://..., ws://..., wss://...$"
+    with pytest.raises(MorphVlaError, match=f"^'{source}' {words}"):
+        export.write(source, tmp_path / "policy")
+    with pytest.raises(MorphVlaError, match="nonsense"):
+        export.write("hf://nonsense", tmp_path / "policy")
+    assert not (tmp_path / "policy").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(
+        MorphVlaError, match=r"is not empty, and is not that checkpoint's folder: name another"
+    ):
+        export.write("ws://there:8000", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_lerobot_discovers_both_by_the_packages_path():
     parser.load_plugin("morph_vla.hosts.lerobot")
     assert PreTrainedConfig.get_choice_class("morph_vla") is MorphVlaConfig

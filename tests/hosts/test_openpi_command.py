@@ -29,6 +29,22 @@ def test_names_are_listed_with_what_they_are_for(capsys):
     assert listed[0][1].startswith("Panda, a small model from random weights")
 
 
+def test_what_an_editor_leaves_is_no_configuration(folder, capsys):
+    place = folder / "configs" / "openpi"
+    (place / "a_folder.yaml").mkdir(parents=True)
+    (place / ".#mine.yaml").symlink_to("nobody@nowhere.1")
+    (place / "._mine.yaml").write_bytes(b"\x00\x05\x16\x07\xff")
+    assert command.main(["list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == NAMES
+
+
+@pytest.mark.parametrize("key", ["horizon", "steps", "batch", "grippers"])
+def test_numbers_that_train_nothing_are_refused(key):
+    least = 0 if key == "grippers" else 1
+    with pytest.raises(ConfigError, match=f"^{key}: expected at least {least}, got {least - 1}$"):
+        recipes.Recipe("so101", "fake", **{key: least - 1})
+
+
 def test_a_file_dropped_in_is_a_configuration(folder):
     place = folder / "configs" / "openpi"
     place.mkdir(parents=True)

@@ -132,12 +132,16 @@ def test_roboarenas_reset_begins_the_next_episode_of_the_sessions_it_names():
         sessions.moment(name)
     sessions.reset({"session_ids": ["a", "b"]})
     assert [sessions.moment(name)[1] for name in names] == [0, 0, 1]
+    sessions.reset({"session_ids": np.array(["a", "c"])})
+    assert [sessions.moment(name)[1] for name in names] == [0, 1, 0]
 
 
 def test_a_session_that_is_no_name_is_said():
     with connected("roboarena") as (connection, _):
         sentence = ask(connection, {"endpoint": "reset", "session_ids": ["a", {}]})
+        alone = ask(connection, {"endpoint": "reset", "session_ids": "a"})
     assert sentence == "session_ids: expected a whole number, or a text of at most 200 letters"
+    assert alone == "session_ids: expected a list of sessions"
 
 
 def test_an_answer_in_roboarenas_dialect_is_that_of_any_other():

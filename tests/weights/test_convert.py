@@ -1,5 +1,6 @@
 """Conversions there and back, and the command."""
 
+import dataclasses
 import errno
 import json
 from pathlib import Path
@@ -37,6 +38,24 @@ def test_openpi_to_lerobot_and_back(tmp_path, openpi, lerobot, host, params, equ
     loaded = weights.load(two, host)[0]
     equal(loaded, params)
     assert weights.digest(loaded) == weights.digest(params)
+
+
+def test_lerobots_own_config_keeps_its_word(tmp_path, host, params):
+    """Actions of a chunk, tokens and cameras are in no shape; whoever serves it reads them there."""
+    one = weights.save_lerobot(tmp_path / "one", params, dataclasses.replace(host, horizon=37, max_tokens=77))
+    said = json.loads((one / "config.json").read_text())
+    said["input_features"].pop(f"observation.images.{host.cameras[-1]}")
+    (one / "config.json").write_text(json.dumps(said))
+    convert(one, tmp_path / "two", "lerobot")
+    again = json.loads((tmp_path / "two" / "config.json").read_text())
+    assert (again["chunk_size"], again["tokenizer_max_length"]) == (37, 77)
+    assert again["input_features"].keys() == said["input_features"].keys()
+    convert(one, tmp_path / "three", "lerobot", horizon=11)
+    assert json.loads((tmp_path / "three" / "config.json").read_text())["chunk_size"] == 11
+    (one / "config.json").write_text("{")
+    with pytest.raises(MorphVlaError, match=r"config\.json cannot be read \("):
+        convert(one, tmp_path / "four", "lerobot")
+    assert not (tmp_path / "four").exists()
 
 
 def test_the_digest_tells_values_names_and_types(params):
@@ -115,6 +134,21 @@ def test_inspect(run, openpi, params):
     assert "sizes: 3 layers, 8 heads of 4, widths 32 and 22, images 21, actions 7, vocabulary 37" in lines
     assert "fits: no recipe" in lines
     assert f"sha256: {weights.digest(params)}" in lines
+
+
+@pytest.mark.parametrize("shape", [(), (0, 7)])
+def test_a_weight_without_a_size_is_a_finding_and_no_traceback(run, lerobot, tmp_path, shape):
+    from safetensors.numpy import load_file, save_file
+
+    arrays = load_file(lerobot / "model.safetensors")
+    name = next(name for name in arrays if "gemma_expert" in name and name.endswith("up_proj.weight"))
+    (tmp_path / "bad").mkdir()
+    save_file(arrays | {name: np.zeros(shape, np.float32)}, tmp_path / "bad" / "model.safetensors")
+    (tmp_path / "bad" / "config.json").write_text((lerobot / "config.json").read_text())
+    status, out, err = run(f"weights inspect {tmp_path / 'bad'}")
+    assert status in (1, 2)
+    assert "Traceback" not in out + err
+    assert "up_proj" in out + err or "sizes" in out + err
 
 
 def test_inspect_as_json_by_a_recipe_that_does_not_fit(run, openpi):

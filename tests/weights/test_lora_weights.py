@@ -63,6 +63,19 @@ def by_hand(paired, name, layer=1):
     return half(name, "") + 7 / 3 * np.einsum("nhr,mrd->nhd", a, b)
 
 
+@pytest.mark.parametrize(("lost", "left"), [("lora_b", "lora_a"), ("lora_a", "lora_b")])
+def test_half_a_pair_is_named(paired, tmp_path, lost, left):
+    leaves = flat(paired)
+    del leaves[f"PaliGemma/llm/layers/mlp/linear_{lost}"]
+    weights.save_openpi(tmp_path / "half", nested(leaves))
+    words = (
+        f"'PaliGemma/llm/layers/mlp/linear_{left}' is there without 'PaliGemma/llm/layers/mlp/linear_{lost}'"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        convert(tmp_path / "half", tmp_path / "out", "lerobot")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_says_its_own_pairs(stored, paired, model, equal):
     assert weights.lora_of(weights.open_checkpoint(stored)) == LORA
     equal(weights.load(stored, model)[0], paired)

@@ -31,7 +31,12 @@ class Recipe:
     batch: int = 32
 
     def __post_init__(self) -> None:
-        """Raise ConfigError where a dataset's images would have no name, so that there were none."""
+        """Raise ConfigError for numbers that train nothing, and where images would have no name."""
+        for key in ("horizon", "steps", "batch"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key}: expected at least 1, got {getattr(self, key)}")
+        if self.grippers < 0:
+            raise ConfigError(f"grippers: expected at least 0, got {self.grippers}")
         if self.data == "lerobot" and not any(self.cameras):
             raise ConfigError(
                 "cameras: name at least one of the dataset's for openpi's three, the others null"
@@ -42,6 +47,7 @@ def available() -> dict[str, Path]:
     """Every file by name; the first of a name wins, as among our own recipes."""
     folders = [folder / FOLDER for folder in dropin.search_path("recipes")]
     paths = [path for folder in reversed(folders) for path in folder.glob("*.yaml")]
+    paths = [path for path in paths if path.is_file() and not path.name.startswith(".")]  # an editor's own
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 
