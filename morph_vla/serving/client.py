@@ -187,6 +187,7 @@ class WebsocketClientPolicy(_Protocol):
         super().__init__(*where, **options)
         self._connect_with = require("websockets.sync.client", "serve").connect
         self._connection: Any = None
+        self._closes = 0
         self._lock = threading.Lock()
         with self._lock:
             self._connected(time.monotonic() + self._connect_s)
@@ -199,6 +200,7 @@ class WebsocketClientPolicy(_Protocol):
         """
         until = time.monotonic() + self._limit_s
         with self._in_turn(until), self._whole_or_closed():
+            closes = self._closes
             for is_last in (False, True):
                 try:
                     connection = self._connected(time.monotonic() + self._connect_s, until)
@@ -214,6 +216,9 @@ class WebsocketClientPolicy(_Protocol):
                     raise self._late() from None
                 except (exceptions.ConnectionClosed, OSError) as error:
                     self._close()
+                    if closes != self._closes:
+                        gone = f"{self.address}: the connection was closed before the answer came"
+                        raise ServerError(gone) from None
                     if time.monotonic() >= until:
                         raise self._late() from None
                     if is_last or _is_final(error):
@@ -229,7 +234,10 @@ class WebsocketClientPolicy(_Protocol):
         self._resets += 1
 
     def close(self) -> None:
-        """Give the connection up; the next call opens another."""
+        """Give the connection up; the next call opens another. One that another thread is in is an error."""
+        self._closes += 1
+        if (connection := self._connection) is not None:
+            connection.close_socket()  # nobody waits for an answer that nobody wants
         with self._lock:
             self._close()
 

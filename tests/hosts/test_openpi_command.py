@@ -1,5 +1,7 @@
 """`python -m morph_vla.hosts.openpi` where there is no openpi: its words, and its recipes as data."""
 
+from typing import Any
+
 import pytest
 
 from morph_vla import robots
@@ -41,8 +43,9 @@ def test_what_an_editor_leaves_is_no_configuration(folder, capsys):
 @pytest.mark.parametrize("key", ["horizon", "steps", "batch", "grippers"])
 def test_numbers_that_train_nothing_are_refused(key):
     least = 0 if key == "grippers" else 1
+    numbers: dict[str, Any] = {key: least - 1}
     with pytest.raises(ConfigError, match=f"^{key}: expected at least {least}, got {least - 1}$"):
-        recipes.Recipe("so101", "fake", **{key: least - 1})
+        recipes.Recipe("so101", "fake", **numbers)
 
 
 def test_a_file_dropped_in_is_a_configuration(folder):

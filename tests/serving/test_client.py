@@ -182,6 +182,30 @@ def test_a_server_that_takes_too_long_to_connect_to_is_late_and_one_that_is_gone
             assert not isinstance(gone.value, LateAnswerError)
 
 
+def test_closing_waits_for_no_answer():
+    """Of a call that another thread is in; Ctrl-C on a robot would wait as long as the policy thinks."""
+    policy, ended = Wave(), []
+    with serving(policy) as server, connect(server) as asker:
+        policy.go.clear()
+
+        def ask() -> None:
+            with pytest.raises(ServerError, match=r": the connection was closed before the answer came$"):
+                asker.infer(observation())
+            ended.append(True)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while len(policy.batches) < 2:  # warming up, and this one
+            time.sleep(0.005)
+        began = time.monotonic()
+        asker.close()
+        took = time.monotonic() - began
+        thread.join(LIMIT_S)
+        policy.go.set()
+        assert (ended, took < 2.0) == ([True], True)
+        assert "actions" in asker.infer(observation())  # the next one opens another
+
+
 def test_connecting_and_its_greeting_have_one_time_limit():
     """A handshake that takes most of it leaves the rest to the metadata, not as much again."""
     quiet = threading.Event()
