@@ -204,9 +204,9 @@ def said_of(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        features = [name for name in said.get("input_features", {}) if name.startswith(IMAGES)]
-        known = {ours: said[theirs] for ours, theirs in SAID.items() if theirs in said}
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        features = [name for name in plain.get("input_features", {}) if name.startswith(IMAGES)]
+        known = {ours: plain[theirs] for ours, theirs in SAID.items() if theirs in plain}
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise MorphVlaError(f"{path} cannot be read ({error})") from error
     return known | ({"cameras": [name.removeprefix(IMAGES) for name in features]} if features else {})
