@@ -240,11 +240,11 @@ def _check_complete(dataset: layouts.Layout) -> None:
 
 def _of_dataset(folder: Path, repository: str) -> Contents:
     dataset, recording = layouts.read(folder), folder / RECORDING
-    every = sorted(folder.rglob("*"))
-    # What is in a linked folder would not be listed, and be deleted where it was uploaded before.
-    if linked := [path for path in every if path.is_symlink() and path.is_dir()]:
-        raise MorphVlaError(f"{linked[0]} is a link to a folder; nothing is uploaded: put its files there")
-    names = [path.relative_to(folder).as_posix() for path in every if path.is_file()]
+    every = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    for name, path in every.items():  # what is in it would not be listed, and deleted where it was before
+        if path.is_symlink() and path.is_dir() and f"{name}/".startswith(OF_A_DATASET):
+            raise MorphVlaError(f"{path} is a link to a folder; nothing is uploaded: put its files there")
+    names = [name for name, path in every.items() if path.is_file()]
     _check_complete(dataset)
     files: dict[str, Path | bytes] = {
         name: folder / name for name in names if name.startswith(OF_A_DATASET) and "/." not in name
