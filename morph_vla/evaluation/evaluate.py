@@ -61,15 +61,15 @@ def evaluate(
             sentences = "; ".join(map(fit.sentence, problems))
             where = about["checkpoint"] or about["name"]
             raise MorphVlaError(f"{where} does not fit suite '{task.label}': {sentences}")
-    for task in tasks:
-        run.stop(task)  # what it has no record of is said before hours are spent
+    stops = [run.stop(task) for task in tasks]  # what it has no record of is said before hours are spent
     if len(tasks) == 1:
-        return run.task(tasks[0], place)
+        return run.task(tasks[0], place, stops[0])
     check_together([Record(suite=task.facts(), engine=task.engine()) for task in tasks])
     if place is not None:
         started = rollout.begun(tasks[0], policy, run.settings, about)
         journal.make_room(place, [task.task_key for task in tasks], started)
-    parts = [run.task(task, place and place / task.task_key) for task in tasks]
+    places = [place and place / task.task_key for task in tasks]
+    parts = [run.task(*each) for each in zip(tasks, places, stops, strict=True)]
     whole = combine(parts, run.command(tasks[0].name, tasks[0], place))
     run.keep(whole, place)
     return whole
@@ -100,9 +100,9 @@ class _Run:
             return None
         return sequential.stopper(self.against, task.facts(), task.task_key, self.settings.first)
 
-    def task(self, task: Benchmark, folder: Path | None) -> Record:
-        """The record of one task, kept in `folder`."""
-        progress, stop = self.progress, self.stop(task)
+    def task(self, task: Benchmark, folder: Path | None, stop: rollout.Stop | None) -> Record:
+        """The record of one task, kept in `folder`, which `stop` may end early."""
+        progress = self.progress
         notes = [fit.sentence(finding) for finding in task.findings(self.policy)]
         for note in notes:
             LOG.warning("%s", note)

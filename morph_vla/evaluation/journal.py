@@ -61,9 +61,7 @@ class Journal:
             elif held.unfinished or not self.trials:  # a finished record may have come without its journal
                 self.trials = {trial.episode: trial for trial in held.trials}
         if other is not None:
-            differences = identity.listed(identity.differences(other, begun), "there", "here")
-            differences = differences or f"schema {other.schema}, which says less of the suite than this one"
-            _set_aside(folder, f"another evaluation ({differences})")
+            _set_aside(folder, _another(other, begun))
         elif why := _unreadable(folder):  # said before hours are spent, after which it could not be replaced
             _set_aside(folder, f"a record that cannot be read ({why})", (record.FILE_NAME,))
         first = {"evaluation": evaluation, "record": begun.facts()}
@@ -89,8 +87,9 @@ def read(folder: Path) -> Record | None:
     every = [_read(path.parent) for path in sorted(_of_tasks(folder), key=lambda path: path.stat().st_mtime)]
     if not every:
         return None
-    parts = [part for part in every if _shared(part) == _shared(every[-1])]
-    if others := sorted(part.folder.name for part in every if part not in parts):
+    newest = _shared(every[-1])
+    parts = [part for part in every if _shared(part) == newest]
+    if others := sorted(part.folder.name for part in every if _shared(part) != newest):
         LOG.warning("%s: left out, of another evaluation: %s", folder, ", ".join(others))
     named = [replace(trial, task=trial.task or part.folder.name) for part in parts for trial in part.trials]
     tasks: dict[str, TaskFacts] = {}
@@ -144,9 +143,7 @@ def make_room(folder: Path, tasks: Collection[str], begun: Record) -> None:
     if not (folder / FILE_NAME).exists() and (folder / record.FILE_NAME).is_file():
         whole = record.read(folder)
         if _shared(whole) != _shared(begun):
-            differences = identity.listed(identity.differences(whole, begun), "there", "here")
-            about = differences or f"schema {whole.schema}, which says less of the suite than this one"
-            _set_aside(folder, f"another evaluation ({about})", (record.FILE_NAME, *whole.suite.tasks))
+            _set_aside(folder, _another(whole, begun), (record.FILE_NAME, *whole.suite.tasks))
     held = [task for evaluation in _held(folder) for task in evaluation.suite.tasks]
     if not (folder / FILE_NAME).exists() and set(held) <= set(tasks):
         return
@@ -175,6 +172,13 @@ def _unreadable(folder: Path) -> str:
     except MorphVlaError as error:
         return str(error)
     return ""
+
+
+def _another(there: Record, here: Record) -> str:
+    """An evaluation that `here` does not go on with, in words that name what differs."""
+    differences = identity.listed(identity.differences(there, here), "there", "here")
+    less = f"schema {there.schema}, which says less of the suite than this one"
+    return f"another evaluation ({differences or less})"
 
 
 def _set_aside(folder: Path, evaluation: str, names: Sequence[str] = LEFT) -> None:

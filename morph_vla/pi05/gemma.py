@@ -361,21 +361,11 @@ class Gemma(nn.Module):
                 x, new = step(x, i)
                 each.append(new)
             return _stacked([*each, run(before, x, keys_only=True)[1]])
-
-        def put(cache: Cache, i: Any, seen: tuple[Array, Array]) -> Cache:
-            both = zip(cache, seen, strict=True)
-            keys, values = (jax.lax.dynamic_update_index_in_dim(old, new, i, 0) for old, new in both)
-            return keys, values
-
-        def filled(carry: tuple[Array, Cache], i: Any) -> tuple[tuple[Array, Cache], None]:
-            x, seen = step(carry[0], i)
-            return (x, put(carry[1], i, seen)), None
-
-        # Room for the last layer too: joined to the others afterwards, all of them would be copied.
-        room = jnp.zeros((config.depth, *x.shape[:2], config.kv_heads, config.head_dim), x.dtype)
         unroll = max(1, before) if config.unroll else 1
-        (x, cache), _ = jax.lax.scan(filled, (x, (room, room)), jnp.arange(before), unroll=unroll)
-        return put(cache, before, run(before, x, keys_only=True)[1])
+        x, seen = jax.lax.scan(step, x, jnp.arange(before), unroll=unroll)
+        _, last = run(before, x, keys_only=True)
+        keys, values = (jnp.concatenate([old, new[None]]) for old, new in zip(seen, last, strict=True))
+        return keys, values
 
 
 def _stacked(seen: list[tuple[Array, Array]]) -> Cache:
