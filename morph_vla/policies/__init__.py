@@ -5,6 +5,6 @@ sizes of its models are a dataclass of `config`; `model.family` in a recipe name
 one is added.
 """
 
-from morph_vla.policies.family import Asked, Drawn, Family, of, shapes
+from morph_vla.policies.family import Asked, Drawn, Family, Pairs, Recorded, of, shapes
 
-__all__ = ["Asked", "Drawn", "Family", "of", "shapes"]
+__all__ = ["Asked", "Drawn", "Family", "Pairs", "Recorded", "of", "shapes"]

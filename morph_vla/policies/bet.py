@@ -23,7 +23,7 @@ from morph_vla.pi05.observation import Observation
 from morph_vla.policies import bins
 from morph_vla.policies.body import Layer
 from morph_vla.policies.config import BetConfig
-from morph_vla.policies.family import Asked, Chunks, Drawn, Params, as_trained
+from morph_vla.policies.family import Asked, Drawn, Params, Recorded, as_trained
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
@@ -107,12 +107,12 @@ def init(config: BetConfig, key: Array) -> Params:
     return {**learnt, "bins": unfitted(config.bins, config.horizon, config.action_dim)}
 
 
-def fit(config: BetConfig, params: Params, chunks: Chunks, seed: int) -> Params:
+def fit(config: BetConfig, params: Params, recorded: Recorded, seed: int) -> Params:
     """The bins' centres by k-means, and the weight of the offsets' loss.
 
     Raises MorphVlaError where the data has fewer different chunks than bins.
     """
-    actions, mask = chunks(bins.SAMPLE)
+    actions, mask = recorded.chunks(bins.SAMPLE)
     return {**params, "bins": bins.fitted(actions, mask, config.bins, config.gamma, seed)}
 
 

@@ -30,14 +30,10 @@ class StateConfig:
     action_dim: int = 8  # places for joints: robots are padded to as many
     horizon: int = 16
     environment: int = 14  # values of `observation.environment_state`
-    width: int = 128  # of an embedding
-    depth: int = 6  # layers
 
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that make no model."""
-        for key in ("action_dim", "horizon", "environment", "width", "depth"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"model.{key}: must be at least 1, not {getattr(self, key)}")
+        _check_positive(self, "action_dim", "horizon", "environment")
 
     @property
     def lags(self) -> tuple[int, ...]:
@@ -55,7 +51,20 @@ class StateConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class NodeConfig(StateConfig):
+class LayersConfig(StateConfig):
+    """What the families that learn share: embeddings, and layers that read them."""
+
+    width: int = 128  # of an embedding
+    depth: int = 6  # layers
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for sizes that make no model."""
+        super().check()
+        _check_positive(self, "width", "depth")
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeConfig(LayersConfig):
     """A node for every joint and one for all that is no joint's."""
 
     tokenizer: Literal["own", "shared"] = "own"  # (de)tokenizers: weights of each joint, or of all
@@ -73,7 +82,7 @@ class NodeConfig(StateConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class WindowConfig(StateConfig):
+class WindowConfig(LayersConfig):
     """What the families that look back share: a window of rows, the present one last.
 
     The policy must be asked every `stride` control steps, or more often by a whole number.
@@ -85,9 +94,7 @@ class WindowConfig(StateConfig):
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that make no model."""
         super().check()
-        for key in ("window", "stride"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"model.{key}: must be at least 1, not {getattr(self, key)}")
+        _check_positive(self, "window", "stride")
 
     @property
     def lags(self) -> tuple[int, ...]:
@@ -148,8 +155,7 @@ class MlpConfig(NodeConfig):
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that make no model."""
         super().check()
-        if self.hidden < 1:
-            raise ConfigError(f"model.hidden: must be at least 1, not {self.hidden}")
+        _check_positive(self, "hidden")
 
     def activations(self, rows: int) -> int:
         """Bytes that the backward pass reads for `rows` observations."""
@@ -169,9 +175,7 @@ class FourierConfig(WindowConfig):
     def check(self) -> None:
         """Raise ConfigError, naming the key, for sizes that make no model."""
         super().check()
-        for key in ("modes", "mlp_dim", "decoder"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"model.{key}: must be at least 1, not {getattr(self, key)}")
+        _check_positive(self, "modes", "mlp_dim", "decoder")
         most = 1 + self.window // 2
         if self.modes > most:
             raise ConfigError(f"model.modes: a window of {self.window} rows has {most}, not {self.modes}")
@@ -218,6 +222,40 @@ class BetConfig(WindowConfig):
         return 4 * rows * self.window * (self.depth * _layer_values(self, self.window) + head)
 
 
+@dataclasses.dataclass(frozen=True)
+class NearestConfig(StateConfig):
+    """Nearest neighbours: the recorded rows answer, weighted by exp(-distance); nothing is learnt."""
+
+    family: Literal["nearest"] = "nearest"
+    neighbours: int = 1
+    memory: int = 32_768  # rows that are kept, of as many bytes as four for each number seen and done
+
+    def check(self) -> None:
+        """Raise ConfigError, naming the key, for sizes that make no model."""
+        super().check()
+        _check_positive(self, "neighbours", "memory")
+        if self.neighbours > self.memory:
+            raise ConfigError(
+                f"model.neighbours: {self.neighbours} are more than the {self.memory} rows of model.memory"
+            )
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The rows that an observation is compared with."""
+        return {"row": self.memory}
+
+    def activations(self, rows: int) -> int:
+        """Bytes of the distances of `rows` observations, and of one of them's differences."""
+        return 4 * self.memory * (rows * (2 + self.action_dim) + self.environment)
+
+
+def _check_positive(config: StateConfig, *keys: str) -> None:
+    """Raise ConfigError, naming the key, for the first number below 1."""
+    for key in keys:
+        if getattr(config, key) < 1:
+            raise ConfigError(f"model.{key}: must be at least 1, not {getattr(config, key)}")
+
+
 def _check_layer(config: BodyConfig | BetConfig) -> None:
     """Raise ConfigError for a transformer's layer that there is none of."""
     if config.heads < 1 or config.width % config.heads:
@@ -232,7 +270,8 @@ def _layer_values(config: BodyConfig | BetConfig, seen: int) -> int:
 
 
 ModelConfig = Annotated[
-    Pi05Config | BodyConfig | MlpConfig | FourierConfig | BetConfig, OneOf("family", "pi05")
+    Pi05Config | BodyConfig | MlpConfig | FourierConfig | BetConfig | NearestConfig,
+    OneOf("family", "pi05"),
 ]
 """A recipe without `family` is pi0.5's"""
 

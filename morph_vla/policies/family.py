@@ -1,7 +1,7 @@
 """The contract of a policy family, and where a model's family is found."""
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
@@ -17,15 +17,39 @@ from morph_vla.policies.config import ModelConfig
 from morph_vla.robots import Robot
 
 Params = dict[str, Any]
-Chunks = Callable[[int], tuple[Float[np.ndarray, "n h a"], Bool[np.ndarray, "n a"]]]
-"""About so many normalised action chunks that are trained on, and which values each row's robot has"""
 MODULES = {
     "pi05": "morph_vla.policies.pi05",
     "body": "morph_vla.policies.state",
     "mlp": "morph_vla.policies.state",
     "fourier": "morph_vla.policies.fourier",
     "bet": "morph_vla.policies.bet",
+    "nearest": "morph_vla.policies.nearest",
 }
+
+
+class Pairs(NamedTuple):
+    """Rows of demonstrations as they are trained on: what is seen, and the chunk that follows."""
+
+    state: Float[np.ndarray, "n a"]
+    environment: Float[np.ndarray, "n g"]
+    actions: Float[np.ndarray, "n h a"]
+    mask: Bool[np.ndarray, "n a"]
+    """which action values the row's robot has"""
+    of: int
+    """how many rows there are"""
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """What a run trains on, as a family may read it before the first step."""
+
+    def chunks(self, most: int) -> tuple[Float[np.ndarray, "n h a"], Bool[np.ndarray, "n a"]]:
+        """About so many normalised action chunks, and which values each row's robot has."""
+        ...
+
+    def pairs(self, most: int) -> Pairs:
+        """Every row once, or so many of them, evenly chosen; for models that read numbers."""
+        ...
 
 
 class Drawn(NamedTuple):
@@ -69,7 +93,7 @@ class Family(Protocol):
         """Fresh parameters, float32."""
         ...
 
-    def fit(self, config: Any, params: Params, chunks: Chunks, seed: int) -> Params:
+    def fit(self, config: Any, params: Params, recorded: Recorded, seed: int) -> Params:
         """`params` with what is learnt before the first step (`parts.FITTED`), a function of the seed."""
         ...
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float
 from morph_vla.pi05.observation import Observation
 from morph_vla.policies import spectral
 from morph_vla.policies.config import FourierConfig
-from morph_vla.policies.family import Asked, Chunks, Drawn, Params, as_trained
+from morph_vla.policies.family import Asked, Drawn, Params, Recorded, as_trained
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
 
@@ -150,7 +150,7 @@ def loss(
     return jnp.mean(jnp.square(_chunk(config, params, drawn.observation) - drawn.actions), axis=1)
 
 
-def fit(config: FourierConfig, params: Params, chunks: Chunks, seed: int) -> Params:
+def fit(config: FourierConfig, params: Params, recorded: Recorded, seed: int) -> Params:
     """Nothing is learnt before the first step."""
     return params
 

@@ -14,7 +14,7 @@ from morph_vla.morphology.arrays import Body
 from morph_vla.pi05 import model, sampling, serving
 from morph_vla.pi05.config import BinsHead, Pi05Config
 from morph_vla.policies import bins
-from morph_vla.policies.family import Asked, Chunks, Drawn, Params
+from morph_vla.policies.family import Asked, Drawn, Params, Recorded
 from morph_vla.robots import Robot
 
 init = model.init_params
@@ -27,7 +27,7 @@ def real_time(config: Pi05Config) -> bool:
     return config.head is None
 
 
-def fit(config: Pi05Config, params: Params, chunks: Chunks, seed: int) -> Params:
+def fit(config: Pi05Config, params: Params, recorded: Recorded, seed: int) -> Params:
     """With a head, its kinds of chunk; those that came with weights stay, for the head knows them.
 
     Raises MorphVlaError where the data has fewer different chunks than kinds.
@@ -35,7 +35,7 @@ def fit(config: Pi05Config, params: Params, chunks: Chunks, seed: int) -> Params
     head = config.head
     if head is None or bool(jnp.any(params["bins"]["centres"] != 0)):
         return params
-    actions, mask = chunks(bins.SAMPLE)
+    actions, mask = recorded.chunks(bins.SAMPLE)
     found = bins.fitted(actions, mask, head.bins, head.gamma, seed, "model.head")
     return {**params, "bins": found}
 

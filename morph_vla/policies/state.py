@@ -20,7 +20,7 @@ from morph_vla.morphology.arrays import Body, blank
 from morph_vla.pi05.observation import Observation
 from morph_vla.policies.body import Transformer
 from morph_vla.policies.config import BodyConfig, MlpConfig, NodeConfig
-from morph_vla.policies.family import Asked, Chunks, Drawn, Params, as_trained
+from morph_vla.policies.family import Asked, Drawn, Params, Recorded, as_trained
 from morph_vla.policies.graph import rooted
 from morph_vla.policies.text import TEXT
 from morph_vla.robots import Robot
@@ -122,7 +122,7 @@ def loss(
     return jnp.mean(jnp.square(jnp.asarray(chunk) - drawn.actions), axis=1)
 
 
-def fit(config: NodeConfig, params: Params, chunks: Chunks, seed: int) -> Params:
+def fit(config: NodeConfig, params: Params, recorded: Recorded, seed: int) -> Params:
     """Nothing is learnt before the first step."""
     return params
 

@@ -13,9 +13,9 @@ from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin, typed_yaml
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.tokenizer import OFFLINE, check_vocab
-from morph_vla.policies.config import ModelConfig, StateConfig, WindowConfig
+from morph_vla.policies.config import ModelConfig, NearestConfig, StateConfig, WindowConfig
 from morph_vla.recipes import ablations
-from morph_vla.recipes.keys import Data, Dataset, Recipe, Training
+from morph_vla.recipes.keys import Data, Dataset, Optimizer, Recipe, Training
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
 PACE_KEYS = frozenset(
@@ -41,6 +41,11 @@ UNUSED_ON_STATE = {
     "optimizer.kind": "has none of the matrices that muon is for",
     "optimizer.matrix_lr": "has none of the matrices that muon is for",
     "tokenizer": "reads a hash of the task's words, no tokens",
+}
+UNUSED_WITHOUT_LEARNING = {
+    name: "remembers, and learns nothing in a step"
+    for name in ("training.ema", *(f"optimizer.{field.name}" for field in dataclasses.fields(Optimizer)))
+    if name != "optimizer.warmup"  # a run of one step warns of the default
 }
 
 
@@ -235,7 +240,15 @@ def _check_used(recipe: Recipe) -> None:
             f"training.augmentation: 'openpi' has no effect with {family}, which sees no images; set it to "
             "none, or leave it out"
         )
-    for name, why in UNUSED_ON_STATE.items():
+    unused = UNUSED_ON_STATE
+    if isinstance(recipe.model, NearestConfig):
+        if recipe.training.steps != 1:
+            raise ConfigError(
+                f"training.steps: in {recipe.training.steps} steps {family} learns no more than in one; set "
+                "it to 1"
+            )
+        unused = unused | UNUSED_WITHOUT_LEARNING
+    for name, why in unused.items():
         owner, _, key = name.rpartition(".")
         part = getattr(recipe, owner) if owner else recipe
         value, default = getattr(part, key), getattr(type(part), key)

@@ -26,17 +26,8 @@ LOG = logging.getLogger(__name__)
 
 def begun(recipe: Recipe, source: Source) -> dict[str, Any]:
     """`first_params`, with what the model's family learns before the first step: alike in every process."""
-
-    def chunks(most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the run's first steps, of `most` rows or of one pass."""
-        rows = min(most, sum(len(part.train_rows) for part in source.parts))
-        steps = range(max(1, rows // source.mixture.batch))
-        dataset, drawn = (np.concatenate(each) for each in zip(*map(source.mixture.at, steps), strict=True))
-        turns = [angle_rad for angle_rad in map(source.angles, steps) if angle_rad is not None]
-        return source.learnt(dataset, drawn, np.concatenate(turns) if turns else None)
-
     params, model = first_params(recipe), recipe.model
-    return policies.of(model).fit(model, params, chunks, recipe.training.seed)
+    return policies.of(model).fit(model, params, source, recipe.training.seed)
 
 
 def first_params(recipe: Recipe) -> dict[str, Any]:

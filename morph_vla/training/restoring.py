@@ -158,6 +158,8 @@ def _shapes(path: Path) -> Any:
 def _read_named(path: Path, like: dict[str, Any], types: Types = as_stored) -> dict[str, Any]:
     """An item of parameters; where `like` has None, so has the result."""
     asked = {name: _asked(leaf, types(name)) for name, leaf in by_name(like).items()}
+    if not asked:  # nothing learns
+        return map_named(lambda name, _: None, like)
     values = by_name(_restored(path, {"params": nested(asked)})["params"])
     return map_named(lambda name, _: values[name], like)
 

@@ -1,6 +1,7 @@
 """Writing checkpoints (`checkpoint` has their layout), in the background while training goes on."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -137,6 +138,8 @@ class _Handlers(NamedTuple):
 def _handlers() -> _Handlers:
     """Made when used, from orbax's classes."""
     ocp = require("orbax.checkpoint", "model")
+    # It warns of an item without arrays: where nothing learns, there are none.
+    logging.getLogger("absl").addFilter(lambda record: "No per-process OCDBT checkpoint" not in record.msg)
 
     class Texts(ocp.args.CheckpointArgs):
         def __init__(self, files: dict[str, bytes]):

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from morph_vla.data import frames, lerobot, mixture, pool, transforms
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05 import Observation, tokenizer
+from morph_vla.policies import Pairs
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
 from morph_vla.policies.text import TEXT, global_values
 from morph_vla.recipes.keys import Recipe
@@ -201,6 +202,24 @@ class Source:
             learnt[here, :, :width] = self.stats[part.asked.robot].action.normalise(chunks)
             mask[here, :width] = True
         return learnt, mask
+
+    def chunks(self, most: int) -> tuple[Float[np.ndarray, "n h a"], Bool[np.ndarray, "n a"]]:
+        """`policies.Recorded`: those of the run's first steps, of `most` rows or of one pass."""
+        rows = min(most, sum(len(part.train_rows) for part in self.parts))
+        steps = range(max(1, rows // self.mixture.batch))
+        dataset, drawn = (np.concatenate(each) for each in zip(*map(self.mixture.at, steps), strict=True))
+        turns = [angle_rad for angle_rad in map(self.angles, steps) if angle_rad is not None]
+        return self.learnt(dataset, drawn, np.concatenate(turns) if turns else None)
+
+    def pairs(self, most: int) -> Pairs:
+        """`policies.Recorded`: those of one pass, from the first dataset's first to the last one's last."""
+        rows = [(index, row) for index, part in enumerate(self.parts) for row in drawn_rows(part).tolist()]
+        dataset, chosen = _spread(rows, most).T
+        batch = self.batch(dataset, chosen)
+        state, environment = batch.observation.state, batch.observation.environment
+        assert state is not None
+        assert environment is not None  # of a model that reads numbers
+        return Pairs(np.asarray(state), np.asarray(environment), batch.actions, batch.mask, len(rows))
 
     def at(self, step: int) -> Batch:
         """This process's share of a step's batch: a pure function of the recipe's seed and the step."""

@@ -22,6 +22,8 @@ from morph_vla.weights.checkpoint import Checkpoint, Entry, Region, flat, fresh,
 from morph_vla.weights.names import Shape, config_of
 
 METADATA = "_METADATA"
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
+"""What reading metadata that is none may raise"""
 FROZEN = "frozen"  # in checkpoints of ours, the item of what does not learn
 # Blocks are asked for one by one; more threads would only each keep the memory of their last block.
 ONE_AT_A_TIME = {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}}
@@ -98,8 +100,13 @@ def _places(item: Path) -> dict[str, Place]:
     """The arrays of an item by their leaves' names."""
     try:
         about = json.loads((item / METADATA).read_text(encoding="utf-8"))
-        keys = [tuple(ast.literal_eval(name)) for name in about["tree_metadata"]]
-    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        # What is not to be read is a branch without leaves: there is no array of it.
+        keys = [
+            tuple(ast.literal_eval(name))
+            for name, leaf in about["tree_metadata"].items()
+            if not leaf.get("value_metadata", {}).get("skip_deserialize", False)
+        ]
+    except UNREADABLE as error:
         raise MorphVlaError(f"{item / METADATA} cannot be read ({error})") from error
     ocdbt = (item / "manifest.ocdbt").is_file()  # orbax 0.11 says so in its metadata even when not
     arrays = {"/".join(map(str, key)): ".".join(map(str, key)) for key in keys}

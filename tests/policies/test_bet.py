@@ -1,6 +1,7 @@
 """Behavior Transformer: bins and offsets, what of them is learnt, and how one is drawn."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +59,11 @@ def asked(noise):
 
 def chunks(rows=61):
     actions = normal(rows, HORIZON, JOINTS, seed=9)
-    return lambda most: (actions[:most], np.ones((min(most, rows), JOINTS), bool))
+
+    def of_rows(most):
+        return actions[:most], np.ones((min(most, rows), JOINTS), bool)
+
+    return SimpleNamespace(chunks=of_rows, pairs=of_rows)
 
 
 def test_centres_are_the_means_of_the_points_nearest_to_them():
@@ -164,7 +169,7 @@ def test_a_drawn_chunk_is_a_bins_centre_and_the_offset_in_that_bin():
 
 
 def test_values_that_a_robot_does_not_have_change_no_bin_and_no_weight():
-    actions, mask = chunks()(61)
+    actions, mask = chunks().chunks(61)
     padded = np.pad(actions, ((0, 0), (0, 0), (0, 4))), np.pad(mask, ((0, 0), (0, 4)))
     alone, among = (bins.fitted(*each, BINS, CONFIG.gamma, seed=1) for each in ((actions, mask), padded))
     np.testing.assert_array_equal(among["centres"][..., :JOINTS], alone["centres"])
@@ -173,7 +178,7 @@ def test_values_that_a_robot_does_not_have_change_no_bin_and_no_weight():
 
 def test_before_the_first_step_both_losses_are_equal():
     params = bet.fit(CONFIG, init(CONFIG, jax.random.key(0)), chunks(), seed=1)
-    actions, _ = chunks()(61)
+    actions, _ = chunks().chunks(61)
     batch = policies.Drawn(
         observation(61), jnp.asarray(actions), jnp.ones((61, JOINTS), bool),
         jnp.zeros((61, 1, HORIZON, JOINTS)), jnp.ones((61, 1)),

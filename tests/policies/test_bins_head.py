@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -77,7 +78,11 @@ def asked(observation=None, noise=None):
 
 def chunks(rows=61):
     actions = normal(rows, HORIZON, VALUES, seed=9)
-    return lambda most: (actions[:most], np.ones((min(most, rows), VALUES), bool))
+
+    def of_rows(most):
+        return actions[:most], np.ones((min(most, rows), VALUES), bool)
+
+    return SimpleNamespace(chunks=of_rows, pairs=of_rows)
 
 
 def kinds(config, params, observation):
@@ -126,7 +131,7 @@ def test_a_head_adds_its_own_leaves_and_changes_no_other():
 
 def test_before_the_first_step_both_losses_are_equal():
     params = family.fit(CONFIG, init_params(CONFIG, jax.random.key(0)), chunks(), seed=1)
-    actions, _ = chunks()(61)
+    actions, _ = chunks().chunks(61)
     nearest = bins.nearest_bin(
         actions.reshape(61, -1), np.asarray(params["bins"]["centres"]).reshape(BINS, -1)
     )

@@ -45,7 +45,7 @@ def test_the_family_names_the_sizes(path, override, kind):
     [
         (
             ["model.family=boddy"],
-            r"model.family: expected 'pi05', 'body', 'mlp', 'fourier' or 'bet', got \"boddy\"; "
+            r"model.family: expected 'pi05', 'body', 'mlp', 'fourier', 'bet' or 'nearest', got \"boddy\"; "
             r"did you mean 'body'\?",
         ),
         (["model.heads=3"], r"model.heads: no such key \(the keys here are action_dim, .*\)"),
