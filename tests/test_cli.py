@@ -170,3 +170,18 @@ def test_a_disk_that_is_full_is_one_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("morph_vla.cli.doctor.run", full)
     status = cli.main(["doctor"])
     assert (status, capsys.readouterr().err) == (2, f"error: {tmp_path}/rows.json: No space left on device\n")
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", r"\xe9"), ("utf-8", "é")])
+def test_names_that_the_terminal_has_no_letters_for_are_escaped(tmp_path, encoding, shown):
+    (tmp_path / "é.urdf").write_bytes(dropin.find("robots", "so101").read_bytes())
+    command = [sys.executable, "-m", "morph_vla.cli", "robots", "list", "--folder", str(tmp_path)]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert f"{shown} " in ended.stdout.decode(encoding)
+
+
+def test_a_closed_stdout_is_nobodys_mistake():
+    command = f"exec {shlex.quote(sys.executable)} -m morph_vla.cli robots list >&-"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")

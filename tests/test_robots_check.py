@@ -250,6 +250,22 @@ def test_without_matplotlib_the_table_is_printed(run, write_dataset, monkeypatch
     assert out.endswith("no picture: 'matplotlib' is not installed\n")
 
 
+def test_a_picture_that_cannot_be_written_costs_no_finding(run, write_dataset, tmp_path):
+    on_so101(write_dataset)
+    (tmp_path / "runs").write_text("a file in the folder's place")
+    status, out, err = run("so101 --episode recorded")
+    assert (status, err) == (0, "")
+    assert "path of gripper_frame_link: " in out
+    assert "no picture: runs/checks/so101_recorded_0.png: " in out
+
+
+def test_a_dataset_whose_name_has_a_colon_is_a_folder_and_no_address(run, write_dataset, tmp_path):
+    on_so101(write_dataset)
+    (tmp_path / "recorded").rename(tmp_path / "ds:2")
+    status, out, _ = run("so101 --episode ds:2")
+    assert (status, "episode 0 of ds:2: LeRobot v3.0" in out) == (0, True)
+
+
 def test_a_colon_may_belong_to_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a:7").mkdir()

@@ -9,7 +9,7 @@ from morph_vla.checks import draw_path, playback, playback_rules
 from morph_vla.checks.playback import Played, Trace
 from morph_vla.checks.playback_rules import mostly
 from morph_vla.data import values, versions
-from morph_vla.errors import MissingExtraError
+from morph_vla.errors import MorphVlaError
 from morph_vla.findings import Finding, tally
 from morph_vla.robots.robot import Robot
 from morph_vla.robots.side import Features
@@ -147,7 +147,7 @@ def play_episode(
         try:
             default = Path("runs/checks", f"{robot.name}_{folder.resolve().name}_{index}.png")
             drawn = draw_path.write(played, picture or default)
-        except MissingExtraError as error:  # the rest is still worth having
+        except MorphVlaError as error:  # the rest is still worth having
             why_not = str(error)
     return PlayedEpisode(
         dataset=episode.root,

@@ -247,7 +247,7 @@ def _tool(urdf: Urdf, link: str) -> str:
 def follow_link(robot: Robot, link: str, native: Float[np.ndarray, "n j"]) -> Float[np.ndarray, "n 3"]:
     """The origin of one link in the root's frame [m]: `forward_kinematics` of n poses at once."""
     driven = {name: (place, slope, start) for name, place, slope, start in robot.drives()}
-    frozen = {name: start for name, (leader, _, start) in follow(robot.urdf).items() if leader is None}
+    frozen = {name: start for name, (_, _, start) in follow(robot.urdf).items()}  # of leaders that stand at 0
     points = np.zeros((len(native), 3))
     while link in robot.urdf.above:
         joint = robot.urdf.above[link]

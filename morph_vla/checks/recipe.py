@@ -7,7 +7,6 @@ images stored in Parquet tables are decoded.
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from morph_vla.data import lerobot, mixture, phases, presets, space, versions
 from morph_vla.data.layout import Layout, Rows
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.dropin import name_of
+from morph_vla.files.home import expanded
 from morph_vla.findings import Finding, in_order, tally
 from morph_vla.policies.config import reads_numbers
 from morph_vla.recipes.keys import Dataset, Recipe
@@ -188,7 +188,7 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Findin
             if source == "robot":
                 statistics.of_body(robot, asked.actions, recipe.data.space)
             else:
-                statistics.of_file(Path(source).expanduser(), asked.robot, asked.actions, robot.names)
+                statistics.of_file(expanded(source), asked.robot, asked.actions, robot.names)
         except MorphVlaError as error:
             found = str(error).removeprefix("data.statistics: ")
             yield problem("statistics", "data.statistics", found, subject=(robot.name,))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +14,7 @@ from morph_vla.engines.engine import environment_names
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.home import expanded
 from morph_vla.findings import Finding
 from morph_vla.pi05 import tokenizer as tokenizers
 from morph_vla.pi05.paligemma import BUCKET
@@ -86,7 +86,7 @@ def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
             kept = cache_folder() / "tokenizers" / source.removeprefix("gs://")
             if not kept.is_file():
                 return None
-        elif not Path(source).expanduser().exists() and source.count("/") == 1 and not source.startswith("."):
+        elif not expanded(source).exists() and source.count("/") == 1 and not source.startswith("."):
             return None  # a repository of the Hub
     return tokenizers.load(name)
 

@@ -8,6 +8,7 @@ parsed arguments and returns None or an exit status.
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -59,10 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sentence, 130 an interruption.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     try:
         with listening():
             status = _run(words)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed: `>&-`
+            sys.stdout.flush()
         return status
     except MorphVlaError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

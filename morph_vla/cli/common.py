@@ -37,7 +37,8 @@ class Parser(argparse.ArgumentParser):
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Leave after --help or --version; a reader that has gone is found here, where `main` knows it."""
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         super().exit(status, message)
 
     def refuse(self, sentence: str) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from morph_vla.cli.common import add, refuse
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.home import expanded
 from morph_vla.wording import count
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = "\n".join([*map(str, problems), f"\n{why}"])
         render({"written": [], "findings": problems}, arguments.json, text=text)
         return 1
-    folder = arguments.to and arguments.to.expanduser()
+    folder = arguments.to and expanded(arguments.to)
     chosen, write_side = bool(arguments.joints), arguments.write_side
     added = adding.add(examination, arguments.name, folder, chosen=chosen, write_side=write_side)
     plain = {
@@ -62,7 +63,7 @@ def _examined(arguments: argparse.Namespace) -> "Examination":
     from morph_vla.robots.examine import examine_text
     from morph_vla.robots.side import Side
 
-    joints, path = arguments.joints, Path(arguments.source).expanduser()
+    joints, path = arguments.joints, expanded(arguments.source)
     name, within, side = path.stem, None, None
     if arguments.source.startswith(described.SCHEME):
         robot = described.described(arguments.source.removeprefix(described.SCHEME), arguments.accept_license)

@@ -6,6 +6,7 @@ from pathlib import Path
 from morph_vla.cli.common import add, add_json
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.home import expanded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def _file(name: str, folders: list[str]) -> Path:
     """A registered robot, or any file: what is in one that is not called .urdf is judged too."""
     from morph_vla.files import dropin
 
-    given = Path(name).expanduser()
+    given = expanded(name)
     if name not in dropin.available("robots", folders) and (given.is_file() or given.is_dir()):
         return given
     return dropin.find("robots", name, folders)
@@ -68,12 +69,12 @@ def _file(name: str, folders: list[str]) -> Path:
 
 def split(text: str) -> tuple[Path, int]:
     """The folder and the index of DATASET[:INDEX]; a colon may belong to the folder's name."""
-    whole = Path(text).expanduser()
+    whole = expanded(text)
     folder, colon, index = text.rpartition(":")
     if whole.is_dir() or not colon:
         return whole, 0
     if index.isascii() and index.isdecimal():
-        return Path(folder).expanduser(), int(index[:18])
-    if Path(folder).expanduser().is_dir():
+        return expanded(folder), int(index[:18])
+    if expanded(folder).is_dir():
         raise MorphVlaError(f"--episode {text}: the index is '{index}'; expected a number from 0")
     return whole, 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from morph_vla.cli.common import add, add_common, add_overrides, search
 from morph_vla.cli.render import render
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.home import expanded
 from morph_vla.files.writing import write_text
 
 EXAMPLES = """
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     begun, source = time.perf_counter(), arguments.source
     is_recipe = ablations.split(source)[0].endswith((".yaml", ".yml")) or "/" not in source
-    if Path(source).expanduser().is_dir() or not is_recipe:
+    if expanded(source).is_dir() or not is_recipe:
         from morph_vla.training.measured import measure
 
         if arguments.overrides:

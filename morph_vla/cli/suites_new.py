@@ -5,6 +5,7 @@ from pathlib import Path
 
 from morph_vla.cli.common import add, add_number
 from morph_vla.cli.render import render
+from morph_vla.files.home import expanded
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.files.dropin import add_to_path, check_name
     from morph_vla.robots import adding
 
-    source, known = Path(arguments.robot).expanduser(), arguments.robot or arguments.name
+    source, known = expanded(arguments.robot), arguments.robot or arguments.name
     check_name(arguments.name, "suite")
     for folder in reversed(arguments.folders):  # the suite names the robot, and processes look for it
         add_to_path(Path(folder))

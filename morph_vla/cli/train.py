@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         sharding.join(*place)
     first = sharding.is_first()
     if arguments.overwrite:
-        sharding.first_then_others("overwrite", lambda: folder.remove(output) if first else None)
+        sharding.first_then_others("overwrite", lambda: folder.remove(output, recipe) if first else None)
     # Before a tracker goes on with the line of another run.
     sharding.first_then_others("claim", lambda: folder.claim_alone(output, recipe, first))
 

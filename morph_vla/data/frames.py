@@ -270,7 +270,11 @@ def cached(
         unfinished = path.with_suffix(".unfinished")
         with locked(unfinished):
             if not path.exists():
-                _fill(footage, size, unfinished, progress or (lambda *_: None), workers)
+                try:
+                    _fill(footage, size, unfinished, progress or (lambda *_: None), workers)
+                except BaseException:
+                    unfinished.unlink(missing_ok=True)  # gigabytes that a mended video would not take up
+                    raise
                 unfinished.replace(path)
             elif unfinished.exists():  # made by us while another's was being renamed
                 unfinished.unlink()

@@ -308,7 +308,8 @@ def _episodes_v3(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
         videos = {}
         for key in keys:
             chunk, file, *times = (row.get(f"videos/{key}/{word}") for word in words)
-            if isinstance(chunk, int) and isinstance(file, int):
+            if all(value is not None and value == value for value in (chunk, file)):  # NaN is none, too
+                chunk, file = (_number(table, row, f"videos/{key}/{word}") for word in words[:2])
                 path = _video_path(root, video, key, chunk_index=chunk, file_index=file)
                 begin, end = (_seconds(value) for value in times)
                 videos[camera_of(key, info["features"])] = Video(path, begin, end)

@@ -6,6 +6,7 @@ Values (state, action, episode bounds) come from the parquet files without decod
 import dataclasses
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -110,9 +111,12 @@ def read(
     there = {*order}
     if len(there) != len(order) or not there <= {*entries}:
         raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
-    if lost := [number for number in picked if number not in there and entries[number].length]:
-        file = entries[lost[0]].data.relative_to(dataset.root)
-        raise MorphVlaError(f"{dataset.root}: episode {lost[0]} has no row in {file}, where it is said to be")
+    if lost := [number for number in picked or entries if number not in there and entries[number].length]:
+        file = entries[lost[0]].data.relative_to(ready.root)
+        raise MorphVlaError(
+            f"{dataset.root}: episode {numbers[lost[0]]} has no row in {file}, where it is said to be"
+        )
+    _check_order(dataset, rows, starts, [entries[number].length for number in order], numbers)
     tasks, task_of = _tasks(ready, rows)
     return Recordings(
         root=ready.root,
@@ -191,6 +195,34 @@ def _check_finite(
         )
 
 
+def _check_order(
+    dataset: Layout,
+    rows: Rows,
+    starts: Int[np.ndarray, "e"],
+    lengths: Sequence[int | None],
+    numbers: Mapping[int, int],
+) -> None:
+    """Raise MorphVlaError where frames are out of order, or an episode has not the frames it is said to have.
+
+    What is learnt of a row is what follows it, and its picture is found by its number.
+    """
+    counts = np.diff(np.r_[starts, len(rows.frame)])
+    expected = np.arange(len(rows.frame)) - np.repeat(starts, counts)
+    if len(odd := np.flatnonzero(rows.frame != expected)):
+        row = odd[0]
+        given = f"frame_index is {rows.frame[row]} where {expected[row]} is expected"
+        raise MorphVlaError(
+            f"{dataset.root}: episode {numbers[int(rows.episode[row])]}: {given}; leave it out with "
+            "`episodes`, or fetch or write the dataset anew"
+        )
+    for start, count, length in zip(starts, counts, lengths, strict=True):
+        if length is not None and length != count:
+            raise MorphVlaError(
+                f"{dataset.root}: episode {numbers[int(rows.episode[start])]} has {count} rows, and its meta "
+                f"files say {length}; leave it out with `episodes`, or fetch or write the dataset anew"
+            )
+
+
 def footage(recordings: Recordings, camera: str) -> Footage:
     """Where every frame of one camera lies: by what meta/episodes says, or within the tables.
 
@@ -224,11 +256,17 @@ def _within_videos(recordings: Recordings, camera: str) -> tuple[dict[Path, int]
     """The video files, which of them shows each row, and which of its frames."""
     files: dict[Path, int] = {}
     file_of, number = np.empty((2, recordings.frames), np.int64)
+    shared = Counter(entry.videos[camera].path for entry in recordings.entries if camera in entry.videos)
     for entry, start, end in zip(recordings.entries, recordings.starts, recordings.ends, strict=True):
         if camera not in entry.videos:
             raise MorphVlaError(f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}")
         video = entry.videos[camera]
         shown = video.frames(recordings.fps)
+        if video.begin is None and shared[video.path] > 1:
+            raise MorphVlaError(
+                f"{recordings.root}: camera '{camera}' shows several episodes in one file, and meta/episodes "
+                f"does not say where episode {entry.index} begins (from_timestamp); write the dataset anew"
+            )
         if shown is not None and shown < end - start:
             raise MorphVlaError(
                 f"{recordings.root}: camera '{camera}' shows {shown} frames of episode {entry.index}, which "

@@ -89,6 +89,19 @@ def data_of(cell: Cell, root: Path) -> bytes:
         raise MissingError(f"it has no bytes, and its file '{name}': {error.strerror}") from error
 
 
+def beside(table: Path, column: str, root: Path) -> list[Path]:
+    """The files inside the dataset that the cells of a column name; most tables hold their pictures alone."""
+    names = tables.open_file(table, stream=True).schema_arrow.names
+    if column not in names:
+        return []
+    given: dict[str, None] = {}
+    for part in tables.groups(tables.open_file(table, stream=True), [f"{column}.path"], table):
+        given |= dict.fromkeys(cell["path"] for cell in part.column(column).to_pylist() if cell)
+    paths = [Path(name) for name in given if name and "\0" not in name]
+    inside = [path for path in paths if not path.is_absolute() and ".." not in path.parts]
+    return [root / path for path in inside if (root / path).is_file()]
+
+
 def _inside(path: Path, root: Path) -> bool:
     """Whether links lead nowhere else; the Hub's client keeps files beside the folder of links to them."""
     whole = root.resolve()

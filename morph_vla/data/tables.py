@@ -33,7 +33,8 @@ def open_file(path: Path, stream: bool = False) -> Any:
     """
     parquet = require("pyarrow.parquet", "lerobot")
     with reading(path):
-        return parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER if stream else 0)
+        # A relative name with a colon would be an address.
+        return parquet.ParquetFile(path.absolute(), pre_buffer=False, buffer_size=BUFFER if stream else 0)
 
 
 def groups(file: Any, columns: Sequence[str], path: Path) -> Iterator[Any]:

@@ -27,6 +27,7 @@ from morph_vla.data.layout import Entry, Layout
 from morph_vla.data.tables import matrix, open_file, table_of
 from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.home import expanded
 from morph_vla.files.writing import locked
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def located(name: str | Path, fetch: bool = True) -> Path:
 
     Raises MorphVlaError, in one sentence, when it is neither; without `fetch` nothing is downloaded.
     """
-    path, text = Path(name).expanduser(), str(name)
+    path, text = expanded(name), str(name)
     if path.exists():
         return path
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", text):
@@ -92,7 +93,10 @@ def ready(dataset: Layout, episodes: Sequence[int] = ()) -> Layout:
 
 
 def content_key(dataset: Layout, chosen: Sequence[Entry]) -> str:
-    """A name for what would be converted: meta files and values whole, of videos their size and both ends."""
+    """A name for what would be converted: meta files and values whole, of videos their size and both ends.
+
+    Of pictures beside the tables their sizes and times: there may be a million.
+    """
     digest = hashlib.sha256(f"morph_vla 1 {[entry.index for entry in chosen]}".encode())
     meta = [path for path in sorted((dataset.root / "meta").rglob("*")) if path.is_file()]
     for path in (*meta, *(entry.data for entry in chosen)):
@@ -108,6 +112,11 @@ def content_key(dataset: Layout, chosen: Sequence[Entry]) -> str:
                 digest.update(file.read(ENDS))
                 file.seek(max(0, size - ENDS))
                 digest.update(file.read(ENDS))
+    for entry in chosen if dataset.pictures else ():
+        for column in sorted(set(dataset.pictures.values())):
+            for picture in pictures.beside(entry.data, column, dataset.root) if entry.data.is_file() else ():
+                stat = picture.stat()
+                digest.update(f"{picture.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -213,7 +222,7 @@ def _length(entry: Entry) -> int:
 
 def _columns(entry: Entry) -> list[str]:
     """The columns of an episode's own file."""
-    return require("pyarrow.parquet", "lerobot").read_schema(entry.data).names
+    return require("pyarrow.parquet", "lerobot").read_schema(entry.data.absolute()).names
 
 
 def _is_nested(table: Any, name: str) -> bool:
@@ -261,16 +270,36 @@ def _place_table(entry: Entry, number: int, offset: int, place: Path, columns: s
     parquet, arrow = require("pyarrow.parquet", "lerobot"), require("pyarrow", "lerobot")
     count = _length(entry)
     present = _columns(entry)
+    _check_own(entry, present, count)
     if number == entry.index and {*present, TASK} == columns:
         _place(entry.data, place)
         return count
     kept = [name for name in present if name in columns and name not in NUMBERS]
-    table, frame = parquet.read_table(entry.data, columns=kept), np.arange(count)
+    table, frame = parquet.read_table(entry.data.absolute(), columns=kept), np.arange(count)
     for name, column in zip(NUMBERS, (frame, np.full(count, number), offset + frame), strict=True):
         table = table.append_column(name, arrow.array(column.astype(np.int64)))
     place.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(table, place)
     return count
+
+
+def _check_own(entry: Entry, present: Sequence[str], count: int) -> None:
+    """Raise MorphVlaError for a file of another episode, or one whose rows are out of order.
+
+    In the copy numbers are written anew, and nobody would see it any more.
+    """
+    expected = {"episode_index": np.full(count, entry.index), "frame_index": np.arange(count)}
+    names = [name for name in expected if name in present]
+    table = table_of(entry.data, names, [])
+    for name in names:
+        values = matrix(entry.data, table, name)[:, 0]
+        if len(odd := np.flatnonzero(values != expected[name])):
+            row = odd[0]
+            given = f"{name} is {values[row]:g} in row {row}, where {expected[name][row]} is expected"
+            raise MorphVlaError(
+                f"{entry.data}: {given}; leave the episode out with `episodes`, or fetch or write the "
+                "dataset anew"
+            )
 
 
 def _place(source: Path, place: Path) -> None:

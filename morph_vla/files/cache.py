@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+from morph_vla.files.home import expanded
+
 
 def cache_folder() -> Path:
     """`MORPH_VLA_CACHE`, or `morph_vla` in the user's cache folder."""
     chosen = os.environ.get("MORPH_VLA_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "morph_vla"
+        return expanded(chosen)
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "morph_vla"

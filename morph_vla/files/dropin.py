@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.files.home import expanded
 
 KINDS = {
     "robots": ("urdf_descriptors", ".urdf"),
@@ -37,7 +38,7 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
         if not Path(path).is_dir():
             raise MorphVlaError(f"no such folder: {path}")
     entries = [*folders, *filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep))]
-    given = [Path(entry).expanduser() for entry in entries]
+    given = [path for path in map(_known, entries) if path is not None]
     candidates = [path / folder if (path / folder).is_dir() else path for path in given]
     candidates += [Path.cwd() / folder, *packaged(folder)]
     seen: dict[Path, Path] = {}
@@ -45,6 +46,14 @@ def search_path(kind: str, folders: Sequence[Path | str] = ()) -> tuple[Path, ..
         if candidate.is_dir():
             seen.setdefault(candidate.resolve(), candidate)
     return tuple(seen.values())
+
+
+def _known(entry: Path | str) -> Path | None:
+    """A folder to look in; None for one of a home that nobody knows, which is as good as not there."""
+    try:
+        return expanded(entry)
+    except MorphVlaError:
+        return None
 
 
 def packaged(folder: str) -> list[Path]:
@@ -104,7 +113,7 @@ def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
     if name in choices:
         return choices[name]
     suffix = KINDS[kind][1]
-    given = Path(name).expanduser()
+    given = expanded(name)
     if given.is_file():
         if given.suffix.lower() != suffix:  # .URDF too
             raise MorphVlaError(f"{given} is not a {suffix} file")

@@ -24,6 +24,7 @@ from typing import Any
 from morph_vla.errors import MorphVlaError, nearest, reason
 from morph_vla.files import dropin, hub
 from morph_vla.files.cache import cache_folder
+from morph_vla.files.home import expanded
 from morph_vla.files.writing import locked, write_bytes
 
 # Short names of addresses. MORPH_VLA_PI05_BASE, for one, names another source for `pi05-base`.
@@ -56,7 +57,7 @@ def resolve(source: str | Path) -> Path:
         return hub.fetch(text)
     if "://" in text:
         raise MorphVlaError(f"{text}: weights come from a path, gs://, hf:// or a name ({', '.join(NAMES)})")
-    path = Path(text).expanduser()
+    path = expanded(text)
     if not path.exists():
         near = nearest(text, NAMES) or f" (and no name of {', '.join(NAMES)})"
         raise MorphVlaError(f"{path}: there is no such file or folder{near}")
@@ -66,7 +67,7 @@ def resolve(source: str | Path) -> Path:
 def folder_of(source: str | Path) -> Path:
     """The folder that an address or a name stands for, as `resolve`; else a path, there or not."""
     text = str(source)
-    return resolve(text) if "://" in text or text in NAMES else Path(text).expanduser()
+    return resolve(text) if "://" in text or text in NAMES else expanded(text)
 
 
 def address_of(source: str | Path) -> str:

@@ -113,6 +113,7 @@ class _Document:
         self.nodes = 0
         try:
             node = yaml.compose(text, Loader=_Loader)
+            self.rest = text[node.end_mark.index :] if node else text  # comments
             self.value = None if node is None else self._plain(node, ())
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
@@ -189,7 +190,13 @@ def _override(value: Any, assignment: str, source: str) -> Place:
     parts = left.strip().split(".")
     if not equals or not all(parts):
         raise ConfigError(f"override '{assignment}': expected KEY=VALUE, for example training.steps=200")
-    new = _Document(right, f"override '{assignment}'").value
+    document = _Document(right, f"override '{assignment}'")
+    if rest := document.rest.strip():
+        raise ConfigError(
+            f"override '{assignment}': '{rest}' is a comment in YAML; if it belongs to the value, put quotes "
+            f"around that, within those of the shell: '{left}=\"{right.strip()}\"'"
+        )
+    new = document.value
     place: Place = ()
     for part in parts:
         key = _key(value, part, f"{source}: override '{assignment}': {dotted(place) or 'the file'}")

@@ -14,6 +14,7 @@ from jaxtyping import Float, UInt8
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import dropin
+from morph_vla.files.home import expanded
 from morph_vla.files.writing import write_text
 from morph_vla.perception import network
 from morph_vla.perception.frames import CAMERA
@@ -182,7 +183,7 @@ def load(source: str | Path) -> Estimator:
 
 def _folder(source: str | Path) -> Path:
     if str(source) != SHIPPED:
-        return Path(source).expanduser()
+        return expanded(source)
     places = [place / FOLDER.name for place in dropin.packaged(FOLDER.parent.name)]
     return next((place for place in places if place.is_dir()), places[-1])
 

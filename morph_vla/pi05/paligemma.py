@@ -10,6 +10,7 @@ from pathlib import Path
 
 from morph_vla.errors import ConfigError, MorphVlaError, reason, require
 from morph_vla.files import remote
+from morph_vla.files.home import expanded
 
 BUCKET = "gs://big_vision/paligemma_tokenizer.model"
 HUB = "google/paligemma-3b-pt-224"
@@ -48,7 +49,7 @@ def _find(source: str) -> Path:
             return remote.file_of_bucket(source, "tokenizers", MAX_BYTES)
         except MorphVlaError as error:
             raise ConfigError(f"tokenizer: {error}") from error
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_dir():
         path = path / FILE
         if not path.is_file():

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from morph_vla.errors import ConfigError, nearest
+from morph_vla.files import dropin
 
 DROID = "DROID (Franka Panda), three tasks; action expert alone, 1/8 of the data, 100k steps"
 G1 = "Unitree G1 Dex1, one task; everything trained, 60k steps"
@@ -125,11 +126,15 @@ def _rows() -> dict[str, Variant]:
 VARIANTS = _rows()
 
 
-def split(name: str | Path) -> tuple[str, str]:
-    """A recipe's name and the variant's, "" where there is none; the path of a file is never taken apart."""
+def split(name: str | Path, folders: Sequence[Path | str] = ()) -> tuple[str, str]:
+    """A recipe's name and the variant's, "" where there is none.
+
+    The path of a file is never taken apart, nor the name of a recipe that has the mark itself.
+    """
     text = str(name)
     recipe, mark, variant = text.rpartition(MARK)
-    return (recipe, variant) if mark and not Path(text).is_file() else (text, "")
+    whole = not mark or Path(text).is_file() or text in dropin.available("recipes", folders)
+    return (text, "") if whole else (recipe, variant)
 
 
 def overrides_of(recipe: str, variant: str, steps: int) -> Sequence[str]:

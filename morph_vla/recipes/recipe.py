@@ -19,8 +19,11 @@ from morph_vla.recipes.keys import Data, Dataset, Optimizer, Recipe, Training
 
 # Keys, or what is below them, in which a run that goes on may differ: they change no parameter.
 PACE_KEYS = frozenset(
-    {"training.mesh", "training.keep", "training.keep_every", "evaluation", "data.frames", "data.workers"}
-)
+    {
+        "training.mesh", "training.keep", "training.keep_every", "training.checkpoint_every",
+        "training.log_every", "training.held_out_every", "evaluation", "data.frames", "data.workers",
+    }
+)  # fmt: skip
 # Whole numbers -> the least they may be.
 LEAST = {
     "training.steps": 1, "training.batch": 1, "training.accumulate": 1, "training.flow_samples": 1,
@@ -64,7 +67,7 @@ def load(name: str | Path, overrides: Sequence[str] = (), folders: Sequence[Path
 
     Raises ConfigError with every problem, each with the nearest valid key or variant.
     """
-    base, variant = ablations.split(name)
+    base, variant = ablations.split(name, folders)
     path = dropin.find("recipes", base, folders)
     recipe = typed_yaml.read(path, Recipe, overrides)
     if variant:

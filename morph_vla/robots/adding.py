@@ -17,6 +17,7 @@ from pathlib import Path
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import typed_yaml
 from morph_vla.files.dropin import KINDS, PATH_VARIABLE, available, check_name
+from morph_vla.files.home import expanded
 from morph_vla.files.writing import write_bytes
 from morph_vla.robots import choose, limb, mjcf, parallel_jaw, template
 from morph_vla.robots.descriptors import limits
@@ -225,7 +226,7 @@ def user_folder() -> Path:
     """
     name, suffix = KINDS["robots"]
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
-        folder = Path(entry).expanduser()
+        folder = expanded(entry)
         flat = folder.name == name or any(folder.glob(f"*{suffix}"))
         return folder if flat and not (folder / name).is_dir() else folder / name
     return Path(name)

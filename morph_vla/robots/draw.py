@@ -43,9 +43,13 @@ def write(robot: Robot, path: Path | str) -> Path:
 def save(drawn: "Figure", path: Path | str, dpi: int) -> Path:
     """Write a matplotlib Figure into an image file, the same bytes every time; returns its path.
 
-    Raises MorphVlaError if the file cannot be written.
+    Two dollar signs in a name are two dollar signs. Raises MorphVlaError if the file cannot be written.
     """
+    from matplotlib.text import Text
+
     path = Path(path)
+    for text in drawn.findobj(Text):
+        text.set_parse_math(False)
     # A date or a version in the file would make two drawings of one robot differ.
     metadata, content = {"Software": None} if path.suffix == ".png" else None, io.BytesIO()
     try:

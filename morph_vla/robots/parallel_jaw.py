@@ -73,7 +73,8 @@ def fitted(urdf: Urdf, side: Side) -> tuple[Urdf, Side]:
     joints, rest = side.joints, side.rest
     if joints and FINGER not in joints:
         joints = (*joints, FINGER)
-        rest = (*rest, gripper.open) if rest else rest
+        # Whoever gives its value too has counted it among the action's joints.
+        rest = (*rest, gripper.open) if len(rest) == len(side.joints) else rest
     fitted_side = replace(side, gripper=gripper, joints=joints, rest=rest)
     return attach(urdf, asked.link, asked.approach, asked.opening), fitted_side
 

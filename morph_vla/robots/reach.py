@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from morph_vla.robots.geometry import Transform, transform
-from morph_vla.robots.kinematics import motion
+from morph_vla.robots.kinematics import follow, motion
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.robot import Robot
 
@@ -100,6 +100,7 @@ class Chain:
 def chain(robot: Robot, names: tuple[str, ...], link: str, link_from_frame: Transform) -> Chain:
     """From the robot's root to a frame in `link`; joints that are not among `names` stand at rest."""
     urdf, at_rest = robot.urdf, robot.positions(robot.rest)
+    offsets = {name: offset for name, (_, _, offset) in follow(urdf).items()}  # of leaders that stand at 0
     fixed, axes, pending = [], [], np.eye(4)
     order = []
     for joint in way(urdf, link):
@@ -110,7 +111,7 @@ def chain(robot: Robot, names: tuple[str, ...], link: str, link_from_frame: Tran
             order.append(joint.name)
             pending = np.eye(4)
         else:
-            pending = pending @ motion(joint, at_rest.get(joint.name, 0.0))
+            pending = pending @ motion(joint, at_rest.get(joint.name, offsets.get(joint.name, 0.0)))
     limits: Mapping[str, tuple[float, float]] = {
         joint.name: (joint.lower, joint.upper) for joint in robot.joints
     }

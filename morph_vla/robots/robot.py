@@ -22,6 +22,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.findings import Finding
 from morph_vla.robots import choose, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
+from morph_vla.robots.parallel_jaw import FINGER
 from morph_vla.robots.records import Joint, Urdf
 from morph_vla.robots.side import DRIVEN, Side, judge, side_text
 from morph_vla.wording import count, table
@@ -286,7 +287,10 @@ def action_order(urdf: Urdf) -> tuple[str, ...]:
 def default_joints(urdf: Urdf, side: Side) -> tuple[str, ...]:
     """The joints an action drives: those that the side file names, or all that follow none of another's."""
     followers = {item.joint for items in side.drives.values() for item in items}
-    return side.joints or tuple(name for name in action_order(urdf) if name not in followers)
+    names = tuple(name for name in action_order(urdf) if name not in followers)
+    if FINGER in names:  # of a gripper of ours: the last, wherever it was put
+        names = (*(name for name in names if name != FINGER), FINGER)
+    return side.joints or names
 
 
 def _sorted(joints: list[Joint]) -> list[Joint]:

@@ -196,7 +196,7 @@ def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:
             drives = f"an action drives {', '.join(DRIVEN)} joints"
             yield "cannot-be-driven", key, name, f"{owner} is {joint.type}; {drives}"
         elif name in following:
-            leader = following[name][0]
+            leader = following[name][0] or (joint.mimic and joint.mimic.joint)
             yield "mimics", key, name, f"{owner} mimics '{leader}' in {urdf.file}; leave it out"
         elif name in driven:
             yield "driven-twice", key, name, f"{owner} is driven twice (first under {driven[name]})"

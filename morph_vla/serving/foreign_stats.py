@@ -10,6 +10,7 @@ import numpy as np
 
 from morph_vla.data.stats import Stats
 from morph_vla.errors import MorphVlaError, reason
+from morph_vla.files.home import expanded
 from morph_vla.findings import visible
 from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
@@ -136,7 +137,7 @@ def of(
     Raises MorphVlaError where there are none, several, or too few values.
     """
     if given:
-        source = Path(given).expanduser()
+        source = expanded(given)
         state, action = _given(source, robot, asked)
     elif kept.state is not None and kept.action is not None:
         source, state, action = folder / PREPROCESSOR, kept.state, kept.action

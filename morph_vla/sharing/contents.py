@@ -24,6 +24,7 @@ from morph_vla import policies
 from morph_vla.data import layout as layouts
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import typed_yaml
+from morph_vla.files.home import expanded
 from morph_vla.files.hub import Kind
 from morph_vla.recipes.keys import Recipe
 from morph_vla.results import record as records
@@ -100,7 +101,7 @@ def of(folder: Path, repository: str, staging: Path, options: Options = Options(
 
 def _of_checkpoint(folder: Path, run: Path, repository: str, staging: Path, options: Options) -> Contents:
     known, recipe = checkpoint.about(folder), typed_yaml.read(folder / "about" / "recipe.json", Recipe)
-    if Path(recipe.tokenizer).expanduser().exists():
+    if expanded(recipe.tokenizer).exists():
         LOG.warning("the tokenizer is a file of this machine (%s), and is not shared", recipe.tokenizer)
     weights = staging / packed.FILE
     whole, made = open_checkpoint(folder), {**_demonstrations(recipe), **options.made}
@@ -141,7 +142,7 @@ def _of_checkpoint(folder: Path, run: Path, repository: str, staging: Path, opti
 
 def _demonstrations(recipe: Recipe) -> dict[str, str]:
     """What `morph-vla record` kept for the recipe's datasets, where all of them are here and of ours."""
-    paths = [Path(source.dataset).expanduser() / RECORDING for source in recipe.data.sources]
+    paths = [expanded(source.dataset) / RECORDING for source in recipe.data.sources]
     if not all(path.is_file() for path in paths):
         return {}
     every = [_json(path) for path in paths]

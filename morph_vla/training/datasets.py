@@ -8,7 +8,18 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from morph_vla import policies, robots
-from morph_vla.data import actions, idle, layout, lerobot, mixture, phases, presets, space, transforms
+from morph_vla.data import (
+    actions,
+    idle,
+    layout,
+    lerobot,
+    mixture,
+    phases,
+    presets,
+    space,
+    transforms,
+    versions,
+)
 from morph_vla.data.stats import Stats, of_environment
 from morph_vla.errors import MorphVlaError
 from morph_vla.policies.config import ModelConfig, StateConfig, reads_numbers
@@ -50,7 +61,31 @@ def read_parts(recipe: Recipe) -> list[Part]:
                 f"robot '{part.robot.name}': a robot's actions have one pace; train on one of them, or "
                 "register the robot under two names"
             )
+    _check_held_out(parts)
     return parts
+
+
+def check_there(recipe: Recipe) -> None:
+    """Raise MorphVlaError for a dataset or a robot that is not there; next to nothing is read."""
+    for asked in recipe.data.sources:
+        robots.load(asked.robot)
+        layout.read(versions.located(asked.dataset))
+
+
+def _check_held_out(parts: Sequence[Part]) -> None:
+    """Raise MorphVlaError where an episode that one entry holds out is trained on by another entry."""
+    of_dataset: dict[str, dict[int, bool]] = {}
+    for part in parts:
+        recordings, held = part.recordings, {*part.held_rows.tolist()}
+        known = of_dataset.setdefault(str(part.asked.dataset), {})
+        for entry, start in zip(recordings.entries, recordings.starts, strict=True):
+            is_held = int(start) in held
+            if known.setdefault(entry.index, is_held) != is_held:
+                raise MorphVlaError(
+                    f"data.held_out: episode {entry.index} of {part.asked.dataset} is held out by one entry "
+                    "and trained on by another: which are held out goes by their places among the chosen; "
+                    "give both entries the same episodes or different ones, or held_out: 0"
+                )
 
 
 def _part(recipe: Recipe, asked: Dataset) -> Part:
@@ -187,7 +222,8 @@ def robot_stats(recipe: Recipe, name: str, parts: Sequence[Part]) -> RobotStats:
     features = robot.side.features
     if recipe.data.statistics == "robot":
         rows = sum(part.recordings.frames for part in parts)
-        own = statistics.of_body(robot, parts[0].asked.actions, recipe.data.space)
+        kind, degenerate = parts[0].asked.actions, recipe.data.degenerate
+        own = statistics.of_body(robot, kind, recipe.data.space, degenerate)
         return dataclasses.replace(own, frames=rows)
     recorded = [
         statistics.Recorded(

@@ -7,13 +7,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import taken, write_text
 from morph_vla.recipes import recipe as recipes
 from morph_vla.recipes.keys import Recipe
 from morph_vla.recipes.recipe import PACE_KEYS
-from morph_vla.training import checkpoint
+from morph_vla.training import checkpoint, datasets
 
 # recipe.json last: while it is there, a removal that was interrupted can be done again.
 OF_A_RUN = ("log.jsonl", "checkpoints", "cache", "tensorboard", "wandb", "evaluations", "recipe.json")
@@ -69,11 +70,14 @@ def _changed(old: Any, new: Any, at: str = "") -> Sequence[str]:
     return [] if old == new else [at]
 
 
-def remove(folder: Path) -> None:
+def remove(folder: Path, recipe: Recipe | None = None) -> None:
     """Remove what a run left in its folder, and nothing else.
 
-    Raises MorphVlaError for a folder that holds other things and no run, and as `alone`.
+    Raises MorphVlaError for a folder that holds other things and no run, and as `alone`; and where `recipe`,
+    which is trained there next, begins with what would be removed, or with what is not there.
     """
+    if recipe is not None:
+        _check_outside(folder, recipe)
     if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
         return
     if not (folder / "recipe.json").exists():
@@ -85,6 +89,20 @@ def remove(folder: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _check_outside(folder: Path, recipe: Recipe) -> None:
+    """Raise MorphVlaError where the next run could not begin once this folder's is removed."""
+    asked = [("weights", recipe.weights), ("data.statistics", recipe.data.statistics)]
+    asked += [("data.dataset", str(source.dataset)) for source in recipe.data.sources]
+    for key, value in asked:
+        if value and Path(value).exists() and Path(value).resolve().is_relative_to(folder.resolve()):
+            raise MorphVlaError(
+                f"{key}: {value} lies in {folder}, which --overwrite would remove first; give another folder"
+            )
+    datasets.check_there(recipe)
+    if recipe.weights:
+        weights.open_checkpoint(recipe.weights)
 
 
 @contextmanager

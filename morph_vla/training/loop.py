@@ -122,12 +122,17 @@ def _train(
         held, mesh.size, grid,
     )  # fmt: skip
     curve = Curve(folder / "log.jsonl", int(state.step), first)
-    with saving.Saver(checkpoints, training.keep, training.keep_every) as saver:
+    # Until the last checkpoint is whole: a second signal would cut it off.
+    with (
+        _termination() as terminated,
+        saving.Saver(checkpoints, training.keep, training.keep_every) as saver,
+    ):
         if not saved and not recipe.weights:  # from weights, it would be those again
             saver.save(state, about)
         # Every process waits while a checkpoint is tried, so all of them must know that it is.
         callbacks = (on_report, evaluate, trackers) if first else (None, evaluate, ())
-        stopped = _Loop(source, mesh, optimizer, schedule, curve, saver, about, *callbacks).run(state)
+        run = _Loop(source, mesh, optimizer, schedule, curve, saver, about, terminated, *callbacks)
+        stopped = run.run(state)
         last = saver.newest() or checkpoints
     return Run(folder, last, size, parts, curve.lines, time.monotonic() - began, stopped)
 
@@ -163,6 +168,7 @@ class _Loop:
     curve: Curve
     saver: saving.Saver
     about: dict[str, Any]
+    terminated: Callable[[int], bool]
     on_report: Callable[[Report], None] | None
     evaluate: Callable[[Path], Mapping[str, float]] | None
     trackers: Sequence[Tracker]
@@ -179,25 +185,24 @@ class _Loop:
         meter = Meter(self.source, first, self.saver.newest)
         batches = sharding.ahead(self.source.batches(first, training.steps), self.mesh)
         self._try_out(first)
-        with _termination() as terminated:
-            for number in range(first, training.steps):
-                with meter.waiting():
-                    batch = next(batches)
-                state, metrics = advance(state, batch.observation, batch.actions, batch.mask, key)
-                meter.add(number, metrics)
-                done = number + 1
-                ending = terminated(done)
-                last = done == training.steps or ending
-                measured = done % training.held_out_every == 0 or done == training.steps
-                if done % training.log_every == 0 or measured or last:
-                    self._report(meter.read(), held_out(state) if measured else None, number)
-                if done % training.checkpoint_every == 0 or self._is_tried(done) or last:
-                    meter.check()
-                    self.saver.save(state, self.about)
-                if not ending:
-                    self._try_out(done)
-                if last:
-                    return ending and done < training.steps
+        for number in range(first, training.steps):
+            with meter.waiting():
+                batch = next(batches)
+            state, metrics = advance(state, batch.observation, batch.actions, batch.mask, key)
+            meter.add(number, metrics)
+            done = number + 1
+            ending = self.terminated(done)
+            last = done == training.steps or ending
+            measured = done % training.held_out_every == 0 or done == training.steps
+            if done % training.log_every == 0 or measured or last:
+                self._report(meter.read(), held_out(state) if measured else None, number)
+            if done % training.checkpoint_every == 0 or self._is_tried(done) or last:
+                meter.check()
+                self.saver.save(state, self.about)
+            if not ending:
+                self._try_out(done)
+            if last:
+                return ending and done < training.steps
         return False
 
     def _report(

@@ -210,10 +210,12 @@ def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe
     def modelled(**keys: Any) -> Recipe:
         return dataclasses.replace(recipe, model=dataclasses.replace(model, **keys))
 
+    half = training.batch // 2
+    halves = half > 0 and half % (data * fsdp) == 0  # as many rows on every device
     if isinstance(model, StateConfig):
-        if training.batch > 1:
-            half = dataclasses.replace(training, batch=training.batch // 2, accumulate=1)
-            yield f"training.batch: {half.batch}", dataclasses.replace(recipe, training=half), fsdp
+        if halves:
+            fewer = dataclasses.replace(training, batch=half, accumulate=1)
+            yield f"training.batch: {half}", dataclasses.replace(recipe, training=fewer), fsdp
         return
     if training.kind != "expert":
         yield "training.kind: expert", trained(kind="expert", lora=None), fsdp
@@ -224,8 +226,7 @@ def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe
         yield f"training.accumulate: {most}", trained(accumulate=most), fsdp
     if not model.remat:
         yield "model.remat: true", modelled(remat=True), fsdp
-    if training.batch > 1:
-        half = training.batch // 2
+    if halves:
         yield f"training.batch: {half}", trained(batch=half, accumulate=1), fsdp
     yield f"training.mesh.fsdp: {8 * fsdp}", recipe, 8 * fsdp
     if model.dtype == "float32":

@@ -37,7 +37,8 @@ class Saver:
         self._folder, self._step, self._ocp = folder, None, ocp
         folder.mkdir(parents=True, exist_ok=True)
         if not steps(folder) and jax.process_index() == 0:  # of a run that ended before its first checkpoint
-            shutil.rmtree(folder / FROZEN, ignore_errors=True)
+            for left in (folder / FROZEN, *folder.glob(f"{FROZEN}.*")):  # orbax would clear away the latter
+                shutil.rmtree(left, ignore_errors=True)
         self._manager = ocp.CheckpointManager(
             folder.resolve(),
             options=ocp.CheckpointManagerOptions(

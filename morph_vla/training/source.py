@@ -88,7 +88,7 @@ class Source:
         )
         rows = mixture.row_counts(self.mixture, training.steps) if len(self.parts) > 1 else ()
         for part, count in zip(self.parts, rows, strict=False):
-            share, passes = f"{count / sum(rows):.2%}", f"{count / len(part.train_rows):.2f}"
+            share, passes = f"{count / sum(rows):.2%}", f"{count / len(drawn_rows(part)):.2f}"
             LOG.info(
                 "mixture by %s: %s of the run's rows are of %s, %d rows, %s passes over %s",
                 self.mixture.by, share, part.asked.robot, count, passes, part.asked.dataset,

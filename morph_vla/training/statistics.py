@@ -105,27 +105,35 @@ def of_robot(
         if len(given.q01) != wanted:
             has = f"has {len(given.q01)} values of the {feature}, robot '{name}' {wanted}"
             raise MorphVlaError(f"data.statistics: {source} {has}")
-    remarks = tuple(_compared(name, joints, parts, horizon, used, before))
+    remarks = tuple(_compared(name, joints, parts, horizon, used, before, statistics == "own"))
     state = _settled(used[0], joints if width == len(joints) else (), degenerate, f"{name}: state")
     action = _settled(used[1], joints, degenerate, f"{name}: action")
     return RobotStats(state, action, sum(part.recordings.frames for part in parts), source, remarks)
 
 
-def of_body(robot: Robot, kind: Kind, space: Space = "joints") -> RobotStats:
+def of_body(
+    robot: Robot, kind: Kind, space: Space = "joints", degenerate: Degenerate = "widen"
+) -> RobotStats:
     """What a robot's values are normalised by, from its URDF alone: a robot without a recording has it too.
 
     States and absolute targets by the joint's limits, a whole turn where it has none; a gripper's from open
     to closed, whatever its limits leave beyond. Differences by TURN, or by as large a share of the reach,
     whichever robot it is: one move has one value on all.
-    Raises MorphVlaError for velocities, which a URDF bounds but hardly says.
+    Raises MorphVlaError for velocities, which a URDF bounds but hardly says, and as `of_robot` for a joint
+    that its limits hardly let move.
     """
     if kind == "velocity":
         raise MorphVlaError(
             f"data.statistics: robot knows no range of velocities ('{robot.name}' learns them); "
             "learn deltas, or choose own"
         )
-    of_joints = _of_joints(robot, kind)
-    return of_joints if space == "joints" else _of_tools(robot, kind, of_joints, space)
+    known = _of_joints(robot, kind)
+    if space != "joints":
+        known = _of_tools(robot, kind, known, space)
+    names = robot.names if space == "joints" else ()
+    values = ((known.state, f"{robot.name}: state"), (known.action, f"{robot.name}: action"))
+    state, action = (_settled(given, names, degenerate, where) for given, where in values)
+    return dataclasses.replace(known, state=state, action=action)
 
 
 def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
@@ -308,11 +316,12 @@ def _compared(
     horizon: int,
     used: tuple[Stats, Stats],
     before: str,
+    own: bool,
 ) -> Iterator[str]:
     """Large differences to what each dataset alone, its meta/stats.json or the first checkpoint says."""
     others: dict[str, tuple[Stats, Stats] | None] = {}
     for part in parts:
-        if len(parts) > 1:
+        if len(parts) > 1 or not own:
             others[f"{part.dataset} alone"] = measured([part], horizon)
         if part.kind == "absolute" and not part.converted:
             others[f"{part.dataset}: its meta/stats.json"] = dataset_stats(part)

@@ -208,6 +208,70 @@ def test_files_of_other_episodes_are_not_read(write_dataset):
         door.read(root, episodes=[0, 3])
 
 
+NUMBERS = {
+    "frame_index": "frame_index is 2 where 0 is expected",
+    "rows": "has 2 rows, and its meta files say 3",
+}
+
+
+@pytest.mark.parametrize("spoil", [*NUMBERS, "episode"])
+def test_rows_out_of_order_or_lost_are_never_trained_on(write_dataset, spoil):
+    import pyarrow.parquet as pq
+
+    values = {key: np.ones((3, 2)) for key in ("observation.state", "action")}
+    root = write_dataset("v3.0", [values] * 4)
+    path = root / "data/chunk-000/file-001.parquet"  # of episodes 2 and 3
+    table = pq.read_table(path).to_pandas()
+    if spoil == "frame_index":
+        table.loc[3:, "frame_index"] = [2, 1, 0]
+    table.drop(index={"frame_index": [], "rows": [5], "episode": [3, 4, 5]}[spoil]).to_parquet(path)
+    words = NUMBERS.get(spoil, r"has no row in data/chunk-000/file-001\.parquet, where it is said to be")
+    with pytest.raises(MorphVlaError, match=rf"^{root}: episode 3:? {words}"):
+        door.read(root)
+    assert door.read(root, episodes=[0, 2]).frames == 6
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        ("frame_index", "frame_index is 2 in row 0, where 0 is expected"),
+        ("episode_index", "episode_index is 0 in row 0, where 1 is expected"),
+    ],
+)
+def test_a_file_of_an_episode_whose_numbers_are_others_is_not_converted(write_dataset, spoil, words):
+    """In the copy they would be written anew, and rows that run backwards would look right."""
+    import pyarrow.parquet as pq
+
+    values = {key: np.ones((3, 2)) for key in ("observation.state", "action")}
+    root = write_dataset("v2.1", [values] * 3)
+    path = sorted((root / "data").rglob("*.parquet"))[1]
+    table = pq.read_table(path).to_pandas()
+    table[spoil] = [2, 1, 0] if spoil == "frame_index" else 0
+    table.to_parquet(path)
+    for chosen in ((), (1, 2)):
+        with pytest.raises(MorphVlaError, match=rf"^{path}: {words}; leave the episode out with `episodes`"):
+            door.read(root, episodes=chosen)
+    assert door.read(root, episodes=(0, 2)).frames == 6
+
+
+def test_episodes_that_share_a_video_must_say_where_they_begin(copy):
+    import pyarrow.parquet as pq
+
+    (path,) = (copy / "meta/episodes").rglob("*.parquet")
+    table = pq.read_table(path).to_pandas()
+    front = "videos/observation.images.front"
+    table[f"{front}/chunk_index"] = table[f"{front}/chunk_index"].astype(float)  # as pandas may write it
+    table.to_parquet(path)
+    assert door.footage(door.read(copy), "front").number.tolist() == list(range(12))
+    table.drop(columns=f"{front}/from_timestamp").to_parquet(path)
+    words = (
+        r"camera 'front' shows several episodes in one file, and meta/episodes does not say where episode 0"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        door.footage(door.read(copy), "front")
+    assert door.footage(door.read(copy, episodes=[0]), "front").number.tolist() == list(range(7))
+
+
 def test_a_value_beyond_those_that_info_json_names_has_no_name(write_dataset):
     values = {"observation.state": np.ones((3, 3)), "action": np.ones((3, 3))}
     values["action"][1, 2] = np.inf

@@ -413,3 +413,24 @@ def test_check_tells_of_large_row_groups_where_the_dataset_is_read_in_place(writ
         "data.frames=cache reads each once; data.frames=video one for each picture"
     )
     assert check_sentences(write("v2.1", width=6, folder="older")) == []
+
+
+def test_a_picture_beside_the_table_that_was_mended_is_converted_again(write, tmp_path):
+    root = write("v2.1", keys=("observation.images.front",))
+    files = [f"images/{number}.png" for number in range(COUNT)]
+    (root / "images").mkdir()
+    rows = iter(range(COUNT))
+    for path in files_of(root):
+
+        def outside(place, cell):
+            number = next(rows)
+            (root / files[number]).write_bytes(cell["bytes"])
+            return {"bytes": None, "path": files[number]}
+
+        edit(path, "observation.images.front", outside)
+    shown = frames.cached(lerobot.footage(lerobot.read(root), "front"), SIZE, tmp_path / "one")
+    np.testing.assert_array_equal(shown, wanted("observation.images.front"))
+    (root / files[3]).write_bytes((root / files[4]).read_bytes())
+    again = frames.cached(lerobot.footage(lerobot.read(root), "front"), SIZE, tmp_path / "two")
+    np.testing.assert_array_equal(again[3], shown[4])
+    np.testing.assert_array_equal(np.delete(again, 3, axis=0), np.delete(shown, 3, axis=0))

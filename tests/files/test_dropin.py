@@ -97,6 +97,28 @@ colour: blue
     )
 
 
+@pytest.mark.parametrize("value", ["/d/take #2", "#2", "'/d/take' #2", "{steps: 3} # so many"])
+def test_an_override_that_yaml_would_cut_is_refused(recipe, value):
+    """In a file the rest is a comment; on a command line somebody's folder has such a name."""
+    path = recipe("name: a   # this is one\n")
+    (said,) = problems(path, [f"name={value}"])
+    rest = value[value.index("#") :]
+    assert said.startswith(
+        f"override 'name={value}': '{rest}' is a comment in YAML; if it belongs to the value, "
+    )
+    assert typed_yaml.read(path, Recipe, ['name="/d/take #2"']).name == "/d/take #2"
+    assert typed_yaml.read(path, Recipe, ["name=a#2 "]).name == "a#2"
+
+
+def test_a_home_that_nobody_knows_is_said_and_passed_over(monkeypatch):
+    with pytest.raises(
+        MorphVlaError, match=r"^~nosuchuser/x: nobody knows the home folder '~nosuchuser'; write"
+    ):
+        dropin.find("robots", "~nosuchuser/x")
+    monkeypatch.setenv("MORPH_VLA_PATH", "~nosuchuser/robots")
+    assert "panda" in dropin.available("robots")
+
+
 def test_every_problem_is_named_at_once_with_its_line(recipe):
     path = recipe("""name: 3
 training:

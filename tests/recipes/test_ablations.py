@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from morph_vla.errors import ConfigError
+from morph_vla.files import dropin
 from morph_vla.pi05 import counts
 from morph_vla.recipes import ablations
 from morph_vla.recipes import recipe as config
@@ -85,6 +86,13 @@ def test_overrides_come_after_the_variant_and_a_wrong_one_names_the_nearest(run)
     status, out, _ = run("recipes show panda_demo@table1.baseline")
     assert status == 0
     assert "morphology: null" in out
+
+
+def test_a_recipe_whose_name_has_the_mark_is_a_recipe(tmp_path):
+    (tmp_path / "my@rec.yaml").write_bytes(dropin.find("recipes", "panda_demo").read_bytes())
+    assert config.load("my@rec", folders=[tmp_path]) == config.load("panda_demo")
+    loaded = config.load("my@rec@table1.baseline", folders=[tmp_path])
+    assert loaded == config.load("panda_demo@table1.baseline")
 
 
 def test_the_list_says_what_a_model_refuses(run, tmp_path, reword):

@@ -22,6 +22,13 @@ def test_two_drawings_of_a_robot_are_the_same_bytes(tmp_path: Path):
     assert len(first.read_bytes()) > 50_000
 
 
+def test_two_dollar_signs_in_a_name_are_no_formula(tmp_path: Path):
+    """What a xacro that nobody expanded leaves: matplotlib reads what stands between as mathematics."""
+    path = tmp_path / "${arm}_${\\side}.urdf"
+    path.write_text(Path(robots.load("so101").urdf_path).read_text())
+    assert draw.write(robots.load(path), tmp_path / "one.png").is_file()
+
+
 def test_a_chain_is_a_straight_line_from_the_bottom_up():
     steps = np.abs(np.subtract.outer(np.arange(7), np.arange(7)))
     spots = draw.layout(steps)

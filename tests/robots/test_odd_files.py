@@ -165,3 +165,45 @@ def test_a_side_file_with_another_ending_is_not_passed_over_in_silence(write, tm
     assert said == [f"arm.urdf:1: warning: arm.yml lies beside it; {expected}; it is not read"]
     (tmp_path / "arm.yaml").write_text("joints: [j0]\n")
     assert not [finding for finding in examine(path).findings if finding.code == "side-file-name"]
+
+
+LINKS = '<link name="base"/>' + "".join(f'<link name="{side}{n}"/>' for side in "ab" for n in (1, 2))
+HAND = "{attach: parallel_jaw, link: a2}"
+
+
+def two_arms() -> str:
+    joints = [
+        JOINT.format(
+            name=f"{side}j{n}", parent=f"{side}{n - 1}" if n > 1 else "base", child=f"{side}{n}",
+            kind="revolute", up=0.2, axis="0 1 0", velocity=1, more="",
+        )
+        for side in "ab"
+        for n in (1, 2)
+    ]  # fmt: skip
+    return f'<robot name="arm">{LINKS}{"".join(joints)}</robot>'
+
+
+def test_the_value_of_a_gripper_of_ours_is_the_actions_last(write):
+    """Also where it is on the first of two arms, and depth first it would stand between them."""
+    path = write(two_arms(), side=f"gripper: {HAND}")
+    assert robots.load(path).names == ("aj1", "aj2", "bj1", "bj2", "parallel_jaw_joint")
+    named = "[parallel_jaw_joint, aj1, aj2, bj1, bj2]"
+    assert (
+        robots.load(write(two_arms(), side=f"gripper: {HAND}\njoints: {named}")).names[0]
+        == "parallel_jaw_joint"
+    )
+
+
+@pytest.mark.parametrize("rest", ["[0.1, 0.2]", "[0.1, 0.2, 0.03]"])
+def test_rest_beside_a_gripper_of_ours_may_count_it_or_leave_it_to_us(write, rest):
+    side = f"joints: [aj1, bj2]\nrest: {rest}\ngripper: {HAND}"
+    robot = robots.load(write(two_arms(), side=side))
+    assert robot.rest.tolist() == [0.1, 0.2, 0.03 if "0.03" in rest else 0.0]
+    with pytest.raises(MorphVlaError, match=r"rest: 4 values for 3 joints"):
+        robots.load(write(two_arms(), side=side.replace(rest, "[0, 0, 0, 0]")))
+
+
+def test_a_joint_that_follows_nobody_is_not_said_to_follow_none(write):
+    text = chain({}, {"more": '<mimic joint="nobody"/>'}, {})
+    with pytest.raises(MorphVlaError, match=r"joint 'j1' mimics 'nobody' in .*; leave it out"):
+        robots.load(write(text, side="joints: [j0, j1]"))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from morph_vla.checks.playback import follow_link
 from morph_vla.robots import load
 from morph_vla.robots.reach import chain
 
@@ -57,3 +58,33 @@ def test_margin_is_a_share_of_half_the_range(panda):
     middle = (arm.lower + arm.upper) / 2
     quarter = middle + (arm.upper - arm.lower) / 4
     assert arm.margin(np.stack([middle, quarter, arm.upper])) == pytest.approx([1.0, 0.5, 0.0])
+
+
+def joint(name: str, parent: str, child: str, origin: str, axis: str, more: str = "") -> str:
+    limit = '<limit lower="-2" upper="2" effort="1" velocity="1"/>'
+    return (
+        f'<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/>'
+        f'<origin xyz="{origin}"/><axis xyz="{axis}"/>{limit}{more}</joint>'
+    )
+
+
+@pytest.mark.parametrize("leader", ["nobody", "aside"])
+def test_a_mimicking_joint_whose_leader_stands_still_stands_at_its_offset(tmp_path, leader):
+    """Everywhere alike: in the tool's chain, along an episode's path, and in forward kinematics."""
+    links = "".join(f'<link name="l{number}"/>' for number in range(6)) + '<link name="side"/>'
+    mimic = f'<mimic joint="{leader}" multiplier="3" offset="0.7"/>'
+    text = (
+        f'<robot name="r">{links}{joint("aside", "l0", "side", "0 0 0", "0 0 1")}'
+        f"{joint('a', 'l0', 'l1', '0 0 .3', '0 0 1')}{joint('b', 'l1', 'l2', '0 0 .3', '0 1 0')}"
+        f"{joint('m', 'l2', 'l3', '.2 0 0', '0 1 0', mimic)}{joint('c', 'l3', 'l4', '.2 0 0', '0 1 0')}"
+        f"{joint('d', 'l4', 'l5', '.2 0 0', '1 0 0')}</robot>"
+    )
+    (tmp_path / "r.urdf").write_text(text)
+    (tmp_path / "r.yaml").write_text("joints: [a, b, c, d]\n")
+    robot = load(tmp_path / "r.urdf")
+    values = np.array([[0.3, -0.5, 0.7, 1.1]])
+    wanted = robot.forward_kinematics(values[0])["l5"]
+    assert np.linalg.norm(wanted[:3, 3] - robot.forward_kinematics(0 * values[0])["l5"][:3, 3]) > 0.1
+    poses, _, _ = chain(robot, robot.names, "l5", np.eye(4)).forward(values)
+    assert poses[0] == pytest.approx(wanted, abs=1e-12)
+    assert follow_link(robot, "l5", values)[0] == pytest.approx(wanted[:3, 3], abs=1e-12)

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import types
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from morph_vla import policies
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.parts import PARTS
 from morph_vla.recipes.keys import Recipe, Training
-from morph_vla.training import checkpoint, kinds, loop, parameters, progress, restoring
+from morph_vla.training import checkpoint, kinds, loop, parameters, progress, restoring, saving
 
 
 def leaves(run: loop.Run, recipe: Recipe) -> list[np.ndarray]:
@@ -130,13 +131,19 @@ def test_params_are_stored_as_openpi_stores_them(tiny_run):
 
 
 @pytest.mark.slow
-def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path):
+def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path, monkeypatch):
     def stop(report: progress.Report) -> None:
         if report.step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.getsignal(signal.SIGTERM)
-    run = loop.train(tiny_recipe, tmp_path, on_report=stop)
+    def stop_again(saver: saving.Saver) -> Path | None:  # an impatient scheduler, after the last step
+        os.kill(os.getpid(), signal.SIGTERM)
+        return newest(saver)
+
+    newest, before = saving.Saver.newest, signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.Saver, "newest", stop_again)
+        run = loop.train(tiny_recipe, tmp_path, on_report=stop)
     assert signal.getsignal(signal.SIGTERM) == before
     assert (run.stopped, run.checkpoint.name) == (True, "5")  # the step under way is finished
     again = loop.train(tiny_recipe, tmp_path)

@@ -87,6 +87,21 @@ def test_what_learns_decides_and_devices_divide():
     assert memory.estimate(recipe("full", accumulate=4)).activations < full.activations / 2
 
 
+def test_half_a_batch_is_offered_where_it_lies_on_all_devices_alike():
+    def offered(batch: int, devices: int) -> bool:
+        training = dataclasses.replace(recipe("full").training, batch=batch)
+        levers = memory.levers(dataclasses.replace(recipe("full"), training=training), devices)
+        return f"training.batch: {batch // 2}" in [lever.change for lever in levers]
+
+    assert [offered(*each) for each in ((6, 1), (6, 2), (12, 2), (4, 4), (8, 4))] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
 def test_levers_come_in_order_and_save_what_they_say():
     levers = memory.levers(recipe("full"))
     names = [lever.change for lever in levers]

@@ -179,3 +179,35 @@ def test_two_robots_of_one_name_are_refused(tiny_recipe, tmp_path):
     words = "a/arm.urdf and .*b/arm.urdf are two robots of one name, and a checkpoint keeps one of"
     with pytest.raises(MorphVlaError, match=words):
         datasets.read_parts(dataclasses.replace(tiny_recipe, data=data))
+
+
+@pytest.mark.parametrize("key", ["weights", "data.statistics", "data.dataset"])
+def test_what_a_run_begins_with_is_not_removed_first(tiny_recipe, tiny_run, key):
+    value = str(tiny_run.checkpoint)
+    data = tiny_recipe.data
+    changed = {
+        "weights": {"weights": value},
+        "data.statistics": {"data": dataclasses.replace(data, statistics=value)},
+        "data.dataset": {"data": dataclasses.replace(data, dataset=value)},
+    }[key]
+    words = (
+        f"{key}: {value} lies in {tiny_run.folder}, which --overwrite would remove first; give another folder"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(words)}$"):
+        folder.remove(tiny_run.folder, dataclasses.replace(tiny_recipe, **changed))
+    assert tiny_run.checkpoint.is_dir()
+
+
+def test_a_run_is_not_removed_for_one_that_cannot_begin(tiny_recipe, tiny_run, tmp_path):
+    data = dataclasses.replace(tiny_recipe.data, dataset=str(tmp_path / "typo"))
+    for changed in ({"data": data}, {"weights": str(tmp_path / "typo")}):
+        with pytest.raises(MorphVlaError, match="typo"):
+            folder.remove(tiny_run.folder, dataclasses.replace(tiny_recipe, **changed))
+    assert tiny_run.checkpoint.is_dir()
+
+
+def test_how_often_is_logged_and_saved_may_change_in_a_run(tiny_recipe, tiny_run):
+    training = dataclasses.replace(
+        tiny_recipe.training, log_every=5, held_out_every=7, checkpoint_every=11, keep=3
+    )
+    folder.claim(tiny_run.folder, dataclasses.replace(tiny_recipe, training=training))

@@ -277,6 +277,25 @@ def test_those_of_a_body_need_no_recording(name):
         statistics.of_body(robot, "velocity")
 
 
+def test_a_joint_that_its_limits_hardly_let_move_is_degenerate_like_any_other():
+    known = robots.load("panda")
+    joint = known.urdf.by_name["panda_joint3"]
+    assert joint.limit is not None
+    narrow = dataclasses.replace(joint.limit, lower=0.0, upper=0.0)
+    joints = tuple(
+        dataclasses.replace(other, limit=narrow) if other is joint else other for other in known.urdf.joints
+    )
+    robot = robots.build(dataclasses.replace(known.urdf, joints=joints), known.side, known.urdf_path)
+    given = statistics.of_body(robot, "absolute").state
+    assert given.q99[2] - given.q01[2] == pytest.approx(0.01)
+    assert given.q01[:2] == statistics.of_body(known, "absolute").state.q01[:2]
+    words = (
+        r"^panda: state: 'panda_joint3' hardly moves \(q99 - q01 is below 0\.01\): data\.degenerate: widen"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        statistics.of_body(robot, "absolute", degenerate="refuse")
+
+
 @pytest.mark.parametrize("space", ["joints", "tool"])
 @pytest.mark.parametrize("beyond", [0.0, 0.25, 3.7])
 def test_a_gripper_is_counted_from_open_to_closed_whatever_its_limits(space, beyond):

@@ -46,6 +46,14 @@ def test_layers_are_read_one_by_one_and_are_those_that_were_saved(folder, tiny_r
     assert sha256.hexdigest() == checkpoint.digest({}, leaves)
 
 
+def test_a_first_checkpoint_that_was_killed_half_way_is_cleared_before_orbax_looks(tmp_path):
+    """It clears away its own in the background, while the next one is written to the same place."""
+    for name in (saving.FROZEN, f"{saving.FROZEN}.orbax-checkpoint-tmp"):
+        (tmp_path / name / "d").mkdir(parents=True)
+    with saving.Saver(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_a_layer_that_nobody_takes_is_a_mistake(folder, tiny_recipe):
     leaves = restoring.Averaged(folder, policies.shapes(tiny_recipe.model)).leaves()
     with pytest.raises(AssertionError, match="layers that nobody took"):

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from morph_vla import robots
-from morph_vla.data import idle, transforms
+from morph_vla.data import idle, mixture, transforms
 from morph_vla.data.actions import restore
 from morph_vla.data.phases import Shares
 from morph_vla.errors import MorphVlaError
@@ -48,6 +48,30 @@ def test_a_batch_mixes_rows_in_the_recipes_shares(source):
         assert mask[panda].all(), name
         assert not mask[so101].any(), name
     assert (batch.observation.body.adjacency[so101[0]] != batch.observation.body.adjacency[panda[0]]).any()
+
+
+def test_no_entry_trains_on_what_another_entry_of_the_same_dataset_holds_out(mixed_recipe):
+    """Which are held out goes by their places among the chosen."""
+    panda = mixed_recipe.data.sources[0]
+    rows = read_parts(mixed_recipe)[0].recordings
+    count = len(rows.starts)
+    later = dataclasses.replace(panda, episodes=tuple(range(1, count)))
+
+    def asked(*entries, held_out):
+        data = dataclasses.replace(mixed_recipe.data, datasets=entries, held_out=held_out)
+        return dataclasses.replace(mixed_recipe, data=data)
+
+    words = r"^data\.held_out: episode \d+ of .* is held out by one entry and trained on by another: "
+    splits = {
+        each: [mixture.held_out(n, each).tolist() for n in (count, count - 1)] for each in (0.3, 0.5, 0.7)
+    }
+    share = next(each for each, (whole, fewer) in splits.items() if whole[1:] != fewer)
+    with pytest.raises(MorphVlaError, match=words):
+        read_parts(asked(panda, later, held_out=share))
+    read_parts(asked(panda, panda, held_out=0.5))
+    read_parts(asked(panda, later, held_out=0.0))
+    halves = [dataclasses.replace(panda, episodes=half) for half in ((0,), tuple(range(1, count)))]
+    read_parts(asked(*halves, held_out=0.5))
 
 
 def test_by_batch_each_step_is_of_one_robot(mixed_recipe, tmp_path):

@@ -94,7 +94,11 @@ def _copied(root: Node, times: int) -> Iterator[tuple[Node, int]]:
 def _root(file: Path) -> Node:
     try:
         with file.open("rb") as opened:
-            document = parse_xml(opened.read(MAX_BYTES + 1), file.name)
+            content = opened.read(MAX_BYTES + 1)
+        content.decode()
+        document = parse_xml(content, file.name)
+    except UnicodeDecodeError as error:
+        raise MorphVlaError(f"{file}: is not in UTF-8, which is all that MuJoCo reads; save it so") from error
     except OSError as error:
         raise MorphVlaError(f"{file}: cannot be read: {error.strerror}") from error
     if document.problems:
