@@ -106,16 +106,19 @@ def raising(error):
     [
         (MorphVlaError("the cube is not there"), 2, "error: the cube is not there\n"),
         (MissingExtraError("'mujoco' is not installed"), 2, "error: 'mujoco' is not installed\n"),
-        (
-            KeyboardInterrupt(),
-            130,
-            "\ninterrupted: what is finished is kept; the same command goes on\n",
-        ),
+        (KeyboardInterrupt(), 130, "\ninterrupted\n"),
     ],
 )
 def test_what_a_user_can_cause_is_no_traceback(run, monkeypatch, error, status, words):
     monkeypatch.setattr(doctor, "checks", lambda: raising(error)(None))
     assert run("doctor") == (status, "", words)
+
+
+@pytest.mark.parametrize("command", ["suites check so101_pick_orange", "train demo -o there", "doctor"])
+def test_an_interruption_promises_what_the_command_keeps(run, monkeypatch, command):
+    monkeypatch.setattr(cli, "_run", lambda *_: raising(KeyboardInterrupt())(None))
+    kept = ": what is finished is kept; the same command goes on" if command.startswith("train") else ""
+    assert run(command) == (130, "", f"\ninterrupted{kept}\n")
 
 
 def test_a_mistake_of_ours_is_a_traceback(run, monkeypatch):

@@ -51,6 +51,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+RESUMED = ("train", "record", "eval", "evidence", "demo")
+"""Commands that go on where they were interrupted"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,12 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sentence, 130 an interruption.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    command = next(iter(words), "--help")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     try:
         with listening():
-            status = _run(words)
+            status = _run(command, words)
         if sys.stdout is not None:  # closed: `>&-`
             sys.stdout.flush()
         return status
@@ -80,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {words}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
-        print("\ninterrupted: what is finished is kept; the same command goes on", file=sys.stderr)
+        kept = ": what is finished is kept; the same command goes on" if command in RESUMED else ""
+        print(f"\ninterrupted{kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -93,8 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
 
 
-def _run(words: list[str]) -> int:
-    command = next(iter(words), "--help")
+def _run(command: str, words: list[str]) -> int:
     if not command.startswith("-") and command not in COMMANDS:
         raise MorphVlaError(f"no command '{command}'{nearest(command, COMMANDS)} ({', '.join(COMMANDS)})")
     namespace = build_parser(command).parse_args(words or ["--help"])

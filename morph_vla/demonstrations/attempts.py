@@ -14,8 +14,8 @@ from morph_vla.demonstrations import beginnings
 from morph_vla.demonstrations.experts import Expert, PickAndPlace, Plan, disturbed
 from morph_vla.demonstrations.push import Push
 from morph_vla.engines import success as criterion
-from morph_vla.engines.engine import Worlds, step_one
-from morph_vla.engines.episode import Episodes, Status
+from morph_vla.engines.engine import Diverged, Worlds, step_one
+from morph_vla.engines.episode import UNSETTLED, Episodes, Status
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.suites.suite import initial_state
 
@@ -51,6 +51,8 @@ def demonstration(worlds: Worlds, number: int, kind: str, see: See = lambda acti
     where the physics diverges before the expert has begun.
     """
     _reset(worlds, [number], DEMONSTRATION)
+    if not np.isfinite(worlds.state(0)).all():
+        raise Diverged(UNSETTLED)
     expert = expert_of(worlds)
     for action in beginnings.lead_in(expert, expert.aimed(worlds.sight(0), number), kind, number):
         step_one(worlds, 0, action)
@@ -89,10 +91,13 @@ def _follow(
     it goes on with the next one at once.
     """
     suite, episodes = worlds.suite, Episodes(worlds)
-    sights = [expert.aimed(worlds.sight(index), number) for index, number in enumerate(numbers)]
-    plans = [expert.follow(sight, beginnings.recorded_waypoints(expert, sight, kind)) for sight in sights]
-    ways = [_Way(plan, disturbed(plan, worlds, number)) for plan, number in zip(plans, numbers, strict=True)]
-    episodes.begin(range(len(ways)))
+    episodes.begin(range(len(numbers)))
+    ways: dict[int, _Way] = {}
+    for index, number in enumerate(numbers):
+        if episodes.status[index].ended is None:
+            sight = expert.aimed(worlds.sight(index), number)
+            plan = expert.follow(sight, beginnings.recorded_waypoints(expert, sight, kind))
+            ways[index] = _Way(plan, disturbed(plan, worlds, number))
     # After a plan its last action is held for as long as the criterion takes.
     tail = criterion.dwell_steps(suite.success, suite.control_rate) + 3
     for step in range(suite.max_steps):
@@ -111,7 +116,7 @@ def _follow(
         if not actions:
             break
         episodes.step(actions)
-    return [episodes.status[index] for index in range(len(ways))]
+    return [episodes.status[index] for index in range(len(numbers))]
 
 
 def _again(worlds: Worlds, expert: Expert, index: int, number: int, way: _Way, step: int) -> _Way:

@@ -13,7 +13,7 @@ from morph_vla.demonstrations import new_suite
 from morph_vla.demonstrations.check import ENOUGH
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import dropin
-from morph_vla.files.writing import write_bytes
+from morph_vla.files.writing import locked, write_bytes
 from morph_vla.relatives import trials, vary
 from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.relatives.trials import Trial
@@ -45,6 +45,7 @@ def settle(
 
     Raises MorphVlaError where the folder holds trials of other tasks under one of these names.
     """
+    job.folder.mkdir(parents=True, exist_ok=True)
     known = trials.read(job.folder)
     drawn = {name + letter for name in names for letter in trials.AGAIN}
     for trial in known.values():
@@ -62,8 +63,9 @@ def settle(
         try:
             for done in concurrent.futures.as_completed(waiting):
                 tried = settled[waiting[done]] = done.result()
-                known = known | {trial.name: trial for trial in tried}
-                trials.write(job.folder, known)
+                with locked(job.folder / ".lock"):  # what another process tried meanwhile stays
+                    known = trials.read(job.folder) | {trial.name: trial for trial in tried}
+                    trials.write(job.folder, known)
                 progress(len(settled))
         finally:
             pool.shutdown(cancel_futures=True)

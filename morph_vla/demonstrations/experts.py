@@ -82,19 +82,26 @@ def waypoints(
 
 
 def walk(
-    start: Float[np.ndarray, "3"], start_yaw_rad: float, way: Sequence[Waypoint], speed: float, rate: float
+    start: Float[np.ndarray, "3"],
+    start_yaw_rad: float,
+    way: Sequence[Waypoint],
+    speed: float,
+    rate: float,
+    most: int = 1_000_000,
 ) -> list[tuple[Float[np.ndarray, "3"], float, float, bool]]:
     """Tool poses (position [m], yaw [rad], gripper, free) per control step along straight segments.
 
     Each segment is walked with a half-cosine in time (no jumps in velocity), its length set by `speed`
-    [m/s] and, for turns, 1.5 rad/s.
+    [m/s] and, for turns, 1.5 rad/s. Of a way that takes longer than `most` control steps it is the beginning.
     """
     poses, here, yaw_rad = [], start, start_yaw_rad
     for waypoint in way:
         shift, turn = waypoint.position - here, waypoint.yaw_rad - yaw_rad
         moving = float(np.linalg.norm(shift)) / (speed * waypoint.speed)
-        steps = max(math.ceil(max(moving, abs(turn) / 1.5, waypoint.seconds) * rate), 0)
+        steps = max(math.ceil(min(max(moving, abs(turn) / 1.5, waypoint.seconds) * rate, 1e9)), 0)
         for i in range(1, steps + 1):
+            if len(poses) >= most:
+                return poses
             share = 0.5 - 0.5 * math.cos(math.pi * i / steps)
             poses.append((here + share * shift, yaw_rad + share * turn, waypoint.gripper, waypoint.free))
         here, yaw_rad = waypoint.position, waypoint.yaw_rad
@@ -188,7 +195,7 @@ class Expert:
         first, yaw_rad = base_from_tool.rotation(), 0.0
         if not (spec.free_spin or spec.turn_seconds):  # the arm chooses its turn, or eases into it
             yaw_rad = _tool_yaw(first.wxyz, spec.heading)
-        poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate)
+        poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate, self.suite.max_steps)
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]
         if spec.grip_seconds:

@@ -1,5 +1,6 @@
 """A suite for an arm that nobody has written one for, tried with the scripted expert before it is kept."""
 
+import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Made:
         stem = self.path.stem
         registered = available("suites").get(stem)
         is_it = registered is not None and registered.resolve() == self.path.resolve()
-        name = stem if is_it else str(self.path)
+        name = shlex.quote(stem if is_it else str(self.path))
         area = f"{2 * field.depth:.2g} x {2 * field.width:.2g} m of a table"
         lines = [
             f"wrote {self.path}: {area}, objects {scale:.2g} times those of a Panda",

@@ -31,10 +31,11 @@ from morph_vla.engines import success as criterion
 from morph_vla.engines.engine import Diverged, Worlds, environment_names, environment_state
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.files.writing import write_text
+from morph_vla.files.writing import taken, write_text
 from morph_vla.results.modes import label, modes
 from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import Suite
+from morph_vla.wording import count
 
 Task = Suite | EnvironmentSuite
 # How an attempt began, the clause that failed, its frames, and with several objects its mode.
@@ -89,8 +90,8 @@ def record(
 
     A complete dataset of the same suite and number is left as it is; a partial one is continued. `progress`
     is called with (attempts done, attempts in all). Raises MorphVlaError when `folder` or its `.parts` hold
-    something else, when no attempt succeeds, where a camera's size is odd, and for tasks that do not go
-    into one dataset.
+    something else, while another process records there, when no attempt succeeds, where a camera's size is
+    odd, and for tasks that do not go into one dataset.
     """
     tasks = tuple(suite) if isinstance(suite, Sequence) else (suite,)
     if folder.is_symlink():
@@ -108,18 +109,39 @@ def record(
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise MorphVlaError(f"{folder} is not empty and holds no recording; give another folder or empty it")
+    if os.path.ismount(folder):
+        raise MorphVlaError(
+            f"{folder} is a mount point, whose place nothing can take; give a folder within it"
+        )
     parts = folder.with_name(folder.name + ".parts")
     if not _is_ours(parts / "identity") and any(parts.glob("[!.]*")):
         raise MorphVlaError(
             f"{parts} holds something else, and a recording keeps its parts there; move or remove it"
         )
-    if (parts / "identity").exists() and not _agree((parts / "identity").read_text(), identity):
-        shutil.rmtree(parts)  # an unfinished recording of other settings: nothing in it can be used
-    write_text(parts / "identity", identity)
-    attempted = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
-    result = _merge(tasks[0], identity, parts, folder, attempted)
-    shutil.rmtree(parts)
+    with taken(parts / ".lock") as is_ours:
+        if not is_ours:
+            raise MorphVlaError(f"{folder}: another process records there; wait, or give another folder")
+        _begin(parts, identity, folder)
+        attempted = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
+        result = _merge(tasks[0], identity, parts, folder, attempted)
+        shutil.rmtree(parts)
     return result
+
+
+def _begin(parts: Path, identity: str, folder: Path) -> None:
+    """Say whose the parts are. Raises MorphVlaError where they are of a recording with other settings."""
+    path = parts / "identity"
+    if path.exists() and not _agree(path.read_text(encoding="utf-8"), identity):
+        finished = sum(1 for _ in parts.glob(f"*/{SUMMARY}"))
+        if finished:
+            of, begun = count(finished, "part"), (_parsed(path.read_text(encoding="utf-8")) or [0, 0])[1]
+            raise MorphVlaError(
+                f"{parts} holds {of} of another recording that was not finished, of {begun} attempts: go on "
+                f"with its own options, give another folder than {folder}, or remove the parts"
+            )
+        for left in parts.glob("[!.]*"):  # nothing in it can be used
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    write_text(path, identity)
 
 
 def layout(task: Task) -> lerobot_writer.Layout:
@@ -168,8 +190,11 @@ def completed(folder: Path) -> Recording | None:
     if not path.exists():
         return None
     try:
-        return Recording(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(known["fingerprint"], str):
+            raise ValueError("its fingerprint is no text")
+        return Recording(**known)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MorphVlaError(
             f"{path}: not what a recording says of itself ({error}); move or remove {folder}"
         ) from error
@@ -199,7 +224,7 @@ def _parsed(identity: str) -> list[object] | None:
     """What an identity holds; None where it is no list of at least the suites and the number of attempts."""
     try:
         known = json.loads(identity)
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):  # TypeError: of a stranger's summary
         return None
     return known if isinstance(known, list) and len(known) >= 2 else None
 
@@ -248,7 +273,7 @@ def _record_parts(
     """Record the missing parts in worker processes; the attempts of all parts in order."""
     weights = [task.expert.share if isinstance(task, Suite) else 1.0 for task in tasks]
     every = list(enumerate(shares(weights, attempts, PART)))
-    missing = [(i, *share) for i, share in every if not (parts / f"{i:04d}" / SUMMARY).exists()]
+    missing = [(i, *share) for i, share in every if _written(parts / f"{i:04d}") is None]
     done = attempts - sum(len(numbers) for _, _, numbers in missing)
     if progress:
         progress(done, attempts)
@@ -272,11 +297,21 @@ def _record_parts(
                 future.result()
             if progress:
                 progress(counter.value, attempts)
-    written = [json.loads((parts / f"{i:04d}" / SUMMARY).read_text()) for i, _ in every]
-    # Parts from before there were modes have three values.
-    return [
-        [(kind, clause, frames, "".join(mode)) for kind, clause, frames, *mode in part] for part in written
-    ]
+    written = [_written(parts / f"{i:04d}") for i, _ in every]
+    assert all(part is not None for part in written)
+    return [part or [] for part in written]
+
+
+def _written(part: Path) -> list[Attempted] | None:
+    """The attempts of a finished part; None where it is not there, or was spoilt (a power cut)."""
+    try:
+        known = json.loads((part / SUMMARY).read_text(encoding="utf-8"))
+        # Parts from before there were modes have three values.
+        attempted = [(kind, clause, frames, "".join(mode)) for kind, clause, frames, *mode in known]
+    except (OSError, ValueError, TypeError):
+        return None
+    kept = any(clause is None for _, clause, *_ in attempted)
+    return None if kept and not (part / "meta" / "info.json").is_file() else attempted
 
 
 _COUNTER: Synchronized | None = None  # attempts done, by all workers; one per worker process, set by `_start`
@@ -295,7 +330,8 @@ def record_part(suite: Task, folder: Path, numbers: range) -> list[Attempted]:
     demonstrated, close = _expert(suite)
     attempted: list[Attempted] = []
     unfinished = folder.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    for left in (unfinished, folder):
+        shutil.rmtree(left, ignore_errors=True)
     with lerobot_writer.lean():
         dataset = lerobot_writer.create(layout(suite), unfinished)
         for number in numbers:
@@ -312,7 +348,7 @@ def record_part(suite: Task, folder: Path, numbers: range) -> list[Attempted]:
                     _COUNTER.value += 1
         dataset.finalize()
     close()
-    (unfinished / SUMMARY).write_text(json.dumps(attempted))
+    write_text(unfinished / SUMMARY, json.dumps(attempted))
     unfinished.rename(folder)
     return attempted
 
@@ -374,7 +410,7 @@ def _merge(
         suite.name, identity, len(every), len(frames), sum(frames), suite.control_rate, dict(failed), kinds,
         dict(ways.most_common()),
     )  # fmt: skip
-    (merged / SUMMARY).write_text(json.dumps(dataclasses.asdict(result)))
+    write_text(merged / SUMMARY, json.dumps(dataclasses.asdict(result)))
     if folder.exists():
         folder.rmdir()
     merged.rename(folder)

@@ -17,6 +17,8 @@ from morph_vla.engines.engine import Frame, Observation, Worlds
 from morph_vla.errors import MorphVlaError
 from morph_vla.suites.suite import InitialState
 
+UNSETTLED = "the physics diverged while the world settled"
+
 
 @dataclasses.dataclass(frozen=True)
 class Status:
@@ -70,7 +72,9 @@ class Episodes:
                 raise MorphVlaError(
                     f"{suite.path}: the engine reads {read} of {asked} objects (success.also); use mujoco"
                 )
-            self.status[index] = Status(reading, criterion.begin(reading, suite.table.height))
+            status = Status(reading, criterion.begin(reading, suite.table.height))
+            settled = bool(np.isfinite(self.worlds.state(index)).all())
+            self.status[index] = status if settled else status.failed(UNSETTLED)
 
     def step(self, actions: Mapping[int, Float[np.ndarray, "j"]]) -> dict[int, Status]:
         """One control step of the episodes that still go on, each towards its action; how these now stand."""

@@ -44,13 +44,18 @@ def as_typed(path: Path) -> str:
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else path.name
 
 
-def infinite(plain: Any, at: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers among plain values that are not finite, by their keys."""
+def numbers(plain: Any, at: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers with a fraction among plain values, by their keys."""
     if isinstance(plain, dict):
         for key, value in plain.items():
-            yield from infinite(value, f"{at}.{key}".strip("."))
+            yield from numbers(value, f"{at}.{key}".strip("."))
     elif isinstance(plain, list):
         for value in plain:
-            yield from infinite(value, at)
-    elif isinstance(plain, float) and not math.isfinite(plain):
+            yield from numbers(value, at)
+    elif isinstance(plain, float):
         yield at, plain
+
+
+def infinite(plain: Any) -> Iterator[tuple[str, float]]:
+    """Those that are not finite."""
+    return ((key, value) for key, value in numbers(plain) if not math.isfinite(value))

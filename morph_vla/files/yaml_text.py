@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from morph_vla.files.plain import to_plain
 
 MOST = 6  # entries of a mapping on one line
+DIGITS = 5  # of a number
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./ -]*\Z")
 _KEYWORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
@@ -30,7 +31,7 @@ def _flow(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, float):
-        return f"{value:.5g}" if abs(value) > 1e-9 else "0.0"
+        return f"{value:.{DIGITS}g}" if abs(value) > 1e-9 else "0.0"
     return _word(value) if isinstance(value, str) else json.dumps(value)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from morph_vla import robots
 from morph_vla.errors import ConfigError
 from morph_vla.files import typed_yaml
-from morph_vla.files.plain import to_plain
+from morph_vla.files.plain import infinite, to_plain
 from morph_vla.robots.geometry import POSE
 from morph_vla.suites import on_robot, suite, tasks
 from morph_vla.suites.suite import Suite
@@ -157,6 +157,7 @@ def _read(path: Path, task: str, overrides: Sequence[str]) -> EnvironmentSuite:
 
 def _problems(read: EnvironmentFile) -> Iterator[str]:
     """What is wrong with a file's values, one sentence each."""
+    yield from (f"{key}: must be a finite number, not {value}" for key, value in infinite(to_plain(read)))
     for key in ("episodes", "episode_seconds", "control_rate"):
         if not 0 < getattr(read, key) < float("inf"):
             yield f"{key}: must be above 0, not {getattr(read, key):g}"

@@ -257,6 +257,7 @@ def _common(made: Plan) -> dict[str, object]:
     """What all tasks of a suite share."""
     robot, tool, field = made.robot, made.tool, made.field
     start = dict(zip(made.names, field.rest.tolist(), strict=True))
+    gripper = robot.side.grippers[tool.gripper].open
     (x, _), (y, _) = field.ranges((0.0, 0.0), (0.0, 0.0))
     return {
         "version": 1,
@@ -266,7 +267,7 @@ def _common(made: Plan) -> dict[str, object]:
         "episode_seconds": 20,
         "episodes": 300,
         "seed": 20260,
-        "start": {**start, tool.gripper: robot.side.grippers[tool.gripper].open},
+        "start": _within({**start, tool.gripper: gripper}, robot),
         "start_noise": 0.02,
         "table": {"center": (x, y), "size": (2.2 * made.size, 2.2 * made.size, 0.1 * made.size)},
         "success": {"dwell_seconds": 0.5, "max_speed": 0.02, "min_opening": 0.6, "min_upright": 0.9},
@@ -274,6 +275,19 @@ def _common(made: Plan) -> dict[str, object]:
         "actuators": made.servos,
         "expert": _expert(made),
     }
+
+
+def _within(start: dict[str, float], robot: Robot) -> dict[str, float]:
+    """Where joints begin, to the digits that are written, inside their limits."""
+    ends = zip(robot.names, *(stop.tolist() for stop in robot.stops), strict=True)
+    limits = {name: (low, high) for name, low, high in ends}
+    written = {}
+    for name, value in start.items():
+        low, high = limits[name]
+        value = float(f"{value:.{yaml_text.DIGITS}g}")
+        last = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - yaml_text.DIGITS) if value else 0.0
+        written[name] = value - last if value > high else value + last if value < low else value
+    return written
 
 
 def _cameras(made: Plan, x: float, y: float) -> dict[str, object]:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from morph_vla.errors import ConfigError, nearest
-from morph_vla.files.plain import infinite, to_plain
+from morph_vla.files.plain import infinite, numbers, to_plain
 from morph_vla.suites import objects, tasks
 from morph_vla.suites.begin import BeginShares
 from morph_vla.suites.criterion import Success, Vector3
@@ -36,6 +36,8 @@ from morph_vla.suites.variation import (
 )
 
 FARTHEST = 1000.0  # [m | rad] of a placement
+LARGEST = 1e6  # of any number in these sections, whatever its unit: beyond it nothing can be reckoned
+OF_THE_SCENE = ("table", "objects", "distractors", "expert", "cameras")
 LARGEST_SIDE = 4096  # pixels of a camera
 Range = tuple[float, float]
 
@@ -266,6 +268,9 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     yield from (f"{key}: must be a finite number, not {value}" for key, value in no_numbers)
     if no_numbers:  # no rate or table can be reckoned from it
         return
+    for key, value in numbers(to_plain(suite)):
+        if key.partition(".")[0] in OF_THE_SCENE and abs(value) > LARGEST:
+            yield f"{key}: must lie within {LARGEST:g}, not {value:g}"
     ratio = suite.physics_rate / suite.control_rate if suite.control_rate > 0 else 0
     if ratio < 1 or abs(ratio - round(ratio)) > 1e-9:
         yield f"physics_rate: {suite.physics_rate} is not a multiple of control_rate {suite.control_rate}"

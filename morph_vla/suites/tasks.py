@@ -40,13 +40,19 @@ def named(name: str | Path, folders: Sequence[Path | str] = ()) -> tuple[Path, l
 
     Raises MorphVlaError for an unknown suite, ConfigError for an unknown task.
     """
-    file, _, wanted = str(name).partition(":")
+    file, wanted = _apart(str(name))
     path = dropin.find("suites", file, folders)
     names = typed_yaml.layers(path, TASKS)
     if wanted and wanted not in names:
         known = f"its tasks are {', '.join(names)}" if names else "it holds a single one, without a name"
         raise ConfigError(f"{path}: no task '{wanted}'{nearest(wanted, names)} ({known})")
     return path, [wanted] if wanted else list(names) or [""]
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """`name:task`, where folders may have colons too: a task's name has no `/`."""
+    file, _, task = text.rpartition(":")
+    return (text, "") if not file or "/" in task or Path(text).is_file() else (file, task)
 
 
 def read(

@@ -301,3 +301,27 @@ def test_what_does_not_carry_the_tool_stays_where_the_suite_lets_it_begin():
     actions = PickAndPlace(engine).plan(0).actions
     assert engine.robot.to_native(actions)[:, elbow] == pytest.approx(np.full(len(actions), 0.53))
     engine.close()
+
+
+@pytest.mark.parametrize(("speed", "seconds"), [(1e-7, 0.0), (1.0, 1e300), (1e-300, 0.0)])
+def test_a_way_longer_than_the_episode_is_its_beginning(speed, seconds):
+    """Millimetres for metres would be walked for a day."""
+    way = [Waypoint(np.array([0.3, 0.0, 0.0]), 0.0, 0.0, seconds=seconds), Waypoint(np.ones(3), 0.0, 1.0)]
+    short, long = (walk(np.zeros(3), 0.0, way, speed, 15.0, most) for most in (31, 61))
+    assert (len(short), len(long)) == (31, 61)
+    for one, other in zip(short, long[:31], strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+    quick = walk(np.zeros(3), 0.0, [Waypoint(np.array([0.3, 0.0, 0.0]), 0.0, 0.0)], 0.3, 15.0, 31)
+    np.testing.assert_allclose(quick[-1][0], [0.3, 0, 0], atol=1e-9)
+
+
+def test_an_attempt_in_a_world_that_diverged_while_it_settled_is_an_error(engine, monkeypatch):
+    from morph_vla.demonstrations import attempts
+    from morph_vla.engines.engine import Diverged
+
+    state = engine.state
+    monkeypatch.setattr(engine, "state", lambda index: state(index) * np.nan)
+    (status,) = attempts.attempts(engine, [0])
+    assert (status.ended, status.error) == ("error", "the physics diverged while the world settled")
+    with pytest.raises(Diverged, match=r"^the physics diverged while the world settled$"):
+        attempts.demonstration(engine, 0, "rest")

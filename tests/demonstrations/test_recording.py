@@ -18,6 +18,7 @@ from morph_vla.demonstrations import attempts as attempting
 from morph_vla.demonstrations import beginnings, recording
 from morph_vla.engines.engine import Diverged
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.writing import taken
 from morph_vla.suites.suite import Suite, load, load_tasks
 
 if not all(importlib.util.find_spec(module) for module in ("mujoco", "mink", "daqp", "lerobot", "av")):
@@ -317,6 +318,68 @@ def test_a_foreign_folder_is_not_touched(suite, tmp_path):
         recording.record(suite, tmp_path / "demos", ATTEMPTS)
     assert (photos / "cat.jpg").read_text() == "cat"
     assert (tmp_path / "demos.parts" / "mine.txt").read_text() == "mine"
+
+
+def begun(suite, folder, attempts: int) -> Path:
+    """What an interrupted recording leaves: one finished part, which kept nothing."""
+    parts = folder.with_name(f"{folder.name}.parts")
+    (parts / "0000").mkdir(parents=True)
+    (parts / "identity").write_text(recording._identity((suite,), attempts))
+    (parts / "0000" / "recording.json").write_text('[["rest", "near", 61, ""], ["rest", "near", 61, ""]]')
+    return parts
+
+
+def test_two_processes_do_not_record_into_one_folder(suite, tmp_path):
+    parts = begun(suite, tmp_path / "demos", ATTEMPTS)
+    words = f"{tmp_path / 'demos'}: another process records there; wait, or give another folder"
+    with taken(parts / ".lock"), pytest.raises(MorphVlaError, match=f"^{re.escape(words)}$"):
+        recording.record(suite, tmp_path / "demos", ATTEMPTS)
+    assert (parts / "0000" / "recording.json").is_file()
+
+
+def test_finished_parts_of_other_options_are_never_thrown_away(suite, tmp_path):
+    parts = begun(suite, tmp_path / "demos", 7)
+    words = (
+        f"{parts} holds 1 part of another recording that was not finished, of 7 attempts: go on with its own"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(words)} options, give another folder than "):
+        recording.record(suite, tmp_path / "demos", ATTEMPTS)
+    assert (parts / "0000" / "recording.json").is_file()
+    (parts / "0000" / "recording.json").unlink()
+    recording._begin(parts, recording._identity((suite,), ATTEMPTS), tmp_path / "demos")
+    assert {path.name for path in parts.iterdir()} == {"identity", ".lock"}
+
+
+def test_a_mount_point_is_refused_before_hours_of_work(suite, tmp_path, monkeypatch):
+    monkeypatch.setattr(recording.os.path, "ismount", lambda path: True)
+    words = f"{tmp_path / 'data'} is a mount point, whose place nothing can take; give a folder within it"
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(words)}$"):
+        recording.record(suite, tmp_path / "data", ATTEMPTS)
+
+
+@pytest.mark.parametrize("content", ["", "[[", "5", '[["rest", null, 61, ""]]'])
+def test_a_part_that_a_power_cut_spoilt_is_recorded_again(tmp_path, content):
+    """The last one says that it kept a demonstration, and has no dataset."""
+    (tmp_path / "recording.json").write_text(content)
+    assert recording._written(tmp_path) is None
+    (tmp_path / "recording.json").write_text('[["rest", "near", 61]]')
+    assert recording._written(tmp_path) == [("rest", "near", 61, "")]
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "words"),
+    [
+        (5, "not what a recording says of itself (its fingerprint is no text); move or remove"),
+        (None, "not what a recording says of itself (its fingerprint is no text); move or remove"),
+        ("[]", "holds another recording (suite '"),
+    ],
+)
+def test_a_summary_of_nothing_we_know_is_said(suite, whole, tmp_path, fingerprint, words):
+    (tmp_path / "demos").mkdir()
+    known = json.loads((whole[0] / "recording.json").read_text()) | {"fingerprint": fingerprint}
+    (tmp_path / "demos" / "recording.json").write_text(json.dumps(known))
+    with pytest.raises(MorphVlaError, match=re.escape(words)):
+        recording.record(suite, tmp_path / "demos", ATTEMPTS)
 
 
 def test_a_frame_that_no_video_can_hold_is_refused(suite, tmp_path):

@@ -164,6 +164,19 @@ def test_an_episode_ends_where_its_physics_diverges_with_what_was_measured_befor
     assert beside.ended == "success"
 
 
+def test_a_world_that_diverged_while_it_settled_is_shown_to_nobody(tiny_suite, monkeypatch):
+    worlds = Scripted(tiny_suite, inside=[0, 0])
+    state = worlds.state
+    monkeypatch.setattr(worlds, "state", lambda index: state(index) * (np.nan if index else 1))
+    episodes = begun(worlds)
+    assert (episodes.status[1].ended, episodes.status[1].error) == (
+        "error",
+        "the physics diverged while the world settled",
+    )
+    hold(episodes, tiny_suite.max_steps)
+    assert episodes.status[0].ended == "success"
+
+
 def test_an_episode_begins_anew_in_its_world(tiny_suite):
     worlds = Scripted(tiny_suite, inside=[NEVER], diverges=[2])
     episodes = begun(worlds)

@@ -276,6 +276,8 @@ def test_the_check_finds_the_same_in_other_words(load, reword, odd):
         (["success={}"], "success: expected exactly one of info, reward and terminated, got 0"),
         (["success.reward=1"], "success: expected exactly one of info, reward and terminated, got 2"),
         (["success.hold_seconds=1"], "success.hold_seconds: must be at least 0 and below episode_seconds, n"),
+        (["success={reward: .nan}"], "success.reward: must be a finite number, not nan"),
+        (["actions.scale=[.inf]"], "actions.scale: must be a finite number, not inf"),
         (["state=[]", "images={}"], "state, images: a policy would see nothing"),
         (["control_rate=0"], "control_rate: must be above 0, not 0"),
         (["actions.columns=[-1]"], "actions.columns: counted from 0, not -1"),

@@ -146,3 +146,18 @@ def test_a_task_that_is_not_there_or_not_for_five_joints(panda):
         MorphVlaError, match=r"^panda: task 'stack' needs 6 joints, to turn the gripper to the object;"
     ):
         new.chosen(["stack"], five)
+
+
+@pytest.mark.parametrize("ends", [(0.0, 0.0312347), (-0.0312347, 0.0), (-1.0, 1.0)])
+def test_where_joints_begin_is_written_inside_their_limits(panda, ends):
+    """To five digits 0.0312347 is beyond itself."""
+    robot = panda.robot
+    known = robot.urdf.by_name["panda_finger_joint1"]
+    limit = replace(known.limit, lower=ends[0], upper=ends[1])
+    joints = tuple(replace(other, limit=limit) if other is known else other for other in robot.urdf.joints)
+    other = robots.build(replace(robot.urdf, joints=joints), Side(), Path("other.urdf"))
+    for value in ends:
+        (written,) = new._within({"panda_finger_joint1": value}, other).values()
+        (line,) = new.yaml_text.lines({"start": written})
+        assert ends[0] <= float(line.removeprefix("start: ")) <= ends[1]
+        assert abs(written - value) < 1e-4 * abs(value) + 1e-9

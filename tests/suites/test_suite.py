@@ -77,6 +77,8 @@ def test_an_unknown_key_names_the_nearest():
         ("placement.cube.x=[0.5, 0.4]", "placement.cube.x: lower end 0.5 is above upper end 0.4"),
         ("placement.bowl.yaw=[1, -1]", "placement.bowl.yaw: lower end 1.0 is above upper end -1.0"),
         ("episodes=0", "episodes: must be above 0, not 0"),
+        ("expert.hover=1e300", "expert.hover: must lie within 1e+06, not 1e+300"),
+        ("table.height=-2e6", "table.height: must lie within 1e+06, not -2e+06"),
         ("objects.cube.mass=0", "objects.cube: mass and sizes must be above 0"),
         ("objects.bowl.size=[0.075, 0.055, 0.0]", "objects.bowl: mass and sizes must be above 0"),
         (
@@ -190,6 +192,17 @@ def test_seed_version_and_name_each_make_another_table(suite, change):
     for one, two in zip(initial_states(suite, 5, JOINTS), initial_states(other, 5, JOINTS), strict=True):
         assert one.poses["cube"] != two.poses["cube"]
         assert one.arm != two.arm
+
+
+def test_a_file_in_a_folder_with_a_colon_is_a_file(tmp_path):
+    """Folders are often called by the time of day."""
+    folder = tmp_path / "run 12:30"
+    folder.mkdir()
+    content = load(NAME).path.read_bytes()
+    for name in ("mine.yaml", "odd:name.yaml"):
+        (folder / name).write_bytes(content)
+        assert next(each.label for each in load_tasks(folder / name)).endswith(":cube_in_bowl")
+        assert load(f"{folder / name}:cube_in_bowl").path == folder / name
 
 
 def test_settings_that_are_no_identity_leave_the_table_alone(suite):

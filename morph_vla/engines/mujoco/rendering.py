@@ -31,7 +31,7 @@ from morph_vla.suites.variation import turned
 
 COLORS = ("ambient", "diffuse", "specular")
 ARRAYS = (*(f"light_{name}" for name in (*COLORS, "dir")), "cam_pos", "cam_quat")  # of the model
-CAMERA = "film"
+CAMERA = "film/view"  # no camera of a suite has such a name
 WALL, GROUND = (0.93, 0.94, 0.95), (0.55, 0.56, 0.57)  # colours of the room, before it is lit
 
 
