@@ -110,7 +110,7 @@ PUBLIC = {
     "robosuite.theirs robosuite.vector robosuite.world success workers",
     "evidence": "again answer check grid inside run status",
     "evaluation": "asking benchmark evaluate fit journal rollout sampler stepper",
-    "files": "cache dropin hub plain remote typed_yaml writing yaml_text",
+    "files": "cache dropin home hub plain remote typed_yaml writing yaml_text",
     "hosts": "lerobot.export lerobot.options lerobot.theirs lerobot.training",
     "morphology": "arrays bias config poses tokens",
     "pi05": "augmentation config counts gemma head kept memory model observation paligemma parts realtime "

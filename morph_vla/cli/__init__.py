@@ -87,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\ninterrupted{kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
+        assert sys.stdout is not None  # it is what broke
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a full disk, a folder that may not be written, a port that is taken

@@ -108,14 +108,7 @@ def read(
         _check_finite(dataset, key, value, rows, numbers)
     starts = np.flatnonzero(np.r_[True, np.diff(rows.episode) != 0])
     order = rows.episode[starts].tolist()
-    there = {*order}
-    if len(there) != len(order) or not there <= {*entries}:
-        raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
-    if lost := [number for number in picked or entries if number not in there and entries[number].length]:
-        file = entries[lost[0]].data.relative_to(ready.root)
-        raise MorphVlaError(
-            f"{dataset.root}: episode {numbers[lost[0]]} has no row in {file}, where it is said to be"
-        )
+    _check_there(dataset, ready, order, picked or [*entries], numbers)
     _check_order(dataset, rows, starts, [entries[number].length for number in order], numbers)
     tasks, task_of = _tasks(ready, rows)
     return Recordings(
@@ -193,6 +186,21 @@ def _check_finite(
             f"{numbers.get(int(rows.episode[row]), rows.episode[row])}, frame {rows.frame[row]}, "
             f"value {column}{called}"
         )
+
+
+def _check_there(
+    dataset: Layout, ready: Layout, order: Sequence[int], wanted: Sequence[int], numbers: Mapping[int, int]
+) -> None:
+    """Raise MorphVlaError where the episodes whose rows were read are not those that are wanted."""
+    entries, there = {entry.index: entry for entry in ready.episodes}, {*order}
+    if len(there) != len(order) or not there <= {*entries}:
+        raise MorphVlaError(f"{dataset.root}: the rows of its episodes do not follow meta/episodes")
+    for number in wanted:
+        if number not in there and entries[number].length:
+            file = entries[number].data.relative_to(ready.root)
+            raise MorphVlaError(
+                f"{dataset.root}: episode {numbers[number]} has no row in {file}, where it is said to be"
+            )
 
 
 def _check_order(

@@ -30,7 +30,7 @@ def of_episode(policy: CheckpointPolicy, watched: Watched) -> dict[str, Any]:
     and actions too. Raises MorphVlaError for a policy without kinematic tokens.
     """
     config, morphology = policy.config, policy.config.morphology
-    if not has_joints(config) or morphology is None:
+    if not isinstance(config, Pi05Config) or not has_joints(config) or morphology is None:
         raise MorphVlaError(f"{policy.folder}: this policy has no kinematic tokens, so joints do not attend")
     maps = _maps(policy, watched.observations)
     steps = [

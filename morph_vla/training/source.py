@@ -219,7 +219,8 @@ class Source:
         state, environment = batch.observation.state, batch.observation.environment
         assert state is not None
         assert environment is not None  # of a model that reads numbers
-        return Pairs(np.asarray(state), np.asarray(environment), batch.actions, batch.mask, len(rows))
+        state, environment, actions, mask = map(np.asarray, (state, environment, batch.actions, batch.mask))
+        return Pairs(state, environment, actions, mask, len(rows))
 
     def at(self, step: int) -> Batch:
         """This process's share of a step's batch: a pure function of the recipe's seed and the step."""

@@ -1,12 +1,12 @@
 """Behavior Transformer: bins and offsets, what of them is learnt, and how one is drawn."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from of_chunks import OfChunks
 
 from morph_vla import policies
 from morph_vla.errors import ConfigError, MorphVlaError
@@ -59,11 +59,7 @@ def asked(noise):
 
 def chunks(rows=61):
     actions = normal(rows, HORIZON, JOINTS, seed=9)
-
-    def of_rows(most):
-        return actions[:most], np.ones((min(most, rows), JOINTS), bool)
-
-    return SimpleNamespace(chunks=of_rows, pairs=of_rows)
+    return OfChunks(actions, np.ones((rows, JOINTS), bool))
 
 
 def test_centres_are_the_means_of_the_points_nearest_to_them():

@@ -2,13 +2,13 @@
 
 import dataclasses
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from of_chunks import OfChunks
 
 from morph_vla import policies
 from morph_vla.errors import ConfigError, MorphVlaError
@@ -78,11 +78,7 @@ def asked(observation=None, noise=None):
 
 def chunks(rows=61):
     actions = normal(rows, HORIZON, VALUES, seed=9)
-
-    def of_rows(most):
-        return actions[:most], np.ones((min(most, rows), VALUES), bool)
-
-    return SimpleNamespace(chunks=of_rows, pairs=of_rows)
+    return OfChunks(actions, np.ones((rows, VALUES), bool))
 
 
 def kinds(config, params, observation):

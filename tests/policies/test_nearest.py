@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from morph_vla import policies
 from morph_vla.errors import ConfigError
@@ -63,12 +63,18 @@ def asked(count, joints, seed=7):
     return policies.Asked(observation, jnp.zeros((count, HORIZON, JOINTS)), mask, None)
 
 
+def seen(request):
+    return np.concatenate(
+        [np.asarray(request.observation.state), np.asarray(request.observation.environment)], 1
+    )
+
+
 @pytest.mark.parametrize(("joints", "rows"), [(3, slice(0, 40)), (5, slice(40, ROWS))])
 def test_the_nearest_rows_of_a_robot_with_as_many_joints_answer(joints, rows):
     """Held against SciPy's tree."""
     recorded, request = Recorded(), asked(11, joints)
-    query = np.concatenate([request.observation.state, request.observation.environment], axis=1)
-    away, chosen = cKDTree(recorded.keys(rows)).query(query, k=5)
+    query = seen(request)
+    away, chosen = KDTree(recorded.keys(rows)).query(query, k=5)
     chunks = recorded.all.actions[rows][chosen]
     one = act(CONFIG, fitted(CONFIG, recorded), None, request, 10)
     np.testing.assert_array_equal(one, chunks[:, 0])
@@ -79,8 +85,8 @@ def test_the_nearest_rows_of_a_robot_with_as_many_joints_answer(joints, rows):
 
 def test_a_robot_with_other_joints_than_any_that_is_remembered_is_answered_from_all():
     recorded, request = Recorded(), asked(11, 2)
-    query = np.concatenate([request.observation.state, request.observation.environment], axis=1)
-    chosen = cKDTree(recorded.keys(slice(None))).query(query)[1]
+    query = seen(request)
+    chosen = KDTree(recorded.keys(slice(None))).query(query)[1]
     answers = act(CONFIG, fitted(CONFIG, recorded), None, request, 10)
     np.testing.assert_array_equal(answers, recorded.all.actions[chosen])
 
