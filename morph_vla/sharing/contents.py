@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -194,7 +195,14 @@ def _is_part(path: Path, record: Record, wholes: Mapping[Path, Record]) -> bool:
 def _records(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise MorphVlaError(f"{folder}: no such folder or file; expected a record")
-    return sorted(folder.rglob(records.FILE_NAME))
+    paths, known = [], set[str]()
+    for root, below, files in os.walk(folder, followlinks=True):  # evaluations may lie on another disk
+        if (real := os.path.realpath(root)) in known:
+            below.clear()
+            continue
+        known.add(real)
+        paths += [Path(root, name) for name in files if name == records.FILE_NAME]
+    return sorted(paths)
 
 
 def _named(evaluations: Sequence[Record]) -> dict[str, Record]:

@@ -1,5 +1,8 @@
 """`python -m morph_vla.hosts.openpi` where there is no openpi: its words, and its recipes as data."""
 
+import shlex
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -29,6 +32,12 @@ def test_names_are_listed_with_what_they_are_for(capsys):
     listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert [name for name, _ in listed] == NAMES
     assert listed[0][1].startswith("Panda, a small model from random weights")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    line = f"{shlex.quote(sys.executable)} -m morph_vla.hosts.openpi list | true; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_what_an_editor_leaves_is_no_configuration(folder, capsys):

@@ -116,6 +116,15 @@ def test_each_evaluation_has_a_folder_of_its_own(made, tmp_path):
     ]  # fmt: skip
 
 
+def test_evaluations_on_another_disk_go_with_their_run(made, tmp_path):
+    record = records.read(made.folder / "eval" / "mine")
+    records.write(record, tmp_path / "disk" / "mine" / "record.json")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "eval").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "again").symlink_to(tmp_path / "disk")  # a circle
+    assert len(contents._evaluations([tmp_path / "run"], {made.sha256})) == 1
+
+
 def test_an_evaluation_below_another_is_a_part_of_it_only_where_it_is_one_of_its_tasks(made, tmp_path):
     record = records.read(made.folder / "eval" / "mine")
     tasks = {"can": TaskFacts(), "cube": TaskFacts()}

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -85,11 +86,17 @@ def run(words: list[str]) -> None:
 
 def main(words: list[str] | None = None) -> int:
     """The command line; 2 for an error of the user's, which is printed."""
+    words = sys.argv[1:] if words is None else words
     try:
-        run(sys.argv[1:] if words is None else words)
+        run(words)
+        sys.stdout.flush()
     except MorphVlaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        if words[:1] != ["list"]:  # a script's own, of a server
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `list | head -1`
     return 0
 
 
