@@ -161,6 +161,7 @@ def run(dataset, tmp_path_factory):
     return loop.train(recipe, tmp_path_factory.mktemp("nearest"))
 
 
+@pytest.mark.slow
 def test_a_run_remembers_and_its_policy_answers_with_what_followed(run, tmp_path):
     """Every fifth row of what was trained on is shown as a robot would show it."""
     policy = CheckpointPolicy(run.checkpoint, batch=3)
@@ -182,6 +183,7 @@ def test_a_run_remembers_and_its_policy_answers_with_what_followed(run, tmp_path
         np.testing.assert_allclose(answer, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_reads_what_was_remembered(run):
     again = loop.train(recipes.of_run(run.folder), run.folder)
     assert again.checkpoint == run.checkpoint
