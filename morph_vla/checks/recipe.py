@@ -186,7 +186,7 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Findin
     elif source not in ("own", "dataset"):
         try:
             if source == "robot":
-                statistics.of_body(robot, asked.actions, recipe.data.space)
+                statistics.of_body(robot, asked.actions, recipe.data.space, recipe.data.degenerate)
             else:
                 statistics.of_file(expanded(source), asked.robot, asked.actions, robot.names)
         except MorphVlaError as error:

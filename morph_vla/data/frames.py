@@ -273,7 +273,7 @@ def cached(
                 try:
                     _fill(footage, size, unfinished, progress or (lambda *_: None), workers)
                 except BaseException:
-                    unfinished.unlink(missing_ok=True)  # gigabytes that a mended video would not take up
+                    os.truncate(unfinished, 0)  # gigabytes; the file stays, for others wait for its lock
                     raise
                 unfinished.replace(path)
             elif unfinished.exists():  # made by us while another's was being renamed

@@ -91,11 +91,13 @@ def data_of(cell: Cell, root: Path) -> bytes:
 
 def beside(table: Path, column: str, root: Path) -> list[Path]:
     """The files inside the dataset that the cells of a column name; most tables hold their pictures alone."""
-    names = tables.open_file(table, stream=True).schema_arrow.names
-    if column not in names:
+    file, types = tables.open_file(table, stream=True), require("pyarrow.types", "lerobot")
+    schema = file.schema_arrow
+    kind = schema.field(column).type if column in schema.names else None
+    if kind is None or not types.is_struct(kind) or kind.get_field_index("path") < 0:
         return []
     given: dict[str, None] = {}
-    for part in tables.groups(tables.open_file(table, stream=True), [f"{column}.path"], table):
+    for part in tables.groups(file, [f"{column}.path"], table):
         given |= dict.fromkeys(cell["path"] for cell in part.column(column).to_pylist() if cell)
     paths = [Path(name) for name in given if name and "\0" not in name]
     inside = [path for path in paths if not path.is_absolute() and ".." not in path.parts]

@@ -121,10 +121,12 @@ def record(
     with taken(parts / ".lock") as is_ours:
         if not is_ours:
             raise MorphVlaError(f"{folder}: another process records there; wait, or give another folder")
+        if completed(folder) is not None:  # between our first look and the lock
+            raise MorphVlaError(f"{folder}: another process has just recorded there; see what, and try again")
         _begin(parts, identity, folder)
         attempted = _record_parts(tasks, parts, attempts, workers or os.cpu_count() or 1, progress)
         result = _merge(tasks[0], identity, parts, folder, attempted)
-        shutil.rmtree(parts)
+    shutil.rmtree(parts)  # once the lock in it is closed, which some disks ask for
     return result
 
 

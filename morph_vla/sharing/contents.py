@@ -195,14 +195,16 @@ def _is_part(path: Path, record: Record, wholes: Mapping[Path, Record]) -> bool:
 def _records(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise MorphVlaError(f"{folder}: no such folder or file; expected a record")
-    paths, known = [], set[str]()
+    paths = {path.resolve(): path for path in folder.rglob(records.FILE_NAME)}
+    known = set[str]()
     for root, below, files in os.walk(folder, followlinks=True):  # evaluations may lie on another disk
         if (real := os.path.realpath(root)) in known:
             below.clear()
             continue
         known.add(real)
-        paths += [Path(root, name) for name in files if name == records.FILE_NAME]
-    return sorted(paths)
+        for path in (Path(root, name) for name in files if name == records.FILE_NAME):
+            paths.setdefault(path.resolve(), path)  # by its own folder rather than by a link to it
+    return sorted(paths.values())
 
 
 def _named(evaluations: Sequence[Record]) -> dict[str, Record]:

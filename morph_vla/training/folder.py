@@ -9,6 +9,7 @@ from typing import Any
 
 from morph_vla import weights
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.home import expanded
 from morph_vla.files.plain import to_plain
 from morph_vla.files.writing import taken, write_text
 from morph_vla.recipes import recipe as recipes
@@ -96,7 +97,7 @@ def _check_outside(folder: Path, recipe: Recipe) -> None:
     asked = [("weights", recipe.weights), ("data.statistics", recipe.data.statistics)]
     asked += [("data.dataset", str(source.dataset)) for source in recipe.data.sources]
     for key, value in asked:
-        if value and Path(value).exists() and Path(value).resolve().is_relative_to(folder.resolve()):
+        if value and "://" not in value and expanded(value).resolve().is_relative_to(folder.resolve()):
             raise MorphVlaError(
                 f"{key}: {value} lies in {folder}, which --overwrite would remove first; give another folder"
             )

@@ -134,6 +134,8 @@ def _train(
         run = _Loop(source, mesh, optimizer, schedule, curve, saver, about, terminated, *callbacks)
         stopped = run.run(state)
         last = saver.newest() or checkpoints
+    if jax.process_count() == 1 and not stopped and terminated(training.steps):
+        signal.raise_signal(signal.SIGTERM)  # it came after the last step, and whoever set us off waits
     return Run(folder, last, size, parts, curve.lines, time.monotonic() - began, stopped)
 
 

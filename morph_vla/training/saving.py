@@ -140,7 +140,9 @@ def _handlers() -> _Handlers:
     """Made when used, from orbax's classes."""
     ocp = require("orbax.checkpoint", "model")
     # It warns of an item without arrays: where nothing learns, there are none.
-    logging.getLogger("absl").addFilter(lambda record: "No per-process OCDBT checkpoint" not in record.msg)
+    logging.getLogger("absl").addFilter(
+        lambda record: "No per-process OCDBT checkpoint" not in str(record.msg)
+    )
 
     class Texts(ocp.args.CheckpointArgs):
         def __init__(self, files: dict[str, bytes]):

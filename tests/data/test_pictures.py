@@ -434,3 +434,15 @@ def test_a_picture_beside_the_table_that_was_mended_is_converted_again(write, tm
     again = frames.cached(lerobot.footage(lerobot.read(root), "front"), SIZE, tmp_path / "two")
     np.testing.assert_array_equal(again[3], shown[4])
     np.testing.assert_array_equal(np.delete(again, 3, axis=0), np.delete(shown, 3, axis=0))
+
+
+@pytest.mark.parametrize("kind", ["no path", "binary"])
+def test_pictures_without_paths_name_no_file_beside_them(tmp_path, kind):
+    """v2.x tables of cells {bytes}, which are read as they are."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    cells = [{"bytes": b"1"}, {"bytes": b"2"}] if kind == "no path" else [b"1", b"2"]
+    parquet.write_table(pa.table({"front": pa.array(cells)}), tmp_path / "one.parquet")
+    assert pictures.beside(tmp_path / "one.parquet", "front", tmp_path) == []
+    assert pictures.beside(tmp_path / "one.parquet", "wrist", tmp_path) == []

@@ -123,6 +123,10 @@ def test_evaluations_on_another_disk_go_with_their_run(made, tmp_path):
     (tmp_path / "run" / "eval").symlink_to(tmp_path / "disk")
     (tmp_path / "disk" / "again").symlink_to(tmp_path / "disk")  # a circle
     assert len(contents._evaluations([tmp_path / "run"], {made.sha256})) == 1
+    records.write(record, tmp_path / "run" / "full" / "cube" / "record.json")
+    (tmp_path / "run" / "best").symlink_to(tmp_path / "run" / "full" / "cube")  # reached first, by name
+    below = [path.relative_to(tmp_path / "run").as_posix() for path in contents._records(tmp_path / "run")]
+    assert below == ["eval/mine/record.json", "full/cube/record.json"]
 
 
 def test_an_evaluation_below_another_is_a_part_of_it_only_where_it_is_one_of_its_tasks(made, tmp_path):

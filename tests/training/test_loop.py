@@ -153,6 +153,27 @@ def test_sigterm_saves_and_the_same_call_goes_on(tiny_recipe, tiny_run, tmp_path
 
 
 @pytest.mark.slow
+def test_sigterm_after_the_last_step_is_whoever_set_us_offs(tiny_recipe, tmp_path, monkeypatch):
+    """The checkpoint is whole, and what comes after training does not begin."""
+
+    def stop(saver: saving.Saver) -> Path | None:
+        last = newest(saver)
+        if last is not None and last.name == "6":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return last
+
+    newest, came = saving.Saver.newest, list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(saving.Saver, "newest", stop)
+            run = loop.train(tiny_recipe, tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (came, run.stopped, run.checkpoint.name) == ([signal.SIGTERM], False, "6")
+
+
+@pytest.mark.slow
 def test_a_full_disk_loses_no_earlier_checkpoint(tiny_recipe, tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 

@@ -198,6 +198,13 @@ def test_what_a_run_begins_with_is_not_removed_first(tiny_recipe, tiny_run, key)
     assert tiny_run.checkpoint.is_dir()
 
 
+def test_weights_below_the_home_folder_are_not_removed_either(tiny_recipe, tiny_run, monkeypatch):
+    monkeypatch.setenv("HOME", str(tiny_run.folder.parent))
+    weights = f"~/{tiny_run.folder.name}/checkpoints/{tiny_run.checkpoint.name}"
+    with pytest.raises(MorphVlaError, match=f"^weights: {weights} lies in "):
+        folder.remove(tiny_run.folder, dataclasses.replace(tiny_recipe, weights=weights))
+
+
 def test_a_run_is_not_removed_for_one_that_cannot_begin(tiny_recipe, tiny_run, tmp_path):
     data = dataclasses.replace(tiny_recipe.data, dataset=str(tmp_path / "typo"))
     for changed in ({"data": data}, {"weights": str(tmp_path / "typo")}):

@@ -1,5 +1,6 @@
 """How checkpoints keep stacks of layers, so that a policy reads them layer by layer: the same bits."""
 
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +53,13 @@ def test_a_first_checkpoint_that_was_killed_half_way_is_cleared_before_orbax_loo
         (tmp_path / name / "d").mkdir(parents=True)
     with saving.Saver(tmp_path):
         assert list(tmp_path.iterdir()) == []
+
+
+def test_what_orbax_logs_is_logged_whatever_it_is(tmp_path, caplog):
+    with saving.Saver(tmp_path):
+        logging.getLogger("absl").error(ValueError("another topology"))
+        logging.getLogger("absl").warning("Skipping merge: No per-process OCDBT checkpoint subdirs found")
+    assert [record.getMessage() for record in caplog.records] == ["another topology"]
 
 
 def test_a_layer_that_nobody_takes_is_a_mistake(folder, tiny_recipe):
