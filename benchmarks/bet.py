@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from benchmarks import point_mass
 from benchmarks.harness import add_common, load, show, take_turns
@@ -172,6 +172,22 @@ LEARNERS: dict[str, tuple[int, Callable[..., Driver]]] = {
 """Each with the observations that it sees, as in the paper"""
 
 
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """What a family may ask for before the first step: `policies.Recorded`."""
+
+    actions: Float[np.ndarray, "n 1 2"]
+
+    def chunks(self, most: int) -> tuple[Float[np.ndarray, "n 1 2"], Bool[np.ndarray, "n 2"]]:
+        """The first `most`; points have both values."""
+        actions = self.actions[:most]
+        return actions, np.ones((len(actions), 2), bool)
+
+    def pairs(self, most: int) -> policies.Pairs:
+        """Nothing here asks for what was seen."""
+        raise NotImplementedError
+
+
 def learnt(
     config: BetConfig | MlpConfig, adam: Optimizer, windows: Windows, actions: np.ndarray, seed: int
 ) -> Driver:
@@ -180,8 +196,7 @@ def learnt(
     centre, scale = windows.mean(axis=(0, 1)), windows.std(axis=(0, 1))
     shown = ((windows - centre) / scale).astype(np.float32)
     chunks = actions[:, None].astype(np.float32)
-    every = np.ones((len(chunks), 2), bool)
-    params = family.fit(config, family.init(config, key), lambda most: (chunks[:most], every[:most]), seed)
+    params = family.fit(config, family.init(config, key), Shown(chunks), seed)
     params = fitted(config, params, adam, observed(config, shown), jnp.asarray(chunks), seed)
     act = jax.jit(lambda asked: family.act(config, params, None, asked, 1))
 

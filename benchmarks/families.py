@@ -29,7 +29,7 @@ from morph_vla.pi05 import Observation
 from morph_vla.pi05.model import example
 from morph_vla.pi05.parts import map_named
 from morph_vla.policies import state
-from morph_vla.policies.config import ModelConfig, Pi05Config, WindowConfig
+from morph_vla.policies.config import ModelConfig, NodeConfig, Pi05Config, WindowConfig
 from morph_vla.policies.text import TEXT
 from morph_vla.recipes.keys import Recipe
 
@@ -107,8 +107,10 @@ def seen(config: ModelConfig) -> Observation:
     """One observation of zeros."""
     if isinstance(config, Pi05Config):
         return example(config)[0]
-    if not isinstance(config, WindowConfig):
+    if isinstance(config, NodeConfig):
         return state.example(config)
-    rows, none = (1, config.window), (np.zeros((1, 0), np.int32), np.zeros((1, 0), bool))
+    rows = (1, config.window) if isinstance(config, WindowConfig) else (1,)
+    none = np.zeros((1, 0), np.int32), np.zeros((1, 0), bool)
     states, values = (jnp.zeros((*rows, size)) for size in (config.action_dim, config.environment + TEXT))
-    return Observation({}, {}, *none, None, states, values, np.ones(rows, bool))
+    mask = np.ones(rows, bool) if isinstance(config, WindowConfig) else None
+    return Observation({}, {}, *none, None, states, values, mask)

@@ -69,16 +69,14 @@ def test_a_run_from_before_a_key_was_known_goes_on(tiny_recipe, tmp_path):
     """What its recipe.json lacks is a default there; a key that is not the default is another recipe."""
     recipe = to_plain(tiny_recipe)
     assert recipe["training"].pop("keep_every") == recipe["optimizer"].pop("plugin_lr_share") - 1 == 0
-    assert recipe["training"].pop("log_every") != keys.Training.log_every
+    assert recipe["optimizer"].pop("warmup") != keys.Optimizer.warmup
     assert recipe["data"].pop("phases")
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe))
     (tmp_path / "log.jsonl").write_text("{}\n")
-    with pytest.raises(
-        MorphVlaError, match=r"another recipe \(differs in training\.log_every\); give another"
-    ):
+    with pytest.raises(MorphVlaError, match=r"another recipe \(differs in optimizer\.warmup\); give another"):
         run_folder.claim(tmp_path, tiny_recipe)
-    recipe["training"]["log_every"] = tiny_recipe.training.log_every
+    recipe["optimizer"]["warmup"] = tiny_recipe.optimizer.warmup
     path.write_text(json.dumps(recipe))
     run_folder.claim(tmp_path, tiny_recipe)
     assert json.loads(path.read_text()) == recipe  # left as it was written

@@ -7,6 +7,7 @@ hundreds for other videos. A picture within a table costs the reading of its row
 """
 
 import collections
+import contextlib
 import dataclasses
 import logging
 import os
@@ -273,7 +274,8 @@ def cached(
                 try:
                     _fill(footage, size, unfinished, progress or (lambda *_: None), workers)
                 except BaseException:
-                    os.truncate(unfinished, 0)  # gigabytes; the file stays, for others wait for its lock
+                    with contextlib.suppress(OSError):
+                        os.truncate(unfinished, 0)  # gigabytes; the file stays, for others wait for its lock
                     raise
                 unfinished.replace(path)
             elif unfinished.exists():  # made by us while another's was being renamed

@@ -29,6 +29,7 @@ SE3 = Any
 KERNEL = 9  # control steps over which a disturbance is smoothed, at 15 Hz
 ALIGNED = 0.09  # a tool no further to the side than this is above the object, in shares of `hover`
 LEAST_HEIGHT = 0.4  # the height over the object at which the tool may move to the side, likewise
+PATIENCE = 20  # episodes: a way that takes longer is planned no further
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +196,8 @@ class Expert:
         first, yaw_rad = base_from_tool.rotation(), 0.0
         if not (spec.free_spin or spec.turn_seconds):  # the arm chooses its turn, or eases into it
             yaw_rad = _tool_yaw(first.wxyz, spec.heading)
-        poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate, self.suite.max_steps)
+        most = PATIENCE * self.suite.max_steps
+        poses = walk(base_from_tool.translation(), yaw_rad, way, spec.speed, rate, most)
         turning = round(spec.turn_seconds * rate)
         grip = [gripper for _, _, gripper, _ in poses]
         if spec.grip_seconds:

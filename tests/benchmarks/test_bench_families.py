@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import families
 from morph_vla.cli import main
-from morph_vla.policies.config import BetConfig, BodyConfig, FourierConfig, MlpConfig
+from morph_vla.policies.config import BetConfig, BodyConfig, FourierConfig, MlpConfig, NearestConfig
 
 pytestmark = pytest.mark.slow
 
@@ -16,6 +16,7 @@ MODELS = (
     BodyConfig(action_dim=5, horizon=3, width=12, depth=1, heads=2, mlp_dim=11),
     FourierConfig(action_dim=5, horizon=3, width=12, depth=1, mlp_dim=11, decoder=7, window=7, modes=3),
     BetConfig(action_dim=5, horizon=3, width=12, depth=1, heads=2, mlp_dim=11, bins=3, window=2),
+    NearestConfig(action_dim=5, horizon=3, memory=61, neighbours=3),
 )
 GRID = """
 title: Small
