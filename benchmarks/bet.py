@@ -184,8 +184,8 @@ class Shown:
         return actions, np.ones((len(actions), 2), bool)
 
     def pairs(self, most: int) -> policies.Pairs:
-        """Nothing here asks for what was seen."""
-        raise NotImplementedError
+        """Raise: no family that is compared here asks for what was seen."""
+        raise NotImplementedError("the families compared here learn from chunks alone before the first step")
 
 
 def learnt(

@@ -78,7 +78,7 @@ def data_of(cell: Cell, root: Path) -> bytes:
     if not name:
         raise MissingError("it has no bytes")
     path = Path(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name or not _inside(root / path, root):
+    if _leads_out(name, root):
         raise MissingError(
             f"it has no bytes, and its path '{name}' leads out of the dataset; it is not followed"
         )
@@ -99,9 +99,13 @@ def beside(table: Path, column: str, root: Path) -> list[Path]:
     given: dict[str, None] = {}
     for part in tables.groups(file, [f"{column}.path"], table):
         given |= dict.fromkeys(cell["path"] for cell in part.column(column).to_pylist() if cell)
-    paths = [Path(name) for name in given if name and "\0" not in name]
-    inside = [path for path in paths if not path.is_absolute() and ".." not in path.parts]
-    return [root / path for path in inside if (root / path).is_file()]
+    return [root / name for name in given if name and (root / name).is_file() and not _leads_out(name, root)]
+
+
+def _leads_out(name: str, root: Path) -> bool:
+    """Whether a name in a table is of no file inside the dataset: names of strangers are not followed."""
+    path = Path(name)
+    return path.is_absolute() or ".." in path.parts or "\0" in name or not _inside(root / path, root)
 
 
 def _inside(path: Path, root: Path) -> bool:

@@ -112,11 +112,11 @@ def content_key(dataset: Layout, chosen: Sequence[Entry]) -> str:
                 digest.update(file.read(ENDS))
                 file.seek(max(0, size - ENDS))
                 digest.update(file.read(ENDS))
-    for entry in chosen if dataset.pictures else ():
-        for column in sorted(set(dataset.pictures.values())):
-            for picture in pictures.beside(entry.data, column, dataset.root) if entry.data.is_file() else ():
-                stat = picture.stat()
-                digest.update(f"{picture.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    columns = sorted(set(dataset.pictures.values()))
+    within = [(entry.data, column) for entry in chosen for column in columns if entry.data.is_file()]
+    for picture in (path for place in within for path in pictures.beside(*place, dataset.root)):
+        stat = picture.stat()
+        digest.update(f"{picture.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 

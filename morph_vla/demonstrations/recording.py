@@ -226,7 +226,7 @@ def _parsed(identity: str) -> list[object] | None:
     """What an identity holds; None where it is no list of at least the suites and the number of attempts."""
     try:
         known = json.loads(identity)
-    except (ValueError, TypeError, RecursionError):  # TypeError: of a stranger's summary
+    except (ValueError, RecursionError):
         return None
     return known if isinstance(known, list) and len(known) >= 2 else None
 

@@ -48,7 +48,7 @@ class Recorded(Protocol):
         ...
 
     def pairs(self, most: int) -> Pairs:
-        """Every row once, or so many of them, evenly chosen; for models that read numbers."""
+        """The rows of one pass, or so many of them, evenly chosen; for models that read numbers."""
         ...
 
 

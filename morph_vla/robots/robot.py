@@ -286,11 +286,13 @@ def action_order(urdf: Urdf) -> tuple[str, ...]:
 
 def default_joints(urdf: Urdf, side: Side) -> tuple[str, ...]:
     """The joints an action drives: those that the side file names, or all that follow none of another's."""
+    if side.joints:
+        return side.joints
     followers = {item.joint for items in side.drives.values() for item in items}
     names = tuple(name for name in action_order(urdf) if name not in followers)
     if FINGER in names:  # of a gripper of ours: the last, wherever it was put
         names = (*(name for name in names if name != FINGER), FINGER)
-    return side.joints or names
+    return names
 
 
 def _sorted(joints: list[Joint]) -> list[Joint]:

@@ -217,4 +217,9 @@ def test_how_often_is_logged_and_saved_may_change_in_a_run(tiny_recipe, tiny_run
     training = dataclasses.replace(
         tiny_recipe.training, log_every=5, held_out_every=7, checkpoint_every=11, keep=3
     )
+    before = (tiny_run.folder / "recipe.json").read_bytes()
     folder.claim(tiny_run.folder, dataclasses.replace(tiny_recipe, training=training))
+    assert (tiny_run.folder / "recipe.json").read_bytes() == before
+    other = dataclasses.replace(training, seed=training.seed + 1)
+    with pytest.raises(MorphVlaError, match=r"another recipe \(differs in training\.seed\); give another"):
+        folder.claim(tiny_run.folder, dataclasses.replace(tiny_recipe, training=other))
