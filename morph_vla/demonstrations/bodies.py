@@ -63,7 +63,7 @@ def settle(
         try:
             for done in concurrent.futures.as_completed(waiting):
                 tried = settled[waiting[done]] = done.result()
-                with locked(job.folder / ".lock"):  # what another process tried meanwhile stays
+                with locked(job.folder / trials.LOCK):  # what another process tried meanwhile stays
                     known = trials.read(job.folder) | {trial.name: trial for trial in tried}
                     trials.write(job.folder, known)
                 progress(len(settled))

@@ -16,7 +16,8 @@ from morph_vla.robots.robot import Robot
 
 AGAIN = ("", *"bcdefgh")
 """What stands behind a number's name in its first draw, and in the next ones"""
-FILE = "suites.json"
+FILE, LOCK = "suites.json", ".suites.lock"
+"""What is known of each, and what a process holds while it adds to it"""
 MAX_BYTES = 256 << 20
 """Of that file: some 500,000 trials"""
 
