@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import ahead
-from benchmarks.gpu_parts import ALL, BATCHES, Asked, Result, goals, is_compiled_ahead, title
+from benchmarks.gpu_part import BATCHES, Asked, Result
+from benchmarks.gpu_parts import ALL, goals, is_compiled_ahead, title
 from morph_vla import process
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text

@@ -8,90 +8,41 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ahead, seeds
 from benchmarks import kernels as traces
+from benchmarks.gpu_floors import floors, rates
+from benchmarks.gpu_levers import INEXACT, LEVERS, OPTIONS, attention, lever
+from benchmarks.gpu_part import BATCHES, Asked, Part, Result, Row, milliseconds
 from benchmarks.harness import Work, take_turns
 from benchmarks.openpi_step import openpi_sampler, openpi_step
 from benchmarks.parity import compared, numbers
-from benchmarks.subject import PARTS, Subject, compiled, config_of, recipe_of
+from benchmarks.subject import Subject, config_of, recipe_of
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.writing import write_text
 from morph_vla.pi05 import counts
-from morph_vla.pi05.config import CAMERAS as CAMERAS_OF_A_MODEL
-from morph_vla.pi05.config import Pi05Config
 from morph_vla.training import memory
 from morph_vla.training import step as steps
 
-Row = dict[str, Any]
 MIDDLE = {"small": "small", "mid": "mid", "full": "mid"}
-BATCHES = {"small": (1, 2, 3), "mid": (1, 2, 4), "full": (8, 32, 64)}
 TOLERANCES = {"float32": 2e-4, "bfloat16": 5e-2}
 SEEDS = {"small": (2, 3), "mid": (4, 64), "full": (8, 64)}  # of a comparison of bodies, and rows of a batch
-LEVERS: Mapping[str, Mapping[str, Any]] = {
-    "none": {},
-    "prompt": {"max_tokens": 96},  # as training.prompt_bucket cuts most batches of DROID
-    "cameras": {"cameras": CAMERAS_OF_A_MODEL[:2]},
-    "written_out": {"fused_attention": False},
-    "remat": {"remat": False},  # the suffix keeps what it computed
-}
-TOGETHER = ("prompt", "cameras")  # without `remat` a step took longer; what is fused is so already
-INEXACT: Mapping[str, Mapping[str, Any]] = {"float8": {"prefix_float8": True}}  # not among all together
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    # XLA's Triton takes no bias, GELU or residual into a product, cuBLAS does.
-    "cublas": {"xla_gpu_enable_triton_gemm": False},
-}
 GOALS: Mapping[str, Mapping[str, float]] = {  # at full size, on an H200
     "step_expert_middle": {"ms": 250, "temporary GB": 5.5},
     "call_1": {"ms": 15},
     "call_8": {"ms": 55},
 }
 SHARES = {"step": 1.05, "call": 1.10}  # of the plugin, over the bare host
-IN_A_ROW = 20  # products and copies of a program, so that starting one weighs nothing
 DEAREST = 24  # kernels that the page shows
 DEMO_SECONDS = 420  # before its part is ended
 CAMERAS = [f"cameras.{name}.{side}=224" for name in ("exterior", "wrist") for side in ("width", "height")]
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """What the command line asks for."""
-
-    folder: Path
-    size: str
-    repeats: int
-    openpi: Path | None
-    dataset: Path | None
-
-    @property
-    def batch(self) -> int:
-        """The batch of a step where one is measured."""
-        return BATCHES[self.size][1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What a part measured; or why it did not, in a sentence."""
-
-    rows: list[Row] = dataclasses.field(default_factory=list)
-    note: str = ""
-    not_possible: str = ""
-    failed: str = ""
-    seconds: float = 0.0
-
-
-def milliseconds(run: Work, repeats: int) -> float:
-    """The median time of a call, the first one left out."""
-    return 1e3 * take_turns({"": run}, repeats)[""]
 
 
 def machine(asked: Asked) -> Result:
@@ -106,21 +57,6 @@ def machine(asked: Asked) -> Result:
         "memory GB": (memory.device_memory() or ("", 0))[1] / 1e9,
     }
     return Result([row], "bfloat16 products; bytes read and written by a copy")
-
-
-def rates(asked: Asked) -> tuple[float, float]:
-    """Operations per second of a bfloat16 product, bytes per second of a copy, each read and written."""
-    large = asked.size == "full"
-    side, count = (8192, 2**28) if large else (512, 2**20)
-    matrix = jax.random.normal(jax.random.key(0), (side, side), jnp.bfloat16) / side**0.5
-    values = jnp.ones(count, jnp.float32)
-
-    def again(operation: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda x: jax.lax.fori_loop(0, IN_A_ROW, lambda _, y: operation(y), x)
-
-    product = milliseconds(compiled(again(lambda a: a @ matrix), matrix).run, asked.repeats)
-    copy = milliseconds(compiled(again(lambda x: x + 1), values).run, asked.repeats)
-    return IN_A_ROW * 2 * side**3 / product * 1e3, IN_A_ROW * 2 * values.nbytes / copy * 1e3
 
 
 def parity(dtype: str, asked: Asked) -> Result:
@@ -168,39 +104,8 @@ def step(kind: str, index: int, asked: Asked) -> Result:
     model = recipe.model
     return Result(
         [row],
-        f"prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras, a body, {_attention(model)}",
+        f"prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras, a body, {attention(model)}",
     )
-
-
-def _attention(model: Any) -> str:
-    return "attention fused" if model.fused_attention else "attention written out"
-
-
-def lever(name: str, asked: Asked) -> Result:
-    """What each lever is worth: the step and a call with one key changed, or with two of them."""
-    keys = {key: value for each in TOGETHER for key, value in LEVERS[each].items()}
-    recipe = recipe_of(asked.size, asked.batch)
-    changes = dict(keys if name == "all" else {**LEVERS, **INEXACT}.get(name, {}))
-    options = dict(OPTIONS.get(name, {}))
-    if "max_tokens" in changes:
-        changes["max_tokens"] = min(changes["max_tokens"], recipe.model.max_tokens)
-    if changes and dataclasses.replace(recipe.model, **changes) == recipe.model:
-        raise MorphVlaError(f"it changes nothing at the size '{asked.size}'")
-    changed = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, **changes))
-    subject = Subject(changed, options=options)
-    work, call = subject.step(), subject.sampling(1)
-    row = {
-        "batch": asked.batch,
-        "step ms": milliseconds(work.run, asked.repeats),
-        "temporary GB": (work.temporary_mb or float("nan")) / 1e3,
-        "call ms": milliseconds(call.run, asked.repeats),
-    }
-    told = ", ".join(f"{key} {value}" for key, value in (changes | options).items())
-    model = recipe.model
-    as_it_is = (
-        f"as it is: a prompt of {model.max_tokens} tokens, {len(model.cameras)} cameras, {_attention(model)}"
-    )
-    return Result([row], told or as_it_is)
 
 
 def goals(name: str, rows: list[Row]) -> str:
@@ -218,60 +123,6 @@ def goals(name: str, rows: list[Row]) -> str:
     )
     said = "; ".join(words)
     return f"goals: {said}" if said else ""
-
-
-def floors(asked: Asked) -> Result:
-    """The parts of the action expert's step, each against its floor in operations and bytes."""
-    recipe = recipe_of(asked.size, asked.batch)
-    subject, (product, copy) = Subject(recipe), rates(asked)
-    taken = take_turns({"step": subject.step().run, **subject.parts()}, asked.repeats)
-    rows = []
-    for name, (operations, nbytes) in work_of(recipe).items():
-        floor, ms = 1e3 * max(operations / product, nbytes / copy), 1e3 * taken[name]
-        rows.append(
-            {
-                "part": name,
-                "ms": ms,
-                "TFLOP": operations / 1e12,
-                "GB": nbytes / 1e9,
-                "floor ms": floor,
-                "times the floor": ms / floor,
-            }
-        )
-    return Result(
-        rows, "images is a part of prefix, average of optimizer; a floor is one read of what is needed"
-    )
-
-
-def work_of(recipe: Any) -> dict[str, tuple[int, int]]:
-    """Operations and bytes that each part of an action expert's step cannot do without."""
-    model, rows = recipe.model, recipe.training.batch
-    sizes, tokens, width = counts.parameters(memory.shapes(model)), counts.tokens(model), _width(model)
-    learnt = sum(size for part, size in sizes.items() if part not in ("vision encoder", "language model"))
-    pixels = rows * len(model.cameras) * model.image_size**2 * 3
-    seen = rows * (tokens["image"] + tokens["prompt"])
-    cache = 2 * model.depth * model.kv_heads * model.head_dim * width * seen
-    language = sizes["language model"] - model.vocab * model.prefix.width  # of the table, a few rows
-    images = rows * counts.vision(model), sizes["vision encoder"] * width + 4 * pixels
-    forward = rows * counts.prefix(model, forward_only=True)
-    whole = counts.training_step(model, rows, recipe.training.flow_samples, "expert")
-    parts = {
-        "data": (0, (1 + 4) * pixels),  # bytes in, float32 out
-        "images": images,
-        "prefix": (images[0] + forward, images[1] + language * width + cache),
-        # Weights read forward and backward, gradients written; the cache read twice.
-        "suffix": (whole - images[0] - forward, 12 * learnt + 2 * cache),
-        "optimizer": (0, 44 * learnt),  # gradient twice, moments and weights and average read and written
-        "average": (0, 12 * learnt),
-    }
-    parts = {name: parts[name] for name in PARTS}
-    return parts | {
-        "step": (whole, sum(parts[name][1] for name in ("data", "prefix", "suffix", "optimizer")))
-    }
-
-
-def _width(model: Pi05Config) -> int:
-    return memory.WIDTHS[model.dtype]
 
 
 def sampling(rows: int, asked: Asked) -> Result:
@@ -444,7 +295,6 @@ def bodies(asked: Asked) -> Result:
     return Result(rows, f"a step of {count} seeds, batch {batch} each; a ratio below 1 pays")
 
 
-Part = Callable[[Asked], Result]
 ROWS_OF_A_CALL = (1, 2, 4, 8, 16)
 ALL: Mapping[str, Part] = {
     "machine": machine,

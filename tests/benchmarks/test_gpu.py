@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import ahead, gpu, gpu_parts
-from benchmarks.gpu_parts import ALL, Asked, Result
+from benchmarks import ahead, gpu, gpu_floors, gpu_levers, gpu_parts
+from benchmarks.gpu_part import Asked, Result
+from benchmarks.gpu_parts import ALL
 from benchmarks.subject import PARTS, recipe_of
 from morph_vla.pi05 import Pi05Config, counts
 
@@ -96,7 +97,7 @@ def test_a_part_that_hangs_or_dies_is_ended_and_the_next_one_begins(asked, monke
 def test_floors_at_full_size_are_those_of_the_paper_and_pencil():
     """facts: 44 bytes of each of the 431 million that learn, 141 TFLOP before the suffix."""
     recipe = recipe_of("full", 32)
-    work = gpu_parts.work_of(recipe)
+    work = gpu_floors.work_of(recipe)
     assert list(work) == [*PARTS, "step"]
     assert work["optimizer"][1] / 44 == pytest.approx(431e6, rel=0.02)
     assert work["prefix"][0] == pytest.approx(141e12, rel=0.05)
@@ -156,7 +157,7 @@ def test_an_option_of_xlas_is_a_lever(asked, monkeypatch):
     (row,) = gpu.results(asked.folder)["lever_cublas"].rows
     assert row["step ms"] > 0
     assert "xla_gpu_enable_triton_gemm False" in (asked.folder / gpu.PAGE).read_text()
-    monkeypatch.setattr(gpu_parts, "OPTIONS", {"cublas": {"xla_of_nobody": True}})
+    monkeypatch.setattr(gpu_levers, "OPTIONS", {"cublas": {"xla_of_nobody": True}})
     gpu.run_part(asked, "lever_cublas")
     assert "xla_of_nobody" in gpu.results(asked.folder)["lever_cublas"].failed
 
