@@ -51,7 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
-RESUMED = ("train", "record", "eval", "evidence", "demo")
+RESUMED = ("train", "record", "eval", "evidence", "demo", "poses")
 """Commands that go on where they were interrupted"""
 
 

@@ -127,4 +127,4 @@ def seeing(
     ours = [task for task in tasks if isinstance(task, Suite)]
     if len(ours) != len(tasks):
         raise MorphVlaError("--poses-from: an estimator sees suites of ours, not another simulator's")
-    return perception.Seeing(policy, perception.load(source), ours)
+    return perception.before(policy, source, ours)

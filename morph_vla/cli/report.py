@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _inside(given: list[Path], whole: Record | Study, task: str, episode: int) -> Record | Study:
     """The record, which names the files of what goes on inside; of a demo, its trained policy's."""
-    from morph_vla import process
+    from morph_vla import perception, process
     from morph_vla.results import record
     from morph_vla.serving import inside
 
@@ -54,7 +54,7 @@ def _inside(given: list[Path], whole: Record | Study, task: str, episode: int) -
         raise MorphVlaError("--inside plays an episode of one record; name one FOLDER")
     process.prepare()
     last = record.read(given[0])
-    files = inside.of_record(last, task, episode, whole.folder).files
+    files = inside.of_record(last, task, episode, whole.folder, perception.before).files
     if isinstance(whole, Study):
         whole = dataclasses.replace(whole, pictures={**whole.pictures, **files})
     else:

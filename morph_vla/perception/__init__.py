@@ -10,6 +10,6 @@ measuring   how far from the simulator's they are
 """
 
 from morph_vla.perception.estimator import SHIPPED, Estimator, load
-from morph_vla.perception.seeing import Seeing
+from morph_vla.perception.seeing import Seeing, before
 
-__all__ = ["SHIPPED", "Estimator", "Seeing", "load"]
+__all__ = ["SHIPPED", "Estimator", "Seeing", "before", "load"]

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
@@ -27,9 +27,9 @@ from morph_vla.files.writing import write_bytes, write_text
 from morph_vla.perception import estimator as estimators
 from morph_vla.perception import frames as pictures
 from morph_vla.perception import network
-from morph_vla.perception.estimator import About, Estimator
+from morph_vla.perception.estimator import About, Estimator, size_problem
 from morph_vla.perception.frames import Frames, Rendering
-from morph_vla.perception.view import Optics, view_of
+from morph_vla.perception.view import LEVEL, Optics, view_of
 from morph_vla.suites.suite import Suite
 
 SETTINGS, STATES, FRAMES = "settings.json", "states", "frames"
@@ -115,38 +115,47 @@ def train(
     the same call goes on, to the same parameters bit for bit. Raises MorphVlaError as `frames.check`, for
     cameras that stand unlike, also that of `start`, and for a folder of other settings.
     """
-    optics = _optics(tasks, rendering)
+    optics, above = _optics(tasks, rendering), _above(tasks, rendering)
     if start is not None:
-        _check_start(start, optics, rendering)
+        _check_start(start, optics, above, rendering)
         settings = dataclasses.replace(settings, rate=AGAIN * settings.rate)
     _claim(folder, tasks, settings, rendering, start)
     frames = pictures.render(
         tasks, rendering, folder / FRAMES, workers=workers, progress=listeners.rendered, folders=folders
     )
-    began = time.monotonic()
-    first = start.params if start else None
+    began, first = time.monotonic(), start.params if start else None
+    if (folder / estimators.ABOUT).exists():  # of this training, as `_claim` has seen: it is done
+        return estimators.load(folder)
     params = fit(frames, optics, settings, folder / STATES, listeners.trained, first)
-    before = (start.about.objects, start.about.robots, start.sha256) if start else ({}, (), "")
+    before = start.about if start else About(optics)
     about = About(
-        optics, rendering.camera, _known(before[0], tasks),
-        tuple(dict.fromkeys([*before[1], *(task.robot for task in tasks)])),
-        len(frames), settings.steps, round(time.monotonic() - began, 1), command, before[2],
-    )  # fmt: skip
+        optics,
+        rendering.camera,
+        objects=_known(before.objects, tasks, 0),
+        targets=_known(before.targets, tasks, 1),
+        above=above,
+        robots=tuple(dict.fromkeys([*before.robots, *(task.robot for task in tasks)])),
+        pictures=len(frames),
+        steps=settings.steps,
+        seconds=round(time.monotonic() - began, 1),
+        command=command,
+        start=start.sha256 if start else "",
+    )
     estimators.save(folder, params, about)
     return estimators.load(folder)
 
 
-def _known(before: Mapping[str, str], tasks: Sequence[Suite]) -> dict[str, str]:
-    """What an estimator has seen, name -> shape: `before`, and of these tasks what they take and where to.
+def _known(before: Mapping[str, str], tasks: Sequence[Suite], place: int) -> dict[str, str]:
+    """What an estimator has seen, name -> shape: `before`, and what these tasks take (0), or where to (1).
 
     Two tasks may call different things alike: the second one's name has its shape behind it.
     """
     known = dict(before)
     for task in tasks:
-        for name in task.success.pairs[0]:
-            shape = task.objects[name].shape
-            if known.setdefault(name, shape) != shape:
-                known[f"{name} ({shape})"] = shape
+        name = task.success.pairs[0][place]
+        shape = task.objects[name].shape
+        if known.setdefault(name, shape) != shape:
+            known[f"{name} ({shape})"] = shape
     return known
 
 
@@ -207,7 +216,8 @@ def _fit(
         carried, first = _restored(state, carried)
     key, held_out = jax.random.key(settings.seed), _held_out(len(frames))
     trained = np.flatnonzero(~held_out)
-    shown = Frames(*(values[held_out][:MEASURED] for values in frames))
+    measured = _spread(np.flatnonzero(held_out), MEASURED)
+    shown = Frames(*(values[measured] for values in frames))
 
     @jax.jit
     def update(carried: Any, batch: network.Batch, step: Any) -> Any:
@@ -241,8 +251,8 @@ def _fit(
 def _optics(tasks: Sequence[Suite], rendering: Rendering) -> Optics:
     """What the pictures have in common. Raises MorphVlaError where cameras stand at other angles."""
     pictures.check(tasks, rendering.camera)
-    if rendering.size % 16 or rendering.size < 16:
-        raise MorphVlaError(f"pictures of {rendering.size} pixels: a side must be a multiple of 16")
+    if problem := size_problem(rendering.size):
+        raise MorphVlaError(problem)
     every = [view_of(task.cameras[rendering.camera]).optics(rendering.size) for task in tasks]
     for task, optics in zip(tasks, every, strict=True):
         if not optics.is_like(every[0]):
@@ -253,7 +263,19 @@ def _optics(tasks: Sequence[Suite], rendering: Rendering) -> Optics:
     return every[0]
 
 
-def _check_start(start: Estimator, optics: Optics, rendering: Rendering) -> None:
+def _above(tasks: Sequence[Suite], rendering: Rendering) -> float:
+    """How high above the table the cameras look. Raises MorphVlaError where they look at other heights."""
+    every = [view_of(task.cameras[rendering.camera]).above(task.table.height) for task in tasks]
+    for task, above in zip(tasks, every, strict=True):
+        if abs(above - every[0]) > LEVEL:
+            raise MorphVlaError(
+                f"camera '{rendering.camera}' of {task.label} looks at a place {above:.1%} of its distance"
+                f" above the table, and that of {tasks[0].label} {every[0]:.1%}: train two estimators"
+            )
+    return every[0]
+
+
+def _check_start(start: Estimator, optics: Optics, above: float, rendering: Rendering) -> None:
     """Raise MorphVlaError for an estimator that looks otherwise than the one that is to come of it."""
     shown = start.about
     if shown.camera != rendering.camera:
@@ -265,6 +287,11 @@ def _check_start(start: Estimator, optics: Optics, rendering: Rendering) -> None
         raise MorphVlaError(
             f"{start.name} has pictures of {shown.optics.size} pixels from a camera that stands"
             f" {shown.optics}, and this one {optics.size} from one that stands {optics}: begin without it"
+        )
+    if shown.above is not None and abs(shown.above - above) > LEVEL:
+        raise MorphVlaError(
+            f"{start.name} has pictures from a camera that looks at a place {shown.above:.1%} of its distance"
+            f" above the table, and this one {above:.1%}: begin without it"
         )
 
 
@@ -291,6 +318,11 @@ def _claim(
         )
     else:
         write_text(path, text)
+
+
+def _spread(places: Int[np.ndarray, "n"], most: int) -> Int[np.ndarray, "m"]:
+    """At most so many of them, evenly from the first to the last: pictures lie task by task."""
+    return places[np.linspace(0, len(places) - 1, min(most, len(places))).round().astype(int)]
 
 
 def _held_out(count: int) -> Bool[np.ndarray, "n"]:

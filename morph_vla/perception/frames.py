@@ -10,7 +10,6 @@ simulation, and any arms will do.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import io
 import math
@@ -108,15 +107,21 @@ def render_task(
     """Pictures of one task; `number` is where their random numbers come from, beside the seed.
 
     `besides`: things of which some lie on the table too, in other showings than that of the task as it is.
+    Raises MorphVlaError where there is none, and says what ended the first attempt.
     """
     rng = np.random.default_rng([rendering.seed, number])
     task = with_camera(task, rendering.camera, rendering.size)
     others = (otherwise(task, rendering.camera, rng, besides or {}) for _ in range(rendering.others))
-    return Frames.joined([_rendered(showing, rendering, rng) for showing in (task, *others)])
+    ended: list[str] = []
+    frames = Frames.joined([_rendered(showing, rendering, rng, ended) for showing in (task, *others)])
+    if not len(frames):
+        why = ended[0] if ended else "more attempts, or a larger share of them"
+        raise MorphVlaError(f"{task.label}: not one picture: {why}")
+    return frames
 
 
-def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator) -> Frames:
-    """Pictures along the expert's attempts, as the task is."""
+def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator, ended: list[str]) -> Frames:
+    """Pictures along the expert's attempts, as the task is; why attempts ended early goes into `ended`."""
     view = view_of(task.cameras[rendering.camera], rendering.camera)
     images: list[np.ndarray] = []
     objects: list[np.ndarray] = []
@@ -133,8 +138,10 @@ def _rendered(task: Suite, rendering: Rendering, rng: np.random.Generator) -> Fr
 
     try:
         for attempt in range(rendering.first, rendering.first + rendering.attempts):
-            with contextlib.suppress(MorphVlaError):  # its physics diverged; pictures so far are good ones
+            try:
                 demonstration(worlds, attempt, beginnings.kind_of(task.expert.begin, attempt), see)
+            except MorphVlaError as error:  # its physics diverged; pictures so far are good ones
+                ended.append(str(error))
     finally:
         worlds.close()
     size = rendering.size
@@ -159,7 +166,8 @@ def render(
 ) -> Frames:
     """Pictures of all tasks, kept in `folder` task by task: what an earlier call has rendered is read back.
 
-    `progress` is called with (tasks done, tasks). Raises MorphVlaError as `check` does.
+    `progress` is called with (tasks done, tasks). Raises MorphVlaError as `check` does, and for a task of
+    which there is no picture.
     """
     check(tasks, rendering.camera)
     paths = [folder / f"{number:04d}.npz" for number in range(len(tasks))]
@@ -173,15 +181,15 @@ def render(
             pool.submit(_render_into, tasks[n], rendering, n, paths[n], _others(tasks[n], tasks))
             for n in missing
         ]
-        for future in concurrent.futures.as_completed(waiting):
-            future.result()
-            done += 1
-            if progress:
-                progress(done, len(tasks))
-    parts = [_read(path) for path in paths]
-    if not any(len(part) for part in parts):
-        raise MorphVlaError(f"{folder}: not one picture: more attempts, or a larger share of them")
-    return Frames.joined(parts)
+        try:
+            for future in concurrent.futures.as_completed(waiting):
+                future.result()
+                done += 1
+                if progress:
+                    progress(done, len(tasks))
+        finally:
+            pool.shutdown(cancel_futures=True)  # what is rendered is kept, what waits is not begun
+    return Frames.joined([_read(path) for path in paths])
 
 
 def check(tasks: Sequence[Suite], camera: str) -> None:

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from morph_vla.errors import MorphVlaError
 from morph_vla.perception.estimator import Estimator
 from morph_vla.perception.frames import MEASURED, Frames, Rendering, render_task
 from morph_vla.perception.network import ROLES, pixels_of
@@ -43,16 +42,15 @@ class Errors:
 def measure(estimator: Estimator, tasks: Sequence[Suite], attempts: int = 5, share: float = 0.2) -> Measured:
     """Errors along the scripted expert's attempts, which are other ones than an estimator is trained on.
 
-    Raises MorphVlaError as `Estimator.view`.
+    Raises MorphVlaError as `Estimator.view` and `frames.render_task`.
     """
-    view, optics = estimator.view(tasks), estimator.about.optics
+    view = estimator.view(tasks)
+    optics = view.optics(estimator.about.optics.size)
     rendering = Rendering(optics.size, estimator.about.camera, attempts, share, others=0, first=MEASURED)
     rows, frames, answers = [], [], []
     for task in tasks:
         shown = render_task(task, rendering)
-        if not len(shown):
-            raise MorphVlaError(f"{task.label}: not one picture: more attempts, or a larger share of them")
-        seen = estimator.seen(shown.images, shown.hands, shown.things)
+        seen = estimator.seen(shown.images, shown.hands, shown.things, view)
         for place, role in enumerate(ROLES):
             true, guessed = shown.objects[:, place], seen[:, place]
             apart = 1000 * view.distance * np.linalg.norm(true[:, :3] - guessed[:, :3], axis=-1)

@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 from morph_vla.data.space import tools_of
 from morph_vla.engines.engine import ENVIRONMENT, environment_names
 from morph_vla.errors import MorphVlaError
-from morph_vla.perception.estimator import Estimator
+from morph_vla.perception.estimator import Estimator, load
 from morph_vla.perception.frames import hand_seen
 from morph_vla.perception.things import things_of
 from morph_vla.pixels import resize_with_pad
@@ -112,7 +112,11 @@ class Seeing:
         return self.infer_batch([observation])[0]
 
     def infer_batch(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Actions for several, in order.
+        """Actions for several, in order. Raises as `told`."""
+        return self._policy.infer_batch(self.told(observations))
+
+    def told(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the policy is told of several observations: poses, estimated, in place of pictures.
 
         Raises MorphVlaError for a picture that is too small, or none, and for a prompt of no task.
         """
@@ -123,8 +127,7 @@ class Seeing:
         things = np.stack([self._meant(row) for row in observations])
         poses = self._estimator.poses(images, hands, things, self._view)
         kept = [{k: v for k, v in row.items() if not k.startswith("images/")} for row in observations]
-        rows = [{**row, ENVIRONMENT: pose} for row, pose in zip(kept, poses, strict=True)]
-        return self._policy.infer_batch(rows)
+        return [{**row, ENVIRONMENT: pose} for row, pose in zip(kept, poses, strict=True)]
 
     def _meant(self, row: dict[str, Any]) -> Float[np.ndarray, "2 f"]:
         """The object and the target of the task that a prompt is."""
@@ -143,16 +146,20 @@ class Seeing:
     def _picture(self, row: dict[str, Any], key: str) -> UInt8[np.ndarray, "s s 3"]:
         """The camera's frame as the estimator has it: the square in its middle, made smaller."""
         size, frame = self.image_size, np.asarray(row.get(key, ()))
-        if frame.shape == (size, size, 3):
-            return frame.astype(np.uint8)
         height, width = frame.shape[:2] if frame.ndim == 3 and frame.shape[2] == 3 else (0, 0)
-        if height < size or width < height:
+        if height < size or width < height or frame.dtype != np.uint8:
             raise MorphVlaError(
-                f"{key} has shape {list(frame.shape)}; {self._estimator.name} looks at {[size, size, 3]}"
-                " (8 bits), and at frames that are larger, and at least as wide as high"
+                f"{key} has shape {list(frame.shape)} of {frame.dtype}; {self._estimator.name} looks at"
+                f" {[size, size, 3]} of uint8, and at frames that are larger, and at least as wide as high"
             )
         left = (width - height) // 2
-        return resize_with_pad(frame[:, left : left + height].astype(np.uint8), size)
+        square = frame[:, left : left + height]
+        return square if height == size else resize_with_pad(square, size)
+
+
+def before(policy: OfPoses, source: str, tasks: Sequence[Suite]) -> Seeing:
+    """`policy`, told what the estimator `source` sees on `tasks`. Raises as `load` and `Seeing`."""
+    return Seeing(policy, load(source), tasks)
 
 
 def _things(tasks: Sequence[Suite], distance: float) -> dict[str, Float[np.ndarray, "2 f"]]:

@@ -26,6 +26,7 @@ from morph_vla.suites.suite import Camera
 SEEN = 9
 """Values of an object as it is seen: its place, then the first two columns of its rotation"""
 SAME = 0.02  # [rad] two cameras of one estimator may differ so much in height and field of view
+LEVEL = 0.01  # and what they look at in its height above the table, in their distance
 
 
 class Optics(NamedTuple):
@@ -48,10 +49,10 @@ class Optics(NamedTuple):
         """The vertical in the camera's frame."""
         return 0.0, math.cos(self.rise), math.sin(self.rise)
 
-    def is_like(self, other: "Optics") -> bool:
-        """Whether a camera stands as high and sees as much, within SAME."""
+    def is_like(self, other: "Optics", within: float = SAME) -> bool:
+        """Whether a camera stands as high and sees as much, `within` so much [rad]."""
         apart = self.rise - other.rise, math.radians(self.fovy - other.fovy)
-        return max(map(abs, apart)) <= SAME
+        return max(map(abs, apart)) <= within
 
     def __str__(self) -> str:
         """How the camera stands, for people."""
@@ -82,6 +83,10 @@ class View:
     def optics(self, size: int) -> Optics:
         """What pictures of so many pixels a side have in common with those of other cameras."""
         return Optics(size, self.fovy, math.asin(self.axes[2, 2]))
+
+    def above(self, table: float) -> float:
+        """How high what it looks at lies above a table of this height [m], in its distance."""
+        return (float(self.look_at[2]) - table) / self.distance
 
     def seen(self, places: Float[np.ndarray, "*b 3"]) -> Float[np.ndarray, "*b 3"]:
         """Places of the base frame [m], as the camera has them."""

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from morph_vla.files.writing import write_text
 from morph_vla.results.record import Record
 from morph_vla.serving import attention, kept, policy
 from morph_vla.serving.policy import CheckpointPolicy
-from morph_vla.serving.watched import watch
+from morph_vla.serving.watched import Sight, watch
 from morph_vla.suites import environment
 from morph_vla.suites.suite import Suite, initial_state
 
@@ -45,22 +45,24 @@ def write(
     shown: Sequence[str],
     open_loop: int | None = None,
     engine: str = engines.DEFAULT,
+    sight: Sight | None = None,
 ) -> Written:
     """Play one row of a suite's table and write the kinds that are to be `shown` as JSON.
 
+    `sight` is what tells the policy of what is seen, if anything does.
     What is there answers the same question where policy, suite, episode, noise and execution are the same.
     """
     asked = {
-        "policy": policy.digest(), "suite": suite.label, "episode": episode, **policy.sampler,
+        "policy": (sight or policy).digest(), "suite": suite.label, "episode": episode, **policy.sampler,
         "open_loop": open_loop, "engine": engine,
     }  # fmt: skip
     files = {kind: f"{kind}.json" for kind in shown}
     lacking = {kind: folder / name for kind, name in files.items() if not _answers(folder / name, asked)}
     if lacking:
-        worlds = engines.worlds(shown_to(policy, suite), 1, engine)
+        worlds = engines.worlds(shown_to(sight or policy, suite), 1, engine)
         try:
             state = initial_state(suite, episode, len(policy.robot.joints))
-            watched = watch(policy, worlds, state, open_loop)
+            watched = watch(policy, worlds, state, open_loop, sight)
         finally:
             worlds.close()
         for kind, path in lacking.items():
@@ -72,11 +74,18 @@ def _answers(path: Path, asked: dict[str, object]) -> bool:
     return path.exists() and json.loads(path.read_text()).get("asked") == asked
 
 
-def of_record(record: Record, task: str, episode: int, folder: Path) -> Written:
+def of_record(
+    record: Record,
+    task: str,
+    episode: int,
+    folder: Path,
+    sight_of: Callable[[CheckpointPolicy, str, Sequence[Suite]], Sight],
+) -> Written:
     """The same of an evaluation's `episode` of `task` ("": its first task), answers being there at once.
 
-    Raises MorphVlaError where the record lacks the episode or names no checkpoint, where the checkpoint there
-    is another by now, and for another simulator's environment.
+    `sight_of` gives what stood before the policy, of the source that the record has as `poses_from`. Raises
+    MorphVlaError where the record lacks the episode or names no checkpoint, where the checkpoint there is
+    another by now, and for another simulator's environment.
     """
     card, facts = record.policy, record.suite
     task = task or record.trials[0].task
@@ -97,10 +106,13 @@ def of_record(record: Record, task: str, episode: int, folder: Path) -> Written:
         batch=card.batch or policy.EVALUATION_BATCH,
         **{name: value for name, value in asked.items() if value is not None},
     )
-    if card.sha256 and of_policy.digest() != card.sha256:
-        raise MorphVlaError(f"{card.checkpoint} is not the policy that was evaluated: it was trained anew")
+    source, ours = card.others.get("poses_from"), [task for task in suites if isinstance(task, Suite)]
+    sight = None if source is None else sight_of(of_policy, str(source), ours)
+    if card.sha256 and (sight or of_policy).digest() != card.sha256:
+        both = card.checkpoint if source is None else f"{card.checkpoint} behind {source}"
+        raise MorphVlaError(f"{both} is not the policy that was evaluated: it was trained anew")
     shown = list(dict.fromkeys([*kinds(of_policy), *["image_tokens"] * bool(of_policy.cameras)]))
     if not shown:
         raise MorphVlaError(f"{card.checkpoint}: this policy has neither joints that attend nor pictures")
     engine = record.engine.name if record.engine else engines.DEFAULT
-    return write(folder, of_policy, suite, episode, shown, record.open_loop, engine)
+    return write(folder, of_policy, suite, episode, shown, record.open_loop, engine, sight)

@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines.engine import Worlds
+from morph_vla.engines.engine import Policy, Worlds
 from morph_vla.engines.episode import play
 from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.rollout import open_loop_at
@@ -40,10 +40,27 @@ class Watched:
         return {**names, "episode": self.episode, "ended": self.ended}
 
 
+@runtime_checkable
+class Sight(Policy, Protocol):
+    """What stands before a policy and tells it of an observation, such as `perception.Seeing`."""
+
+    def digest(self) -> str:
+        """Two that share it act the same, their policies being the same."""
+        ...
+
+    def told(self, observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the policy is shown of observations."""
+        ...
+
+
 def watch(
-    policy: CheckpointPolicy, worlds: Worlds, state: InitialState, open_loop: int | None = None
+    policy: CheckpointPolicy,
+    worlds: Worlds,
+    state: InitialState,
+    open_loop: int | None = None,
+    sight: Sight | None = None,
 ) -> Watched:
-    """One episode from `state`, in world 0.
+    """One episode from `state`, in world 0, as the policy was told of it.
 
     `open_loop` actions of each answer are executed; as many as an evaluation executes if not given. Raises
     MorphVlaError where the physics diverges.
@@ -51,8 +68,9 @@ def watch(
     observations, executed = [], open_loop or open_loop_at(worlds.suite.control_rate)
 
     def answer(observation: dict[str, Any]) -> Float[np.ndarray, "h j"]:
-        observations.append(observation)
-        return policy.infer(observation)["actions"][:executed]
+        (shown,) = [observation] if sight is None else sight.told([observation])
+        observations.append(shown)
+        return policy.infer(shown)["actions"][:executed]
 
     status = play(worlds, state, answer)
     if status.error is not None:

@@ -13,7 +13,7 @@ from morph_vla.perception.view import Optics
 from morph_vla.suites.suite import Suite, load_tasks
 
 SIZE = 48
-THINGS = {"cube": "box", "bowl": "bowl", "can": "cylinder", "mug": "mug"}
+THINGS, TARGETS = {"cube": "box", "can": "cylinder"}, {"bowl": "bowl", "mug": "mug"}
 # As `suites new` has it: 60 hundredths of the arm's length beyond the middle and 67 above it.
 OVERRIDES = [
     "cameras.exterior={position: [1.1, 0.0, 0.7], look_at: [0.5, 0.0, 0.03], fovy: 45, width: 34, height: 34}"
@@ -23,7 +23,15 @@ RISE = math.atan2(0.67, 0.6)
 
 @pytest.fixture(scope="session")
 def about() -> About:
-    return About(Optics(SIZE, 45.0, RISE), objects=THINGS, robots=("panda",), pictures=7, steps=3)
+    return About(
+        Optics(SIZE, 45.0, RISE),
+        objects=THINGS,
+        targets=TARGETS,
+        above=1 / 30,
+        robots=("panda",),
+        pictures=7,
+        steps=3,
+    )
 
 
 @pytest.fixture(scope="session")

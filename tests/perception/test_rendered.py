@@ -14,11 +14,10 @@ from PIL import Image
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
-from morph_vla.perception import drawing, fitting, network
+from morph_vla.perception import drawing, fitting, measuring, network
 from morph_vla.perception import estimator as estimators
 from morph_vla.perception import frames as pictures
 from morph_vla.perception.frames import Rendering
-from morph_vla.perception.measuring import measure
 from morph_vla.perception.view import view_of
 from morph_vla.suites.suite import Camera, initial_state, load
 from morph_vla.suites.variation import Variation
@@ -115,22 +114,59 @@ def test_pictures_and_states_that_were_cut_off_are_one_sentence(tasks, tmp_path)
 def test_two_things_of_one_name_and_their_shapes_are_both_known(tasks):
     thing = dataclasses.replace(tasks[0].objects["cube"], shape="cylinder")
     other = dataclasses.replace(tasks[0], objects={**tasks[0].objects, "cube": thing})
-    known = fitting._known({"lid": "plate"}, [tasks[0], other, tasks[0]])
-    assert known["cube"] == "box"
-    assert {*known.values()} >= {"plate", "box", "cylinder"}
-    assert known["cube (cylinder)"] == "cylinder"
+    known = fitting._known({"lid": "plate"}, [tasks[0], other, tasks[0]], 0)
+    assert known == {"lid": "plate", "cube": "box", "cube (cylinder)": "cylinder"}
+    assert fitting._known({}, [tasks[0], other], 1) == {"bowl": "bowl"}
 
 
-def test_errors_are_measured_in_millimetres(estimator, tasks):
-    measured = measure(estimator, tasks[:1], attempts=1)
-    rows = measured.errors
-    assert [(errors.task, errors.role) for errors in rows] == [
-        ("cube_in_bowl", "object"),
-        ("cube_in_bowl", "target"),
-    ]
-    assert all(errors.millimetres[0] > 5 for errors in rows)  # nothing was trained
-    assert all(errors.millimetres == tuple(sorted(errors.millimetres)) for errors in rows)
-    assert measured.true.shape == measured.guessed.shape == (len(measured.images), 2, 2)
+def test_errors_are_measured_in_millimetres(estimator, tasks, rendered, monkeypatch):
+    """Of an estimator that is off by a hundredth of the distance, and turned by 30 degrees, of the target."""
+    asked = []
+
+    def render_task(task, rendering):
+        asked.append(rendering)
+        return rendered
+
+    turned = np.array([[c := np.cos(np.pi / 6), s := np.sin(np.pi / 6), 0], [-s, c, 0], [0, 0, 1]])
+    off = rendered.objects.copy()
+    off[:, 1, :3] += [0.006, 0.0, 0.008]
+    columns = off[:, 1, 3:].reshape(-1, 2, 3).transpose(0, 2, 1)
+    first = columns @ turned[:2, :2].T.astype(np.float32)
+    off[:, 1, 3:] = first.transpose(0, 2, 1).reshape(-1, 6)
+    monkeypatch.setattr(measuring, "render_task", render_task)
+    monkeypatch.setattr(estimator, "seen", lambda *_: off)
+    measured = measuring.measure(estimator, tasks[:1], attempts=1)
+    assert asked[0].first == pictures.MEASURED
+    assert (asked[0].others, asked[0].attempts) == (0, 1)
+    right, wrong = measured.errors
+    assert (right.task, right.role, right.pictures) == ("cube_in_bowl", "object", len(rendered))
+    assert right.millimetres == right.degrees == (0, 0, 0)
+    assert (wrong.task, wrong.role) == ("cube_in_bowl", "target")
+    distance = view_of(tasks[0].cameras["exterior"]).distance
+    assert wrong.millimetres == pytest.approx([10 * distance] * 3, abs=0.01)
+    assert wrong.degrees == pytest.approx([30] * 3, abs=0.01)
+    assert measured.true.shape == measured.guessed.shape == (len(rendered), 2, 2)
+    np.testing.assert_array_equal(measured.true[:, 0], measured.guessed[:, 0])
+    assert (measured.true[:, 1] != measured.guessed[:, 1]).any()
+
+
+@pytest.mark.gl
+def test_a_task_of_which_there_is_no_picture_says_why(tasks):
+    broken = dataclasses.replace(tasks[0], expert=dataclasses.replace(tasks[0].expert, tool="no_such_link"))
+    words = r"^droid_panda:cube_in_bowl: not one picture: .*expert\.tool: the robot has no link 'no_such_link'"
+    with pytest.raises(MorphVlaError, match=words):
+        pictures.render_task(broken, dataclasses.replace(SMALL, others=0))
+    none = dataclasses.replace(SMALL, others=0, share=0.0)
+    with pytest.raises(MorphVlaError, match=r"not one picture: more attempts, or a larger share of them$"):
+        pictures.render_task(tasks[0], none)
+
+
+def test_what_is_measured_on_the_way_is_of_all_tasks():
+    """Held-out pictures lie task by task."""
+    spread = fitting._spread(np.arange(3, 1003), 5)
+    assert spread.tolist() == [3, 253, 503, 752, 1002]
+    assert fitting._spread(np.arange(3), 7).tolist() == [0, 1, 2]
+    assert not len(fitting._spread(np.arange(0), 7))
 
 
 def test_a_sheet_has_a_ring_and_a_cross_for_each_thing(tmp_path):
@@ -229,8 +265,14 @@ def test_tasks_of_which_no_estimator_learns(tasks):
 
 
 def test_trainings_that_do_not_begin(tasks, tmp_path):
-    with pytest.raises(MorphVlaError, match=r"^pictures of 40 pixels: a side must be a multiple of 16$"):
+    with pytest.raises(MorphVlaError, match=r"^pictures of 40 pixels: a side must be a multiple of 16, and"):
         fitting.train(tasks, tmp_path / "a", rendering=Rendering(size=40))
+    with pytest.raises(MorphVlaError, match=r"^pictures of 1040 pixels: .* at most 1024$"):
+        fitting.train(tasks, tmp_path / "a", rendering=Rendering(size=1040))
+    lower = dataclasses.replace(tasks[1], table=dataclasses.replace(tasks[1].table, height=-0.05))
+    words = r"can_in_mug looks at a place 8\.9% .* and that of droid_panda:cube_in_bowl 3\.3%: train two"
+    with pytest.raises(MorphVlaError, match=words):
+        fitting.train([tasks[0], lower], tmp_path / "a")
     low = dataclasses.replace(tasks[0].cameras["exterior"], position=(1.1, 0.0, 0.2))
     other = dataclasses.replace(tasks[0], cameras={"exterior": low})
     with pytest.raises(MorphVlaError, match=r"stands 15\.8 degrees high .* 48\.2 .*: train two estimators$"):
@@ -257,12 +299,15 @@ def test_the_whole_of_it_small(tasks, tmp_path):
     rendering = Rendering(size=48, attempts=1, share=0.1, others=0)
     made = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
     assert made.about.steps == 2
-    assert made.about.objects == {"cube": "box", "bowl": "bowl", "can": "cylinder", "mug": "mug"}
+    assert made.about.objects == {"cube": "box", "can": "cylinder"}
+    assert made.about.targets == {"bowl": "bowl", "mug": "mug"}
+    assert made.about.above == pytest.approx(0.0333, abs=1e-3)
     assert made.about.robots == ("panda",)
     assert made.about.command == "morph-vla x"
-    assert str(made.about) == f"cube, bowl, can, mug on {made.about.pictures} pictures, 2 steps"
+    assert str(made.about) == f"cube, can, bowl, mug on {made.about.pictures} pictures, 2 steps"
     again = fitting.train(tasks, tmp_path / "poses", settings, rendering, workers=1, command="morph-vla x")
     assert again.sha256 == made.sha256
+    assert again.about == made.about  # it took no time, and says what the training took
     more = fitting.train(tasks[:1], tmp_path / "more", settings, rendering, workers=1, start=made)
     assert (made.about.start, more.about.start) == ("", made.sha256)
     assert more.sha256 != made.sha256
@@ -283,6 +328,10 @@ def test_trainings_that_begin_with_an_estimator_of_another_camera(tasks, estimat
     other = dataclasses.replace(tasks[0], cameras={"exterior": low, "side": low})
     with pytest.raises(MorphVlaError, match=r"this one 48 from one that stands 15\.8 .*: begin without it$"):
         fitting.train([other], tmp_path / "a", rendering=Rendering(size=48), start=estimator)
+    lower = [dataclasses.replace(t, table=dataclasses.replace(t.table, height=-0.05)) for t in tasks]
+    words = r"^random .* a place 3\.3% of its distance above the table, and this one 8\.9%: begin without it$"
+    with pytest.raises(MorphVlaError, match=words):
+        fitting.train(lower, tmp_path / "a", rendering=Rendering(size=48), start=estimator)
     sentence = (
         "random looks through camera 'exterior', and this one is to look through 'side': begin without it"
     )

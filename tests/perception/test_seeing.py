@@ -107,11 +107,14 @@ def test_its_card_and_digest_name_both(policy, estimator, tasks):
 def test_what_is_refused(policy, estimator, tasks):
     seeing = Seeing(policy, estimator, tasks)
     sentence = (
-        "images/exterior has shape [34, 34, 3]; random looks at [48, 48, 3] (8 bits), and at frames that are"
-        " larger, and at least as wide as high"
+        "images/exterior has shape [34, 34, 3] of uint8; random looks at [48, 48, 3] of uint8, and at frames"
+        " that are larger, and at least as wide as high"
     )
     with pytest.raises(MorphVlaError, match=f"^{re.escape(sentence)}$"):
         seeing.infer(row(policy, 34))
+    bright = {**row(policy), "images/exterior": row(policy)["images/exterior"] / np.float32(255)}
+    with pytest.raises(MorphVlaError, match=r"^images/exterior has shape \[48, 48, 3\] of float32; random"):
+        seeing.infer(bright)
     with pytest.raises(MorphVlaError, match=r"^images/exterior has shape \[0\]"):
         seeing.infer({"state": row(policy)["state"]})
     sentence = "this policy is told no poses of objects, so none can be estimated; pi05-arms is"

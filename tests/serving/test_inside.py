@@ -116,6 +116,50 @@ def test_an_episode_is_played_once_for_all_files_and_not_again(policy, tiny_suit
     assert told["asked"]["episode"] == 5
 
 
+class Dark:
+    """Stands before a policy and shows it black pictures."""
+
+    def __init__(self, policy, source, tasks):
+        self.policy, self.source, self.tasks = policy, source, tasks
+        self.cameras = policy.cameras
+
+    def digest(self):
+        return f"behind {self.source}"
+
+    def infer(self, observation):
+        return self.policy.infer(*self.told([observation]))
+
+    def told(self, observations):
+        return [
+            {
+                name: np.zeros_like(value) if name.startswith("images/") else value
+                for name, value in row.items()
+            }
+            for row in observations
+        ]
+
+
+def test_a_policy_behind_another_is_looked_into_as_it_was_told(tiny_run, tiny_suite, tmp_path, monkeypatch):
+    """The file says what it was told of, not what the simulator shows."""
+    card = PolicyCard("x", str(tiny_run.checkpoint), sha256="behind eyes", others={"poses_from": "eyes"})
+    record = dataclasses.replace(
+        RECORD, policy=card, trials=(dataclasses.replace(RECORD.trials[0], task=tiny_suite.task_key),)
+    )
+    monkeypatch.setattr(inside.environment, "load_tasks", lambda *_: [tiny_suite])
+    seen, told = [], inside.watch
+
+    def watch(*asked):
+        seen.append(told(*asked))
+        return seen[-1]
+
+    monkeypatch.setattr(inside, "watch", watch)
+    files = inside.of_record(record, tiny_suite.task_key, 5, tmp_path, Dark).files
+    assert json.loads((tmp_path / files["attention"]).read_text())["asked"]["policy"] == "behind eyes"
+    (episode,) = seen
+    assert len(episode.observations) > 1
+    assert not any(row["images/exterior"].any() for row in episode.observations)
+
+
 class Worlds:
     """Of which nothing is asked."""
 
@@ -151,11 +195,14 @@ RECORD = Record(
 def test_an_episode_that_cannot_be_played_again(changes, asked, words, tmp_path):
     task, episode = asked
     with pytest.raises(MorphVlaError, match=f"^{words}$"):
-        inside.of_record(dataclasses.replace(RECORD, **changes), task, episode, tmp_path)
+        inside.of_record(dataclasses.replace(RECORD, **changes), task, episode, tmp_path, Dark)
 
 
 def test_a_checkpoint_that_was_trained_anew_is_another_policy(tiny_run, tmp_path):
     card = PolicyCard("first", str(tiny_run.checkpoint), sha256="ab")
     words = "is not the policy that was evaluated: it was trained anew$"
     with pytest.raises(MorphVlaError, match=words):
-        inside.of_record(dataclasses.replace(RECORD, policy=card), "cube_in_bowl", 5, tmp_path)
+        inside.of_record(dataclasses.replace(RECORD, policy=card), "cube_in_bowl", 5, tmp_path, Dark)
+    card = dataclasses.replace(card, others={"poses_from": "my_eyes"})
+    with pytest.raises(MorphVlaError, match=f" behind my_eyes {words}"):
+        inside.of_record(dataclasses.replace(RECORD, policy=card), "cube_in_bowl", 5, tmp_path, Dark)
