@@ -297,6 +297,16 @@ def test_report_writes_one_page_and_prints_its_path(run, folder):
     assert answer["evaluations"][0]["summary"]["successes"] == 5
 
 
+@pytest.mark.parametrize("place", ["record.json", "page", "pages.html"])
+def test_a_page_never_replaces_a_record_and_is_no_folder(run, folder, place):
+    (folder / "pages.html").mkdir()
+    (folder / "record.json").write_text(json.dumps(an_evaluation(5, 7)))
+    before = (folder / "record.json").read_bytes()
+    status, _, err = run(f"report {folder} -o {folder / place}")
+    assert (status, err) == (2, f"error: -o {folder / place}: a page is a file NAME.html\n")
+    assert (folder / "record.json").read_bytes() == before
+
+
 def test_report_makes_one_page_of_several_records(run, folder):
     for name, successes in (("a", 3), ("b", 11)):
         (folder / name).mkdir()

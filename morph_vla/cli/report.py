@@ -1,7 +1,6 @@
 """`morph-vla report FOLDER ...`."""
 
 import argparse
-import dataclasses
 from pathlib import Path
 
 from morph_vla.cli.common import add, add_json
@@ -34,14 +33,18 @@ def run(arguments: argparse.Namespace) -> None:
     from morph_vla.report.numbers import numbers
     from morph_vla.results import record
 
+    page = arguments.output
+    if page is not None and (page.suffix.lower() not in (".html", ".htm") or page.is_dir()):
+        raise MorphVlaError(f"-o {page}: a page is a file NAME.html")
     loaded = [record.load(given) for given in arguments.folders]
     if arguments.inside:
         loaded = [_inside(arguments.folders, loaded[0], *arguments.inside)]
     several = [(part,) if isinstance(part, record.Record) else part.evaluations for part in loaded]
     evaluations = [evaluation for part in several for evaluation in part]
-    path = arguments.output or loaded[0].folder / report.FILE_NAME
-    report.write(path.parent, loaded[0] if len(loaded) == 1 else evaluations, path)
-    render(numbers(evaluations), arguments.json, text=path, report=path)
+    path = page or loaded[0].folder / report.FILE_NAME
+    (study,) = loaded if len(loaded) == 1 else (evaluations,)
+    report.write(path.parent, study, path)
+    render(numbers(report.study_of(study)), arguments.json, text=path, report=path)
 
 
 def _inside(given: list[Path], whole: Record | Study, task: str, episode: int) -> Record | Study:
@@ -55,13 +58,8 @@ def _inside(given: list[Path], whole: Record | Study, task: str, episode: int) -
     process.prepare()
     last = record.read(given[0])
     files = inside.of_record(last, task, episode, whole.folder, perception.before).files
-    if isinstance(whole, Study):
-        whole = dataclasses.replace(whole, pictures={**whole.pictures, **files})
-    else:
-        paths = {kind: whole.folder / name for kind, name in files.items()}
-        whole = dataclasses.replace(whole, **paths)
-    record.write(whole, given[0] if given[0].is_file() else whole.folder / FILE_NAME)
-    return whole
+    inside.name_files(given[0] if given[0].is_file() else whole.folder / FILE_NAME, files)
+    return record.load(given[0])
 
 
 def _episode(text: str) -> tuple[str, int]:

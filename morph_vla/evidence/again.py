@@ -88,8 +88,9 @@ def spread(names: Sequence[str], most: int) -> list[str]:
 
 
 def compared(then: CellRecord, now: CellRecord) -> Repeated:
-    """A cell's record beside that of its repetition."""
-    pairs = list(zip(then.judged, now.judged, strict=True))
+    """A cell's record beside that of its repetition, body by body, whose order may be another."""
+    judged = {body.body: body for body in now.judged}
+    pairs = [(body, judged[body.body]) for body in then.judged]
     elsewhere = [
         f"{key} {new}, was {old}"
         for key, old, new in (

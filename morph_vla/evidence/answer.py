@@ -67,7 +67,7 @@ def _joined(folders: Sequence[Path]) -> dict[str, CellRecord]:
         require_study(folder)
         for name, record in read_all(folder).items():
             other, where = known.setdefault(name, (record, folder))
-            if [body.rows for body in record.judged] != [body.rows for body in other.judged]:
+            if {body.body: body.rows for body in record.judged} != {b.body: b.rows for b in other.judged}:
                 raise MorphVlaError(
                     f"{name} has one result in {where} and another one in {folder}; report on one of them"
                 )
@@ -125,7 +125,7 @@ def _contents(record: CellRecord) -> Iterator[tuple[tuple[str, ...], str]]:
         }
         for key, sha in digests.items():
             if sha is not None:
-                yield (f"the {key} of body '{body.body}'", record.split, record.condition), sha
+                yield (f"the {key} of body '{body.body}'", record.split), sha
 
 
 def _but_seed(record: CellRecord) -> dict[str, object]:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.evaluation.evaluate import evaluate
+from morph_vla.evidence.asked import require_same
 from morph_vla.evidence.grid import Cell, Grid, Plan, cells, is_seen, plan
 from morph_vla.evidence.run import WORK
 from morph_vla.evidence.status import read_all, require_study
@@ -75,7 +76,8 @@ def look(
     """Look into the cells named, or into every finished one whose weights are there.
 
     Those without kinematic tokens are passed over. Raises MorphVlaError for a name that is no cell's, where
-    weights are not there, and where nothing that was asked for has kinematic tokens.
+    weights are not there or were trained under other settings than the grid's, and where nothing that was
+    asked for has kinematic tokens.
     """
     require_study(folder)
     records, every = read_all(folder), {cell.name: cell for cell in cells(grid)}
@@ -89,6 +91,7 @@ def look(
             f"{folder / WORK} lacks the weights of {', '.join(lacking)}: `morph-vla evidence run "
             "--keep-weights` keeps them; it trains no finished cell again, so give it another folder"
         )
+    require_same(grid, [records[cell.name] for cell in kept])
     planned, results = plan(grid, folders), []
     bare = [cell for cell in kept if not _has_tokens(planned, cell)]
     if bare and (only or len(bare) == len(kept)):

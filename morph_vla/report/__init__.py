@@ -5,6 +5,6 @@ compute: rates and intervals come from the trials, through `morph_vla.results.st
 `page.html.jinja`, the pictures are from `charts`.
 """
 
-from morph_vla.report.page import FILE_NAME, MAX_BYTES, write
+from morph_vla.report.page import FILE_NAME, MAX_BYTES, study_of, write
 
-__all__ = ["FILE_NAME", "MAX_BYTES", "write"]
+__all__ = ["FILE_NAME", "MAX_BYTES", "study_of", "write"]

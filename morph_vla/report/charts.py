@@ -216,8 +216,15 @@ def _rate_axis(bottom: Real, labels: Sequence[str] = QUARTERS, top: Real = 20.0)
 
 def _row(top: Real, label: str, words: str, class_: str) -> Markup:
     """What stands above a bar, and its empty track."""
-    names = text(0.0, top + 16, label[:40], class_="label"), text(WIDTH, top + 16, words, "end", class_)
+    names = text(0.0, top + 16, shortened(label), class_="label"), text(WIDTH, top + 16, words, "end", class_)
     return Markup().join([*names, _box(0.0, 1.0, top, "track")])
+
+
+def shortened(label: str, most: int = 40) -> str:
+    """At most so many letters: what tells names apart is mostly at their ends, so the middle is left out."""
+    if len(label) <= most:
+        return label
+    return f"{label[: (most - 1) // 2]}…{label[len(label) - most // 2 :]}"
 
 
 def _box(start: Real, share: Real, top: Real, class_: str, *children: Markup) -> Markup:
@@ -255,11 +262,15 @@ def learning_curve(panel: Panel) -> Markup:
 def success_by_time(evaluations: Sequence[Evaluation]) -> Markup | None:
     """By when which share of the trials had succeeded; None without such a time, and for more than MOST.
 
+    None too where an evaluation does not say when each of its successes was: it would seem to fail.
+
     Every trial is followed to the end of its episode, so that the share of all trials that have succeeded is
     what Kaplan and Meier's estimate comes to. A trial that ended in an error never succeeds. The last
     evaluation has a band: its 95% Wilson interval at each time.
     """
     series = [success_times(evaluation) for evaluation in evaluations]
+    if any(len(times) != e.summary.successes for e, times in zip(evaluations, series, strict=True)):
+        return None
     if not any(series) or len(series) > MOST:
         return None
     tasks = [task for evaluation in evaluations for task in evaluation.suite.tasks.values()]

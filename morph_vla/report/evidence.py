@@ -81,7 +81,7 @@ def rates_table(name: str, rows: Sequence[Condition]) -> Table:
         (
             row.condition,
             percent(row.rate),
-            _interval(row.interval),
+            _interval(row),
             *(percent(row.bodies.get(body)) if body in row.bodies else "–" for body in bodies),
             f"{len(row.seeds)}{f' of {len(row.seeds) + row.missing}' if row.missing else ''}",
             count(row.parameters),
@@ -138,8 +138,10 @@ def _markdown(table: Table) -> str:
     return "\n".join([f"**{table.label}**\n", *rows])
 
 
-def _interval(mean: Mean | None) -> str:
-    return bracket(max(0.0, mean.low), min(1.0, mean.high)) if mean else "one seed"
+def _interval(row: Condition) -> str:
+    if (mean := row.interval) is None:
+        return "one seed" if len(row.seeds) < 2 else "all seeds alike"
+    return bracket(max(0.0, mean.low), min(1.0, mean.high))
 
 
 def _drawn(contrasts: Sequence[Contrast]) -> list[tuple[str, Mean, str]]:

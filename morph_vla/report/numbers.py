@@ -1,12 +1,11 @@
-"""What a page says, as values: each evaluation, its difference to the first of its suite, and the curves."""
+"""What a page says, as values: each evaluation, the differences, and the curves."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from morph_vla.report.reading import Evaluation, evaluations
+from morph_vla.report.reading import evaluations, pairs
 from morph_vla.results.comparison import Comparison, compare
 from morph_vla.results.curves import Panel, curves_if_any, suite_label
-from morph_vla.results.record import Record
+from morph_vla.results.record import Study
 from morph_vla.results.statistics import Summary
 
 
@@ -30,15 +29,13 @@ class Numbers:
     curves: list[Panel]
 
 
-def numbers(records: Sequence[Record]) -> Numbers:
-    """The numbers of a page about `records`. Raises MorphVlaError when none has a single trial."""
-    rows, differences = [], []
-    firsts: dict[str, Evaluation] = {}
-    for evaluation in evaluations(records):
+def numbers(study: Study) -> Numbers:
+    """The numbers of a page about a study. Raises MorphVlaError when none has a single trial."""
+    shown, rows, differences = evaluations(study.evaluations), [], []
+    for evaluation in shown:
         record, suite = evaluation.record, suite_label(evaluation.record)
         engine = record.engine.label if record.engine else None
         rows.append(Row(evaluation.label, suite, engine, record.policy.step, evaluation.summary))
-        if evaluation.trials and (first := firsts.setdefault(suite, evaluation)) is not evaluation:
-            difference = compare(first.record, record)
-            differences.append(replace(difference, a=first.label, b=evaluation.label))
-    return Numbers(rows, differences, curves_if_any(records))
+    for first, other in pairs(shown, study.kind):
+        differences.append(replace(compare(first.record, other.record), a=first.label, b=other.label))
+    return Numbers(rows, differences, curves_if_any(study.evaluations))

@@ -26,26 +26,38 @@ def write(folder: Path | str, record: Record | Study | Sequence[Record], path: P
     """Write `folder`/report.html about an evaluation, several, or a demo, whole or not at all; its path.
 
     Each evaluation is compared with the first of its suite. A file that is not there is left out. `path` is
-    another place for the page. The page stays under MAX_BYTES (10 MB): it counts the videos that do not fit.
-    Raises MorphVlaError, one sentence, when nothing was measured, and for a file outside its record's folder.
+    another place for the page. The page stays under MAX_BYTES (10 MB) where its tables do: it counts the
+    videos that do not fit, and leaves out pictures of image tokens before that. Raises MorphVlaError, one
+    sentence, when nothing was measured, and for a file outside its record's folder.
     """
-    records = (record,) if isinstance(record, Record) else record
-    study = records if isinstance(records, Study) else Study(evaluations=tuple(records), kind="evaluation")
+    study, path = study_of(record), path or Path(folder) / FILE_NAME
     shown = evaluations(study.evaluations)
-    bare = render(study, shown, Clips({}))
-    clips = episodes.choose_clips(shown, MAX_BYTES - len(bare) - 2_000)
-    path = path or Path(folder) / FILE_NAME
-    write_bytes(path, render(study, shown, clips))
+    bare, with_tokens = render(study, shown, Clips({})), True
+    if len(bare) > MAX_BYTES:
+        bare, with_tokens = render(study, shown, Clips({}), False), False
+    room = MAX_BYTES - len(bare) - 2_000
+    page = render(study, shown, episodes.choose_clips(shown, room), with_tokens)
+    while room > 0 and (above := len(page) - MAX_BYTES) > 0:  # what stands beside videos was longer
+        room -= above
+        page = render(study, shown, episodes.choose_clips(shown, room), with_tokens)
+    write_bytes(path, page)
     return path
 
 
-def render(study: Study, shown: Sequence[Evaluation], clips: Clips) -> bytes:
-    """The page with the given videos in it, in UTF-8."""
+def study_of(record: Record | Study | Sequence[Record]) -> Study:
+    """What a page is about: a demo as it is, or evaluations."""
+    records = (record,) if isinstance(record, Record) else record
+    return records if isinstance(records, Study) else Study(evaluations=tuple(records), kind="evaluation")
+
+
+def render(study: Study, shown: Sequence[Evaluation], clips: Clips, with_tokens: bool = True) -> bytes:
+    """The page with the given videos in it, and pictures of image tokens where there are, in UTF-8."""
     groups, listed = rates.groups(shown), episodes.listed(shown, clips)
     # A demo's untrained and trained policy are two points, which the bars say better.
     panels, note = _learning(shown) if study.kind == "evaluation" else ([], None)
     joints = [joint for joint in map(mapping, listing(study.robot.get("joints"))) if joint]
-    attended, tokens = attention.find(study, shown, listed), kept.find(study, shown)
+    attended = attention.find(study, shown, listed)
+    tokens = kept.find(study, shown) if with_tokens else None
     graph = making.picture(study.folder, study.pictures.get("joint_graph"))
     drawn = None if graph else charts.joint_graph(study.robot)
     parts = {

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
 from morph_vla.report.charts import difference_bars
 from morph_vla.report.episodes import SAID
-from morph_vla.report.reading import Evaluation
+from morph_vla.report.reading import Evaluation, pairs
 from morph_vla.report.words import Table, bracket, failed_at, in_order, percent, plain, points
 from morph_vla.results import identity
 from morph_vla.results.comparison import Comparison, RateDifference, compare
@@ -105,19 +104,9 @@ def clauses_of(evaluations: Sequence[Evaluation]) -> list[str]:
     return [] if clauses == ["unknown"] else clauses
 
 
-def differences(
-    evaluations: Sequence[Evaluation], *, of_last: bool = False
-) -> list[tuple[object, str, Table | None]]:
-    """(chart, sentence, table by task) of each evaluation beside the first of its suite.
-
-    With `of_last`, of the last one beside each of the others.
-    """
-    measured = [evaluation for evaluation in evaluations if evaluation.trials]
-    if of_last:
-        return [_difference(other, measured[-1]) for other in measured[:-1]]
-    by_suite = sorted(measured, key=lambda evaluation: str(evaluation.suite.name))
-    suites = [list(group) for _, group in groupby(by_suite, key=lambda evaluation: evaluation.suite.name)]
-    return [_difference(first, other) for first, *others in suites for other in others]
+def differences(evaluations: Sequence[Evaluation], kind: str) -> list[tuple[object, str, Table | None]]:
+    """(chart, sentence, table by task) of the pairs that a page of this `kind` compares (`reading.pairs`)."""
+    return [_difference(first, other) for first, other in pairs(evaluations, kind)]
 
 
 def _difference(first: Evaluation, other: Evaluation) -> tuple[object, str, Table | None]:
@@ -156,6 +145,13 @@ def _in_words(name: str, comparison: Comparison, others: list[str], a: str, b: s
         f"{name}: {points(comparison.difference)} percentage points, 95% interval "
         f"[{points(bounds.low)}, {points(bounds.high)}] ({bounds.interval}); the interval {verb} zero. "
     )
+    if comparison.common is not None:
+        words += (
+            f"Over the {comparison.common} episodes that both have, because one was stopped early; after an "
+            "early stop the interval is biased towards the decision. "
+        )
+    if comparison.unknown:
+        words += f"{comparison.unknown[:1].upper()}{comparison.unknown[1:]}. "
     engine_a, engine_b = comparison.engine_a, comparison.engine_b
     if engine_a != engine_b and engine_a and engine_b:
         words += f"Engines: {engine_a} and {engine_b}. "

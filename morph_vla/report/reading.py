@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from os.path import commonpath
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def evaluations(records: Sequence[Record]) -> tuple[Evaluation, ...]:
             "this record holds no trials: nothing was measured, so there is nothing to report"
         )
     return tuple(map(Evaluation, _labels(records), records))
+
+
+def pairs(shown: Sequence[Evaluation], kind: str) -> list[tuple[Evaluation, Evaluation]]:
+    """Which evaluations a page compares: each with the first of its suite; of a demo the last with each."""
+    measured = [evaluation for evaluation in shown if evaluation.trials]
+    if kind == "demo":
+        return [(other, measured[-1]) for other in measured[:-1]]
+    by_suite = sorted(measured, key=lambda evaluation: str(evaluation.suite.name))
+    suites = [list(group) for _, group in groupby(by_suite, key=lambda evaluation: evaluation.suite.name)]
+    return [(first, other) for first, *others in suites for other in others]
 
 
 def in_its_folder(folder: Path, path: Path) -> Path:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.files.writing import write_bytes
+from morph_vla.results.comparison import suite_difference
 from morph_vla.results.record import Record
 
 if TYPE_CHECKING:
@@ -54,13 +55,19 @@ def curves(records: Sequence[Record]) -> list[Panel]:
     """A panel for each suite with a run that has two checkpoints or more.
 
     Evaluations without a step or a trial have no point. The same run in two engines is two lines.
-    Raises MorphVlaError where one run has two evaluations at one step.
+    Raises MorphVlaError where one run has two evaluations at one step, and where suites of one name measure
+    different things.
     """
     suites: dict[str, dict[str, list[Point]]] = {}
+    firsts: dict[str, Record] = {}
+    differing: dict[str, str] = {}
     for record in records:
         point = _point(record)
         if point is not None:
-            suites.setdefault(suite_label(record), {}).setdefault(_line(record, records), []).append(point)
+            suite = suite_label(record)
+            suites.setdefault(suite, {}).setdefault(_line(record, records), []).append(point)
+            if difference := suite_difference(firsts.setdefault(suite, record), record):
+                differing[suite] = difference
     panels = []
     for suite, runs in suites.items():
         for run, points in runs.items():
@@ -72,12 +79,14 @@ def curves(records: Sequence[Record]) -> list[Panel]:
                     "evaluation per step; merge them with `morph-vla merge`, or leave one out"
                 )
         if any(len({point.step for point in points}) > 1 for points in runs.values()):
+            if suite in differing:
+                raise MorphVlaError(f"{suite}: {differing[suite]}; a curve needs evaluations of one suite")
             panels.append(Panel(suite, [Run(run, points) for run, points in runs.items()]))
     return panels
 
 
 def curves_if_any(records: Sequence[Record]) -> list[Panel]:
-    """The same, and none where one run has two evaluations at one step, as under two conditions."""
+    """The same, and none where it raises, as for one run's evaluations at one step under two conditions."""
     try:
         return curves(records)
     except MorphVlaError:

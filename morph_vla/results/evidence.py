@@ -36,7 +36,7 @@ class Condition:
     """Whether these bodies were trained on"""
     rate: float
     interval: Mean | None
-    """None with one seed"""
+    """None with one seed, and where all gave the same: see NO_WIDTH"""
     seeds: dict[int, float]
     """Seed -> mean over the bodies"""
     bodies: dict[str, float]
@@ -184,12 +184,13 @@ def _condition(
 ) -> Condition:
     means = {seed: fmean(body.rate for body in bodies) for seed, bodies in of_seed.items()}
     every = [body for bodies in of_seed.values() for body in bodies]
+    interval = student(list(means.values()))
     return Condition(
         split=split,
         condition=condition,
         seen=seen,
         rate=fmean(means.values()),
-        interval=student(list(means.values())),
+        interval=interval if interval is not None and interval.half_width > NO_WIDTH else None,
         seeds=means,
         bodies=_of_bodies(every),
         graded=_graded(every),

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,3 +116,14 @@ def of_record(
         raise MorphVlaError(f"{card.checkpoint}: this policy has neither joints that attend nor pictures")
     engine = record.engine.name if record.engine else engines.DEFAULT
     return write(folder, of_policy, suite, episode, shown, record.open_loop, engine, sight)
+
+
+def name_files(path: Path, files: Mapping[str, str]) -> None:
+    """Name files of a policy's inside (kind -> name) in the record at `path`; of a demo, among its pictures.
+
+    All else in it stays as it is, also what this version does not read.
+    """
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    named = plain.setdefault("pictures", {}) if "evaluations" in plain else plain
+    named.update(files)
+    write_text(path, json.dumps(plain, indent=1))

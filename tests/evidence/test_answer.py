@@ -100,6 +100,9 @@ def test_a_cell_with_two_results_is_none(folders, caplog):
     record = results.read(path)
     results.write(record, record_of(other, Cell(0, "no-a", "full")))
     assert answers.answer(GRID, folders).done == 16  # the same twice
+    turned = dataclasses.replace(record, judged=record.judged[::-1])
+    results.write(turned, record_of(other, Cell(0, "no-a", "full")))
+    assert answers.answer(GRID, folders).done == 16  # its grid named the bodies in another order
     bodies = tuple(dataclasses.replace(body, rows=body.rows[::-1]) for body in record.judged)
     results.write(dataclasses.replace(record, judged=bodies), record_of(other, Cell(0, "no-a", "full")))
     with pytest.raises(MorphVlaError, match=r"^no-a/full/0 has one result in .*0 and another one in .*1;"):
@@ -183,6 +186,19 @@ def test_a_seed_whose_conditions_had_several_contents_is_no_study_within_seeds(f
     words = r"^no-a/(full|matched)/1 and no-a/\w+/1 are of several contents of one name: b/meta/info.json"
     with pytest.raises(MorphVlaError, match=words):
         answers.answer(GRID, folders, within_seeds=True)
+
+
+def test_conditions_of_a_seed_that_were_judged_on_several_suites_are_no_study(folders):
+    """Also in a split and on a body of which no hypothesis is tested, for the rates stand in one table."""
+    for name, sha in (("full/0", "aa"), ("matched/0", "bb")):
+        path = next(p for folder in folders if (p := folder / "records" / f"all/{name}.json").exists())
+        record = results.read(path)
+        judged = tuple(dataclasses.replace(body, resolved_sha256=sha) for body in record.judged)
+        results.write(dataclasses.replace(record, judged=judged), path)
+    words = r"^all/\w+/0 and all/\w+/0 are of several contents of one name: the suite of body 'a' has SHA-256"
+    for within_seeds in (False, True):
+        with pytest.raises(MorphVlaError, match=words):
+            answers.answer(GRID, folders, within_seeds=within_seeds)
 
 
 def test_records_of_other_bodies_or_amounts_than_the_splits_are_refused(folders):

@@ -337,6 +337,9 @@ def test_a_repeated_cell_says_what_came_out_otherwise():
     moved = again.compared(record("110", "000"), record("011", "000", sha256="q"))
     assert moved.is_same
     assert str(moved) == "s/c/3: the same counts on 2 bodies, other rows on x; other parameters"
+    turned = record("110", "010")
+    turned = dataclasses.replace(turned, judged=turned.judged[::-1])
+    assert again.compared(record("110", "010"), turned).is_same
     other = again.compared(record("110", "000"), record("110", "001", chip="b"))
     assert not other.is_same
     assert str(other) == "s/c/3: other counts: y 1, was 0; the same parameters (processor b, was a)"

@@ -20,7 +20,8 @@ from report_records import (
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
 from morph_vla.files.plain import to_plain
-from morph_vla.report import reading
+from morph_vla.report import charts, reading
+from morph_vla.report.numbers import numbers
 from morph_vla.report.words import bracket, percent, points
 from morph_vla.results.comparison import compare
 from morph_vla.results.record import Study, from_json, record_from_json
@@ -231,6 +232,38 @@ def test_an_evaluation_that_was_stopped_early_says_so(tmp_path: Path):
     words = written(tmp_path, record).words
     assert "trained: a worker died & was replaced" in words
     assert "The trained policy was stopped after 5 of 300 episodes: trained is better." in words
+
+
+def test_a_difference_over_what_both_have_says_so(tmp_path: Path):
+    """As `compare` does: ten of forty and nine of ten, of which the first had ten in its first ten."""
+    base, new = evaluation("s" * 10 + "f" * 30, "base"), evaluation("s" * 9 + "f", "new")
+    new["stopped"] = {"episodes": 10, "of": 40, "reason": "base is better"}
+    whole = {"schema": 1, "kind": "evaluation", "evaluations": [base, new]}
+    words = written(tmp_path, whole).words
+    assert "new minus base: −10.0 percentage points" in words
+    assert "Over the 10 episodes that both have, because one was stopped early; after an early stop" in words
+    assert "(written before schema 3): whether these are the same is unknown" in words
+
+
+def test_a_demos_numbers_are_those_of_its_page(tmp_path: Path):
+    """With a base its last policy stands beside each of the others."""
+    names = {"untrained": "f" * 11, "base": "s" * 3 + "f" * 8, "tuned": "s" * 10 + "f"}
+    parts = [evaluation(letters, name) for name, letters in names.items()]
+    whole = from_json({"schema": 1, "kind": "demo", "evaluations": parts}, tmp_path)
+    assert isinstance(whole, Study)
+    pairs = [(d.a, d.b) for d in numbers(whole).differences]
+    assert pairs == [("untrained", "tuned"), ("base", "tuned")]
+    words = written(tmp_path, {"schema": 1, "kind": "demo", "evaluations": parts}).words
+    assert all(f"tuned minus {other}: " in words for other, _ in pairs)
+
+
+def test_long_names_are_told_apart_by_their_ends():
+    label = "pi05_droid_panda_three_tasks_mix_film_lora_r16_seed"
+    short = [charts.shortened(f"{label}{seed}") for seed in (0, 1)]
+    assert short[0] != short[1]
+    assert {len(name) for name in short} == {40}
+    assert short[0] == "pi05_droid_panda_th…mix_film_lora_r16_seed0"[:20] + "ix_film_lora_r16_seed0"[-20:]
+    assert charts.shortened("x" * 40) == "x" * 40
 
 
 def test_attention_over_an_episode_has_a_slider(tmp_path: Path):

@@ -17,6 +17,7 @@ from report_records import (
 
 from morph_vla import report
 from morph_vla.errors import MorphVlaError
+from morph_vla.report import page
 
 
 def test_everything_in_a_record_is_escaped(tmp_path: Path):
@@ -122,6 +123,25 @@ def test_videos_stop_at_the_size_of_the_page(tmp_path: Path):
     assert report.MAX_BYTES - 1_400_000 < size < report.MAX_BYTES
     assert "This page holds 7 episode videos. 16 more did not fit" in page.words
     assert (len(page.all("a", "cell")), len(page.all("button", "cell"))) == (7, 16)
+
+
+def test_words_beside_videos_count_too_and_pictures_of_tokens_go_first(tmp_path: Path, monkeypatch):
+    record = evaluation("e" * 23, videos="videos")
+    (tmp_path / "videos").mkdir()
+    for trial in record["trials"]:
+        trial["error"] = "so it ended " * 500
+        (tmp_path / trial["video"]).write_bytes(bytes(10_007))
+    asked = []
+    monkeypatch.setattr(page.kept, "find", lambda *_: asked.append(1))
+    monkeypatch.setattr(page, "MAX_BYTES", 1_000)
+    written(tmp_path, record)
+    assert len(asked) == 1  # not once it is known that the page is too large
+    bare = (tmp_path / "report.html").stat().st_size
+    monkeypatch.setattr(page, "MAX_BYTES", bare + 100_000)
+    shown = written(tmp_path, record)
+    assert bare + 50_000 < (tmp_path / "report.html").stat().st_size <= bare + 100_000
+    assert_closed(shown)
+    assert "more did not fit" in shown.words
 
 
 def test_frame_strips_are_shown_as_pictures(tmp_path: Path):

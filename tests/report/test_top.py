@@ -156,6 +156,9 @@ def test_success_against_time_steps_at_each_success():
     assert len(heights) == 2 + 2 * 3
     assert heights == sorted(heights, reverse=True)  # a share that has succeeded never falls
     assert charts.success_by_time(shown(evaluation("fff"))) is None
+    untimed = evaluation("sfs")
+    untimed["trials"][2]["time_s"] = None  # it would seem to have failed
+    assert charts.success_by_time(shown(untimed)) is None
 
 
 def test_an_episodes_whole_time_is_on_the_axis():

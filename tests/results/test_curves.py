@@ -52,6 +52,19 @@ def test_what_is_no_curve_has_none():
         write([], Path("nowhere.png"))
 
 
+def test_a_curve_over_two_versions_of_a_suite_is_none():
+    changed = {"suite": {"name": "cube", "version": 4}}
+    both = [
+        {**record("a", 10, 1), "suite": {"name": "cube", "version": 3}},
+        {**record("a", 30, 9), **changed},
+    ]
+    words = "^cube: the versions of the suite differ: 3 and 4; a curve needs evaluations of one suite$"
+    with pytest.raises(MorphVlaError, match=words):
+        curves(both)
+    assert curves_if_any([record_from_json(plain) for plain in both]) == []
+    assert curves([both[0], {**record("b", 10, 9), **changed}]) == []  # no curve, nothing to refuse
+
+
 def test_a_step_that_was_evaluated_twice_is_refused():
     with pytest.raises(
         MorphVlaError, match="runs/a was evaluated twice on cube at step 10: a curve needs one"

@@ -179,12 +179,18 @@ def test_a_width_of_rounding_is_none():
 
 def test_bodies_that_were_trained_on_are_apart():
     both = [body("a", 10), body("b", 90, seen=True), body("c", 30)]
+    nothing = [cell("full", seed, "no-a", body("a", 0)) for seed in range(3)]
+    (row,) = conditions(nothing, seeds={"full": 3})
+    assert (row.rate, row.interval) == (0, None)  # three zeros say nothing of how far another seed's would be
     rows = conditions([cell("full", 0, "no-a", *both), cell("full", 1, "no-a", *both)], seeds={"full": 5})
     assert [(row.seen, row.rate, row.missing) for row in rows] == [
         (False, pytest.approx(0.2), 3),
         (True, 0.9, 3),
     ]
     assert rows[0].bodies == {"a": 0.1, "c": 0.3}
+    assert rows[0].interval is None
+    other = cell("full", 2, "no-a", body("a", 11), *both[1:])
+    rows = conditions([cell("full", 0, "no-a", *both), other], seeds={"full": 5})
     assert rows[0].interval is not None
 
 

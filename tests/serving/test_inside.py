@@ -160,6 +160,18 @@ def test_a_policy_behind_another_is_looked_into_as_it_was_told(tiny_run, tiny_su
     assert not any(row["images/exterior"].any() for row in episode.observations)
 
 
+def test_files_are_named_in_a_record_and_all_else_stays(tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"kind": "evaluation", "team_notes": "mine", "trials": [{"spilled": True}]}))
+    inside.name_files(path, {"attention": "attention.json"})
+    known = json.loads(path.read_text())
+    assert known == {"kind": "evaluation", "team_notes": "mine", "trials": [{"spilled": True}],
+                     "attention": "attention.json"}  # fmt: skip
+    path.write_text(json.dumps({"kind": "demo", "evaluations": [], "pictures": {"joint_graph": "g.png"}}))
+    inside.name_files(path, {"attention": "attention.json"})
+    assert json.loads(path.read_text())["pictures"] == {"joint_graph": "g.png", "attention": "attention.json"}
+
+
 class Worlds:
     """Of which nothing is asked."""
 
