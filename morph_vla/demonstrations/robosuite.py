@@ -25,7 +25,7 @@ from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
 from morph_vla.engines.robosuite.world import RATE, World
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import rotation
-from morph_vla.suites.environment import EnvironmentSuite
+from morph_vla.suites.environment import ActionMap, EnvironmentSuite
 from morph_vla.suites.suite import InitialState
 
 SPEED = 0.25  # [m/s] along a segment, in the mean
@@ -59,7 +59,8 @@ GRIPS = {"Jaco": Grip(26, 0.01)}  # three fingers, the lowest of which would pus
 def layout(suite: EnvironmentSuite) -> Layout:
     """What a dataset of the task holds; where no robot is named, joints are numbered.
 
-    Raises MorphVlaError as `Scene.of` and `theirs.check`, and for a state or an image that is not recorded.
+    Raises MorphVlaError as `Scene.of` and `theirs.check`, for a state or an image that is not recorded, for
+    actions that are mapped, and for a robot of other joints.
     """
     scene = Scene.of(suite.kwargs)
     theirs.check(suite.id, scene.arm)
@@ -67,6 +68,11 @@ def layout(suite: EnvironmentSuite) -> Layout:
         raise MorphVlaError(
             f"{suite.label}: state: a recording has one value for each action, [{', '.join(STATE)}],"
             f" not [{', '.join(suite.state)}]"
+        )
+    if suite.actions != ActionMap():
+        raise MorphVlaError(
+            f"{suite.label}: actions: a recording has the expert's rows as the arm takes them, and what is"
+            " mapped when it is evaluated would be others; leave the key out"
         )
     for camera, view in suite.images.items():
         if view not in VIEWS:
@@ -77,6 +83,11 @@ def layout(suite: EnvironmentSuite) -> Layout:
     names = [*(f"joint{number + 1}" for number in range(theirs.ARMS[scene.arm])), "gripper"]
     if suite.robot:
         robot = _robot(suite.robot, scene.arm)
+        if len(robot.names) != len(names):
+            raise MorphVlaError(
+                f"{suite.label}: robot: '{suite.robot}' has {len(robot.names)} joints, and robosuite's"
+                f" {scene.arm} {len(names)}, its gripper included"
+            )
         names = robot.side.names or robot.names
     cameras = dict.fromkeys(suite.images, (scene.size, scene.size))
     kind = suite.robot or scene.arm.lower()

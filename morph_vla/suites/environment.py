@@ -21,6 +21,7 @@ from morph_vla.suites.tasks import KIND, Named
 
 LEFT_OUT = ("path", "episodes", "noted", "measured")  # of a file: what no episode depends on
 RENDER = "render"  # as a camera's key: what the environment's `render` shows
+ROBOSUITE_RATE = 20.0  # [Hz] of each of its worlds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +178,21 @@ def _problems(read: EnvironmentFile) -> Iterator[str]:
     lengths = {len(row) for row in vars(read.actions).values() if isinstance(row, tuple) and row}
     if len(lengths) > 1:
         yield f"actions: columns, scale and offset have {sorted(lengths)} values, expected as many in each"
-    for key in ("vectorized", "row_attribute"):
-        if read.kind == "robosuite" and getattr(read, key):
-            yield f"{key}: each of robosuite's worlds has one episode, begun from its seed; leave it out"
+    if read.kind == "robosuite":
+        yield from _of_robosuite(read)
     if read.vectorized and read.row_attribute:
         yield "row_attribute: a vector environment (vectorized) sets no attribute in each of its episodes"
+
+
+def _of_robosuite(read: EnvironmentFile) -> Iterator[str]:
+    """What a file of robosuite's cannot have: its rate is fixed, its arms have bodies of their own."""
+    for key in ("vectorized", "row_attribute"):
+        if getattr(read, key):
+            yield f"{key}: each of robosuite's worlds has one episode, begun from its seed; leave it out"
+    if read.control_rate != ROBOSUITE_RATE:
+        yield f"control_rate: robosuite's worlds run at {ROBOSUITE_RATE:g} Hz, not {read.control_rate:g}"
+    arm = str(read.kwargs.get("arm", "Panda"))
+    bodies = [f"robosuite_{arm.lower()}", *(["panda"] if arm == "Panda" else [])]
+    is_known = read.robot == "panda" or read.robot.startswith("robosuite_")
+    if is_known and read.robot not in bodies:
+        yield f"robot: '{read.robot}' is not the arm of kwargs.arm ({arm}); expected {' or '.join(bodies)}"

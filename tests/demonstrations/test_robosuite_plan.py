@@ -1,6 +1,7 @@
 """How robosuite's expert turns and leans the hand, and which of its equal orientations a thing is given."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from morph_vla.demonstrations import reach
 from morph_vla.demonstrations import robosuite as experts
+from morph_vla.engines.engine import Diverged
 from morph_vla.engines.robosuite import world
+from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import matrix_of, rotation
+from morph_vla.suites.environment import EnvironmentSuite, load_tasks
 
 
 @pytest.mark.parametrize("tilt", [0.0, 0.3])
@@ -48,6 +52,33 @@ def test_orientations_in_which_a_cube_looks_the_same_are_one(angles, other):
     assert np.trace(again) == pytest.approx(np.trace(shown), abs=1e-9)
     flat = world.least_turned(rotation((0.0, 0.0, 1.0), angles[0]))
     np.testing.assert_allclose(np.trace(flat), 1 + 2 * math.cos(experts._quarter(angles[0])), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["actions.scale=[2, 2, 2, 2, 2, 2, 2, 1]"], "actions: a recording has the expert's rows as the arm"),
+        (["robot=so101"], "robot: 'so101' has 6 joints, and robosuite's Panda 8, its gripper included$"),
+        (["state=[joints]"], r"state: a recording has one value for each action, \[joints, gripper\], not"),
+    ],
+)
+def test_what_would_be_recorded_as_something_else_is_refused(overrides, words):
+    (suite,) = load_tasks("docs/examples/robosuite_lift.yaml:panda", ["images={}", *overrides])
+    assert isinstance(suite, EnvironmentSuite)
+    with pytest.raises(MorphVlaError, match=f"^robosuite_lift:panda: {words}"):
+        experts.layout(suite)
+
+
+def test_a_settle_that_diverges_is_an_error(monkeypatch):
+    """What is asked for next would be a policy's answer to no number."""
+    diverging = object.__new__(world.World)
+    diverging.arm, diverging.data = "Panda", SimpleNamespace(qpos=np.zeros(3), qvel=np.zeros(3))
+    monkeypatch.setattr(world, "reset", lambda *_: None)
+    monkeypatch.setattr(world.World, "q", lambda self: np.zeros(3))
+    monkeypatch.setattr(world.World, "_advance", lambda self, target: self.data.qvel.fill(np.nan))
+    diverging._env = None
+    with pytest.raises(Diverged, match=r"^the physics diverged while the world settled$"):
+        diverging.reset(3)
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-12, 0.4, 3.0])

@@ -19,7 +19,7 @@ if importlib.util.find_spec("mujoco") is None:
 
 from morph_vla.engines.engine import step_one
 from morph_vla.engines.mujoco.engine import MujocoEngine
-from morph_vla.engines.mujoco.scene import TOOL_SITE, tool_axes
+from morph_vla.engines.mujoco.scene import TOOL_SITE, mujoco, tool_axes
 from morph_vla.suites.shapes import DISH_SIDES, FOOT, PLATE_LEAN, resting_height
 
 THINGS = {
@@ -42,6 +42,21 @@ def scene():
     engine = MujocoEngine(robots.load("panda"), furnished())
     engine.reset({0: state_of(engine)})
     return engine
+
+
+def test_mujoco_leaves_no_file_where_one_stands(tmp_path, monkeypatch, caplog):
+    """What it warns of is logged; its own MUJOCO_LOG.TXT would lie in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    mj = mujoco()
+    model = mj.MjModel.from_xml_string(
+        "<mujoco><worldbody><body><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+    )
+    data = mj.MjData(model)
+    data.qvel[:] = 1e30
+    mj.mj_step(model, data)
+    assert not list(tmp_path.iterdir())
+    assert caplog.messages
+    assert caplog.messages[0].startswith("MuJoCo: Nan, Inf or huge value in QVEL")
 
 
 def state_of(engine: MujocoEngine) -> InitialState:

@@ -123,6 +123,7 @@ def test_an_error_in_a_shared_environment_is_one_of_all_its_episodes(load):
         (["actions.scale=[1, 2]"], "actions.scale: 2 values, the environment takes 1"),
         (["kwargs={colour: red}", "id=CartPole-v1"], "unexpected keyword argument 'colour'"),
         (["id=CartPole-v1"], "it takes actions of Discrete"),
+        (["kwargs={whole: true}"], "it takes actions of int64, and a policy's numbers are no whole"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_before_the_first_episode(load, overrides, sentence):
@@ -286,6 +287,9 @@ def test_the_check_finds_the_same_in_other_words(load, reword, odd):
         (["kind=gymnasum"], "kind: expected 'gymnasium', 'lerobot' or 'robosuite', got \"gymnasum\"; did y"),
         (["kind=robosuite", "vectorized=true"], "vectorized: each of robosuite's worlds has one episode"),
         (["kind=robosuite", "row_attribute=row"], "row_attribute: each of robosuite's worlds has one epi"),
+        (["kind=robosuite"], "control_rate: robosuite's worlds run at 20 Hz, not 5"),
+        (["kind=robosuite", "robot=panda", "kwargs={arm: Sawyer}"], r"robot: 'panda' is not the arm of kwar"),
+        (["kind=robosuite", "robot=robosuite_iiwa"], r"'robosuite_iiwa' is .*\(Panda\); expected robosu"),
         (["kind=lerobot", "poses={cup: cup}"], "poses: LeRobot's environments are seen through cameras; g"),
         (["robott=panda"], "robott: no such key; did you mean 'robot'"),
     ],

@@ -19,9 +19,11 @@ class Tiny(gym.Env):
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     task_description = "walk to the goal"
 
-    def __init__(self, fault="", ends=True, render_mode=None, obs_type="", poses=False, **_):
+    def __init__(self, fault="", ends=True, render_mode=None, obs_type="", poses=False, whole=False, **_):
         self.fault, self.ends, self.render_mode, self.poses = fault, ends, render_mode, poses
         self.start = 0
+        if whole:
+            self.action_space = gym.spaces.Box(-1, 1, (1,), np.int64)
         if poses:
             thing = gym.spaces.Dict({"pose": gym.spaces.Box(-9, 9, (7,), np.float64)})
             self.observation_space = gym.spaces.Dict({**self.spaces, "thing": thing})

@@ -60,6 +60,9 @@ def probe(suite: EnvironmentSuite) -> Probe:
         if not isinstance(space, Box) or len(space.shape) != 1:
             text = f"it takes actions of {space}; a policy answers one row of numbers a step"
             return Probe((_finding(suite, "action-space", "error", text),), empty, empty)
+        if (kind := space.low.dtype).kind != "f":
+            text = f"it takes actions of {kind}, and a policy's numbers are no whole ones: each would be cut"
+            return Probe((_finding(suite, "action-space", "error", text),), empty, empty)
         low, high = (np.asarray(end, np.float64) for end in (space.low, space.high))
         findings = [*_action_map(suite, len(low)), *_limits(suite, stage), *_seen(suite, stage, low, high)]
         cameras, states = (), 0

@@ -5,7 +5,9 @@ Settings that decided whether grasps hold (measured for this project): arm armat
 taken out of the model, as `Robot.forward_kinematics` has them at 0.
 """
 
+import logging
 import os
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +20,7 @@ from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.shapes import Part, parts, rolls, touches
 from morph_vla.suites.suite import Camera, ExpertSpec, Suite, Table
 
+LOG = logging.getLogger(__name__)
 # MuJoCo ships no types, and is imported when it is first used.
 MjData = Any
 MjModel = Any
@@ -40,9 +43,13 @@ def mujoco() -> ModuleType:
     # Mesa's software rasteriser starts a thread per core and process; worlds fill the cores already.
     os.environ.setdefault("LP_NUM_THREADS", "0")
     try:
-        return require("mujoco", "sim")
+        module = require("mujoco", "sim")
     except (AttributeError, OSError, RuntimeError) as error:  # without libEGL the import itself fails
         raise MorphVlaError(f"{no_renderer()} ({error})") from error
+    if hasattr(module, "set_mju_user_warning") and module.get_mju_user_warning() is None:
+        # Its own way is MUJOCO_LOG.TXT in the current folder, which may be anybody's.
+        module.set_mju_user_warning(partial(LOG.warning, "MuJoCo: %s"))
+    return module
 
 
 def no_renderer() -> str:

@@ -16,12 +16,14 @@ from types import ModuleType
 import numpy as np
 from jaxtyping import Float
 
+from morph_vla.engines.engine import Diverged
+from morph_vla.engines.episode import UNSETTLED
 from morph_vla.engines.mujoco.scene import MjData, MjModel, mujoco
 from morph_vla.engines.robosuite.theirs import PLACES, TASKS, environment, reset
-from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import Quaternion, quaternion_of
+from morph_vla.suites.environment import ROBOSUITE_RATE
 
-RATE, SUBSTEPS = 20.0, 25  # [Hz]; physics steps of 2 ms in a control step
+RATE, SUBSTEPS = ROBOSUITE_RATE, 25  # [Hz]; physics steps of 2 ms in a control step
 KP = 150.0  # [1/s^2]; the most at which motors are hardly ever saturated
 SLEW = 0.2  # of the gripper's range -1 .. 1 in a control step
 SETTLE, SETTLE_OF = (
@@ -111,24 +113,32 @@ class World:
         return np.where(limited, low, -np.inf), np.where(limited, high, np.inf)
 
     def reset(self, seed: int) -> None:
-        """Begin where robosuite goes from `seed`, with an open gripper and all at rest."""
+        """Begin where robosuite goes from `seed`, with an open gripper and all at rest.
+
+        Raises Diverged where the physics diverges before all is at rest.
+        """
         reset(self._env, seed)
         self._grip = -1.0
         start = self.q()
         for _ in range(SETTLE_OF.get(self.arm, SETTLE)):
             self._advance(start)
+        if self._has_diverged():
+            raise Diverged(UNSETTLED)
         self._began = float(self.position(0)[2])
 
     def step(self, action: Float[np.ndarray, "a"]) -> None:
         """One control step towards joint targets [rad] and, last, the gripper's: 0 open .. 1 shut.
 
-        Raises MorphVlaError where the physics diverges.
+        Raises Diverged where the physics does.
         """
         goal = 2 * float(np.clip(action[-1], 0, 1)) - 1
         self._grip += float(np.clip(goal - self._grip, -SLEW, SLEW))
         self._advance(np.asarray(action[:-1], np.float64))
-        if not np.isfinite(self.data.qpos).all() or np.abs(self.data.qvel).max() > 1e3:
-            raise MorphVlaError("the physics diverged: a joint or object moves faster than 1000 per second")
+        if self._has_diverged():
+            raise Diverged("the physics diverged: a joint or object moves faster than 1000 per second")
+
+    def _has_diverged(self) -> bool:
+        return not np.isfinite(self.data.qpos).all() or not np.abs(self.data.qvel).max() <= 1e3
 
     def _advance(self, target: Float[np.ndarray, "j"]) -> None:
         mj, model, data, speeds = self._mj, self.model, self.data, self.velocities
