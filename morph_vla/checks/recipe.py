@@ -188,7 +188,9 @@ def _statistics(recipe: Recipe, asked: Dataset, robot: Robot) -> Iterator[Findin
             if source == "robot":
                 statistics.of_body(robot, asked.actions, recipe.data.space, recipe.data.degenerate)
             else:
-                statistics.of_file(expanded(source), asked.robot, asked.actions, robot.names)
+                statistics.of_file(
+                    expanded(source), asked.robot, asked.actions, robot.names, recipe.model.horizon
+                )
         except MorphVlaError as error:
             found = str(error).removeprefix("data.statistics: ")
             yield problem("statistics", "data.statistics", found, subject=(robot.name,))

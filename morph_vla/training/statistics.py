@@ -12,7 +12,7 @@ dataset's units), `widen` takes the range to MIN_SPAN about its middle, `refuse`
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,7 +100,7 @@ def of_robot(
         used, source = _of_dataset(name, parts), f"{parts[0].dataset}: its own meta/stats.json"
     else:
         path = remote.folder_of(statistics)
-        used, source = of_file(path, name, parts[0].kind, joints), statistics
+        used, source = of_file(path, name, parts[0].kind, joints, horizon), statistics
     for feature, given, wanted in (("state", used[0], width), ("action", used[1], len(joints))):
         if len(given.q01) != wanted:
             has = f"has {len(given.q01)} values of the {feature}, robot '{name}' {wanted}"
@@ -285,10 +285,13 @@ def dataset_stats(part: Recorded) -> tuple[Stats, Stats] | None:
         return None
 
 
-def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tuple[Stats, Stats]:
+def of_file(
+    path: Path, robot: str, kind: Kind, joints: tuple[str, ...], horizon: int | None = None
+) -> tuple[Stats, Stats]:
     """(state, action) of a robot in a checkpoint's folder, or in a file of `morph-vla stats --output`.
 
-    Raises MorphVlaError for another file, and for another robot, order of joints or kind of actions.
+    Raises MorphVlaError for another file, for another robot, order of joints or kind of actions, and for
+    differences over chunks of another `horizon`, where both are known: over longer ones they are larger.
     """
     file = path / "about" / "policy.json" if path.is_dir() else path
     where = f"data.statistics: {path}"
@@ -304,9 +307,23 @@ def of_file(path: Path, robot: str, kind: Kind, joints: tuple[str, ...]) -> tupl
         if kept["actions"] != kind or tuple(kept["joints"]) != joints:
             what = f"{kept['actions']} actions of {', '.join(kept['joints'])}"
             raise MorphVlaError(f"{where} is of {what}; {kind} ones of {', '.join(joints)} are learnt")
+        measured_over = _horizon(path, kept)
+        if kind == "delta" and None not in (horizon, measured_over) and horizon != measured_over:
+            raise MorphVlaError(
+                f"{where} is of differences over chunks of {measured_over} actions, and chunks of {horizon}"
+                " are learnt (model.horizon): measure them anew"
+            )
         return stats.from_plain(kept["state_stats"]), stats.from_plain(kept["action_stats"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MorphVlaError(f"{where} is neither a checkpoint of ours nor a file of statistics") from error
+
+
+def _horizon(path: Path, kept: Mapping[str, Any]) -> int | None:
+    """Actions in a chunk of what a file, or a checkpoint's recipe, is of; earlier files do not say it."""
+    recipe = path / "about" / "recipe.json"
+    if recipe.is_file():
+        kept = json.loads(recipe.read_text(encoding="utf-8"))["model"]
+    return kept.get("horizon")
 
 
 def _compared(
@@ -327,7 +344,7 @@ def _compared(
             others[f"{part.dataset}: its meta/stats.json"] = dataset_stats(part)
     if before and (Path(before) / "about" / "policy.json").is_file():
         try:
-            others[before] = of_file(Path(before), name, parts[0].kind, joints)
+            others[before] = of_file(Path(before), name, parts[0].kind, joints, horizon)
         except MorphVlaError:
             others[before] = None  # of another robot or kind: nothing to compare
     for where, other in others.items():
@@ -367,13 +384,14 @@ def listed(robots: OfRobots, horizon: int) -> Iterator[str]:
     yield ""
 
 
-def plain(robots: OfRobots) -> dict[str, Any]:
-    """What `of_file` reads back."""
+def plain(robots: OfRobots, horizon: int) -> dict[str, Any]:
+    """What `of_file` reads back; `horizon` is that of the chunks that were measured."""
     return {
         "robots": {
             name: {
                 "joints": list(joints),
                 "actions": kind,
+                "horizon": horizon,
                 "frames": used.frames,
                 "source": used.source,
                 "state_stats": dataclasses.asdict(used.state),

@@ -104,6 +104,27 @@ def own_stats(root: Path, shift: float = 0.0, without: tuple[str, ...] = ()) -> 
     (root / "meta/stats.json").write_text(json.dumps(known))
 
 
+def test_differences_are_of_chunks_as_long_as_those_that_are_learnt(tmp_path):
+    """Over longer ones they are larger: of twice as many actions the policy would be told half of each."""
+    first = of_robot("arm", JOINTS, [recorded("delta")], HORIZON)
+    file, folder = tmp_path / "stats.json", tmp_path / "checkpoint"
+    (folder / "about").mkdir(parents=True)
+    plain = statistics.plain({"arm": (JOINTS, "delta", first)}, HORIZON)
+    file.write_text(json.dumps(plain))
+    del plain["robots"]["arm"]["horizon"]  # a checkpoint's recipe says it
+    (folder / "about/policy.json").write_text(json.dumps(plain))
+    (folder / "about/recipe.json").write_text(json.dumps({"model": {"horizon": HORIZON}}))
+    for path in (file, folder):
+        assert statistics.of_file(path, "arm", "delta", JOINTS, HORIZON) == (first.state, first.action)
+        words = (
+            rf"is of differences over chunks of {HORIZON} actions, and chunks of 17 are learnt \(model\.hor"
+        )
+        with pytest.raises(MorphVlaError, match=words):
+            of_robot("arm", JOINTS, [recorded("delta")], 17, statistics=str(path))
+    file.write_text(json.dumps(plain))  # of an earlier version
+    assert statistics.of_file(file, "arm", "delta", JOINTS, 17) == (first.state, first.action)
+
+
 def test_the_datasets_own_only_when_asked(tmp_path):
     own_stats(tmp_path, shift=0.001)
     part = recorded(root=tmp_path)
@@ -155,7 +176,7 @@ def test_merged_datasets_are_compared_with_each_alone():
 
 def test_those_of_a_file_and_of_a_checkpoint(tmp_path):
     first = of_robot("arm", JOINTS, [recorded()], HORIZON)
-    kept = statistics.plain({"arm": (JOINTS, "absolute", first)})
+    kept = statistics.plain({"arm": (JOINTS, "absolute", first)}, 7)
     file, folder = tmp_path / "stats.json", tmp_path / "checkpoint"
     (folder / "about").mkdir(parents=True)
     for path in (file, folder / "about/policy.json"):
