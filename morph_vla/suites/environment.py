@@ -22,6 +22,8 @@ from morph_vla.suites.tasks import KIND, Named
 LEFT_OUT = ("path", "episodes", "noted", "measured")  # of a file: what no episode depends on
 RENDER = "render"  # as a camera's key: what the environment's `render` shows
 ROBOSUITE_RATE = 20.0  # [Hz] of each of its worlds
+ROBOSUITE_ARMS = {"Panda": 7, "Sawyer": 7, "IIWA": 7, "Kinova3": 7, "UR5e": 6, "XArm7": 7, "Jaco": 7}
+"""robosuite's arms -> their joints"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,5 +196,5 @@ def _of_robosuite(read: EnvironmentFile) -> Iterator[str]:
     arm = str(read.kwargs.get("arm", "Panda"))
     bodies = [f"robosuite_{arm.lower()}", *(["panda"] if arm == "Panda" else [])]
     is_known = read.robot == "panda" or read.robot.startswith("robosuite_")
-    if is_known and read.robot not in bodies:
+    if is_known and arm in ROBOSUITE_ARMS and read.robot not in bodies:
         yield f"robot: '{read.robot}' is not the arm of kwargs.arm ({arm}); expected {' or '.join(bodies)}"

@@ -17,9 +17,10 @@ from morph_vla.demonstrations.reach import Reach
 from morph_vla.engines.gymnasium import making, reading
 from morph_vla.engines.gymnasium.making import Made
 from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.engines.mujoco.scene import mujoco
 from morph_vla.engines.robosuite import arms as robots_arms
 from morph_vla.engines.robosuite import theirs, world
-from morph_vla.engines.robosuite.vector import ArmAtTable, Scene
+from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
 from morph_vla.engines.robosuite.world import OPENINGS, World
 from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.evaluation.evaluate import evaluate
@@ -281,6 +282,29 @@ def test_a_cube_is_shown_where_and_as_it_lies(table):
         heading_rad = math.atan2(turn[1, 0], turn[0, 0])
         assert experts._quarter(heading_rad - table.yaw(0)) == pytest.approx(0, abs=1e-3)
         assert abs(heading_rad) <= math.pi / 4 + 1e-3
+
+
+@needs_robosuite
+@pytest.mark.gl
+@pytest.mark.parametrize("task", theirs.TASKS)
+def test_every_view_shows_the_scene_and_follows_what_moves(task):
+    made = ArmAtTable(task, Scene("Panda", 48))
+    try:
+        made.reset(seed=[3])
+        world, frames = made.world, {name: made.view(name) for name in VIEWS}
+        for frame in frames.values():
+            assert (frame.shape, frame.dtype) == ((48, 48, 3), np.uint8)
+            assert frame.astype(float).std() > 10
+        place = int(world.model.joint(f"{world.things[0]}_joint0").qposadr[0])
+        world.data.qpos[place] += 0.07  # [m]
+        mujoco().mj_forward(world.model, world.data)
+        for name in ("agentview", "near"):
+            assert (made.view(name) != frames[name]).any(axis=-1).sum() >= 4
+        world.data.qpos[world.positions[-2]] += 0.4  # [rad]
+        mujoco().mj_forward(world.model, world.data)
+        assert (made.view("eye_in_hand") != frames["eye_in_hand"]).any(axis=-1).mean() > 0.2
+    finally:
+        made.close()
 
 
 @needs_robosuite

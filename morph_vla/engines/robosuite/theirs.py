@@ -14,13 +14,14 @@ import numpy as np
 
 from morph_vla.engines.mujoco.scene import mujoco
 from morph_vla.errors import MissingExtraError, MorphVlaError, nearest, require
+from morph_vla.suites.environment import ROBOSUITE_ARMS
 
 RobosuiteEnv = Any  # robosuite ships no types, and is imported when it is first used
 TASKS = {"Lift": ("cube",), "Stack": ("cubeA", "cubeB"), "PickPlaceCan": ("Can",)}
 """Tasks, and their objects; the first one is carried"""
 PLACES = {"PickPlaceCan": ("quarter",)}
 """What a task has beside objects: where one is to lie"""
-ARMS = {"Panda": 7, "Sawyer": 7, "IIWA": 7, "Kinova3": 7, "UR5e": 6, "XArm7": 7, "Jaco": 7}  # -> joints
+ARMS = ROBOSUITE_ARMS
 REPAIRS = (
     "multiccd off (since MuJoCo 3.8 the Robotiq's fingers jam); the contact of the Sawyer's base off (it "
     "locks joint 0); the XArm7's finger pads by their real names (robosuite never says that it grasps)"
