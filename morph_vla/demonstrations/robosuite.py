@@ -18,7 +18,8 @@ from morph_vla.demonstrations.attempts import Demonstration
 from morph_vla.demonstrations.experts import Plan, Waypoint, disturb, walk
 from morph_vla.demonstrations.lerobot_writer import Layout
 from morph_vla.demonstrations.reach import Reach
-from morph_vla.engines.engine import ENVIRONMENT, Observation
+from morph_vla.engines.engine import ENVIRONMENT, Diverged, Observation
+from morph_vla.engines.episode import UNSETTLED
 from morph_vla.engines.gymnasium.stage import Environments
 from morph_vla.engines.robosuite import theirs
 from morph_vla.engines.robosuite.vector import VIEWS, ArmAtTable, Scene
@@ -69,7 +70,7 @@ def layout(suite: EnvironmentSuite) -> Layout:
             f"{suite.label}: state: a recording has one value for each action, [{', '.join(STATE)}],"
             f" not [{', '.join(suite.state)}]"
         )
-    if suite.actions != ActionMap():
+    if _maps(suite.actions, theirs.ARMS[scene.arm] + 1):
         raise MorphVlaError(
             f"{suite.label}: actions: a recording has the expert's rows as the arm takes them, and what is"
             " mapped when it is evaluated would be others; leave the key out"
@@ -94,6 +95,12 @@ def layout(suite: EnvironmentSuite) -> Layout:
     # With cameras none: LeRobot's own policies would take them as input.
     poses = () if cameras else suite.pose_names
     return Layout(suite.name, kind, tuple(names), cameras, suite.control_rate, suite.max_steps, poses)
+
+
+def _maps(actions: ActionMap, width: int) -> bool:
+    """Whether an answer's row becomes another one, of so many values."""
+    moved = actions.columns not in ((), tuple(range(width)))
+    return moved or any(factor != 1 for factor in actions.scale) or any(actions.offset)
 
 
 def _robot(name: str, arm: str) -> robots.Robot:
@@ -233,17 +240,23 @@ class Expert:
         self._plans: dict[int, Float[np.ndarray, "t a"]] = {}
 
     def _begin(self, row: int) -> Plan:
-        """Reset to a row and plan. Raises MorphVlaError where it cannot be reset."""
+        """Reset to a row and plan. Raises MorphVlaError where it cannot be reset, Diverged among them."""
         self._stage.reset({0: InitialState(row, {}, ())})
         if error := self._stage.status[0].error:
-            raise MorphVlaError(error)
+            raise (Diverged if UNSETTLED in error else MorphVlaError)(error)
         table = self._stage.vector
         assert isinstance(table, ArmAtTable)
         return plan(table.world)
 
     def demonstrate(self, number: int) -> Demonstration:
-        """Attempt `number`, disturbed where the hand moves freely. Raises MorphVlaError as `_begin`."""
-        clean = self._begin(DEMONSTRATIONS + number)
+        """Attempt `number`, disturbed where the hand moves freely; one whose physics diverges has failed.
+
+        Raises MorphVlaError as `_begin`.
+        """
+        try:
+            clean = self._begin(DEMONSTRATIONS + number)
+        except Diverged:
+            return Demonstration([], "error", "rest")
         arm = np.append(np.ones(clean.actions.shape[1] - 1), 0.0)
         rng = np.random.default_rng([self.suite.seed, number])
         executed = disturb(clean, rng, NOISE, arm, SMOOTH)

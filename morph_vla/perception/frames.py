@@ -188,8 +188,12 @@ def render(
                 if progress:
                     progress(done, len(tasks))
         finally:
-            pool.shutdown(cancel_futures=True)  # what is rendered is kept, what waits is not begun
-    return Frames.joined([_read(path) for path in paths])
+            pool.shutdown(cancel_futures=True)  # what is rendered is kept, most of what waits is not begun
+    parts = [_read(path) for path in paths]
+    for task, path, part in zip(tasks, paths, parts, strict=True):
+        if not len(part):  # an earlier version kept that
+            raise MorphVlaError(f"{task.label}: not one picture in {path}: remove the file")
+    return Frames.joined(parts)
 
 
 def check(tasks: Sequence[Suite], camera: str) -> None:

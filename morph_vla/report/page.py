@@ -64,7 +64,11 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips, with_tokens:
         "the training": study.training,
         "the robot's joints": graph or drawn or joints,
         "the attention between joints": attended,
-        **({"the image tokens that are kept": tokens} if "image_tokens" in study.pictures else {}),
+        **(
+            {"the image tokens that are kept": tokens or not with_tokens}
+            if "image_tokens" in study.pictures
+            else {}
+        ),
         "episode videos": any(trial.video for evaluation in shown for trial in evaluation.trials),
     }
     page = template("page.html.jinja").render(
@@ -82,6 +86,7 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips, with_tokens:
         joints=joints,
         attention=attended,
         kept=tokens,
+        too_large=not with_tokens,
         clips=clips,
         absent=[name for name in parts if not parts[name]] if study.kind == "demo" else [],
     )
@@ -90,7 +95,7 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips, with_tokens:
 
 
 def _learning(shown: Sequence[Evaluation]) -> tuple[list[Panel], str | None]:
-    """Success against training steps, or why there is no such curve where one run has two at one step."""
+    """Success against training steps, or why there is no such curve (`curves.curves`)."""
     try:
         return curves.curves([evaluation.record for evaluation in shown]), None
     except MorphVlaError as error:

@@ -8,7 +8,7 @@ from morph_vla.report.episodes import SAID
 from morph_vla.report.reading import Evaluation, pairs
 from morph_vla.report.words import Table, bracket, failed_at, in_order, percent, plain, points
 from morph_vla.results import identity
-from morph_vla.results.comparison import Comparison, RateDifference, compare
+from morph_vla.results.comparison import Comparison, RateDifference, compare, unknown
 from morph_vla.results.statistics import Average, Rates
 
 COLUMNS = 4  # evaluations that stand side by side in a table; more of them are its rows
@@ -117,7 +117,8 @@ def _difference(first: Evaluation, other: Evaluation) -> tuple[object, str, Tabl
     table = Table(f"{name}, by task", ("task", "difference", "p", "gained\u00a0/ lost"), rows)
     differing = identity.conditions(first.record, other.record)
     others = [fact.words() for fact in differing if fact.bare.partition(".")[0] != "engine"]
-    words = _in_words(name, comparison, others, first.label, other.label)
+    unsaid = unknown({first.label: first.record, other.label: other.record})
+    words = _in_words(name, comparison, others, first.label, other.label, unsaid)
     return chart, words, table if tasks else None
 
 
@@ -135,8 +136,10 @@ def _pairs(difference: RateDifference) -> tuple[str, str]:
     return (_p_value(pairs.p_value), f"{pairs.only_b} / {pairs.only_a}") if pairs else ("–", "not paired")
 
 
-def _in_words(name: str, comparison: Comparison, others: list[str], a: str, b: str) -> str:
-    """The difference in a sentence, and what `others` than the engine differ of its conditions."""
+def _in_words(
+    name: str, comparison: Comparison, others: list[str], a: str, b: str, unsaid: str | None
+) -> str:
+    """The difference in a sentence; of its conditions `others` differ, `unsaid` is what none says."""
     bounds, pairs = comparison.measured, comparison.paired
     if bounds is None or comparison.difference is None:
         return f"{b} is not compared with {a}: {comparison.reason}."
@@ -150,8 +153,8 @@ def _in_words(name: str, comparison: Comparison, others: list[str], a: str, b: s
             f"Over the {comparison.common} episodes that both have, because one was stopped early; after an "
             "early stop the interval is biased towards the decision. "
         )
-    if comparison.unknown:
-        words += f"{comparison.unknown[:1].upper()}{comparison.unknown[1:]}. "
+    if unsaid:
+        words += f"Note: {unsaid}. "
     engine_a, engine_b = comparison.engine_a, comparison.engine_b
     if engine_a != engine_b and engine_a and engine_b:
         words += f"Engines: {engine_a} and {engine_b}. "

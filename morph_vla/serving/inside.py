@@ -13,6 +13,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.evaluation.benchmark import shown_to
 from morph_vla.files.writing import write_text
 from morph_vla.results.record import Record
+from morph_vla.results.values import mapping
 from morph_vla.serving import attention, kept, policy
 from morph_vla.serving.policy import CheckpointPolicy
 from morph_vla.serving.watched import Sight, watch
@@ -124,6 +125,5 @@ def name_files(path: Path, files: Mapping[str, str]) -> None:
     All else in it stays as it is, also what this version does not read.
     """
     plain = json.loads(path.read_text(encoding="utf-8"))
-    named = plain.setdefault("pictures", {}) if "evaluations" in plain else plain
-    named.update(files)
-    write_text(path, json.dumps(plain, indent=1))
+    named = {"pictures": {**mapping(plain.get("pictures")), **files}} if "evaluations" in plain else files
+    write_text(path, json.dumps({**plain, **named}, indent=1))

@@ -33,6 +33,7 @@ from morph_vla.robots.screws import screws
 
 Degenerate = Literal["widen", "refuse"]
 FAR = 0.25  # of the used range: an end that differs by more is named
+OF_BODY = "robot"  # `data.statistics` of a robot's URDF, and the source of what they gave
 ROWS = 1 << 18  # rows whose chunks are taken apart at once: each needs 20 bytes for every action of its chunk
 FAR_TOOL, MOVE_TOOL = 1.0, 0.2  # [m] of a tool from the root, and within a chunk: 1 where a robot says
 FAR_HAND = 0.5  # [m] of one from where it stands, which is never far from it
@@ -140,7 +141,7 @@ def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
     """Of joint values."""
     state = _between(robot, *_ends(robot))
     if kind == "absolute":
-        return RobotStats(state, state, source="robot")
+        return RobotStats(state, state, source=OF_BODY)
     sliding = np.array([joint.type == "prismatic" for joint in robot.joints])
     grippers = np.array([joint.is_gripper for joint in robot.joints])
     far = np.where(sliding, TURN * screws(robot).reach, TURN)
@@ -148,7 +149,7 @@ def _of_joints(robot: Robot, kind: Kind) -> RobotStats:
     moved = _between(robot, -far, far, zero)
     chosen = [dataclasses.asdict(values) for values in (state, moved)]
     action = {key: tuple(np.where(grippers, chosen[0][key], chosen[1][key]).tolist()) for key in chosen[0]}
-    return RobotStats(state, Stats(**action), source="robot")
+    return RobotStats(state, Stats(**action), source=OF_BODY)
 
 
 def _ends(robot: Robot) -> tuple[Float[np.ndarray, "j"], Float[np.ndarray, "j"]]:
@@ -319,11 +320,14 @@ def of_file(
 
 
 def _horizon(path: Path, kept: Mapping[str, Any]) -> int | None:
-    """Actions in a chunk of what a file, or a checkpoint's recipe, is of; earlier files do not say it."""
+    """Actions in a chunk of what a file, or a checkpoint's recipe, is of; None where that is of no account,
+    because it is of the body alone (`of_body`), and in earlier files.
+    """
     recipe = path / "about" / "recipe.json"
-    if recipe.is_file():
-        kept = json.loads(recipe.read_text(encoding="utf-8"))["model"]
-    return kept.get("horizon")
+    if not recipe.is_file():
+        return None if kept.get("source") == OF_BODY else kept.get("horizon")
+    trained = json.loads(recipe.read_text(encoding="utf-8"))
+    return None if trained.get("data", {}).get("statistics") == OF_BODY else trained["model"]["horizon"]
 
 
 def _compared(

@@ -1,5 +1,6 @@
 """How robosuite's expert turns and leans the hand, and which of its equal orientations a thing is given."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -8,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morph_vla.demonstrations import reach
+from morph_vla.demonstrations import attempts, reach
 from morph_vla.demonstrations import robosuite as experts
 from morph_vla.engines.engine import Diverged
+from morph_vla.engines.episode import UNSETTLED
 from morph_vla.engines.robosuite import world
 from morph_vla.errors import MorphVlaError
 from morph_vla.robots.geometry import matrix_of, rotation
-from morph_vla.suites.environment import EnvironmentSuite, load_tasks
+from morph_vla.suites.environment import ActionMap, EnvironmentSuite, load_tasks
 
 
 @pytest.mark.parametrize("tilt", [0.0, 0.3])
@@ -79,6 +81,32 @@ def test_a_settle_that_diverges_is_an_error(monkeypatch):
     diverging._env = None
     with pytest.raises(Diverged, match=r"^the physics diverged while the world settled$"):
         diverging.reset(3)
+
+
+def test_actions_that_change_nothing_are_recorded():
+    """Clipped to the arm's limits or not, and columns and factors that are written out."""
+    same = ActionMap(tuple(range(8)), (1.0,) * 8, (0.0,) * 8, clip=False)
+    assert not experts._maps(same, 8)
+    assert not experts._maps(ActionMap(), 8)
+    assert experts._maps(dataclasses.replace(same, columns=(1, 0, *range(2, 8))), 8)
+    assert experts._maps(dataclasses.replace(same, scale=(1.0,) * 7 + (2.0,)), 8)
+    assert experts._maps(dataclasses.replace(same, offset=(0.1,) + (0.0,) * 7), 8)
+
+
+def test_an_attempt_that_diverges_while_it_settles_has_failed(monkeypatch):
+    (suite,) = load_tasks("docs/examples/robosuite_lift.yaml:panda", ["images={}"])
+    assert isinstance(suite, EnvironmentSuite)
+    expert = experts.Expert(suite)
+    for error, kind in ((UNSETTLED, Diverged), ("RuntimeError: no scene", MorphVlaError)):
+        standing = SimpleNamespace(error=f"it could not be reset: {error}")
+        stage = SimpleNamespace(reset=lambda rows: None, status={0: standing})
+        monkeypatch.setattr(expert, "_stage", stage)
+        with pytest.raises(kind, match=error):
+            expert._begin(3)
+    with pytest.raises(MorphVlaError, match="no scene"):
+        expert.demonstrate(3)
+    standing.error = f"it could not be reset: {UNSETTLED}"
+    assert expert.demonstrate(3) == attempts.Demonstration([], "error", "rest")
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-12, 0.4, 3.0])

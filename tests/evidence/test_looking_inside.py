@@ -7,7 +7,11 @@ import pytest
 
 from morph_vla import robots
 from morph_vla.errors import MorphVlaError
+from morph_vla.evidence import grid as grids
 from morph_vla.evidence import inside
+from morph_vla.evidence.status import record_of
+from morph_vla.results import cells as results
+from morph_vla.results.cells import CellRecord
 from morph_vla.robots import screws
 from morph_vla.serving.policy import CheckpointPolicy
 
@@ -95,6 +99,18 @@ def test_cells_without_weights_are_named(run, study, tmp_path, monkeypatch):
     assert "this grid has no cell 'both/h1/1' (SPLIT/CONDITION/SEED); did you mean 'both/h1/0'?" in err
     code, _, err = run(f"evidence inside grid.yaml --folder {study} -o elsewhere")
     assert "elsewhere holds no cells of a study" in err
+
+
+def test_weights_of_another_grid_are_not_looked_into(run, study, tmp_path, monkeypatch):
+    """What was seen, and with which noise it was judged, would be told of the grid and not of the weights."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.yaml").write_text(GRID.replace("FOLDER", str(study)), encoding="utf-8")
+    grid, cell = grids.load(tmp_path / "grid.yaml"), grids.Cell(0, "both", "h1")
+    other = CellRecord(**cell._asdict(), settings_sha256="x", judged=())
+    results.write(other, record_of(tmp_path / "out", cell))
+    monkeypatch.setattr(inside, "_newest", lambda folder, cell: folder / "weights")
+    with pytest.raises(MorphVlaError, match="both/h1/0"):
+        inside.look(grid, tmp_path / "out", ["both/h1/0"], folders=[study])
 
 
 def test_the_other_body_is_the_next_with_as_many_joints():

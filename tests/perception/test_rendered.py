@@ -107,6 +107,13 @@ def test_pictures_and_states_that_were_cut_off_are_one_sentence(tasks, tmp_path)
     path.write_bytes(path.read_bytes()[:-99])
     with pytest.raises(MorphVlaError, match=r"\.npz: pictures that cannot be read \(.*\); remove the file$"):
         pictures.render(tasks[:1], SMALL, tmp_path, workers=1)
+    nothing = {name: values[:0] for name, values in pictures.render_task(tasks[0], SMALL)._asdict().items()}
+    np.savez(path, **nothing)  # as an earlier version kept a task without a picture
+    with pytest.raises(
+        MorphVlaError, match=r"^droid_panda:cube_in_bowl: not one picture in .*: remove the f"
+    ):
+        pictures.render(tasks[:1], SMALL, tmp_path, workers=1)
+    path.write_bytes(b"PK")
     with pytest.raises(MorphVlaError, match=r"\.npz: a state of training that cannot be read \(.*\); remove"):
         fitting._restored(path, ())
 

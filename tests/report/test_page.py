@@ -242,6 +242,7 @@ def test_a_difference_over_what_both_have_says_so(tmp_path: Path):
     words = written(tmp_path, whole).words
     assert "new minus base: −10.0 percentage points" in words
     assert "Over the 10 episodes that both have, because one was stopped early; after an early stop" in words
+    assert "Note: base, new do not say the whole criterion," in words
     assert "(written before schema 3): whether these are the same is unknown" in words
 
 

@@ -134,7 +134,7 @@ def test_words_beside_videos_count_too_and_pictures_of_tokens_go_first(tmp_path:
     asked = []
     monkeypatch.setattr(page.kept, "find", lambda *_: asked.append(1))
     monkeypatch.setattr(page, "MAX_BYTES", 1_000)
-    written(tmp_path, record)
+    assert "Pictures of image tokens, where there are any, did not fit" in written(tmp_path, record).words
     assert len(asked) == 1  # not once it is known that the page is too large
     bare = (tmp_path / "report.html").stat().st_size
     monkeypatch.setattr(page, "MAX_BYTES", bare + 100_000)

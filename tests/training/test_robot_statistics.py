@@ -121,6 +121,13 @@ def test_differences_are_of_chunks_as_long_as_those_that_are_learnt(tmp_path):
         )
         with pytest.raises(MorphVlaError, match=words):
             of_robot("arm", JOINTS, [recorded("delta")], 17, statistics=str(path))
+    plain["robots"]["arm"] |= {"horizon": HORIZON, "source": "robot"}  # of the body: they have no horizon
+    file.write_text(json.dumps(plain))
+    assert statistics.of_file(file, "arm", "delta", JOINTS, 17) == (first.state, first.action)
+    trained = {"model": {"horizon": HORIZON}, "data": {"statistics": "robot"}}
+    (folder / "about/recipe.json").write_text(json.dumps(trained))
+    assert statistics.of_file(folder, "arm", "delta", JOINTS, 17) == (first.state, first.action)
+    del plain["robots"]["arm"]["horizon"], plain["robots"]["arm"]["source"]
     file.write_text(json.dumps(plain))  # of an earlier version
     assert statistics.of_file(file, "arm", "delta", JOINTS, 17) == (first.state, first.action)
 
