@@ -223,9 +223,9 @@ def test_a_pixel_lies_on_the_ray_of_the_camera_that_sees_it(estimator, tasks):
         for c in (camera, wide)
     )
     assert not np.allclose(as_trained, wider, atol=1e-4)
-    seen = map(jnp.asarray, (images, HANDS, THINGS))
+    picture, hands, things = map(jnp.asarray, (images, HANDS, THINGS))
     params = jax.tree.map(jnp.asarray, estimator.params)
-    direct = network.estimate(params, *seen, view_of(wide).optics(48))
+    direct = network.estimate(params, picture, hands, things, view_of(wide).optics(48))
     np.testing.assert_allclose(wider, direct, atol=1e-5)
 
 
