@@ -75,7 +75,7 @@ test-isaaclab: ## Isaac Lab's engine on this machine's CPU, in an environment of
 # robosuite's own requirements hold numpy below 2: it is installed without them, after what it uses.
 test-robosuite: ## robosuite's tasks on its seven arms, in an environment of about 2 GB
 	@NO_DEPS='robosuite==1.5.2' sh scripts/setup.sh $(ROBOSUITE) 3.12 lerobot,robosuite,dev
-	@$(ROBOSUITE)/bin/python -m pytest -q -W ignore tests/engines/test_robosuite.py tests/demonstrations/test_robosuite_plan.py $(ARGS)
+	@$(ROBOSUITE)/bin/python -m pytest -q -W ignore tests/engines/test_robosuite.py tests/engines/test_robosuite_suites.py tests/demonstrations/test_robosuite_plan.py $(ARGS)
 
 # openpi cannot be installed from a package registry: give a checkout. Its lerobot is a git commit, whose import
 # tests/live_openpi/stub satisfies. Its trainer does not run at current releases; there, the models are compared.

@@ -55,10 +55,8 @@ def run(arguments: argparse.Namespace) -> None:
         search(arguments.folders)
         recipe = recipes.load(arguments.source, arguments.overrides, arguments.folders)
         robots = datasets.statistics_of(recipe)
-        plain, text = (
-            statistics.plain(robots, recipe.model.horizon),
-            "\n".join(statistics.listed(robots, recipe.model.horizon)),
-        )
+        plain = statistics.plain(robots, recipe.model.horizon)
+        text = "\n".join(statistics.listed(robots, recipe.model.horizon))
     if arguments.output:
         write_text(arguments.output, json.dumps(plain, indent=2))
     took = f"measured in {time.perf_counter() - begun:.1f} s; no image was decoded"

@@ -81,6 +81,7 @@ def _settled(job: Job, name: str, known: dict[str, Trial]) -> tuple[Trial, ...]:
     robot = robots.load(job.robot, job.folders)
 
     def attempt(relative: Relative) -> Trial:
+        """What became of a body; one that was tried before is read."""
         before = known.get(relative.robot.name)
         if before is None or before.digest != relative.digest:
             return _tried(job, relative)

@@ -64,11 +64,7 @@ def render(study: Study, shown: Sequence[Evaluation], clips: Clips, with_tokens:
         "the training": study.training,
         "the robot's joints": graph or drawn or joints,
         "the attention between joints": attended,
-        **(
-            {"the image tokens that are kept": tokens or not with_tokens}
-            if "image_tokens" in study.pictures
-            else {}
-        ),
+        "the image tokens that are kept": tokens or not with_tokens or "image_tokens" not in study.pictures,
         "episode videos": any(trial.video for evaluation in shown for trial in evaluation.trials),
     }
     page = template("page.html.jinja").render(

@@ -148,11 +148,8 @@ def _in_words(
         f"{name}: {points(comparison.difference)} percentage points, 95% interval "
         f"[{points(bounds.low)}, {points(bounds.high)}] ({bounds.interval}); the interval {verb} zero. "
     )
-    if comparison.common is not None:
-        words += (
-            f"Over the {comparison.common} episodes that both have, because one was stopped early; after an "
-            "early stop the interval is biased towards the decision. "
-        )
+    if over := comparison.over:
+        words += f"{over[:1].upper()}{over[1:]}. "
     if unsaid:
         words += f"Note: {unsaid}. "
     engine_a, engine_b = comparison.engine_a, comparison.engine_b

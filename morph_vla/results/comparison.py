@@ -85,6 +85,16 @@ class Comparison(RateDifference):
     """Where one was stopped early, how many episodes both have: all numbers speak of those."""
     tasks: dict[str, RateDifference]
 
+    @property
+    def over(self) -> str:
+        """In words, where one was stopped early, what all numbers speak of; "" where none was."""
+        if self.common is None:
+            return ""
+        return (
+            f"over the {self.common} episodes that both have, because one was stopped early; after an early "
+            "stop the interval is biased towards the decision"
+        )
+
     def __str__(self) -> str:
         """`trained - untrained: +74.0 points [+61.2, +83.9] (95%, Tango 1998, paired)`, or why not."""
         bounds = self.measured

@@ -74,7 +74,7 @@ class Contrast:
     @property
     def interval(self) -> Mean | None:
         """The estimate, where seeds differ enough for it to have an interval."""
-        return None if self.estimate is None or self.estimate.half_width <= NO_WIDTH else self.estimate
+        return wide(self.estimate)
 
     @property
     def note(self) -> str:
@@ -124,6 +124,11 @@ class Answer:
         if self.apart:
             lines.append(f"seeds differ in: {', '.join(self.apart)}")
         return "\n".join([*lines, f"{self.done} of {self.asked} cells, {self.hours:.1f} h"])
+
+
+def wide(mean: Mean | None) -> Mean | None:
+    """The mean, where its interval is more than rounding (NO_WIDTH)."""
+    return None if mean is None or mean.half_width <= NO_WIDTH else mean
 
 
 def p_words(p_value: float) -> str:
@@ -184,13 +189,12 @@ def _condition(
 ) -> Condition:
     means = {seed: fmean(body.rate for body in bodies) for seed, bodies in of_seed.items()}
     every = [body for bodies in of_seed.values() for body in bodies]
-    interval = student(list(means.values()))
     return Condition(
         split=split,
         condition=condition,
         seen=seen,
         rate=fmean(means.values()),
-        interval=interval if interval is not None and interval.half_width > NO_WIDTH else None,
+        interval=wide(student(list(means.values()))),
         seeds=means,
         bodies=_of_bodies(every),
         graded=_graded(every),

@@ -44,11 +44,8 @@ class Against(Comparison):
         if conditions:
             rest = f"; and {len(conditions) - MOST} more" if len(conditions) > MOST else ""
             lines.append(f"  conditions differ (A and {letter}): {'; '.join(conditions[:MOST])}{rest}")
-        if self.common is not None:
-            lines.append(
-                f"  over the {self.common} episodes that both have, because one was stopped early; after an "
-                "early stop the interval is biased towards the decision"
-            )
+        if self.over:
+            lines.append(f"  {self.over}")
         lines += [f"  {task}: {_difference(of_task, letter)}" for task, of_task in self.tasks.items()]
         return "\n".join(lines)
 

@@ -68,6 +68,7 @@ def watch(
     observations, executed = [], open_loop or open_loop_at(worlds.suite.control_rate)
 
     def answer(observation: dict[str, Any]) -> Float[np.ndarray, "h j"]:
+        """The actions that are executed of an answer; what the policy was told is kept."""
         (shown,) = [observation] if sight is None else sight.told([observation])
         observations.append(shown)
         return policy.infer(shown)["actions"][:executed]

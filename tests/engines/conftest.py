@@ -1,9 +1,10 @@
-"""One task with small frames, its robot, and an engine of three worlds."""
+"""One task with small frames, its robot, an engine of three worlds; a task of robosuite by its file."""
 
 import pytest
 
 from morph_vla import robots
 from morph_vla.robots import Robot
+from morph_vla.suites.environment import EnvironmentSuite, load_tasks
 from morph_vla.suites.suite import Suite, load
 
 SMALL = [
@@ -30,3 +31,15 @@ def trio(panda, suite):
     engine = MujocoEngine(panda, suite, count=3)
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def example(root):
+    """A task of robosuite in `docs/examples`, without cameras."""
+
+    def load(name: str, *overrides: str) -> EnvironmentSuite:
+        (task,) = load_tasks(root / f"docs/examples/robosuite_{name}", ["images={}", *overrides])
+        assert isinstance(task, EnvironmentSuite)
+        return task
+
+    return load
