@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(parser, "--api-key", about, "KEY", default=os.environ.get(KEY, ""))
     about = "observations computed at once at most; programs of 1, 2, 4, ... are compiled before it is ready"
     add_number(parser, "--batch", 10, about, least=1)
-    about = "always compute --batch: answers are the same bit for bit in any company (10: as in `eval`)"
+    about = "always compute --batch, and whole prompts: the same bits in any company (10: as in `eval`)"
     add(parser, "--fixed-batch", about)
     add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for other connections", "MS", least=0)
     add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
@@ -76,9 +76,10 @@ def run(arguments: argparse.Namespace) -> None:
         noise=arguments.noise,
         given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
+    policy = seeing(policy, arguments.poses_from, tasks)
     server = servers.of(
-        seeing(policy, arguments.poses_from, tasks), arguments.preset, arguments.jump, unit=arguments.unit,
-        real_time=arguments.real_time, settings=settings,
+        policy, arguments.preset, arguments.jump, unit=arguments.unit, real_time=arguments.real_time,
+        settings=settings,
     )  # fmt: skip
 
     def listening() -> None:
@@ -89,4 +90,4 @@ def run(arguments: argparse.Namespace) -> None:
             LOG.warning("anyone who reaches this address may ask without a key (MORPH_VLA_API_KEY)")
 
     ready = functools.partial(print, "ready: /healthz answers 200", flush=True)
-    server.until_interrupted(examples(server.card), listening, ready)
+    server.until_interrupted(examples(server.card, policy.prompts.values()), listening, ready)

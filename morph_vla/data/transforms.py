@@ -1,9 +1,12 @@
 """From a dataset's rows to the arrays the model takes."""
 
+import dataclasses
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from morph_vla.data.lerobot import Recordings
+from morph_vla.pi05.observation import Observation
 from morph_vla.pi05.tokenizer import Tokenizer, tokenize
 
 
@@ -29,6 +32,12 @@ def bucketed(longest: int, bucket: int, max_tokens: int) -> int:
     Few lengths, for each is a program of its own.
     """
     return min(max_tokens, max(1, -(-longest // bucket)) * bucket) if bucket else max_tokens
+
+
+def cut(observation: Observation, length: int) -> Observation:
+    """The first `length` tokens of its prompts."""
+    tokens, mask = observation.tokens[:, :length], observation.token_mask[:, :length]
+    return dataclasses.replace(observation, tokens=tokens, token_mask=mask)
 
 
 def chunks(recordings: Recordings, rows: Int[np.ndarray, "b"], horizon: int) -> Float[np.ndarray, "b h n"]:

@@ -28,6 +28,7 @@ class OfPoses(Protocol):
     trained: dict[str, Any]
     real_time: bool
     sizes: tuple[int, ...]
+    prompts: dict[int, str]
     folder: Path
     config: Any
 
@@ -90,6 +91,7 @@ class Seeing:
         self.robot_name, self.robot = policy.robot_name, policy.robot
         self.real_time, self.looks_back = policy.real_time, policy.looks_back
         self.sizes, self.folder, self.config = policy.sizes, policy.folder, policy.config
+        self.prompts = {next(iter(policy.prompts)): tasks[0].task}
 
     def digest(self) -> str:
         """Two policies that share it act the same: the policy's, and the estimator's."""

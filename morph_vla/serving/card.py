@@ -74,6 +74,8 @@ class Card:
     """Observations that are computed at once, at most"""
     sizes: tuple[int, ...] = ()
     """The sizes of batches that are compiled, ascending; with one alone, no answer depends on its company"""
+    prompt_tokens: tuple[int, ...] = ()
+    """The lengths of prompts that are compiled, ascending; likewise"""
     sampler: Mapping[str, object] = dataclasses.field(default_factory=dict)
     accepts: tuple[str, ...] = ACCEPTS
     """Keys of a request beyond the observation's"""
@@ -121,6 +123,7 @@ class Served(Protocol):
     image_size: int
     real_time: bool
     sizes: tuple[int, ...]
+    prompts: dict[int, str]
     folder: Path
     config: Any
 
@@ -179,6 +182,7 @@ def of(
     card = Card(
         **known,
         sizes=policy.sizes,
+        prompt_tokens=tuple(policy.prompts),
         robot=policy.robot_name,
         joints=robot.names,
         units=tuple(trained.get("units") or (joint.unit for joint in robot.joints)),

@@ -41,6 +41,7 @@ from morph_vla.robots.standpoint import Standpoint
 from morph_vla.serving import foreign
 from morph_vla.serving.foreign import Given, Loaded, is_foreign
 from morph_vla.serving.history import History
+from morph_vla.serving.programs import prompts_of, shortened, sizes_up_to
 from morph_vla.serving.which_robot import which_robot
 from morph_vla.training import checkpoint, meaning, restoring
 from morph_vla.weights.load import returned_at_once
@@ -71,8 +72,8 @@ class CheckpointPolicy:
 
         `batch` observations are computed at once, whatever is asked (one compilation): 1 answers one robot
         soonest, EVALUATION_BATCH is what `morph-vla eval` has. With `any_size` fewer are computed where fewer
-        are asked, 1, 2, 4, ... (a compilation each): sooner, and an answer then depends on its company by
-        rounding, which it never does without.
+        are asked, 1, 2, 4, ..., and short prompts without their padding (a compilation each): sooner, and an
+        answer then depends on its company by rounding, which it never does without.
         `steps` and `noise` are those of `evaluation.sampler.Sampler`.
         `robot` is needed only where the checkpoint was trained on several.
         `tokenizer_name` is where this machine has the tokenizer, when that is not where the recipe says.
@@ -105,6 +106,7 @@ class CheckpointPolicy:
         }
         self._tokenizer = tokenizer.load(tokenizer_name or loaded.tokenizer)
         tokenizer.check_same(self.about.get("tokenizer"), self._tokenizer, str(folder))
+        self.prompts = prompts_of(self.config, self._tokenizer, self.trained, any_size)
         self._joints, self._values = len(self.trained["joints"]), len(self.trained["relative"])
         self._space: Space = self.trained.get("space", "joints")
         check_width(self.robot, self._space, self.config.action_dim)
@@ -171,7 +173,7 @@ class CheckpointPolicy:
         size = next(size for size in self.sizes if size >= real)
         rows = observations + [observations[-1]] * (size - real)
         moments = np.asarray([[row.get("episode", 0), row.get("step", 0)] for row in rows], np.uint32)
-        prepared = self.prepare(rows)
+        prepared = shortened(self.prepare(rows), self.prompts)
         times.append(time.perf_counter())
         previous = self._previous(rows) if "previous_actions" in rows[0] else None
         sampled = np.asarray(self._sample(self.params, self._ahead, prepared, moments, previous))
@@ -327,12 +329,6 @@ class CheckpointPolicy:
 def _states(rows: Sequence[dict[str, Any]]) -> np.ndarray:
     """Where the joints stand."""
     return np.stack([np.asarray(row["state"], np.float32) for row in rows])
-
-
-def sizes_up_to(batch: int) -> tuple[int, ...]:
-    """1, 2, 4, ... below `batch`, and `batch`."""
-    powers = (2**exponent for exponent in range(batch.bit_length()))
-    return (*(power for power in powers if power < batch), batch)
 
 
 def load(checkpoint: str | Path, *, refuse_unused: bool = False, **options: Any) -> CheckpointPolicy:

@@ -102,7 +102,8 @@ class ServedPolicy(RemotePolicy):
 
     def describe(self) -> dict[str, Any]:
         card = self.card
-        batch = card.batch if len(card.sizes) <= 1 else None  # of several sizes: answers differ by rounding
+        several = max(len(card.sizes), len(card.prompt_tokens)) > 1
+        batch = None if several else card.batch  # of several programs: answers differ by rounding
         known = {"step": card.step, "sha256": card.sha256, "sampler": dict(card.sampler), "batch": batch}
         return {**super().describe(), **known}
 

@@ -4,7 +4,7 @@ import dataclasses
 import uuid
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ MAX_SESSIONS = 4096
 """Of one connection; beyond, the one that was asked longest ago begins anew"""
 RESET = "reset successful"
 """RoboArena's answer to `endpoint: reset`"""
+PROMPT = "warm up"
+"""With which a policy is compiled that knows no task"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,17 +160,20 @@ def example(card: Card) -> Observation:
     names = list(map(str, listing(card.trained.get("environment"))))
     upright = np.array([name.endswith("qw") for name in names], np.float32)
     poses = {ENVIRONMENT: upright} if names else {}
-    prompt = next(map(str, listing(card.trained.get("prompts"))), "warm up")  # of no task, some cannot answer
+    prompt = next(map(str, listing(card.trained.get("prompts"))), PROMPT)  # of no task, some cannot answer
     about = {"prompt": prompt, "robot": card.robot, "episode": 0, "step": 0}
     return {**pictures, **poses, "state": state, **about}
 
 
-def examples(card: Card) -> list[Observation]:
-    """Observations with which a server compiles all that it computes."""
+def examples(card: Card, prompts: Iterable[str] = ()) -> list[Observation]:
+    """Observations with which a server compiles all that it computes; of a policy with several `prompts`."""
     alone, nothing = example(card), np.zeros((0, len(card.joints)), np.float32)
-    return (
-        [alone, {**alone, "inference_delay": 0, "previous_actions": nothing}] if card.real_time else [alone]
-    )
+    each = [{**alone, "prompt": prompt} for prompt in prompts] or [alone]
+    if not card.real_time:
+        return each
+    return [
+        asked for row in each for asked in (row, {**row, "inference_delay": 0, "previous_actions": nothing})
+    ]
 
 
 def read(frame: str | bytes, card: Card, known: keys.Keys, sessions: Sessions) -> Request:

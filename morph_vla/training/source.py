@@ -5,7 +5,6 @@ shape: actions padded to the model's values with a mask of the real ones, camera
 bodies padded to the model's joints. So one compiled step serves every mixture.
 """
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -236,8 +235,7 @@ class Source:
         masks = [seen.token_mask] if self.processes == 1 else self._masks(step)
         longest = max(int(mask.sum(axis=1).max()) for mask in masks)
         count = transforms.bucketed(longest, bucket, self.recipe.model.max_tokens)
-        cut = dataclasses.replace(seen, tokens=seen.tokens[:, :count], token_mask=seen.token_mask[:, :count])
-        return batch._replace(observation=cut)
+        return batch._replace(observation=transforms.cut(seen, count))
 
     def angles(self, step: int) -> Angle:
         """By how much the rows of a step's whole batch are turned (`training.turn_degrees`)."""

@@ -14,6 +14,7 @@ class Told:
     def __init__(self, names=None):
         self.robot, self.robot_name, self.real_time = robots.load("panda"), "panda", False
         self.looks_back, self.sizes, self.folder = False, (1, 2), Path("runs/x")
+        self.prompts = {20: "warm up"}
         self.config = SimpleNamespace(horizon=5, delay_max=0)
         self.trained = {"environment": names, "joints": self.robot.names, "control_rate": 15.0}
         self.asked: list[dict] = []
