@@ -12,6 +12,7 @@ from morph_vla.pi05.config import CAMERAS
 LEVERS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "prompt": {"max_tokens": 96},  # as training.prompt_bucket cuts most batches of DROID
+    "prompt_short": {"max_tokens": 64},  # as `serve` has an arm's prompts
     "cameras": {"cameras": CAMERAS[:2]},
     "written_out": {"fused_attention": False},
     "remat": {"remat": False},  # the suffix keeps what it computed
