@@ -59,6 +59,11 @@ def reason(error: BaseException) -> str:
     return next(filter(None, lines), type(error).__name__).rstrip(".")
 
 
+def words_of(error: Exception) -> str:
+    """An error's sentence, with its kind where it is not one of ours."""
+    return str(error) if isinstance(error, MorphVlaError) else f"{type(error).__name__}: {reason(error)}"
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional dependency, or say which extra of this package installs it.
 

@@ -73,8 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     policy = policies.load(
         arguments.checkpoint, robot=arguments.robot, batch=arguments.batch,
         any_size=not arguments.fixed_batch, refuse_unused=True, steps=arguments.sampler_steps,
-        noise=arguments.noise,
-        given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
+        noise=arguments.noise, given=policies.Given(arguments.recipe, arguments.preset, arguments.statistics),
     )  # fmt: skip
     policy = seeing(policy, arguments.poses_from, tasks)
     server = servers.of(

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines.engine import Frame, Observation
-from morph_vla.errors import MorphVlaError, reason
+from morph_vla.errors import MorphVlaError, reason, words_of
 from morph_vla.suites.suite import InitialState
 
 LOG = logging.getLogger(__name__)
@@ -199,8 +199,11 @@ class LocalPool(Pool):
         for slot in messages:
             status, seen = self.stage.status[slot], None
             if status.ended is None:
-                with self._timed("frames_s"):
-                    seen = self.stage.observe(slot)
+                try:
+                    with self._timed("frames_s"):
+                        seen = self.stage.observe(slot)
+                except Exception as error:  # of whatever renders: the other places go on
+                    status = status.failed(words_of(error))
             if status.error is not None:
                 status = status.failed(f"simulation: {status.error}")
             self._answers[slot] = Answer(status, seen, frames[slot])

@@ -38,6 +38,8 @@ class Benchmark(Protocol):
     """Rows that are evaluated unless others are asked for."""
     control_rate: float
     """[Hz]"""
+    maps_actions: bool
+    """Whether what its slots take is something else than what policies answer: `actions` of its suite."""
 
     def findings(self, policy: Policy) -> Sequence[Finding]:
         """What keeps this policy from being evaluated (errors), and what is worth knowing before."""

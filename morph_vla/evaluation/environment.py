@@ -40,6 +40,8 @@ class Environment:
         self._shown = dataclasses.replace(suite, images={}) if is_blind and suite.poses else suite
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
         self.episodes, self.control_rate = suite.episodes, suite.control_rate
+        given = suite.actions
+        self.maps_actions = bool(given.columns or given.scale or given.offset)
 
     @cached_property
     def _probe(self) -> Probe:

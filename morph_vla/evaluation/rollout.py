@@ -92,6 +92,11 @@ def _evaluate(
     rows = _rows(played, settings)
     count, table = len(rows), played.states(max(rows.stop, played.episodes))
     chunking = _chunking(played, settings)
+    if chunking.real_time and played.maps_actions:
+        raise MorphVlaError(
+            f"{played.label}: its `actions` make other values of an answer, and with --real-time a policy is "
+            "told its own; leave --real-time out"
+        )
     begun = dataclasses.replace(
         _begun(played, table, about or {"name": type(policy).__name__}, settings),
         overrides=tuple(overrides), command=command, folder=folder or Path(),

@@ -40,7 +40,7 @@ class Simulated:
         self.shown = suite if frames is None else dataclasses.replace(suite, cameras=_sized(suite, frames))
         """The suite as its episodes show it"""
         self.label, self.name, self.task_key = suite.label, suite.name, suite.task_key
-        self.episodes, self.control_rate = suite.episodes, suite.control_rate
+        self.episodes, self.control_rate, self.maps_actions = suite.episodes, suite.control_rate, False
         self._robot = robots.load(suite.robot)
         self._joints = len(self._robot.joints)
 

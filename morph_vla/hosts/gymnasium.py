@@ -93,6 +93,8 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
             self._stepper.reset({self._index: int(row)})
         else:
             raise MorphVlaError(f"reset: row expects an integer, not {row!r}")
+        if error := self._stepper.status(self._index).error:
+            raise MorphVlaError(f"reset: {error}")
         return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
@@ -192,7 +194,7 @@ def _only(tasks: Sequence[Suite]) -> Suite:
         ids = ", ".join(id_of(task.label) for task in tasks)
         raise MorphVlaError(
             f"suite '{tasks[0].name}' has {len(tasks)} tasks, and an environment plays one: {ids}; "
-            "gymnasium.make_vec plays all of them"
+            "gymnasium.make_vec plays all of them, in one process"
         )
     return tasks[0]
 

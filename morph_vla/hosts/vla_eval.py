@@ -150,6 +150,8 @@ class SuiteBenchmark(benchmarks.StepBenchmark):
             self.cleanup()
             self._stepper = Stepper(suite, 1, self._engine)
         self._stepper.reset({0: int(task["episode_idx"])})
+        if error := self._stepper.status(0).error:
+            raise MorphVlaError(f"{suite.label}, row {task['episode_idx']}: {error}")
         return self._stepper.observe(0)
 
     def step(self, action: dict[str, Any]) -> benchmarks.StepResult:

@@ -1,5 +1,6 @@
 """Other simulators' environments: the same record, journal and pairing, from their own verdict."""
 
+import contextlib
 import dataclasses
 import json
 from importlib.util import find_spec
@@ -16,13 +17,14 @@ import morph_vla
 from morph_vla.engines.gymnasium import reading
 from morph_vla.engines.gymnasium.probe import probe
 from morph_vla.engines.gymnasium.reading import Transition
-from morph_vla.engines.gymnasium.stage import Standing, judged
+from morph_vla.engines.gymnasium.stage import Environments, Standing, judged
 from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.evaluation import benchmark
 from morph_vla.results import record as records
 from morph_vla.results.merging import merge
 from morph_vla.suites import suite as suites
 from morph_vla.suites.environment import ActionMap, Signal, load_tasks
+from morph_vla.suites.suite import InitialState
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +150,77 @@ def test_what_raises_while_it_is_looked_at_is_a_finding(load):
     finding = probe(load(GYMNASIUM, kwargs, "images={a: render}")).findings[0]
     assert (finding.code, finding.severity) == ("observation", "error")
     assert finding.found == "RuntimeError: no OpenGL here"
+
+
+@pytest.mark.parametrize("text", [GYMNASIUM, VECTORIZED], ids=["alone", "vectorized"])
+def test_an_episode_that_cannot_be_seen_is_an_error_and_the_next_row_is_played(load, text):
+    """Rows 1 and 4 break what renders them, for good: a new environment renders the next one."""
+    overrides = ["images={front: render}", "kwargs={render_mode: rgb_array, fault: render once}", "seed=101"]
+    record = evaluate(Right(), load(text, *overrides), parallel=1, episodes=7)
+    errors = {trial.episode: trial.error for trial in record.trials if trial.error}
+    assert errors == dict.fromkeys((1, 4), "simulation: RuntimeError: no OpenGL here")
+
+
+def test_every_environment_of_a_suite_is_made_with_the_same_values(load):
+    """The tiny one takes out of its keys what it has read."""
+    task = load(GYMNASIUM, "kwargs={conf: {offset: 3}}")
+    policy = Right()
+    record = evaluate(policy, task)
+    seen = {asked["episode"]: asked["state"][1] for asked in policy.asked if asked["step"] == 0}
+    assert seen == {row: steps_to_goal(row + 3) or -1 for row in range(ROWS)}
+    assert task.kwargs == {"conf": {"offset": 3}}
+    assert record.suite.tasks["tiny"].resolved["kwargs"] == {"conf": {"offset": 3}}
+
+
+def test_rows_that_depend_on_their_company_are_found(load):
+    task = load(VECTORIZED, "id=tiny_environment:Company-v0")
+    (finding,) = [finding for finding in probe(task).findings if finding.code == "rows"]
+    assert finding.severity == "warning"
+    assert finding.found.startswith(
+        "row 1 begins otherwise beside row 0 than alone ('agent_pos'): a row's state depends on those that"
+    )
+    assert not [finding for finding in probe(load(VECTORIZED)).findings if finding.code == "rows"]
+
+
+def test_things_in_a_tuple_have_their_numbers_as_keys(load):
+    task = load(GYMNASIUM, "id=tiny_environment:Pair-v0", "state=['0']", "images={front: '1'}")
+    policy = Right()
+    evaluate(policy, task, episodes=2)
+    assert [asked["state"].tolist() for asked in policy.asked if asked["step"] == 0] == [
+        [0, steps_to_goal(row) or -1] for row in range(2)
+    ]
+    assert policy.asked[0]["images/front"].shape == (6, 8, 3)
+
+
+@pytest.mark.parametrize(("key", "value"), [("text", "'no'"), ("none", "None")])
+def test_what_is_no_number_is_a_sentence(load, key, value):
+    (finding,) = [
+        finding
+        for finding in probe(load(GYMNASIUM, f"success.info={key}")).findings
+        if finding.code == "step"
+    ]
+    assert finding.found == (
+        f"the environment's step 1: info's '{key}' is {value}, expected a number of each episode"
+    )
+
+
+def test_the_length_that_a_suite_gives_an_environment_is_the_environments(load):
+    task = load(GYMNASIUM, "kwargs={max_episode_steps: 5}")
+    assert not [finding for finding in probe(task).findings if finding.code == "time-limit"]
+    (finding,) = [finding for finding in probe(load(GYMNASIUM)).findings if finding.code == "time-limit"]
+    assert finding.found == "episode_seconds: 5 steps, the environment ends an episode after 9"
+
+
+def test_actions_that_are_mapped_are_not_gone_on_from(load):
+    """A policy would be told the environment's values as its own."""
+    policy = Right()
+    policy.real_time = True
+    sentence = (
+        "tiny: its `actions` make other values of an answer, and with --real-time a policy is told its own"
+    )
+    with pytest.raises(MorphVlaError, match=f"^{sentence}; leave --real-time out$"):
+        evaluate(policy, load(GYMNASIUM, "actions={scale: [2.0]}"), open_loop=1, real_time=True)
+    assert evaluate(policy, load(GYMNASIUM), open_loop=1, real_time=True, episodes=2).trials
 
 
 def test_more_rows_than_the_suite_says_are_the_same_evaluation(load, tmp_path):
@@ -312,10 +385,10 @@ def test_it_is_no_suite_to_record_from_and_has_its_own_simulator(load, tmp_path)
 
 
 def test_rows_may_be_numbers_that_the_environment_is_given(load):
-    task = load(GYMNASIUM, "row_attribute=start", "seed=0")
-    pool = benchmark.of(task).pool(1, 1)
-    with pool:
-        assert probe(task).findings  # the attribute is there to be set
+    with contextlib.closing(Environments(load(GYMNASIUM, "row_attribute=start"), 1)) as stage:
+        for row in (3, 5):
+            stage.reset({0: InitialState(row, {}, ())})
+            assert stage.vector.get_attr("start") == (row,)
     with pytest.raises(MorphVlaError, match=r"the environment has no attribute 'strat' \(row_attribute\)"):
         evaluate(Right(), load(GYMNASIUM, "row_attribute=strat"), episodes=1)
 

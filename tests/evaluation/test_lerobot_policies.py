@@ -15,6 +15,7 @@ from tiny_environment import LIMIT
 from tiny_suites import GYMNASIUM, LEROBOT, evaluate
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.hosts.lerobot import theirs
 from morph_vla.hosts.lerobot.theirs import LerobotPolicy, try_out
 from morph_vla.suites.environment import load_tasks
 from morph_vla.suites.suite import load
@@ -145,13 +146,32 @@ def test_its_digest_is_of_what_answers_and_not_of_where_it_was_trained(act, tmp_
     assert LerobotPolicy(copy).describe()["sha256"] != there
 
 
-def test_what_cannot_be_asked_is_said(act, tmp_path):
+def test_that_chunks_are_not_averaged_over_time_is_said(act, tmp_path, caplog):
+    """LeRobot would ask at every step and average what it was answered."""
+    shutil.copytree(act, tmp_path / "copy")
+    config = json.loads((act / "config.json").read_text())
+    averaged = {**config, "temporal_ensemble_coeff": 0.01, "n_action_steps": 1}
+    (tmp_path / "copy/config.json").write_text(json.dumps(averaged))
+    LerobotPolicy(act)
+    assert caplog.messages == []
+    LerobotPolicy(tmp_path / "copy")
+    (message,) = caplog.messages
+    assert message.endswith("temporal_ensemble_coeff 0.01 is not applied: chunks are executed as they are")
+
+
+def test_what_cannot_be_asked_is_said(act, tmp_path, monkeypatch):
     with pytest.raises(MorphVlaError, match=r"no LeRobot policy: it has no config.json$"):
         LerobotPolicy(tmp_path)
     with pytest.raises(
         MorphVlaError, match=r"the observation lacks images/front, which the policy calls obs"
     ):
         LerobotPolicy(act).infer({"state": np.zeros(2, np.float32), "prompt": ""})
+    with monkeypatch.context() as patched:
+        patched.setattr(theirs, "_answer", lambda *_: torch.stack([]))
+        with pytest.raises(
+            MorphVlaError, match=r"act0: LeRobot's 'act' answers one observation with no chunk: s"
+        ):
+            LerobotPolicy(act)
     (tmp_path / "config.json").write_text(json.dumps({"type": "actt"}))
     with pytest.raises(MorphVlaError, match=r"LeRobot cannot load this policy: Policy type 'actt'"):
         LerobotPolicy(tmp_path)

@@ -19,9 +19,12 @@ class Tiny(gym.Env):
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     task_description = "walk to the goal"
 
-    def __init__(self, fault="", ends=True, render_mode=None, obs_type="", poses=False, whole=False, **_):
+    def __init__(
+        self, fault="", ends=True, render_mode=None, obs_type="", poses=False, whole=False, conf=None, **_
+    ):
+        self.offset = (conf or {}).pop("offset", 0)  # read by taking it out, as some environments do
         self.fault, self.ends, self.render_mode, self.poses = fault, ends, render_mode, poses
-        self.start = 0
+        self.start, self.broken = 0, False
         if whole:
             self.action_space = gym.spaces.Box(-1, 1, (1,), np.int64)
         if poses:
@@ -41,7 +44,7 @@ class Tiny(gym.Env):
             raise RuntimeError("no such scene")
         super().reset(seed=seed)
         self.seed, self.at = seed if seed is not None else 0, 0.0
-        self.goal = self.seed % 7 or -1
+        self.goal = (self.seed + self.offset) % 7 or -1
         return self.seen(), {}
 
     def step(self, action):
@@ -52,13 +55,39 @@ class Tiny(gym.Env):
         if self.fault == "raise" and bad and self.at == 2:
             raise RuntimeError("the solver gave up\nand more")
         reward = float("nan") if self.fault == "nan" and bad else float(there)
-        info = {} if self.fault == "silent" else {"is_success": there, "deep": {"won": there}}
+        info = {"is_success": there, "deep": {"won": there}, "text": "no", "none": None}
+        info = {} if self.fault == "silent" else info
         return self.seen(), reward, there and self.ends, False, info
 
     def render(self):
-        if self.fault == "render":
+        if self.fault == "render" or (self.fault == "render once" and self.seed % 3 == 0):
+            self.broken = True
+        if self.fault in ("render", "render once") and self.broken:
             raise RuntimeError("no OpenGL here")
         return np.full((6, 8, 3), 7 * self.at, np.uint8)
 
 
+class Pair(Tiny):
+    """Shows two things in a tuple."""
+
+    observation_space = gym.spaces.Tuple([Tiny.spaces["agent_pos"], Tiny.spaces["pixels"]])
+
+    def seen(self):
+        shown = super().seen()
+        return shown["agent_pos"], shown["pixels"]
+
+
+class Company(gym.vector.SyncVectorEnv):
+    """All begin as the first one's seed says, as where one generator serves all."""
+
+    def __init__(self, num_envs, **kwargs):
+        super().__init__([lambda: Tiny(**kwargs)] * num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        assert seed is not None
+        return super().reset(seed=[seed[0] + 2 * place for place in range(len(seed))])
+
+
 gym.register("Tiny-v0", "tiny_environment:Tiny", max_episode_steps=9)
+gym.register("Pair-v0", "tiny_environment:Pair")
+gym.register("Company-v0", vector_entry_point="tiny_environment:Company")

@@ -17,6 +17,7 @@ import gymnasium
 from gymnasium.utils.env_checker import check_env
 
 from morph_vla.demonstrations.experts import PickAndPlace
+from morph_vla.engines.episode import UNSETTLED
 from morph_vla.engines.mujoco.engine import MujocoEngine
 from morph_vla.errors import ConfigError, MissingExtraError, MorphVlaError
 from morph_vla.evaluation import rollout
@@ -204,7 +205,7 @@ def test_a_suite_file_of_the_users_own(make, tmp_path, root, caplog):
     gymnasium.registry.pop("morph_vla/mine")
 
 
-def test_mistakes_are_named(make):
+def test_mistakes_are_named(make, monkeypatch):
     with pytest.raises(
         MorphVlaError, match=r"^suite 'droid_panda' has 3 tasks, and an environment plays one: "
     ):
@@ -218,6 +219,13 @@ def test_mistakes_are_named(make):
         env.reset(options={"rows": 3})
     with pytest.raises(MorphVlaError, match=r"^reset: row expects an integer, not 'three'$"):
         env.reset(options={"row": "three"})
+    stepper = env.unwrapped._stepper
+    env.reset(options={"row": 3})
+    failed = stepper.status(0).failed(UNSETTLED)
+    with monkeypatch.context() as patched:
+        patched.setattr(stepper, "status", lambda index: failed)
+        with pytest.raises(MorphVlaError, match=r"^reset: the physics diverged while the world settled$"):
+            env.reset(options={"row": 4})  # it would show row 3
     with pytest.raises(
         MorphVlaError, match=r"^engine isaaclab: its worlds move together, and Gymnasium resets "
     ):

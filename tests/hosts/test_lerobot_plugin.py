@@ -24,6 +24,7 @@ from morph_vla.hosts.lerobot import export
 from morph_vla.hosts.lerobot.configuration_morph_vla import MorphVlaConfig
 from morph_vla.hosts.lerobot.environment import MorphVlaEnv, SuiteEnv
 from morph_vla.hosts.lerobot.modeling_morph_vla import MorphVlaPolicy
+from morph_vla.serving import policy as policies
 from morph_vla.serving import remote
 from morph_vla.serving.history import History
 from morph_vla.serving.policy import CheckpointPolicy
@@ -233,6 +234,17 @@ def test_an_episode_that_has_ended_is_not_asked_again(monkeypatch, tmp_path):
     policy.select_action(preprocess_observation(seen))
     env.close()
     assert looking.beside[-1] == 3
+
+
+def test_a_policy_on_the_hub_is_its_checkpoint_there(monkeypatch, tmp_path):
+    """LeRobot fetches config.json alone; what it says lies beside it there, at the same revision."""
+    asked = []
+    monkeypatch.setattr(policies, "load", lambda where, **_: asked.append(where) or LooksBack())
+    config = MorphVlaConfig(device="cpu", checkpoint=".", n_action_steps=3)
+    MorphVlaPolicy.from_pretrained("me/mine", config=config)
+    MorphVlaPolicy.from_pretrained("me/mine", config=config, revision="v2")
+    MorphVlaPolicy.from_pretrained(tmp_path, config=config)
+    assert asked == ["hf://me/mine", "hf://me/mine@v2", tmp_path.resolve()]
 
 
 # ------------------------------------------------------------------------------------------------- files

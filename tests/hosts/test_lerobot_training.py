@@ -225,7 +225,12 @@ def test_where_lerobot_cannot_go_on_it_begins_anew_and_says_so(trainer, tmp_path
     trainer(refuse=True)
     assert trained(tmp_path / "t").loss == 0.083
     assert ["resume" in asked for asked in trainer.asked()] == [False, True, False]
-    words = "LeRobot cannot go on from its checkpoint, and begins anew: lerobot-train ended with status 1: "
+    refused = tmp_path / "t/run.refused"
+    assert (refused / "checkpoints/000004").is_dir()  # kept: it may have failed for another reason
+    words = (
+        f"LeRobot cannot go on from its checkpoint, which {refused} keeps, and begins anew: lerobot-train "
+        "ended with status 1: "
+    )
     assert [message.startswith(f"{words}RuntimeError: no opt") for message in caplog.messages] == [True]
 
 
@@ -260,7 +265,9 @@ def test_a_process_has_as_many_threads_as_cores_that_it_may_use(trainer, tmp_pat
     )
     for name in (*training.THREADS, *training.WAITING):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")  # there LeRobot shows no bar, and steps are counted by it
     trained(tmp_path / "t")
+    assert "SLURM_JOB_ID" not in environments[0]
     assert {environments[0][name] for name in training.THREADS} == {"1"}
     assert environments[0]["OMP_WAIT_POLICY"] == "PASSIVE"
 

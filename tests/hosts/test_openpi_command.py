@@ -122,6 +122,31 @@ def test_help_names_every_verb(capsys):
         assert all(f"\n  {verb} " in usage for verb in [*command.SCRIPTS, "list"])
 
 
+@pytest.mark.parametrize("words", [["--data.repo-id", "me/mine"], ["--data.repo_id=me/mine"]])
+def test_a_dataset_is_named_to_scripts_that_have_no_such_option(words):
+    """Its statistics are found by its name; everything else is openpi's to read."""
+    others = ["--config-name", "a", "--max-frames", "3"]
+    assert command.dataset_of([*others[:2], *words, *others[2:]]) == ("me/mine", others)
+    assert command.dataset_of(others) == ("", others)
+
+
+@pytest.mark.parametrize(
+    "word", ["--model.morphology.bias", "--model.morphology.no_film", "--data.robot=so101", "--data.grippers"]
+)
+def test_a_training_is_not_told_what_serving_would_not_know(word):
+    """A body changes no parameter's shape: the wrong one would be served without a word."""
+    option = word.partition("=")[0]
+    sentence = f"^{option}: serve would not know of it and answer as pi05_morph_droid's file says; copy that"
+    with pytest.raises(MorphVlaError, match=sentence):
+        command.check_options("pi05_morph_droid", ["--exp-name", "first", word, "full"])
+    command.check_options("pi05_morph_droid", ["--data.repo-id", "me/mine", "--batch-size", "8"])
+
+
+def test_fake_data_have_no_dataset():
+    with pytest.raises(ConfigError, match=r"^repo_id: has no effect with data: fake; leave it out$"):
+        recipes.Recipe("panda", "fake", repo_id="me/mine")
+
+
 @pytest.mark.parametrize(
     ("verb", "words", "name"),
     [

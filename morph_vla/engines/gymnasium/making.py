@@ -4,6 +4,7 @@ All give a `VectorEnv`, also for a single episode, so that one stage plays them 
 """
 
 import contextlib
+import copy
 import importlib
 import importlib.metadata
 import sys
@@ -132,9 +133,9 @@ def _of_gymnasium(suite: EnvironmentSuite, count: int) -> Made:
     _registered(suite.id)
     make_vec = require("gymnasium", "gymnasium").make_vec
     if suite.vectorized:
-        return Made(make_vec(suite.id, num_envs=count, **suite.kwargs), leaves)
+        return Made(make_vec(suite.id, num_envs=count, **_own(suite)), leaves)
     # The passive checker warns at every start of what the check of a suite says in a sentence.
-    kwargs = {"disable_env_checker": True, **suite.kwargs}
+    kwargs = {"disable_env_checker": True, **_own(suite)}
     return Made(make_vec(suite.id, num_envs=count, vectorization_mode="sync", **kwargs), leaves)
 
 
@@ -143,7 +144,12 @@ def _config(suite: EnvironmentSuite) -> Any:
     module, _, kind = suite.id.rpartition(":")
     if module:
         importlib.import_module(module)
-    return require("lerobot.envs", "lerobot").make_env_config(kind, **suite.kwargs)
+    return require("lerobot.envs", "lerobot").make_env_config(kind, **_own(suite))
+
+
+def _own(suite: EnvironmentSuite) -> dict[str, Any]:
+    """What an environment is made with: a copy, for some take out of it what they have read."""
+    return copy.deepcopy(suite.kwargs)
 
 
 def _of_lerobot(suite: EnvironmentSuite, count: int) -> Made:

@@ -1,5 +1,7 @@
 """What is wrong with a suite of another simulator, found in seconds: one environment, two rows, a few steps.
 
+A `vectorized` one is made for two episodes, which are also begun beside each other.
+
 `code` says what kind of thing was found. An error keeps the suite from being evaluated; a warning is worth a
 look; notes list what there is, to be named in the suite's file.
 """
@@ -12,8 +14,9 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from morph_vla.engines.gymnasium.stage import Environments, words_of
-from morph_vla.errors import MorphVlaError
+from morph_vla.engines.engine import Observation
+from morph_vla.engines.gymnasium.stage import Environments
+from morph_vla.errors import MorphVlaError, words_of
 from morph_vla.findings import Finding, Line, Severity, in_order
 from morph_vla.suites.environment import EnvironmentSuite
 from morph_vla.suites.suite import InitialState
@@ -50,7 +53,7 @@ class Probe:
 
 def probe(suite: EnvironmentSuite) -> Probe:
     """What an environment of the suite is like; never raises."""
-    stage, empty = Environments(suite, 1), np.zeros(0)
+    stage, empty = Environments(suite, 2 if suite.vectorized else 1), np.zeros(0)
     with contextlib.closing(stage):
         try:
             stage.prepare()
@@ -64,12 +67,11 @@ def probe(suite: EnvironmentSuite) -> Probe:
             text = f"it takes actions of {kind}, and a policy's numbers are no whole ones: each would be cut"
             return Probe((_finding(suite, "action-space", "error", text),), empty, empty)
         low, high = (np.asarray(end, np.float64) for end in (space.low, space.high))
-        findings = [*_action_map(suite, len(low)), *_limits(suite, stage), *_seen(suite, stage, low, high)]
-        cameras, states = (), 0
-        if not any(finding.severity == "error" for finding in findings):
-            shown = stage.observe(0)
-            cameras = tuple(key.removeprefix("images/") for key in shown if key.startswith("images/"))
-            states = len(np.asarray(shown["state"]))
+        findings = [*_action_map(suite, len(low)), *_limits(suite, stage)]
+        shown, known = _seen(suite, stage, low, high)
+        findings += known
+        cameras = tuple(key.removeprefix("images/") for key in shown if key.startswith("images/"))
+        states = len(np.asarray(shown.get("state", ())))
     return Probe(in_order(findings), low, high, cameras, states)
 
 
@@ -95,7 +97,8 @@ def _limits(suite: EnvironmentSuite, stage: Environments) -> Iterator[Finding]:
     if isinstance(rate, int | float) and rate != suite.control_rate:
         text = f"control_rate: {suite.control_rate:g} Hz, the environment's own rate is {rate:g} Hz"
         yield _finding(suite, "rate", "warning", text)
-    most = getattr(getattr(vector, "spec", None), "max_episode_steps", None)
+    spec = getattr(vector, "spec", None)
+    most = suite.kwargs.get("max_episode_steps", getattr(spec, "max_episode_steps", None))
     if isinstance(most, int) and most != suite.max_steps:
         text = f"episode_seconds: {suite.max_steps} steps, the environment ends an episode after {most}"
         yield _finding(suite, "time-limit", "warning", text)
@@ -103,20 +106,37 @@ def _limits(suite: EnvironmentSuite, stage: Environments) -> Iterator[Finding]:
 
 def _seen(
     suite: EnvironmentSuite, stage: Environments, low: np.ndarray, high: np.ndarray
-) -> Iterator[Finding]:
-    """What rows begin with, what a policy would be shown, and what a few steps in the middle do."""
+) -> tuple[Observation, list[Finding]]:
+    """What a policy is shown of row 0, where that can be had, and what there is to say of rows and steps."""
     first = _begun(stage, 0)
     if isinstance(first, str):
-        yield _finding(suite, "reset", "error", first)
-        return
+        return {}, [_finding(suite, "reset", "error", first)]
+    try:
+        shown, wrong = stage.observe(0), []
+    except Exception as error:  # of whatever an environment renders with
+        shown, wrong = {}, [_finding(suite, "observation", "error", words_of(error))]
+    notes = _there_is(suite, first, low, high)
+    return shown, [*notes, *(wrong or _moved(suite, stage, first, low, high))]
+
+
+def _there_is(
+    suite: EnvironmentSuite, first: Mapping[str, np.ndarray], low: np.ndarray, high: np.ndarray
+) -> Iterator[Finding]:
+    """What a row begins with, and what it takes, to be named in the suite's file."""
     listed = ", ".join(f"{key} {value.dtype} {list(value.shape[1:])}" for key, value in first.items())
     yield _finding(suite, "there-is", "note", f"its observation has {listed}", "observation")
     bounds = f"in [{low.min():g}, {high.max():g}]" if len(low) else ""
     yield _finding(suite, "there-is", "note", f"it takes {len(low)} action values {bounds}", "action")
-    try:
-        stage.observe(0)
-    except Exception as error:  # of whatever an environment renders with
-        yield _finding(suite, "observation", "error", words_of(error))
+
+
+def _moved(
+    suite: EnvironmentSuite,
+    stage: Environments,
+    first: Mapping[str, np.ndarray],
+    low: np.ndarray,
+    high: np.ndarray,
+) -> Iterator[Finding]:
+    """What a few steps in the middle do, and rows after them."""
     bounded = np.isfinite(low) & np.isfinite(high)
     middle = np.where(bounded, low, 0.0) / 2 + np.where(bounded, high, 0.0) / 2
     for _ in range(STEPS):
@@ -143,12 +163,23 @@ def _rows(suite: EnvironmentSuite, stage: Environments, first: Mapping[str, np.n
     if not _differing(first, other):
         text = "rows 0 and 1 begin alike: all that differs between episodes is chance in the policy"
         yield _finding(suite, "rows", "warning", text, "alike")
+    if stage.count > 1:
+        beside = _begun(stage, 0, 1)
+        if not isinstance(beside, str) and (key := _differing(other, beside)):
+            text = (
+                f"row 1 begins otherwise beside row 0 than alone ('{key}'): a row's state depends on those "
+                "that are played with it, so records of another --parallel are not of the same states"
+            )
+            yield _finding(suite, "rows", "warning", text, "beside")
 
 
-def _begun(stage: Environments, row: int) -> Mapping[str, np.ndarray] | str:
-    """What is seen at the beginning of a row; a sentence where it cannot be reset."""
-    stage.reset({0: InitialState(row, {}, ())})
-    return stage.status[0].error or {key: value.copy() for key, value in stage.seen.items()}
+def _begun(stage: Environments, *rows: int) -> Mapping[str, np.ndarray] | str:
+    """What is seen at the beginning of the last of these rows, in a place each; a sentence where it fails."""
+    stage.reset({place: InitialState(row, {}, ()) for place, row in enumerate(rows)})
+    last = len(rows) - 1
+    return stage.status[last].error or {
+        key: value[last : last + 1].copy() for key, value in stage.seen.items()
+    }
 
 
 def _differing(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> str | None:

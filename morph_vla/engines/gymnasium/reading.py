@@ -26,12 +26,17 @@ def array(value: object) -> np.ndarray:
 
 
 def leaves(observation: object) -> Leaves:
-    """A batched observation as arrays by dotted keys; a single array has the key `observation`."""
+    """A batched observation as arrays by dotted keys; a single array has the key `observation`.
+
+    Of several in a tuple the keys are their numbers, from 0.
+    """
+    if isinstance(observation, tuple):
+        observation = dict(enumerate(observation))
     if not isinstance(observation, Mapping):
         return {WHOLE: array(observation)}
     flat: Leaves = {}
     for key, value in observation.items():
-        below = leaves(value) if isinstance(value, Mapping) else {"": value}
+        below = leaves(value) if isinstance(value, Mapping | tuple) else {"": value}
         flat |= {f"{key}.{name}" if name else str(key): array(item) for name, item in below.items()}
     return flat
 
@@ -166,7 +171,12 @@ def _number(info: Mapping[str, object], key: str, index: int) -> float:
                     f"info's '{key}' has the shape {value.shape}: not one number of each episode"
                 )
             value = value.reshape(-1)
-            number = float(value[index]) if index < len(value) else float("nan")
+            try:
+                number = float(value[index]) if index < len(value) else float("nan")
+            except (TypeError, ValueError):
+                raise MorphVlaError(
+                    f"info's '{key}' is {value[index]!r}, expected a number of each episode"
+                ) from None
             if not np.isfinite(number):
                 raise MorphVlaError(f"info's '{key}' is {number}, expected a finite number of each episode")
             return number

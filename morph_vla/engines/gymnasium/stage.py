@@ -18,7 +18,7 @@ from morph_vla.engines.engine import ENVIRONMENT, Frame, Observation
 from morph_vla.engines.gymnasium import reading
 from morph_vla.engines.gymnasium.making import Made, VectorEnv, make
 from morph_vla.engines.gymnasium.reading import Leaves, Transition
-from morph_vla.errors import MorphVlaError, reason
+from morph_vla.errors import MorphVlaError, words_of
 from morph_vla.suites.environment import RENDER, EnvironmentSuite
 from morph_vla.suites.suite import InitialState
 
@@ -183,6 +183,14 @@ class Environments:
 
     def observe(self, index: int) -> Observation:
         """What an episode shows now, as policies are asked."""
+        try:
+            return self._observed(index)
+        except Exception:  # of whatever an environment renders with: the next row is not to meet it too
+            if self._width == 1:
+                self._drop(index)
+            raise
+
+    def _observed(self, index: int) -> Observation:
         first, place = self._home(index)
         batch = self._seen[first]
         keys, cameras = reading.maps(self.suite, batch)
@@ -209,7 +217,8 @@ class Environments:
         vector = self._made[first].vector
         if vector.render_mode != "rgb_array":
             return None
-        return reading.checked_image(reading.array(vector.render()[place]), "what it renders")
+        frame = reading.array(vector.render()[place])
+        return reading.checked_image(frame.copy(), "what it renders")  # some render into one buffer
 
     def film(self, index: int) -> Frame | None:
         """What it renders, else the policy's cameras in a row."""
@@ -251,8 +260,3 @@ def _check_attribute(made: Made, name: str) -> None:
         made.vector.get_attr(name)
     except AttributeError as error:
         raise MorphVlaError(f"the environment has no attribute '{name}' (row_attribute)") from error
-
-
-def words_of(error: Exception) -> str:
-    """An error's sentence, with its kind where it is not one of ours."""
-    return str(error) if isinstance(error, MorphVlaError) else f"{type(error).__name__}: {reason(error)}"

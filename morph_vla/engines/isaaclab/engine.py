@@ -8,6 +8,7 @@ made of: `isaaclab.scene`. Which choices ever ran is in docs/isaaclab.md.
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -76,9 +77,20 @@ class IsaacLabEngine:
         scene = require("isaaclab.scene", assets.EXTRA).InteractiveScene
         if context.instance() is not None:
             raise MorphVlaError("Isaac Lab holds one simulation per process: close the other engine first")
+        # What refuses a suite comes first: a simulation that nobody holds could not be closed.
+        physics = scenes.simulation_cfg(self.suite, self.options)
+        things = scenes.scene_cfg(self.robot, self.suite, self.count, self.options)
         self._context = context
-        self._sim = context(scenes.simulation_cfg(self.suite, self.options))
-        self._scene = scene(scenes.scene_cfg(self.robot, self.suite, self.count, self.options))
+        self._sim = context(physics)
+        try:
+            self._fill(scene(things))
+        except BaseException:
+            context.clear_instance()
+            raise
+
+    def _fill(self, scene: Any) -> None:
+        """Put the scene into the simulation, and keep what is asked of it."""
+        self._scene = scene
         self._sim.reset()
         self._calls = self._fold()
         self._body = self._scene["robot"]

@@ -38,10 +38,13 @@ class MorphVlaPolicy(PreTrainedPolicy):
     config_class: Any = MorphVlaConfig
     name: Any = "morph_vla"
 
-    def __init__(self, config: MorphVlaConfig, folder: Path = Path(), **_: Any):
-        """`folder` is that of config.json. Raises MorphVlaError where no checkpoint or server is there."""
+    def __init__(self, config: MorphVlaConfig, folder: Path = Path(), hub: str = "", **_: Any):
+        """`folder` or `hub` (`hf://...`) has config.json.
+
+        Raises MorphVlaError where no checkpoint or server is there.
+        """
         super().__init__(config)
-        self._settings, self._policy = config, _load(config, folder)
+        self._settings, self._policy = config, _load(config, folder, hub)
         config.n_action_steps = config.n_action_steps or _open_loop(self._policy)
         self._actions: deque[Tensor] = deque()
         self._answers: dict[object, np.ndarray] = {}
@@ -56,7 +59,10 @@ class MorphVlaPolicy(PreTrainedPolicy):
         config = config or PreTrainedConfig.from_pretrained(pretrained_name_or_path, **options)
         if not isinstance(config, MorphVlaConfig):
             raise MorphVlaError(f"{pretrained_name_or_path}: config.json is of type '{config.type}'")
-        return cls(config, Path(pretrained_name_or_path)).eval()
+        folder, revision = Path(pretrained_name_or_path), options.get("revision")
+        at = f"@{revision}" if revision else ""
+        hub = "" if folder.is_dir() else f"hf://{pretrained_name_or_path}{at}"
+        return cls(config, folder, hub).eval()
 
     def reset(self) -> None:
         """Forget what is left of the last answers: new episodes begin."""
@@ -73,7 +79,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
         return self._actions.popleft()
 
     def predict_action_chunk(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
-        """Answers [n h j], in the units of the state.
+        """Answers [n h j], in the units of the state; of the step that `select_action` is at.
 
         An episode that has ended is not asked again, but has its last answer: what it shows is no moment at
         which a policy that looks back has been shown its window.
@@ -138,7 +144,7 @@ def _open_loop(policy: Policy) -> int:
     return open_loop_at(trained["control_rate"])
 
 
-def _load(config: MorphVlaConfig, folder: Path) -> Policy:
+def _load(config: MorphVlaConfig, folder: Path, hub: str) -> Policy:
     """What answers: a server, or a checkpoint that this process computes."""
     is_server = config.checkpoint.startswith(remote.SCHEMES)
     for name in ("batch", "sampler_steps", "noise") if is_server else ("preset",):
@@ -151,7 +157,8 @@ def _load(config: MorphVlaConfig, folder: Path) -> Policy:
     from morph_vla.serving import policy
 
     is_known = ADDRESS in config.checkpoint or config.checkpoint in bases.NAMES
-    where = config.checkpoint if is_known else (folder / config.checkpoint).resolve()
+    where = hub if hub and config.checkpoint == "." else (folder / config.checkpoint).resolve()
+    where = config.checkpoint if is_known else where
     return policy.load(
         where, robot=config.robot, batch=config.batch, steps=config.sampler_steps, noise=config.noise
     )

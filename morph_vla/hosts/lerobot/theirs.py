@@ -1,14 +1,16 @@
 """LeRobot's own policies, asked as ours are: `morph-vla eval --policy lerobot:FOLDER`.
 
-LeRobot loads them and runs its own processors, so that an answer is what `lerobot-eval` would execute. One
-observation is asked at a time, with torch's random numbers from its episode and step: no answer depends on
-what was asked beside it.
+LeRobot loads them and runs its own processors: an answer is the chunk of actions that `lerobot-eval` has, but
+in the policy's own precision (`use_amp` is not read), and what is executed of it is the evaluation's to say.
+One observation is asked at a time, with torch's random numbers from its episode and step: no answer depends
+on what was asked beside it.
 """
 
 import contextlib
 import hashlib
 import io
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from morph_vla.errors import MorphVlaError, nearest, reason, require
 from morph_vla.files.plain import as_typed
 from morph_vla.results.values import listing, mapping
 
+LOG = logging.getLogger(__name__)
 PREFIX = "lerobot:"  # of a policy on the command line
 STATE = "observation.state"
 KEYS = {STATE: "state", f"observation.{ENVIRONMENT}": ENVIRONMENT}
@@ -33,7 +36,10 @@ class LerobotPolicy:
     """A folder that `lerobot-train` wrote (a checkpoint's `pretrained_model`): an `engines.engine.Policy`."""
 
     def __init__(self, folder: str | Path, device: str = "cpu"):
-        """Load the policy. Raises MorphVlaError where LeRobot cannot, and for one that needs a history."""
+        """Load the policy, and ask it once.
+
+        Raises MorphVlaError where LeRobot cannot, and for one that needs a history or answers with no chunk.
+        """
         self.folder = Path(folder)
         if not (self.folder / "config.json").is_file():
             raise MorphVlaError(f"{folder}: no LeRobot policy: it has no config.json")
@@ -61,6 +67,17 @@ class LerobotPolicy:
         self.kind = config.type
         self.cameras = {name: _camera(name) for name in config.input_features if name not in KEYS}
         self._policy.eval()
+        if (factor := getattr(config, "temporal_ensemble_coeff", None)) is not None:
+            LOG.warning(
+                "%s: temporal_ensemble_coeff %g is not applied: chunks are executed as they are",
+                folder, factor,
+            )  # fmt: skip
+        try:
+            try_out(self._policy, self._before, self._after)
+        except Exception as error:  # whatever LeRobot raises
+            raise MorphVlaError(
+                f"{folder}: LeRobot's '{self.kind}' answers one observation with no chunk: {reason(error)}"
+            ) from error
 
     def describe(self) -> dict[str, Any]:
         """What a record says of this policy."""

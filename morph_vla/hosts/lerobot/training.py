@@ -99,7 +99,8 @@ def train(
     on_report: "Callable[[Report], None]",
 ) -> Trained:
     """Train into `folder`, from LeRobot's newest checkpoint in it where there is one; where LeRobot makes no
-    step from that and was not killed, it begins anew and says so. Any other failure leaves what is there.
+    step from that and was not killed, that is put aside and it begins anew. Any other failure leaves what is
+    there.
 
     Raises MorphVlaError where lerobot-train fails or its loss is no number, and KeyboardInterrupt where
     SIGTERM stopped it.
@@ -115,7 +116,11 @@ def train(
             except _FailedError as error:
                 if error.went_on:
                     raise
-                LOG.warning("LeRobot cannot go on from its checkpoint, and begins anew: %s", error)
+                refused = run.output.with_name("run.refused")
+                shutil.rmtree(refused, ignore_errors=True)
+                run.output.rename(refused)
+                words = "LeRobot cannot go on from its checkpoint, which %s keeps, and begins anew: %s"
+                LOG.warning(words, refused, error)
         if run.done < training.steps:
             shutil.rmtree(run.output, ignore_errors=True)
             run.log.unlink(missing_ok=True)
@@ -213,6 +218,7 @@ def _started(run: _Run, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen
     """The process and what it prints. It ends with this block; SIGTERM ends both."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = WAITING | dict.fromkeys(THREADS, str(cores)) | os.environ
+    threads.pop("SLURM_JOB_ID", None)  # LeRobot then shows no bar, by which steps are counted
     process = subprocess.Popen(
         [*PROGRAM, *(f"--{word}" for word in words)], text=True, encoding="utf-8", errors="replace",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=threads,

@@ -1,5 +1,6 @@
 """openpi's scripts, unmodified, with our configurations in its list."""
 
+import argparse
 import importlib
 import importlib.util
 import os
@@ -11,6 +12,9 @@ from morph_vla.errors import MissingExtraError, MorphVlaError, nearest
 from morph_vla.files import dropin
 from morph_vla.hosts.openpi import recipes
 
+DATASET = "--data.repo-id"
+OF_THE_FILE = ("--model.morphology", "--model.action-horizon", "--data.robot", "--data.grippers")
+"""Options that change what a model computes and not the shape of a parameter"""
 SCRIPTS = {"train": "train.py", "serve": "serve_policy.py", "norm-stats": "compute_norm_stats.py"}
 USAGE = """usage: python -m morph_vla.hosts.openpi VERB ...
 
@@ -19,13 +23,15 @@ USAGE = """usage: python -m morph_vla.hosts.openpi VERB ...
   serve [OPTIONS]           openpi's scripts/serve_policy.py
   norm-stats [OPTIONS]      openpi's scripts/compute_norm_stats.py
 
-Options are openpi's (`train NAME --help` lists them), and the plugin's: --model.morphology.chunks 4,
---model.morphology.bias full, --data.robot so101.
+Options are openpi's (`train NAME --help` lists them). norm-stats and serve take --data.repo-id too, where
+neither that nor the configuration's file names a dataset they cannot find its statistics. What a model is
+told of a robot stands in the file alone, for serve reads that: copy it for another bias or robot.
 
 examples:
   python -m morph_vla.hosts.openpi train pi05_morph_debug --exp-name first
   python -m morph_vla.hosts.openpi train pi05_morph_droid --exp-name first --data.repo-id me/my_droid
-  python -m morph_vla.hosts.openpi norm-stats --config-name pi05_morph_so101
+  python -m morph_vla.hosts.openpi norm-stats --config-name pi05_morph_so101 --data.repo-id me/my_so101
+  python -m morph_vla.hosts.openpi train pi05_morph_so101 --exp-name first --data.repo-id me/my_so101
   python -m morph_vla.hosts.openpi serve policy:checkpoint --policy.config pi05_morph_debug \\
       --policy.dir checkpoints/pi05_morph_debug/first/9
 """
@@ -61,6 +67,24 @@ def config_name(verb: str, words: list[str]) -> str | None:
     return None
 
 
+def dataset_of(words: list[str]) -> tuple[str, list[str]]:
+    """The dataset that the words name, and the other words: two of openpi's scripts have no such option."""
+    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    known.add_argument(DATASET, DATASET.replace("-id", "_id"), default="", dest="dataset")
+    given, left = known.parse_known_args(words)
+    return given.dataset, left
+
+
+def check_options(name: str, words: list[str]) -> None:
+    """Raise MorphVlaError for options of a training that serving would not know of, and not miss either."""
+    for word in words:
+        if word.replace("_", "-").startswith(OF_THE_FILE):
+            raise MorphVlaError(
+                f"{word.partition('=')[0]}: serve would not know of it and answer as {name}'s file says; "
+                "copy that into configs/openpi/ under a name of your own, and say it there"
+            )
+
+
 def run(words: list[str]) -> None:
     """Run a verb. Raises MorphVlaError for an unknown verb, configuration or robot."""
     verb, rest = (words or ["--help"])[0], words[1:]
@@ -76,8 +100,14 @@ def run(words: list[str]) -> None:
             f"no verb '{verb}'{nearest(verb, [*SCRIPTS, 'list'])} ({', '.join(SCRIPTS)}, list)"
         )
     script = find_scripts() / SCRIPTS[verb]
-    known = importlib.import_module("morph_vla.hosts.openpi.configs").register()
-    name = config_name(verb, rest)
+    name, datasets = config_name(verb, rest), {}
+    if name in recipes.available():
+        if verb == "train":
+            check_options(name, rest)
+        else:
+            dataset, rest = dataset_of(rest)
+            datasets = {name: dataset} if dataset else {}
+    known = importlib.import_module("morph_vla.hosts.openpi.configs").register(datasets)
     if name is not None:
         recipes.check_name(name, known)
     sys.argv = [script.name, *rest]

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import flax.traverse_util
@@ -114,6 +115,8 @@ class RobotDataConfig(_config.DataConfigFactory):
     def create(self, assets_dirs: pathlib.Path, model_config: Any) -> Any:
         """The pipeline for this robot. Raises MorphVlaError for one that is not registered."""
         joints = len(robots.load(self.robot).joints)
+        if self.grippers > joints:
+            raise MorphVlaError(f"grippers: {self.grippers} of the {joints} joints of robot '{self.robot}'")
         columns = {
             name: column for name, column in zip(_model.IMAGE_KEYS, self.cameras, strict=True) if column
         }
@@ -209,10 +212,11 @@ def train_config(name: str, recipe: recipes.Recipe) -> Any:
         )
     model = MorphPi0Config(action_horizon=recipe.horizon, morphology=recipe.morphology)
     base = _config.DataConfig(prompt_from_task=True)
+    dataset = {"repo_id": recipe.repo_id} if recipe.repo_id else {}
     if recipe.data == "droid":
         # The statistics that pi05_base was trained with.
         assets = _config.AssetsConfig(assets_dir=f"{recipes.BASE}/assets", asset_id="droid")
-        data = DroidDataConfig(base_config=base, assets=assets, robot=recipe.robot)
+        data = DroidDataConfig(base_config=base, assets=assets, robot=recipe.robot, **dataset)
     else:
         data = RobotDataConfig(
             base_config=base,
@@ -221,16 +225,22 @@ def train_config(name: str, recipe: recipes.Recipe) -> Any:
             state=recipe.state,
             actions=recipe.actions,
             grippers=recipe.grippers,
+            **dataset,
         )
     return MorphTrainConfig(
         **common, model=model, data=data, weight_loader=MorphWeightLoader(f"{recipes.BASE}/params")
     )
 
 
-def register() -> list[str]:
-    """Enter every recipe into openpi's named configurations; the names of all of them, openpi's included."""
+def register(datasets: Mapping[str, str] = {}) -> list[str]:
+    """Enter every recipe into openpi's named configurations; the names of all of them, openpi's included.
+
+    `datasets`: name -> repo_id, in place of the recipe's.
+    """
     for name in recipes.available():
-        config = train_config(name, recipes.load(name))
+        recipe = recipes.load(name)
+        recipe = dataclasses.replace(recipe, repo_id=datasets.get(name, recipe.repo_id))
+        config = train_config(name, recipe)
         if name not in _config._CONFIGS_DICT:
             _config._CONFIGS.append(config)
         _config._CONFIGS_DICT[name] = config

@@ -26,6 +26,7 @@ class Recipe:
     cameras: tuple[str | None, str | None, str | None] = (None, None, None)
     state: str = "observation.state"
     actions: str = "action"
+    repo_id: str = ""  # of the dataset, as LeRobot names it; --data.repo-id replaces it
     grippers: int = 1  # the last joints, whose actions stay absolute where those of the others become deltas
     steps: int = 20_000
     batch: int = 32
@@ -37,6 +38,8 @@ class Recipe:
                 raise ConfigError(f"{key}: expected at least 1, got {getattr(self, key)}")
         if self.grippers < 0:
             raise ConfigError(f"grippers: expected at least 0, got {self.grippers}")
+        if self.data == "fake" and self.repo_id:
+            raise ConfigError("repo_id: has no effect with data: fake; leave it out")
         if self.data == "lerobot" and not any(self.cameras):
             raise ConfigError(
                 "cameras: name at least one of the dataset's for openpi's three, the others null"
