@@ -36,6 +36,8 @@ else:
 LOG = logging.getLogger(__name__)
 NAMESPACE, ANY = "morph_vla", "morph_vla/suite"  # of every id; the id for a suite's file by keyword
 DRAWN, ROWS = "gymnasium", 2**31  # the table that resets without a row draw from, and its rows
+DRAWS = 5
+"""States that a reset without a row draws at most until one settles"""
 
 
 class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
@@ -80,7 +82,8 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Begin an episode: `options={"row": 17}` of the suite's table, or one that it has not, by the seed.
 
-        Raises MorphVlaError for other options and for a row that is no integer from 0.
+        Raises MorphVlaError for other options, for a row that is no integer from 0, and where the physics
+        does not settle; a state that is drawn is drawn again, DRAWS times in all.
         """
         super().reset(seed=seed)
         options = dict(options or {})
@@ -88,7 +91,10 @@ class SuiteEnv(gymnasium.Env[dict[str, Any], np.ndarray]):
         for name in options:
             raise MorphVlaError(f"reset has no option '{name}'{nearest(name, ['row'])} (it has row)")
         if row is None:
-            self._stepper.reset({self._index: int(self.np_random.integers(ROWS))}, stream=DRAWN)
+            for _ in range(DRAWS):
+                self._stepper.reset({self._index: int(self.np_random.integers(ROWS))}, stream=DRAWN)
+                if self._stepper.status(self._index).error is None:
+                    break
         elif isinstance(row, int | np.integer):
             self._stepper.reset({self._index: int(row)})
         else:

@@ -91,7 +91,8 @@ class Seeing:
         self.robot_name, self.robot = policy.robot_name, policy.robot
         self.real_time, self.looks_back = policy.real_time, policy.looks_back
         self.sizes, self.folder, self.config = policy.sizes, policy.folder, policy.config
-        self.prompts = {next(iter(policy.prompts)): tasks[0].task}
+        # Of several tasks a prompt must be one's; of a single one it may be any.
+        self.prompts = policy.prompts if len(tasks) == 1 else dict.fromkeys(policy.prompts, tasks[0].task)
 
     def digest(self) -> str:
         """Two policies that share it act the same: the policy's, and the estimator's."""

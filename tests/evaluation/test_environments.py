@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 from importlib.util import find_spec
+from types import SimpleNamespace as Space
 
 import numpy as np
 import pytest
@@ -152,13 +153,33 @@ def test_what_raises_while_it_is_looked_at_is_a_finding(load):
     assert finding.found == "RuntimeError: no OpenGL here"
 
 
-@pytest.mark.parametrize("text", [GYMNASIUM, VECTORIZED], ids=["alone", "vectorized"])
-def test_an_episode_that_cannot_be_seen_is_an_error_and_the_next_row_is_played(load, text):
-    """Rows 1 and 4 break what renders them, for good: a new environment renders the next one."""
-    overrides = ["images={front: render}", "kwargs={render_mode: rgb_array, fault: render once}", "seed=101"]
-    record = evaluate(Right(), load(text, *overrides), parallel=1, episodes=7)
+@pytest.mark.parametrize(
+    ("text", "parallel", "bad"),
+    [(GYMNASIUM, 2, {1, 4}), (VECTORIZED, 1, {1, 4}), (VECTORIZED, 4, {0, 1, 2, 3})],
+    ids=["alone", "vectorized", "together"],
+)
+def test_an_episode_that_cannot_be_seen_is_an_error_and_the_next_row_is_played(load, text, parallel, bad):
+    """Rows 1 and 4 break what renders them, for good: a new environment renders the next ones.
+
+    One vector environment renders all of its places, or none.
+    """
+    kwargs = "kwargs={render_mode: rgb_array, fault: render once}"
+    task = load(text, "images={front: render}", kwargs, "seed=101", "episodes=4")
+    record = evaluate(Right(), task, parallel=parallel, episodes=7 if parallel < 4 else 4)
     errors = {trial.episode: trial.error for trial in record.trials if trial.error}
-    assert errors == dict.fromkeys((1, 4), "simulation: RuntimeError: no OpenGL here")
+    assert errors == dict.fromkeys(bad, "simulation: RuntimeError: no OpenGL here")
+
+
+def test_a_vector_environment_that_broke_is_made_anew(load):
+    """Row 1 breaks what renders both places; rows 2 and 3 have another."""
+    kwargs = "kwargs={render_mode: rgb_array, fault: render once}"
+    task = load(VECTORIZED, "images={front: render}", kwargs, "seed=101")
+    with contextlib.closing(Environments(task, 2)) as stage:
+        stage.reset({place: InitialState(place, {}, ()) for place in (0, 1)})
+        with pytest.raises(RuntimeError, match="no OpenGL here"):
+            stage.observe(0)
+        stage.reset({place: InitialState(2 + place, {}, ()) for place in (0, 1)})
+        assert stage.observe(0)["images/front"].shape == (6, 8, 3)
 
 
 def test_every_environment_of_a_suite_is_made_with_the_same_values(load):
@@ -192,6 +213,14 @@ def test_things_in_a_tuple_have_their_numbers_as_keys(load):
     assert policy.asked[0]["images/front"].shape == (6, 8, 3)
 
 
+def test_texts_of_a_batch_are_no_tuple_of_things():
+    """gymnasium batches them as a tuple, one an episode."""
+    space = Space(spaces={"at": Space(), "text": Space(), "two": Space(spaces=(Space(), Space()))})
+    batch = {"at": np.zeros((2, 3)), "text": ("left", "right"), "two": (np.ones((2, 1)), np.ones((2, 5)))}
+    shapes = {key: value.shape for key, value in reading.leaves(batch, space).items()}
+    assert shapes == {"at": (2, 3), "text": (2,), "two.0": (2, 1), "two.1": (2, 5)}
+
+
 @pytest.mark.parametrize(("key", "value"), [("text", "'no'"), ("none", "None")])
 def test_what_is_no_number_is_a_sentence(load, key, value):
     (finding,) = [
@@ -205,8 +234,9 @@ def test_what_is_no_number_is_a_sentence(load, key, value):
 
 
 def test_the_length_that_a_suite_gives_an_environment_is_the_environments(load):
-    task = load(GYMNASIUM, "kwargs={max_episode_steps: 5}")
-    assert not [finding for finding in probe(task).findings if finding.code == "time-limit"]
+    for most in (5, -1):  # -1 leaves it out
+        task = load(GYMNASIUM, f"kwargs={{max_episode_steps: {most}}}")
+        assert not [finding for finding in probe(task).findings if finding.code == "time-limit"]
     (finding,) = [finding for finding in probe(load(GYMNASIUM)).findings if finding.code == "time-limit"]
     assert finding.found == "episode_seconds: 5 steps, the environment ends an episode after 9"
 

@@ -226,6 +226,13 @@ def test_mistakes_are_named(make, monkeypatch):
         patched.setattr(stepper, "status", lambda index: failed)
         with pytest.raises(MorphVlaError, match=r"^reset: the physics diverged while the world settled$"):
             env.reset(options={"row": 4})  # it would show row 3
+        with pytest.raises(MorphVlaError, match=r"^reset: the physics diverged"):
+            env.reset()
+    with monkeypatch.context() as patched:
+        status, left = stepper.status, [failed] * (plugin.DRAWS - 1)
+        patched.setattr(stepper, "status", lambda index: left.pop() if left else status(index))
+        env.reset()  # a state that is drawn is drawn again
+        assert left == []
     with pytest.raises(
         MorphVlaError, match=r"^engine isaaclab: its worlds move together, and Gymnasium resets "
     ):

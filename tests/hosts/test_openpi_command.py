@@ -128,6 +128,8 @@ def test_a_dataset_is_named_to_scripts_that_have_no_such_option(words):
     others = ["--config-name", "a", "--max-frames", "3"]
     assert command.dataset_of([*others[:2], *words, *others[2:]]) == ("me/mine", others)
     assert command.dataset_of(others) == ("", others)
+    with pytest.raises(MorphVlaError, match=r"^--data.repo-id expects a dataset's name, such as me/mine$"):
+        command.dataset_of([*others, "--data.repo-id"])
 
 
 @pytest.mark.parametrize(

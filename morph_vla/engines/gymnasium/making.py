@@ -133,10 +133,15 @@ def _of_gymnasium(suite: EnvironmentSuite, count: int) -> Made:
     _registered(suite.id)
     make_vec = require("gymnasium", "gymnasium").make_vec
     if suite.vectorized:
-        return Made(make_vec(suite.id, num_envs=count, **_own(suite)), leaves)
+        return _read(make_vec(suite.id, num_envs=count, **_own(suite)))
     # The passive checker warns at every start of what the check of a suite says in a sentence.
     kwargs = {"disable_env_checker": True, **_own(suite)}
-    return Made(make_vec(suite.id, num_envs=count, vectorization_mode="sync", **kwargs), leaves)
+    return _read(make_vec(suite.id, num_envs=count, vectorization_mode="sync", **kwargs))
+
+
+def _read(vector: VectorEnv) -> Made:
+    """With what it shows as its space says."""
+    return Made(vector, partial(leaves, space=getattr(vector, "single_observation_space", None)))
 
 
 def _config(suite: EnvironmentSuite) -> Any:

@@ -99,7 +99,7 @@ def _limits(suite: EnvironmentSuite, stage: Environments) -> Iterator[Finding]:
         yield _finding(suite, "rate", "warning", text)
     spec = getattr(vector, "spec", None)
     most = suite.kwargs.get("max_episode_steps", getattr(spec, "max_episode_steps", None))
-    if isinstance(most, int) and most != suite.max_steps:
+    if isinstance(most, int) and 0 < most != suite.max_steps:  # -1: it has no limit
         text = f"episode_seconds: {suite.max_steps} steps, the environment ends an episode after {most}"
         yield _finding(suite, "time-limit", "warning", text)
 
@@ -165,7 +165,9 @@ def _rows(suite: EnvironmentSuite, stage: Environments, first: Mapping[str, np.n
         yield _finding(suite, "rows", "warning", text, "alike")
     if stage.count > 1:
         beside = _begun(stage, 0, 1)
-        if not isinstance(beside, str) and (key := _differing(other, beside)):
+        if isinstance(beside, str):
+            yield _finding(suite, "reset", "error", f"row 1 beside row 0: {beside}", "beside")
+        elif key := _differing(other, beside):
             text = (
                 f"row 1 begins otherwise beside row 0 than alone ('{key}'): a row's state depends on those "
                 "that are played with it, so records of another --parallel are not of the same states"

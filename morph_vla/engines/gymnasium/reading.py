@@ -25,18 +25,22 @@ def array(value: object) -> np.ndarray:
     return np.asarray(bring() if bring else value)
 
 
-def leaves(observation: object) -> Leaves:
+def leaves(observation: object, space: object = None) -> Leaves:
     """A batched observation as arrays by dotted keys; a single array has the key `observation`.
 
-    Of several in a tuple the keys are their numbers, from 0.
+    `space` is that of one episode: only by it a tuple of several things, whose keys are their numbers from 0,
+    is told from a batch that is a tuple, as of texts.
     """
-    if isinstance(observation, tuple):
-        observation = dict(enumerate(observation))
+    parts = getattr(space, "spaces", {})
+    if isinstance(parts, tuple) and isinstance(observation, tuple):
+        observation, parts = dict(enumerate(observation)), dict(enumerate(parts))
     if not isinstance(observation, Mapping):
         return {WHOLE: array(observation)}
     flat: Leaves = {}
     for key, value in observation.items():
-        below = leaves(value) if isinstance(value, Mapping | tuple) else {"": value}
+        inner = parts.get(key) if isinstance(parts, Mapping) else None
+        is_several = isinstance(getattr(inner, "spaces", None), tuple) and isinstance(value, tuple)
+        below = leaves(value, inner) if isinstance(value, Mapping) or is_several else {"": value}
         flat |= {f"{key}.{name}" if name else str(key): array(item) for name, item in below.items()}
     return flat
 

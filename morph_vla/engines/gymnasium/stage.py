@@ -81,6 +81,7 @@ class Environments:
         self.status: dict[int, Standing] = {}
         self._width = count if suite.vectorized else 1
         self._made: dict[int, Made] = {}  # its first episode -> an environment
+        self._broken: set[int] = set()  # first episodes of those that are made anew at the next reset
         self._seen: dict[int, Leaves] = {}  # likewise, what it showed last
         self._last: dict[int, np.ndarray] = {}  # likewise, the actions that it was given last
 
@@ -118,6 +119,8 @@ class Environments:
             first, place = self._home(index)
             homes.setdefault(first, {})[place] = state.episode
         for first, rows in homes.items():
+            if first in self._broken:
+                self._drop(first)
             try:
                 self._reset(first, rows)
             except Exception as error:  # whatever an environment raises is the error of its episodes
@@ -186,8 +189,7 @@ class Environments:
         try:
             return self._observed(index)
         except Exception:  # of whatever an environment renders with: the next row is not to meet it too
-            if self._width == 1:
-                self._drop(index)
+            self._broken.add(self._home(index)[0])
             raise
 
     def _observed(self, index: int) -> Observation:
@@ -245,6 +247,7 @@ class Environments:
 
     def _drop(self, first: int) -> None:
         """Close an environment that has raised; the next reset makes another."""
+        self._broken.discard(first)
         with contextlib.suppress(Exception):
             self._made.pop(first).vector.close()
 

@@ -13,7 +13,10 @@ from morph_vla.files import dropin
 from morph_vla.hosts.openpi import recipes
 
 DATASET = "--data.repo-id"
-OF_THE_FILE = ("--model.morphology", "--model.action-horizon", "--data.robot", "--data.grippers")
+OF_THE_FILE = (
+    "--model.morphology", "--model.action-horizon", "--model.discrete-state-input", "--data.robot",
+    "--data.cameras", "--data.grippers",
+)  # fmt: skip
 """Options that change what a model computes and not the shape of a parameter"""
 SCRIPTS = {"train": "train.py", "serve": "serve_policy.py", "norm-stats": "compute_norm_stats.py"}
 USAGE = """usage: python -m morph_vla.hosts.openpi VERB ...
@@ -23,9 +26,9 @@ USAGE = """usage: python -m morph_vla.hosts.openpi VERB ...
   serve [OPTIONS]           openpi's scripts/serve_policy.py
   norm-stats [OPTIONS]      openpi's scripts/compute_norm_stats.py
 
-Options are openpi's (`train NAME --help` lists them). norm-stats and serve take --data.repo-id too, where
-neither that nor the configuration's file names a dataset they cannot find its statistics. What a model is
-told of a robot stands in the file alone, for serve reads that: copy it for another bias or robot.
+Options are openpi's (`train NAME --help` lists them). norm-stats and serve take --data.repo-id too: they
+find statistics by the dataset's name, unless the configuration's file says it. What a model is told of a
+robot stands in the file alone, for serve reads that: copy it for another bias or robot.
 
 examples:
   python -m morph_vla.hosts.openpi train pi05_morph_debug --exp-name first
@@ -69,9 +72,12 @@ def config_name(verb: str, words: list[str]) -> str | None:
 
 def dataset_of(words: list[str]) -> tuple[str, list[str]]:
     """The dataset that the words name, and the other words: two of openpi's scripts have no such option."""
-    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    known = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     known.add_argument(DATASET, DATASET.replace("-id", "_id"), default="", dest="dataset")
-    given, left = known.parse_known_args(words)
+    try:
+        given, left = known.parse_known_args(words)
+    except argparse.ArgumentError:
+        raise MorphVlaError(f"{DATASET} expects a dataset's name, such as me/mine") from None
     return given.dataset, left
 
 
