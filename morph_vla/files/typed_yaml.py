@@ -5,6 +5,7 @@ Two steps. The first keeps what the file says (numbers and booleans as in YAML 1
 """
 
 import dataclasses
+import functools
 import json
 import re
 import types
@@ -101,6 +102,13 @@ for _tag, _pattern, _first in (
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
 
+
+@functools.lru_cache(16)
+def _composed(text: str) -> yaml.Node | None:
+    """The nodes of a text, which nothing changes: a suite's is read for its kind, its tasks and its keys."""
+    return yaml.compose(text, Loader=_Loader)
+
+
 Place = tuple[str | int, ...]  # where a value stands: ("training", "steps") or ("objects", 0, "size")
 
 
@@ -112,7 +120,7 @@ class _Document:
         self.lines: dict[Place, int] = {}
         self.nodes = 0
         try:
-            node = yaml.compose(text, Loader=_Loader)
+            node = _composed(text)
             self.rest = text[node.end_mark.index :] if node else text  # comments
             self.value = None if node is None else self._plain(node, ())
         except yaml.MarkedYAMLError as error:
@@ -310,16 +318,23 @@ def _text(path: Path) -> str:
         raise _refusal("unreadable", Line(str(path)), f"cannot be read: {error.strerror}") from error
 
 
-def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping[Place, str]) -> T:
+@functools.lru_cache(64)
+def _adapter(schema: Any) -> Any:
+    """What holds a value against a schema; made once, for a recipe's takes a twentieth of a second."""
     # Imported here because it costs a tenth of a second, and `morph-vla --help` reads no file.
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic import ConfigDict, TypeAdapter
 
     # In JSON's strict mode a list is a tuple and a word a Path or an Enum, and nothing else is converted.
     # The tuple of one carries the settings, which pydantic passes on into nested standard dataclasses.
-    alone: Any = tuple[schema]  # pyright: ignore[reportInvalidTypeForm]
-    adapter = TypeAdapter(alone, config=ConfigDict(extra="forbid", strict=True))
+    alone: Any = tuple[schema]
+    return TypeAdapter(alone, config=ConfigDict(extra="forbid", strict=True))
+
+
+def _judge(value: Any, schema: type[T], document: _Document, overridden: Mapping[Place, str]) -> T:
+    from pydantic import ValidationError
+
     try:
-        return adapter.validate_json(json.dumps([value]))[0]
+        return _adapter(schema).validate_json(json.dumps([value]))[0]
     except ValidationError as error:
         problems = error.errors(include_url=False)
     if isinstance(value, dict) and (kind := kinds.other(value, _fields(schema))):
