@@ -84,7 +84,8 @@ class Company(gym.vector.SyncVectorEnv):
         super().__init__([lambda: Tiny(**kwargs)] * num_envs)
 
     def reset(self, *, seed=None, options=None):
-        assert seed is not None
+        assert isinstance(seed, list)
+        assert seed[0] is not None
         return super().reset(seed=[seed[0] + 2 * place for place in range(len(seed))])
 
 

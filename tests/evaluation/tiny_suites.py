@@ -30,6 +30,7 @@ class Right:
     def __init__(self, stride=1.0, width=1):
         self.stride, self.width = stride, width
         self.asked: list[dict] = []
+        self.real_time = False
 
     def infer(self, observation):
         self.asked.append(observation)
