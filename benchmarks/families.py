@@ -3,11 +3,13 @@
 A grid names recipes and what is changed in them, so that one file says what is compared in success and in
 time. Parameters are random: what an answer costs does not depend on them. On one core, in turn, in processor
 time, with parameters as a policy holds them and whatever it computes ahead computed once. Simulation, the
-decoding of pictures and the network are not in it.
+decoding of pictures and the network are not in it. A policy of LeRobot's is made for the grid's recording,
+and answers between its own processors.
 """
 
 import argparse
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,8 +25,11 @@ from benchmarks.harness import add_common, load, show, take_turns
 from morph_vla import policies
 from morph_vla.cli.bench import ROOT
 from morph_vla.cli.common import add_number
+from morph_vla.errors import MorphVlaError, require
 from morph_vla.evaluation.sampler import Sampler
 from morph_vla.evidence import grid as grids
+from morph_vla.hosts.lerobot import options, theirs
+from morph_vla.hosts.lerobot.options import Training
 from morph_vla.pi05 import Observation
 from morph_vla.pi05.model import example
 from morph_vla.pi05.parts import map_named
@@ -33,6 +38,7 @@ from morph_vla.policies.config import ModelConfig, NodeConfig, Pi05Config, Windo
 from morph_vla.policies.text import TEXT
 from morph_vla.recipes.keys import Recipe
 
+LOG = logging.getLogger(__name__)
 EXAMPLES = """
   morph-vla bench families
   morph-vla bench families configs/evidence/parts.yaml --json
@@ -68,12 +74,19 @@ def run(arguments: argparse.Namespace) -> None:
     grid = grids.load(arguments.grid)
     conditions = {name: grids.condition_of(grid, name) for name in grid.conditions}
     models = {name: asked.model for name, asked in conditions.items() if isinstance(asked, Recipe)}
+    trainings = {name: asked for name, asked in conditions.items() if isinstance(asked, Training)}
+    counts = {name: parameters(model) for name, model in models.items()}
     with one_core():
         answers = {name: answering(model, grid.sampler_steps) for name, model in models.items()}
+        for name, training in trainings.items():
+            try:
+                counts[name], answers[name] = of_lerobot(training, _recording(grid))
+            except MorphVlaError as error:
+                LOG.warning("%s is left out: %s", name, error)
         seconds = take_turns(answers, arguments.repeats, time.process_time)
     first = next(iter(seconds.values()))
     rows = [
-        Row(name, parameters(models[name]), 1e3 * each, each / first, 1e3 * each / arguments.executed)
+        Row(name, counts[name], 1e3 * each, each / first, 1e3 * each / arguments.executed)
         for name, each in seconds.items()
     ]
     found = {"cores": 1, "load": load(), "sampler_steps": grid.sampler_steps, "rows": rows}
@@ -88,6 +101,19 @@ def _cells(row: Row) -> tuple[object, ...]:
 def parameters(config: ModelConfig) -> int:
     """How many values a model has."""
     return sum(leaf.size for leaf in jax.tree.leaves(policies.shapes(config)))
+
+
+def of_lerobot(training: Training, dataset: Path) -> tuple[int, Callable[[], Any]]:
+    """The same of a policy that LeRobot makes for a dataset. Raises MorphVlaError where it makes none."""
+    policy, before, after = options.made(training, dataset)
+    require("torch", "lerobot").set_num_threads(1)
+    return sum(leaf.numel() for leaf in policy.parameters()), theirs.asking(policy, before, after)
+
+
+def _recording(grid: grids.Grid) -> Path:
+    """Of the first body that is trained on."""
+    split = next(iter(grid.splits.values()))
+    return Path(grid.bodies[split.train[0]].dataset)
 
 
 def answering(config: ModelConfig, steps: int = Sampler.steps) -> Callable[[], Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import families
 from morph_vla.cli import main
+from morph_vla.hosts.lerobot import options
 from morph_vla.policies.config import BetConfig, BodyConfig, FourierConfig, MlpConfig, NearestConfig
 
 pytestmark = pytest.mark.slow
@@ -25,6 +26,7 @@ recipe: body_state
 conditions:
   mlp: ["model={family: mlp, width: 8, depth: 1, hidden: 7}"]
   poses: [recipe=pi05_poses, model.depth=1, "model.expert={width: 24, mlp_dim: 8}"]
+  act: [lerobot=act, policy.dim_model=8]
 bodies: {panda: {suite: "droid_panda:cube_in_bowl", dataset: nowhere}}
 splits: {panda: {train: [panda], judge: [panda]}}
 seeds: [0]
@@ -39,11 +41,24 @@ def test_every_family_answers_with_a_chunk(config):
     assert np.isfinite(chunk).all()
 
 
-def test_conditions_are_held_against_the_first(tmp_path, capsys):
+def test_a_policy_of_lerobots_is_asked_between_its_processors(tiny_dataset, monkeypatch):
+    pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
+    monkeypatch.setattr(options, "find_spec", lambda name: name)  # what trains it is not needed
+    sizes = ["dim_model=12", "n_heads=2", "dim_feedforward=20", "chunk_size=5", "n_action_steps=3"]
+    training = options.parsed(["lerobot=act", *(f"policy.{size}" for size in sizes)])
+    count, ask = families.of_lerobot(training, tiny_dataset)
+    assert count > 1000
+    actions = ask()["actions"]
+    assert actions.shape == (5, 8)
+    assert np.isfinite(actions).all()
+
+
+def test_conditions_are_held_against_the_first(tmp_path, capsys, caplog):
     (tmp_path / "small.yaml").write_text(GRID)
     assert main(["bench", "families", str(tmp_path / "small.yaml"), "--repeats", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     mlp, poses = result["rows"]
+    assert [message.startswith("act is left out: ") for message in caplog.messages] == [True]
     assert (mlp["condition"], poses["condition"], result["sampler_steps"]) == ("mlp", "poses", 2)
     assert mlp["times"] == 1
     assert poses["times"] == pytest.approx(poses["answer_ms"] / mlp["answer_ms"])

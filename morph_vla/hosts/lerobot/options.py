@@ -154,20 +154,28 @@ def parameters(training: Training, dataset: Path) -> int | None:
     """
     if training.policy not in MADE:
         return None
+    policy, before, after = made(training, dataset)
+    try:
+        theirs.try_out(policy, before, after)
+    except Exception as error:  # whatever LeRobot raises
+        raise _unanswered(training, reason(error)) from error
+    return sum(leaf.numel() for leaf in policy.parameters())
+
+
+def made(training: Training, dataset: Path) -> tuple[Any, Any, Any]:
+    """A policy for a dataset with random parameters, and what stands before and behind it.
+
+    Raises MorphVlaError with LeRobot's reason where it makes none, and as `configured`.
+    """
     config = configured(training).policy
     metadata = _lerobot("lerobot.datasets.dataset_metadata").LeRobotDatasetMetadata
     policies = _lerobot("lerobot.policies")
     try:
         known = metadata("local/recording", root=dataset)
         policy = policies.make_policy(cfg=config, ds_meta=known)
-        before, after = policies.make_pre_post_processors(policy.config, dataset_stats=known.stats)
+        return policy, *policies.make_pre_post_processors(policy.config, dataset_stats=known.stats)
     except Exception as error:  # whatever LeRobot raises
         raise MorphVlaError(f"LeRobot makes no '{training.policy}': {reason(error)}") from error
-    try:
-        theirs.try_out(policy, before, after)
-    except Exception as error:  # likewise
-        raise _unanswered(training, reason(error)) from error
-    return sum(leaf.numel() for leaf in policy.parameters())
 
 
 def _unanswered(training: Training, why: str) -> MorphVlaError:

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +94,17 @@ def try_out(policy: Any, before: Any, after: Any) -> None:
 
     Raises MorphVlaError where what comes back is no chunk of actions, and what LeRobot raises.
     """
+    actions_of(asking(policy, before, after)(), policy.config.action_feature.shape[0])
+
+
+def asking(policy: Any, before: Any, after: Any) -> Callable[[], dict[str, Any]]:
+    """What asks it so."""
     seen: Observation = {"prompt": ""}
     for name, feature in policy.config.input_features.items():
         shape = feature.shape if name in KEYS else (*feature.shape[1:], feature.shape[0])
         seen[_key(name)] = np.zeros(shape, np.float32 if name in KEYS else np.uint8)
     policy.eval()
-    actions_of(_answer(policy, before, after, seen), policy.config.action_feature.shape[0])
+    return lambda: _answer(policy, before, after, seen)
 
 
 def _answer(policy: Any, before: Any, after: Any, observation: Observation) -> dict[str, Any]:
