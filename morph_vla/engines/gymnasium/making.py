@@ -35,11 +35,17 @@ class VectorEnv(Protocol):
     metadata: Mapping[str, object]
     single_action_space: object
 
-    def reset(self, *, seed: list[int]) -> tuple[object, Mapping[str, object]]: ...
+    def reset(self, *, seed: list[int]) -> tuple[object, Mapping[str, object]]:
+        """Begin all of them, a seed each: observation and info."""
+        ...
 
-    def step(self, actions: np.ndarray) -> tuple[object, object, object, object, Mapping[str, object]]: ...
+    def step(self, actions: np.ndarray) -> tuple[object, object, object, object, Mapping[str, object]]:
+        """One step of all of them: observation, reward, terminated, truncated, info."""
+        ...
 
-    def render(self) -> Sequence[object]: ...
+    def render(self) -> Sequence[object]:
+        """A picture of each."""
+        ...
 
     def get_attr(self, name: str) -> object:
         """The attribute's value in each environment."""
@@ -48,7 +54,8 @@ class VectorEnv(Protocol):
     def set_attr(self, name: str, values: list[int]) -> None:
         """Set the attribute, a value for each environment."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give all of them back."""
 
 
 @dataclass(frozen=True)

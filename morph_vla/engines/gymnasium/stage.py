@@ -81,9 +81,9 @@ class Environments:
         self.status: dict[int, Standing] = {}
         self._width = count if suite.vectorized else 1
         self._made: dict[int, Made] = {}  # its first episode -> an environment
-        self._broken: set[int] = set()  # first episodes of those that are made anew at the next reset
         self._seen: dict[int, Leaves] = {}  # likewise, what it showed last
         self._last: dict[int, np.ndarray] = {}  # likewise, the actions that it was given last
+        self._broken: set[int] = set()  # first episodes of those that are made anew at the next reset
 
     def _home(self, index: int) -> tuple[int, int]:
         """The first episode of the environment that an episode lives in, and its place there."""
