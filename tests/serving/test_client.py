@@ -131,14 +131,14 @@ def test_a_deadline_counts_from_the_call_whatever_it_is_spent_on():
                 asker.infer(observation(number, episode=0, step=0))
             ended.append(time.monotonic() - begun)
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(13)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(LIMIT_S)
         policy.go.set()
-    assert len(ended) == 3
-    assert max(ended) < 0.3 + 0.5  # one after the other they would take 0.9 s
+    assert len(ended) == 13
+    assert max(ended) < 12 * 0.3  # one after the other they take 3.9 s, however busy the machine is
 
 
 class Deaf:
