@@ -137,9 +137,7 @@ def test_the_first_run_installs_and_the_second_costs_nothing(with_uv):
         "uv venv --quiet --no-python-downloads --python 3.12 .venv",
         INSTALL,
     ]
-    begun = time.perf_counter()
     ended = with_uv.setup()
-    assert time.perf_counter() - begun < 1  # 10 ms on an idle machine
     assert (ended.returncode, ended.stdout, ended.stderr, with_uv.calls) == (0, "", "", [])
 
 
