@@ -32,6 +32,7 @@ TYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat1
 # The host's; the other settings are not those of parameters.
 SIZES = {"vocab", "image_size", "vit", "prefix", "expert", "depth", "heads", "kv_heads"}
 SIZES |= {"head_dim", "action_dim"}
+MOST = 2**31 - 1  # rows of an array; JAX indexes by int32
 NO_SIZES = (KeyError, ValueError, IndexError, ZeroDivisionError, RecursionError)
 """What shapes and metadata of no pi0.5, or of a hostile file, end in"""
 AT_ONCE = 2**24  # values looked at together when they are checked to be finite
@@ -153,6 +154,9 @@ def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, n
 def sizes_of(opened: Checkpoint) -> Pi05Config:
     """The host's sizes as the checkpoint has them. Raises MorphVlaError where they cannot be read off it."""
     try:
+        for name, entry in opened.entries.items():
+            if max(entry.shape, default=0) > MOST:
+                raise ValueError(f"{name} {entry.shape} is longer than the {MOST:,} that JAX counts to")
         return opened.config()
     except NO_SIZES as error:
         check_family(opened)

@@ -415,6 +415,22 @@ def test_a_strangers_metadata_is_no_traceback(tmp_path, entries, written, words)
         weights.load(tmp_path)
 
 
+def test_an_array_longer_than_jax_counts_is_no_traceback(openpi, tmp_path):
+    """A stranger's few bytes of metadata claim a vocabulary of 10^12 words; the chunks are not there."""
+    import tensorstore as ts
+
+    copy = shutil.copytree(openpi, tmp_path / "copy")
+    base = {"driver": "file", "path": f"{copy / 'params'}/"}
+    store = ts.KvStore.open({"driver": "ocdbt", "base": base}).result()
+    (key,) = (key for key in store.list().result() if b"input_embedding" in key and key.endswith(b".zarray"))
+    array = json.loads(store.read(key).result().value)
+    array["shape"][0] = 10**12
+    store.write(key, json.dumps(array).encode()).result()
+    words = r"cannot be read off it \(.*/input_embedding \(1000000000000, \d+\) is longer than the 2,147,483,647 "
+    with pytest.raises(MorphVlaError, match=words):
+        weights.load(copy)
+
+
 def test_a_chunk_that_is_not_there_is_damage_and_no_zeros(tmp_path):
     """Of an item whose arrays lie in files of their own, as orbax writes it without OCDBT."""
     import orbax.checkpoint as ocp
