@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import MorphVlaError, nearest, reason
 from morph_vla.findings import Finding
 from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.serving import is_stack, layers
@@ -94,11 +94,15 @@ def load(
     values, bad = {}, []
     with returned_at_once():
         for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
-            if by_layer and is_stack(leaf):
-                parts = values[leaf] = list(layers_of(opened, plan[leaf], shapes[leaf], types[leaf]))
-            else:
-                parts = [assembled(opened, plan[leaf], shapes[leaf], types[leaf])]
-                values[leaf] = put(leaf, parts[0])
+            try:
+                if by_layer and is_stack(leaf):
+                    parts = values[leaf] = list(layers_of(opened, plan[leaf], shapes[leaf], types[leaf]))
+                else:
+                    parts = [assembled(opened, plan[leaf], shapes[leaf], types[leaf])]
+                    values[leaf] = put(leaf, parts[0])
+            except MemoryError as error:
+                what = f"{leaf} {shapes[leaf]} of {types[leaf]}"
+                raise MorphVlaError(f"{opened.path}: no memory left for {what} ({reason(error)})") from error
             if finite and not all(map(is_finite, parts)):
                 bad.append(problem("not-finite", opened.path, leaf, f"not finite: {leaf} {shapes[leaf]}"))
             del parts

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -415,18 +416,33 @@ def test_a_strangers_metadata_is_no_traceback(tmp_path, entries, written, words)
         weights.load(tmp_path)
 
 
-def test_an_array_longer_than_jax_counts_is_no_traceback(openpi, tmp_path):
-    """A stranger's few bytes of metadata claim a vocabulary of 10^12 words; the chunks are not there."""
+def claim_words(openpi: Path, copy: Path, words: int) -> Path:
+    """A copy of a checkpoint whose few bytes of metadata claim so large a vocabulary; its chunks are not there."""
     import tensorstore as ts
 
-    copy = shutil.copytree(openpi, tmp_path / "copy")
+    shutil.copytree(openpi, copy)
     base = {"driver": "file", "path": f"{copy / 'params'}/"}
     store = ts.KvStore.open({"driver": "ocdbt", "base": base}).result()
     (key,) = (key for key in store.list().result() if b"input_embedding" in key and key.endswith(b".zarray"))
     array = json.loads(store.read(key).result().value)
-    array["shape"][0] = 10**12
+    array["shape"][0] = words
     store.write(key, json.dumps(array).encode()).result()
+    return copy
+
+
+def test_an_array_longer_than_jax_counts_is_no_traceback(openpi, tmp_path):
     words = r"cannot be read off it \(.*/input_embedding \(1000000000000, \d+\) is longer than the 2,147,483,647 "
+    with pytest.raises(MorphVlaError, match=words):
+        weights.load(claim_words(openpi, tmp_path / "copy", 10**12))
+
+
+def test_an_array_that_no_memory_holds_is_named(openpi, tmp_path, monkeypatch):
+    def full(*_):
+        raise MemoryError("Unable to allocate 768. GiB")
+
+    copy = claim_words(openpi, tmp_path / "copy", 2**31 - 1)
+    monkeypatch.setattr(sys.modules["morph_vla.weights.load"], "assembled", full)
+    words = r"no memory left for .* of float32 \(Unable to allocate 768. GiB\)$"
     with pytest.raises(MorphVlaError, match=words):
         weights.load(copy)
 
