@@ -9,9 +9,9 @@ from jaxtyping import Float
 from morph_vla.checks.dataset import place
 from morph_vla.checks.rules import problem
 from morph_vla.data import stats
-from morph_vla.data.layout import Rows
+from morph_vla.data.layout import IMAGES, Rows
 from morph_vla.engines.engine import environment_names
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.home import expanded
@@ -56,7 +56,7 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
 
 
 def suites(recipe: Recipe) -> Iterator[Finding]:
-    """Suites of `evaluation` that are not there, of another robot, or of other poses than the model reads."""
+    """Suites of `evaluation` that are not there, of another robot, or show another thing than was taught."""
     trained = {source.robot for source in recipe.data.sources}
     for name in recipe.evaluation.suites:
         try:
@@ -69,12 +69,25 @@ def suites(recipe: Recipe) -> Iterator[Finding]:
                 known = ", ".join(sorted(trained))
                 found = f"'{task.label}' is of robot '{task.robot}'; this recipe trains {known}"
                 yield problem("suite", "evaluation.suites", found, subject=(task.label,))
-            elif isinstance(task, Suite) and reads_numbers(recipe.model):
-                values = len(environment_names(task.success))
-                if values != recipe.model.environment:
-                    reads = f"model.environment is {recipe.model.environment}"
-                    found = f"'{task.label}' shows {values} values of poses, and {reads}"
-                    yield problem("suite", "evaluation.suites", found, subject=(task.label,))
+            elif isinstance(task, Suite) and (missing := _not_shown(recipe, task)):
+                remedy = "name a suite that shows what the dataset shows, or leave it out"
+                yield problem("suite", "evaluation.suites", missing, subject=(task.label,), remedy=remedy)
+
+
+def _not_shown(recipe: Recipe, suite: Suite) -> str:
+    """The poses or the camera that the model looks for and the suite does not show; "" for none."""
+    if reads_numbers(recipe.model):
+        values, reads = len(environment_names(suite.success)), recipe.model.environment
+        if values == reads:
+            return ""
+        return f"'{suite.label}' shows {values} values of poses, and model.environment is {reads}"
+    sources = [source for source in recipe.data.sources if source.robot == suite.robot]
+    for camera in (name.removeprefix(IMAGES) for source in sources for name in source.cameras.values()):
+        if camera not in suite.cameras:
+            shown = ", ".join(suite.cameras) or "none"
+            known = nearest(camera, suite.cameras)
+            return f"'{suite.label}' has no camera '{camera}', which the model looks through{known} ({shown})"
+    return ""
 
 
 def local_tokenizer(recipe: Recipe) -> Tokenizer | None:
