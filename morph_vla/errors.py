@@ -59,7 +59,7 @@ def reason(error: BaseException) -> str:
     return next(filter(None, lines), type(error).__name__).rstrip(".")
 
 
-def words_of(error: Exception) -> str:
+def words_of(error: BaseException) -> str:
     """An error's sentence, with its kind where it is not one of ours."""
     return str(error) if isinstance(error, MorphVlaError) else f"{type(error).__name__}: {reason(error)}"
 

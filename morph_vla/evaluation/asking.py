@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from morph_vla.engines.engine import BatchPolicy, Observation, Policy
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MorphVlaError, words_of
 
 # Checked actions [h, values]; a sentence where the policy failed; None where it could not be asked.
 Asked = Float[np.ndarray, "_ _"] | str | None
@@ -118,7 +118,7 @@ class Asker:
             raise _Late(f"no answer within {limit:g} s") from None
         self._pending = False
         if isinstance(answers, BaseException):
-            raise _Failed(_words(answers))
+            raise _Failed(words_of(answers))
         self._returned = True
         return answers
 
@@ -136,7 +136,7 @@ class Asker:
         try:
             return self._read(answer)
         except Exception as error:
-            return f"policy: {_words(error)}"
+            return f"policy: {words_of(error)}"
 
     def _stuck(self) -> str:
         return (
@@ -153,8 +153,3 @@ class Asker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _words(error: BaseException) -> str:
-    """The error's sentence; with the kind of error where it is not one of ours."""
-    return str(error) if isinstance(error, MorphVlaError) else f"{type(error).__name__}: {error}"

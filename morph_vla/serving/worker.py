@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 
 from morph_vla.engines.engine import BatchPolicy, Observation
-from morph_vla.errors import MorphVlaError, reason
+from morph_vla.errors import MorphVlaError, words_of
 
 LOG = logging.getLogger(__name__)
 
@@ -136,5 +136,4 @@ class Worker:
 
 def _failed(error: Exception) -> MorphVlaError:
     LOG.debug("the policy failed", exc_info=error)
-    kind = "" if isinstance(error, MorphVlaError) else f"{type(error).__name__}: "
-    return MorphVlaError(f"the policy failed: {kind}{reason(error)}")
+    return MorphVlaError(f"the policy failed: {words_of(error)}")

@@ -66,6 +66,6 @@ def test_suites_of_an_evaluation_are_there_and_of_a_robot_that_is_trained(write)
     assert once(
         check_sentences(root, "evaluation.suites=[so101_pick_orange]", cameras),
         r"error: evaluation\.suites: 'so101_pick_orange' has no camera 'waist', which the model looks "
-        r"through; did you mean 'wrist'\? \(front, wrist\); name a suite that shows what the dataset shows, or "
-        r"leave it out",
+        r"through; did you mean 'wrist'\? \(front, wrist\); name a suite that shows what the dataset shows, "
+        r"or leave it out",
     )
