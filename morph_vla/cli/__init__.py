@@ -18,6 +18,7 @@ from morph_vla.cli.common import Parser
 from morph_vla.cli.progress import listening
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.findings import printable
+from morph_vla.termination import Terminated, terminable
 
 # name -> (what it does, the module that does it); the order is that of the main job, and of `--help`
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -50,7 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("measure the speed of two ways to do the same, side by side", "morph_vla.cli.bench"),
 }
 
-EXIT_USAGE, EXIT_INTERRUPTED = 2, 130
+EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 130, 143
 RESUMED = ("train", "record", "eval", "evidence", "demo", "poses")
 """Commands that go on where they were interrupted"""
 
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `morph-vla` and return its exit status.
 
     0 is success, 1 a negative answer (of `doctor`, for one), 2 something the user can repair, printed as one
-    sentence, 130 an interruption.
+    sentence, 130 an interruption, 143 SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next(iter(words), "--help")
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     try:
-        with listening():
+        with listening(), terminable():
             status = _run(command, words)
         if sys.stdout is not None:  # closed: `>&-`
             sys.stdout.flush()
@@ -82,10 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {words}", file=sys.stderr)
         return EXIT_USAGE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         kept = ": what is finished is kept; the same command goes on" if command in RESUMED else ""
-        print(f"\ninterrupted{kept}", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        is_told = isinstance(error, Terminated)
+        print(f"\n{'terminated' if is_told else 'interrupted'}{kept}", file=sys.stderr)
+        return EXIT_TERMINATED if is_told else EXIT_INTERRUPTED
     except BrokenPipeError:  # `morph-vla robots list | head -1`: the reader has what it wanted
         assert sys.stdout is not None  # it is what broke
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

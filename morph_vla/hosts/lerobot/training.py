@@ -14,10 +14,8 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from morph_vla.errors import MorphVlaError, reason, require
 from morph_vla.hosts.lerobot.options import Training, require_trainer
+from morph_vla.termination import terminable
 
 if TYPE_CHECKING:
     from morph_vla.training.progress import Report
@@ -225,26 +224,13 @@ def _started(run: _Run, words: Sequence[str]) -> Iterator[tuple[subprocess.Popen
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        with _termination(), process.stdout as output:
+        with terminable(), process.stdout as output:
             yield process, output
     finally:
         process.kill()
         process.wait()
         if process.stdin:
             process.stdin.close()
-
-
-@contextlib.contextmanager
-def _termination() -> Iterator[None]:
-    """SIGTERM as Ctrl-C: what is under way is left to LeRobot's last checkpoint."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _report(steps: int, step: int, values: re.Match[str]) -> "Report":
