@@ -15,7 +15,8 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: a temporary file in the same folder, then a rename.
 
-    Missing folders are made. An interruption leaves the old file, or none, never half of one.
+    Missing folders are made. An interruption leaves the old file, or none, never half of one. Raises OSError,
+    which names a file, where the disk is full or may not be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -25,6 +26,9 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:  # what a full disk says of a file that is open names none
+        error.filename = error.filename or str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
