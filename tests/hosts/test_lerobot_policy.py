@@ -190,6 +190,28 @@ def test_as_many_actions_are_executed_as_in_eval_at_the_trained_rate(
     assert json.loads((tmp_path / "config.json").read_text())["n_action_steps"] == steps
 
 
+def test_a_policy_that_is_saved_elsewhere_finds_its_checkpoint(monkeypatch, tmp_path):
+    """Its config.json said "." where it lay, or an address."""
+    places = []
+
+    def load(where, **_):
+        places.append(where)
+        return Spy()
+
+    monkeypatch.setattr("morph_vla.serving.policy.load", load)
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    MorphVlaConfig(device="cpu", checkpoint=".")._save_pretrained(trained)
+    MorphVlaPolicy.from_pretrained(trained).save_pretrained(tmp_path / "saved")
+    MorphVlaPolicy.from_pretrained(tmp_path / "saved").save_pretrained(trained)
+    assert places == [trained, trained]
+    assert json.loads((trained / "config.json").read_text())["checkpoint"] == "."  # and may be moved
+    export.write("hf://someone/several", tmp_path / "address")
+    MorphVlaPolicy.from_pretrained(tmp_path / "address").save_pretrained(tmp_path / "again")
+    MorphVlaPolicy.from_pretrained(tmp_path / "again")
+    assert places[2:] == ["hf://someone/several"] * 2
+
+
 def test_it_is_not_trained_by_lerobot(wave):
     policy, _ = wave
     for refused in (policy.get_optim_params, policy.config.get_optimizer_preset, lambda: policy.forward({})):

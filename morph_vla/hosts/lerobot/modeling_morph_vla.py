@@ -4,6 +4,7 @@ Answers are those of `morph-vla eval`, bit for bit: an observation's random numb
 step, which our suites say (`environment`). In other environments both are counted here.
 """
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,7 +45,8 @@ class MorphVlaPolicy(PreTrainedPolicy):
         Raises MorphVlaError where no checkpoint or server is there.
         """
         super().__init__(config)
-        self._settings, self._policy = config, _load(config, folder, hub)
+        self._where = _where(config, folder, hub)
+        self._settings, self._policy = config, _load(config, self._where)
         config.n_action_steps = config.n_action_steps or _open_loop(self._policy)
         self._actions: deque[Tensor] = deque()
         self._answers: dict[object, np.ndarray] = {}
@@ -63,6 +65,12 @@ class MorphVlaPolicy(PreTrainedPolicy):
         at = f"@{revision}" if revision else ""
         hub = "" if folder.is_dir() else f"hf://{pretrained_name_or_path}{at}"
         return cls(config, folder, hub).eval()
+
+    def _save_pretrained(self, save_directory: Path, state_dict: Mapping[str, Tensor] | None = None) -> None:
+        """LeRobot's, of `config.json`: a folder has nothing else, and names the checkpoint where it stays."""
+        is_inside = Path(self._where) == save_directory.resolve()
+        where = "." if is_inside else str(self._where)
+        dataclasses.replace(self._settings, checkpoint=where)._save_pretrained(save_directory)
 
     def reset(self) -> None:
         """Forget what is left of the last answers: new episodes begin."""
@@ -144,7 +152,15 @@ def _open_loop(policy: Policy) -> int:
     return open_loop_at(trained["control_rate"])
 
 
-def _load(config: MorphVlaConfig, folder: Path, hub: str) -> Policy:
+def _where(config: MorphVlaConfig, folder: Path, hub: str) -> str | Path:
+    """The address of a server, of the Hub or of a bucket, a base's name, or a checkpoint's whole path."""
+    is_address = config.checkpoint.startswith(remote.SCHEMES) or ADDRESS in config.checkpoint
+    if is_address or config.checkpoint in bases.NAMES:
+        return config.checkpoint
+    return hub if hub and config.checkpoint == "." else (folder / config.checkpoint).resolve()
+
+
+def _load(config: MorphVlaConfig, where: str | Path) -> Policy:
     """What answers: a server, or a checkpoint that this process computes."""
     is_server = config.checkpoint.startswith(remote.SCHEMES)
     for name in ("batch", "sampler_steps", "noise") if is_server else ("preset",):
@@ -156,9 +172,6 @@ def _load(config: MorphVlaConfig, folder: Path, hub: str) -> Policy:
         return remote.reach(config.checkpoint, cameras, preset=config.preset)
     from morph_vla.serving import policy
 
-    is_known = ADDRESS in config.checkpoint or config.checkpoint in bases.NAMES
-    where = hub if hub and config.checkpoint == "." else (folder / config.checkpoint).resolve()
-    where = config.checkpoint if is_known else where
     return policy.load(
         where, robot=config.robot, batch=config.batch, steps=config.sampler_steps, noise=config.noise
     )
