@@ -82,7 +82,7 @@ def check(recipe: Recipe) -> Report:
             found = f"recorded at {fps:g} Hz, and {first} of the same robot at {rate:g} Hz"
             problems.append(problem("rates", dataset.dataset, found))
     problems += [*_space(recipe), *recipe_model.tokenizer(recipe), *recipe_model.weights(recipe)]
-    problems += recipe_model.suites(recipe)
+    problems += [*recipe_model.suites(recipe), *recipe_model.memory(recipe)]
     return Report(tuple(checked), in_order(problems))
 
 

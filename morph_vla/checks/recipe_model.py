@@ -11,7 +11,7 @@ from morph_vla.checks.rules import problem
 from morph_vla.data import stats
 from morph_vla.data.layout import IMAGES, Rows
 from morph_vla.engines.engine import environment_names
-from morph_vla.errors import MorphVlaError, nearest
+from morph_vla.errors import MorphVlaError, nearest, reason
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.home import expanded
@@ -23,6 +23,7 @@ from morph_vla.policies.config import StateConfig, reads_numbers
 from morph_vla.recipes.keys import Recipe
 from morph_vla.suites.environment import load_tasks
 from morph_vla.suites.suite import Suite
+from morph_vla.training import memory as estimates
 from morph_vla.training.begin_with import new_leaves
 from morph_vla.weights.inspect import inspect
 
@@ -53,6 +54,15 @@ def weights(recipe: Recipe) -> Iterator[Finding]:
         remedy = f"`morph-vla weights inspect` shows what the checkpoint holds{more}"
         text = f"{source}: {misfit.found}"
         yield problem("weights", "weights", text, subject=(str(number),), remedy=remedy)
+
+
+def memory(recipe: Recipe) -> Iterator[Finding]:
+    """A training whose parameters, optimizer and average alone do not fit into this machine's device."""
+    mesh = recipe.training.mesh
+    try:
+        estimates.check(recipe, max(1, mesh.data), mesh.fsdp)
+    except MorphVlaError as error:
+        yield problem("memory", "training", f"{reason(error)}, which this machine does not have")
 
 
 def suites(recipe: Recipe) -> Iterator[Finding]:

@@ -86,6 +86,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     # its model
     "weights-not-here": ("note", "training fetches it first"),
     "suite": ("error", "name a suite of a robot that is trained, or leave it out"),
+    "memory": ("warning", "`recipes show` names what saves memory; a larger machine may have it"),
     "weights": ("error", "name a checkpoint, or leave weights empty to train anew"),
     "tokenizer-not-here": ("note", "training fetches it first; the length of the prompts was not checked"),
     "tokenizer": ("error", "name its file, or 'bytes' for a small model"),

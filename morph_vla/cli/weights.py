@@ -15,6 +15,11 @@ EXAMPLES = """
   morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
 PLUGIN = "lerobot-plugin"
+THEIRS = ("openpi", "lerobot")
+NO_STATISTICS = (
+    "parameters alone, without statistics (norm_stats.json, a preprocessor): `morph-vla stats RECIPE "
+    "--output FILE` measures them, for `serve --statistics FILE`"
+)
 AS_IT_IS = {"config": None, "horizon": None, "keep_lora": False, "keep_plugin": False, "kind": "averaged"}
 
 
@@ -82,7 +87,8 @@ def run_convert(arguments: argparse.Namespace) -> None:
         keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
     )  # fmt: skip
     facts = {"target": target, "to": to, "sha256": digest, "leaves": len(report.rows)}
-    render(facts, arguments.json, text=f"{report}\n{target}: {to}, sha256 {digest}")
+    note = f"\n{NO_STATISTICS}" if to in THEIRS else ""
+    render(facts, arguments.json, text=f"{report}{note}\n{target}: {to}, sha256 {digest}")
 
 
 def _model(arguments: argparse.Namespace) -> Any:

@@ -231,6 +231,11 @@ def _check_order(
             )
 
 
+def no_camera(root: Path, camera: str, cameras: Sequence[str]) -> str:
+    """The sentence on a camera that a dataset does not have: the nearest one, if any."""
+    return f"{root}: no camera '{camera}'{layouts.nearest_camera(camera, cameras)}"
+
+
 def footage(recordings: Recordings, camera: str) -> Footage:
     """Where every frame of one camera lies: by what meta/episodes says, or within the tables.
 
@@ -239,8 +244,7 @@ def footage(recordings: Recordings, camera: str) -> Footage:
     """
     camera = layouts.named(camera, recordings.cameras)
     if camera not in recordings.cameras:
-        near = layouts.nearest_camera(camera, recordings.cameras)
-        raise MorphVlaError(f"{recordings.root}: no camera '{camera}'{near}")
+        raise MorphVlaError(no_camera(recordings.root, camera, recordings.cameras))
     rows = recordings.rows if camera in recordings.pictures else None
     if rows is not None:
         files, file_of, number = rows.files, rows.file_of, rows.number

@@ -14,7 +14,7 @@ from morph_vla.data import space
 from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import fits, theirs
 from morph_vla.evidence.grid import Body, Grid, Plan, condition_of, grouped, plan, task_of
-from morph_vla.findings import Finding, Severity, Source, errors, in_order
+from morph_vla.findings import Finding, Severity, Source, errors, in_order, tally
 from morph_vla.hosts.lerobot import options
 from morph_vla.hosts.lerobot.options import Training
 from morph_vla.recipes.keys import Recipe
@@ -36,7 +36,8 @@ class Checked:
         first = next(iter(self.parameters.values()), 1)
         rows = [(name, f"{n:,}", f"{n / first - 1:+.1%}") for name, n in self.parameters.items()]
         head = ("condition", "parameters", "to the first")
-        return "\n".join([*map(str, self.findings), *(table(head, rows, right=(1, 2)) if rows else ())])
+        of_conditions = table(head, rows, right=(1, 2)) if rows else ()
+        return "\n".join([*map(str, self.findings), *of_conditions, tally(self.findings)])
 
 
 def check(grid: Grid, folders: Sequence[Path | str] = ()) -> Checked:

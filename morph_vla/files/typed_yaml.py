@@ -377,7 +377,9 @@ def _sentence(place: Place, keys: Sequence[str], problem: Any) -> str:
         case "dataclass_type":
             return f"{where}: expected the keys {', '.join(keys)}, got {_quote(given)}"
     message = problem["msg"].replace("Input should be ", "expected ").replace("a valid array", "a list")
-    return f"{where}: {message.replace('a valid string', 'a word')}, got {_quote(given)}"
+    wants_word = message.endswith("a valid string")
+    none = '; for no word, write "" (on a command line, \'KEY=""\')' if wants_word and given is None else ""
+    return f"{where}: {message.replace('a valid string', 'a word')}, got {_quote(given)}{none}"
 
 
 def _quote(value: Any) -> str:

@@ -50,6 +50,7 @@ def _grippers(robot: Robot) -> Iterator[str]:
         yield from _attached(robot)
         return
     yield "# gripper:                # which end is open, and the dataset's value for each end"
+    yield "#                         # (a guess; LeRobot's arms record 100 open, 0 closed)"
     for joint in (joint for joint in robot.joints if joint.name in names):
         limits = joint.lower, joint.upper
         opened, closed = limits if _closes_upwards(robot, joint.name) else limits[::-1]

@@ -66,10 +66,27 @@ def read_parts(recipe: Recipe) -> list[Part]:
 
 
 def check_there(recipe: Recipe) -> None:
-    """Raise MorphVlaError for a dataset or a robot that is not there; next to nothing is read."""
+    """Raise MorphVlaError for a robot or a dataset that is not there, or a feature, a camera or the first
+    episode's video that it lacks; no values are read.
+    """
     for asked in recipe.data.sources:
-        robots.load(asked.robot)
-        layout.read(versions.located(asked.dataset))
+        robot = robots.load(asked.robot)
+        dataset = layout.read(versions.located(asked.dataset))
+        for key in (
+            *(asked.state or robot.side.features.state),
+            *(asked.action or robot.side.features.action),
+        ):
+            if key not in dataset.features:
+                raise MorphVlaError(f"{dataset.root}: {dataset.no_feature(key)}")
+        first = (
+            asked.episodes[0] if asked.episodes else min((e.index for e in dataset.episodes), default=None)
+        )
+        for camera in (layout.named(own, dataset.cameras) for own in asked.cameras.values()):
+            if camera not in dataset.cameras:
+                raise MorphVlaError(lerobot.no_camera(dataset.root, camera, dataset.cameras))
+            videos = {} if first is None or asked.share < 1 else dataset.entry(first).videos
+            if camera in videos and not videos[camera].path.is_file():
+                raise MorphVlaError(f"{videos[camera].path}: the file is missing")
 
 
 def _check_held_out(parts: Sequence[Part]) -> None:

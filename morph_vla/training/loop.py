@@ -27,6 +27,7 @@ from morph_vla.recipes.keys import Recipe, Training
 from morph_vla.training import (
     begin_with,
     checkpoint,
+    datasets,
     meaning,
     memory,
     parameters,
@@ -92,7 +93,8 @@ def _train(
     memory.check(recipe, *mesh.devices.shape)
     sharding.first_then_others("claim", lambda: claim(folder, recipe, first))
     saved = checkpoint.steps(checkpoints)
-    if recipe.weights and not saved:  # before hours of decoding
+    if recipe.weights and not saved:  # before hours of decoding; first what costs nothing
+        datasets.check_there(recipe)
         begin_with.new_leaves(recipe, weights.open_checkpoint(recipe.weights))
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)

@@ -276,6 +276,6 @@ def words(recipe: Recipe, data: int = 1, fsdp: int = 1) -> str:
         slow = ", a CPU (a full-size model takes minutes a step)" if device[0] == HOST else ""
         lines.append(f"{fits} into the {device[1] / GB:.3g} GB of {device[0]}{slow}")
     if device is None or most > device[1]:
-        lines.append("what would save memory, in the order to try:")
-        lines += [f"  {lever.change}: {lever.saves / GB:.3g} GB" for lever in levers(recipe, data, fsdp)]
+        lines.append("what would save memory, each alone, in the order to try:")
+        lines += [f"  {lever.change} saves {lever.saves / GB:.3g} GB" for lever in levers(recipe, data, fsdp)]
     return "\n".join(lines)

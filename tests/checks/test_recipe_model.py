@@ -5,6 +5,8 @@ from recipe_checks import (
     once,
 )
 
+from morph_vla.training import memory
+
 
 def test_a_prompt_that_does_not_fit(write):
     root = write()
@@ -68,4 +70,14 @@ def test_suites_of_an_evaluation_are_there_and_of_a_robot_that_is_trained(write)
         r"error: evaluation\.suites: 'so101_pick_orange' has no camera 'waist', which the model looks "
         r"through; did you mean 'wrist'\? \(front, wrist\); name a suite that shows what the dataset shows, "
         r"or leave it out",
+    )
+
+
+def test_parameters_that_this_machine_does_not_hold_are_a_warning(write, monkeypatch):
+    """Another machine may: `train` refuses it there alone."""
+    monkeypatch.setattr(memory, "device_memory", lambda: ("a device", 1000))
+    assert once(
+        check_sentences(write()),
+        r"warning: training: parameters, optimizer and average alone take \S+ GB a device, which this "
+        r"machine does not have; `recipes show` names what saves memory; a larger machine may have it",
     )

@@ -136,6 +136,16 @@ folder: [1]
     ]
 
 
+def test_a_word_left_empty_is_told_how_to_be_none(recipe):
+    """A shell takes the quotes of KEY="" away."""
+    path = recipe("name: a")
+    assert problems(path, ["name="]) == [
+        "override 'name=': name: expected a word, got null; for no word, write \"\" (on a command "
+        "line, 'KEY=\"\"')"
+    ]
+    assert typed_yaml.read(path, Recipe, ['name=""']).name == ""
+
+
 def test_an_unknown_key_near_nothing_is_answered_with_the_keys_there_are(recipe):
     assert problems(recipe("name: x\ntraining: {epochs: 3}")) == [
         "FILE:2: training.epochs: no such key (the keys here are steps, rate, bias, betas)"

@@ -131,9 +131,9 @@ def test_the_words_say_whether_it_fits(monkeypatch):
     assert lines[1].endswith(" GB in the host's memory")
     assert lines[2:4] == [
         "does not fit into the 0.001 GB of a device",
-        "what would save memory, in the order to try:",
+        "what would save memory, each alone, in the order to try:",
     ]
-    assert lines[4].startswith("  training.kind: expert: 0.0")
+    assert lines[4].startswith("  training.kind: expert saves 0.0")
     needed = memory.estimate(recipe("full"))
     monkeypatch.setattr(memory, "device_memory", lambda: (memory.HOST, needed.on_a_cpu - 1))
     assert f"memory: {needed.on_a_cpu / 1e9:.3g} GB at most\ndoes not fit" in memory.words(recipe("full"))

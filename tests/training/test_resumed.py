@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from morph_vla import robots
-from morph_vla.data import lerobot
+from morph_vla.data import layout, lerobot
 from morph_vla.errors import MorphVlaError
 from morph_vla.recipes.keys import Dataset
 from morph_vla.training import checkpoint, datasets, folder, loop, resumed
@@ -223,3 +223,27 @@ def test_how_often_is_logged_and_saved_may_change_in_a_run(tiny_recipe, tiny_run
     other = dataclasses.replace(training, seed=training.seed + 1)
     with pytest.raises(MorphVlaError, match=r"another recipe \(differs in training\.seed\); give another"):
         folder.claim(tiny_run.folder, dataclasses.replace(tiny_recipe, training=other))
+
+
+def test_datasets_are_looked_at_before_weights_are_fetched(tiny_recipe, tmp_path, monkeypatch):
+    """Which may be gigabytes: a dataset that is not there, a feature, a camera, a video."""
+    monkeypatch.setattr(loop.weights, "open_checkpoint", lambda *_: pytest.fail("weights were asked for"))
+    data = tiny_recipe.data
+    source = Path(data.sources[0].dataset)
+    camera, own = next(iter(data.sources[0].cameras.items()))
+    video = layout.read(source).episodes[0].videos[own].path.relative_to(source)
+    cut = shutil.copytree(source, tmp_path / "cut")
+    (cut / video).unlink()
+    for changed, words in (
+        ({"dataset": str(tmp_path / "typo")}, "typo: no such folder"),
+        (
+            {"state": ("observation.stat",)},
+            r"no feature 'observation\.stat'; did you mean 'observation\.state'",
+        ),
+        ({"cameras": {camera: f"{own}s"}}, rf"no camera '{own}s'; did you mean '{own}'"),
+        ({"dataset": str(cut)}, rf"{re.escape(str(video))}: the file is missing"),
+    ):
+        asked = dataclasses.replace(data, **changed)
+        recipe = dataclasses.replace(tiny_recipe, data=asked, weights="pi05-base")
+        with pytest.raises(MorphVlaError, match=words):
+            loop.train(recipe, tmp_path / "run")
