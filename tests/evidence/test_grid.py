@@ -202,6 +202,7 @@ def test_names_and_numbers_that_make_no_grid(grid, changes, words):
 def test_a_grid_that_can_be_run_has_nothing_to_say(grid, study):
     checked = check(grid, [study])
     assert checked.findings == ()
+    assert str(checked).splitlines()[-1] == "0 errors, 0 warnings, 0 notes"
     assert list(checked.parameters) == ["mix", "random"]
     assert str(checked).splitlines()[0].split() == ["condition", "parameters", "to", "the", "first"]
 
