@@ -126,8 +126,8 @@ PUBLIC = {
     "serving": "activations bounds history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new objects shapes suite variation",
-    "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured part progress "
-    "restoring sharding source statistics step trackers",
+    "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured memory part "
+    "progress restoring sharding source statistics step trackers",
     "perception": "drawing fitting frames measuring",
     "weights": "checkpoint convert inspect load packed tensors",
 }

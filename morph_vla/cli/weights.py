@@ -15,11 +15,6 @@ EXAMPLES = """
   morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
 PLUGIN = "lerobot-plugin"
-THEIRS = ("openpi", "lerobot")
-NO_STATISTICS = (
-    "parameters alone, without statistics (norm_stats.json, a preprocessor): `morph-vla stats RECIPE "
-    "--output FILE` measures them, for `serve --statistics FILE`"
-)
 AS_IT_IS = {"config": None, "horizon": None, "keep_lora": False, "keep_plugin": False, "kind": "averaged"}
 
 
@@ -80,15 +75,14 @@ def run_convert(arguments: argparse.Namespace) -> None:
         text = f"{target}: {to}, for lerobot-eval --policy.path"
         render({"target": target, "to": to}, arguments.json, text=text)
         return
-    from morph_vla.weights.convert import convert
+    from morph_vla.weights.convert import convert, lacks
 
     digest, report = convert(
         arguments.source, target, to, _model(arguments), kind=arguments.kind, horizon=arguments.horizon,
         keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
     )  # fmt: skip
     facts = {"target": target, "to": to, "sha256": digest, "leaves": len(report.rows)}
-    note = f"\n{NO_STATISTICS}" if to in THEIRS else ""
-    render(facts, arguments.json, text=f"{report}{note}\n{target}: {to}, sha256 {digest}")
+    render(facts, arguments.json, text=f"{report}\n{lacks(to)}{target}: {to}, sha256 {digest}")
 
 
 def _model(arguments: argparse.Namespace) -> Any:

@@ -21,6 +21,16 @@ Format = Literal["openpi", "lerobot", "morph_vla"]
 HORIZON = 50  # actions per chunk, where neither a checkpoint nor a config says it
 
 
+def lacks(to: Format) -> str:
+    """The line on what a checkpoint of that format has beside parameters and is not written; "" for ours."""
+    if to == "morph_vla":
+        return ""
+    return (
+        "parameters alone, without statistics (norm_stats.json, a preprocessor): `morph-vla stats RECIPE "
+        "--output FILE` measures them, for `serve --statistics FILE`\n"
+    )
+
+
 def convert(
     source: str | Path,
     target: Path,

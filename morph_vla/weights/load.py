@@ -94,15 +94,9 @@ def load(
     values, bad = {}, []
     with returned_at_once():
         for leaf in sorted(plan, key=lambda leaf: _passing(opened, plan[leaf]), reverse=True):
-            try:
-                if by_layer and is_stack(leaf):
-                    parts = values[leaf] = list(layers_of(opened, plan[leaf], shapes[leaf], types[leaf]))
-                else:
-                    parts = [assembled(opened, plan[leaf], shapes[leaf], types[leaf])]
-                    values[leaf] = put(leaf, parts[0])
-            except MemoryError as error:
-                what = f"{leaf} {shapes[leaf]} of {types[leaf]}"
-                raise MorphVlaError(f"{opened.path}: no memory left for {what} ({reason(error)})") from error
+            in_layers = by_layer and is_stack(leaf)
+            parts = _arrays(opened, leaf, plan[leaf], shapes[leaf], types[leaf], in_layers)
+            values[leaf] = parts if in_layers else put(leaf, parts[0])
             if finite and not all(map(is_finite, parts)):
                 bad.append(problem("not-finite", opened.path, leaf, f"not finite: {leaf} {shapes[leaf]}"))
             del parts
@@ -113,6 +107,21 @@ def load(
             values[leaf] = put(leaf, value.astype(types[leaf]))
     report = _report(source, opened, shapes, plan, types)
     return nested({leaf: values[leaf] for leaf in shapes}), report
+
+
+def _arrays(
+    opened: Checkpoint, leaf: str, pieces: Sequence[Piece], shape: Shape, dtype: np.dtype, in_layers: bool
+) -> list[np.ndarray]:
+    """A leaf as one array, or as one a layer. Raises MorphVlaError where memory does not hold it."""
+    try:
+        return (
+            [*layers_of(opened, pieces, shape, dtype)]
+            if in_layers
+            else [assembled(opened, pieces, shape, dtype)]
+        )
+    except MemoryError as error:
+        what = f"{leaf} {shape} of {dtype}"
+        raise MorphVlaError(f"{opened.path}: no memory left for {what} ({reason(error)})") from error
 
 
 def _merged(
