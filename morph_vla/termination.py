@@ -14,10 +14,12 @@ class Terminated(KeyboardInterrupt):
 def terminable() -> Iterator[None]:
     """SIGTERM raises `Terminated` within this block, as Ctrl-C raises KeyboardInterrupt.
 
-    Where SIGTERM is ignored or another library's in C, and outside the main thread, nothing is changed.
+    A second one is ignored, for it would cut short the first one's clean-up. Where SIGTERM is ignored already,
+    and outside the main thread, nothing is changed.
     """
 
     def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Terminated
 
     before = signal.getsignal(signal.SIGTERM)
@@ -30,3 +32,16 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def ending_workers() -> Iterator[None]:
+    """This process's workers end with the block on SIGTERM; a terminal's Ctrl-C reaches them by itself."""
+    try:
+        yield
+    except Terminated:
+        import multiprocessing
+
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise

@@ -1,13 +1,16 @@
 """SIGTERM is an interruption: what is half written goes, and the handler of before comes back."""
 
+import concurrent.futures
+import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from morph_vla import cli
-from morph_vla.termination import Terminated, terminable
+from morph_vla.termination import Terminated, ending_workers, terminable
 from morph_vla.weights.checkpoint import fresh
 
 
@@ -65,3 +68,31 @@ def test_a_command_that_is_terminated_leaves_nothing_half_written(run, monkeypat
     monkeypatch.setattr(cli, "_run", write)
     assert run(command) == (143, "", f"\nterminated{kept}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_one_does_not_cut_the_clean_up_short(came):
+    def work() -> None:
+        with terminable():
+            try:
+                terminate()
+            finally:
+                terminate()
+                came.append("cleaned up")
+
+    with pytest.raises(Terminated):
+        work()
+    assert came == ["cleaned up"]
+
+
+def test_workers_end_with_it_and_are_not_waited_for():
+    def work() -> None:
+        context = multiprocessing.get_context("spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(1, mp_context=context)
+        with pool, ending_workers(), terminable():
+            pool.submit(time.sleep, 600)
+            terminate()
+
+    begun = time.monotonic()
+    with pytest.raises(Terminated):
+        work()
+    assert time.monotonic() - begun < 300

@@ -11,7 +11,7 @@ from morph_vla.checks.rules import problem
 from morph_vla.data import stats
 from morph_vla.data.layout import IMAGES, Rows
 from morph_vla.engines.engine import environment_names
-from morph_vla.errors import MorphVlaError, nearest, reason
+from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files import remote
 from morph_vla.files.cache import cache_folder
 from morph_vla.files.home import expanded
@@ -60,9 +60,13 @@ def memory(recipe: Recipe) -> Iterator[Finding]:
     """A training whose parameters, optimizer and average alone do not fit into this machine's device."""
     mesh = recipe.training.mesh
     try:
-        estimates.check(recipe, max(1, mesh.data), mesh.fsdp)
-    except MorphVlaError as error:
-        yield problem("memory", "training", f"{reason(error)}, which this machine does not have")
+        device = estimates.device_memory()
+    except (RuntimeError, AssertionError):  # JAX finds no device, or another process has it
+        return
+    state = estimates.estimate(recipe, max(1, mesh.data), mesh.fsdp).state
+    if device is not None and state > device[1]:
+        alone = f"parameters, optimizer and average alone take {state / estimates.GB:.3g} GB a device"
+        yield problem("memory", "training", f"{alone}, and {device[0]} has {device[1] / estimates.GB:.3g}")
 
 
 def suites(recipe: Recipe) -> Iterator[Finding]:
@@ -91,8 +95,11 @@ def _not_shown(recipe: Recipe, suite: Suite) -> str:
         if values == reads:
             return ""
         return f"'{suite.label}' shows {values} values of poses, and model.environment is {reads}"
-    sources = [source for source in recipe.data.sources if source.robot == suite.robot]
-    for camera in (name.removeprefix(IMAGES) for source in sources for name in source.cameras.values()):
+    looked_through: dict[str, str] = {}
+    for source in recipe.data.sources:  # of two datasets of a robot the first one's, as in a checkpoint
+        if source.robot == suite.robot:
+            looked_through = {**source.cameras, **looked_through}
+    for camera in (name.removeprefix(IMAGES) for name in looked_through.values()):
         if camera not in suite.cameras:
             shown = ", ".join(suite.cameras) or "none"
             known = nearest(camera, suite.cameras)

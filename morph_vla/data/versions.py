@@ -37,6 +37,11 @@ TASK = "task_index"  # read where a table has it, whether info.json lists it or 
 ENDS = 1 << 16  # bytes at both ends of a video that stand for it: its index, and where a cut shows
 
 
+def is_hub_name(name: str | Path) -> bool:
+    """Whether a dataset's name can be one of the Hub: no folder of this machine, and like `user/name`."""
+    return not expanded(name).exists() and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(name)) is not None
+
+
 def located(name: str | Path, fetch: bool = True) -> Path:
     """The folder of a dataset of any version: `name` itself, or a Hub id (`user/name`) in LeRobot's cache.
 
@@ -45,7 +50,7 @@ def located(name: str | Path, fetch: bool = True) -> Path:
     path, text = expanded(name), str(name)
     if path.exists():
         return path
-    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", text):
+    if not is_hub_name(name):
         raise MorphVlaError(f"{text}: no such folder (a dataset of the Hub is called USER/NAME)")
     constants, hub = require("lerobot.utils.constants", "lerobot"), require("huggingface_hub", "lerobot")
     errors: Any = require("huggingface_hub.errors", "lerobot")

@@ -33,6 +33,7 @@ from morph_vla.serving import inside, trials
 from morph_vla.serving import policy as policies
 from morph_vla.suites import suite as suites
 from morph_vla.suites.suite import Suite
+from morph_vla.termination import Terminated
 from morph_vla.training import checkpoint
 from morph_vla.wording import span
 
@@ -80,7 +81,7 @@ def run(
     """Run what is missing of the stages, each of which says a line; record and page lie in `folder`.
 
     Raises MorphVlaError as the stages do, before anything is recorded where the base does not fit, and
-    KeyboardInterrupt where SIGTERM stopped the training.
+    Terminated where SIGTERM stopped the training.
     """
     settings.check_poses()
     clock, robot, tasks = _begin(folder, settings, say)
@@ -303,7 +304,7 @@ def _train(folder: Path, recipe: Recipe, bars: Bars) -> Done:
     with bars("training", "step") as bar:
         run = trials.train(recipe, folder, on_report=bar.trained)
     if run.stopped:
-        raise KeyboardInterrupt  # by SIGTERM: the next run does the rest
+        raise Terminated  # the next run does the rest
     facts = {
         "recipe": to_plain(recipe),
         "steps": steps,

@@ -17,6 +17,7 @@ from morph_vla.files.writing import locked, write_bytes
 from morph_vla.relatives import trials, vary
 from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.relatives.trials import Trial
+from morph_vla.termination import ending_workers
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,13 @@ def settle(
     ) as pool:
         waiting = {pool.submit(_settled, job, name, known): name for name in names}
         try:
-            for done in concurrent.futures.as_completed(waiting):
-                tried = settled[waiting[done]] = done.result()
-                with locked(job.folder / trials.LOCK):  # what another process tried meanwhile stays
-                    known = trials.read(job.folder) | {trial.name: trial for trial in tried}
-                    trials.write(job.folder, known)
-                progress(len(settled))
+            with ending_workers():
+                for done in concurrent.futures.as_completed(waiting):
+                    tried = settled[waiting[done]] = done.result()
+                    with locked(job.folder / trials.LOCK):  # what another process tried meanwhile stays
+                        known = trials.read(job.folder) | {trial.name: trial for trial in tried}
+                        trials.write(job.folder, known)
+                    progress(len(settled))
         finally:
             pool.shutdown(cancel_futures=True)
     return {name: settled[name] for name in names}

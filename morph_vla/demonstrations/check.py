@@ -22,6 +22,7 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.results.intervals import Interval, wilson
 from morph_vla.results.statistics import percent
 from morph_vla.suites.suite import Suite
+from morph_vla.termination import ending_workers
 
 ENOUGH = 0.95  # of the initial states; below it, the suite or its expert needs work
 CHUNK = 25  # episodes a worker takes at once
@@ -135,6 +136,7 @@ def check(
                 processes, mp_context=context, initializer=process.end_with_parent
             )
             parts = stack.enter_context(pool).map(partial(_run_chunk, suite, engine=engine), chunks)
+            stack.enter_context(ending_workers())
         for part in parts:
             outcomes += part
             if progress:

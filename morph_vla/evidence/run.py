@@ -39,6 +39,7 @@ from morph_vla.results import cells as results
 from morph_vla.results.cells import CellRecord, Judged
 from morph_vla.results.trial import ERROR
 from morph_vla.serving import policy as policies
+from morph_vla.termination import Terminated
 from morph_vla.training import loop
 from morph_vla.wording import count, span
 
@@ -96,7 +97,7 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
     """Measure the cells that are missing; a line each, with the time that is left.
 
     A cell that fails is noted and the others go on. Raises MorphVlaError for records of other settings, and
-    KeyboardInterrupt where SIGTERM stopped a training.
+    Terminated where SIGTERM stopped a training.
     """
     chosen = _chosen(grid, settings)
     known, planned = read_all(settings.folder), plan(grid, settings.folders)
@@ -217,7 +218,7 @@ def _measure(planned: Plan, cell: Cell, settings: Settings, bars: Bars) -> CellR
 
 
 def _train(planned: Plan, cell: Cell, folder: Path, on_report: Callable[..., None]) -> _Trained:
-    """By our trainer, or by LeRobot's. Raises KeyboardInterrupt where SIGTERM stopped it: the next run does
+    """By our trainer, or by LeRobot's. Raises Terminated where SIGTERM stopped it: the next run does
     the rest.
     """
     if isinstance(planned.conditions[cell.condition], Training):
@@ -225,7 +226,7 @@ def _train(planned: Plan, cell: Cell, folder: Path, on_report: Callable[..., Non
         return _Trained(made.checkpoint, made.parameters, made.loss, None, options.versions())
     trained = loop.train(planned.recipe(cell), folder, on_report=on_report)
     if trained.stopped:
-        raise KeyboardInterrupt
+        raise Terminated
     loss, held_out_loss = (_last(trained.curve, key) for key in ("loss", "held_out_loss"))
     return _Trained(trained.checkpoint, trained.parameters, loss, held_out_loss, {})
 

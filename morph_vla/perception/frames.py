@@ -41,6 +41,7 @@ from morph_vla.robots.standpoint import metre
 from morph_vla.robots.tool import TOOL
 from morph_vla.suites.objects import ObjectSpec
 from morph_vla.suites.suite import Camera, Placement, Suite, field
+from morph_vla.termination import ending_workers
 
 CAMERA = "exterior"
 HAND = 5
@@ -182,11 +183,12 @@ def render(
             for n in missing
         ]
         try:
-            for future in concurrent.futures.as_completed(waiting):
-                future.result()
-                done += 1
-                if progress:
-                    progress(done, len(tasks))
+            with ending_workers():
+                for future in concurrent.futures.as_completed(waiting):
+                    future.result()
+                    done += 1
+                    if progress:
+                        progress(done, len(tasks))
         finally:
             pool.shutdown(cancel_futures=True)  # what is rendered is kept, most of what waits is not begun
     parts = [_read(path) for path in paths]

@@ -65,17 +65,21 @@ def read_parts(recipe: Recipe) -> list[Part]:
     return parts
 
 
-def check_there(recipe: Recipe) -> None:
+def check_there(recipe: Recipe, fetch: bool = True) -> None:
     """Raise MorphVlaError for a robot or a dataset that is not there, or a feature, a camera or the first
-    episode's video that it lacks; no values are read.
+    episode's video that it lacks; no values are read. Without `fetch` the Hub's that are not here are passed.
     """
+    more = (lerobot.ENVIRONMENT,) if reads_numbers(recipe.model) else ()
     for asked in recipe.data.sources:
         robot = robots.load(asked.robot)
-        dataset = layout.read(versions.located(asked.dataset))
-        for key in (
-            *(asked.state or robot.side.features.state),
-            *(asked.action or robot.side.features.action),
-        ):
+        try:
+            dataset = layout.read(versions.located(asked.dataset, fetch=fetch))
+        except MorphVlaError:
+            if not fetch and versions.is_hub_name(asked.dataset):
+                continue
+            raise
+        features = robot.side.features
+        for key in (*(asked.state or features.state), *(asked.action or features.action), *more):
             if key not in dataset.features:
                 raise MorphVlaError(f"{dataset.root}: {dataset.no_feature(key)}")
         first = (

@@ -94,7 +94,7 @@ def _train(
     sharding.first_then_others("claim", lambda: claim(folder, recipe, first))
     saved = checkpoint.steps(checkpoints)
     if recipe.weights and not saved:  # before hours of decoding; first what costs nothing
-        datasets.check_there(recipe)
+        datasets.check_there(recipe, fetch=False)
         begin_with.new_leaves(recipe, weights.open_checkpoint(recipe.weights))
     read = partial(Source, recipe, folder / "cache", jax.process_index(), jax.process_count())
     source = sharding.first_then_others("data", read)

@@ -78,6 +78,6 @@ def test_parameters_that_this_machine_does_not_hold_are_a_warning(write, monkeyp
     monkeypatch.setattr(memory, "device_memory", lambda: ("a device", 1000))
     assert once(
         check_sentences(write()),
-        r"warning: training: parameters, optimizer and average alone take \S+ GB a device, which this "
-        r"machine does not have; `recipes show` names what saves memory; a larger machine may have it",
+        r"warning: training: parameters, optimizer and average alone take \S+ GB a device, and a "
+        r"device has 1e-06; `recipes show` names what saves memory; a larger machine may have it",
     )

@@ -45,7 +45,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
         Raises MorphVlaError where no checkpoint or server is there.
         """
         super().__init__(config)
-        self._where = _where(config, folder, hub)
+        self._folder, self._where = folder.resolve(), _where(config, folder, hub)
         self._settings, self._policy = config, _load(config, self._where)
         config.n_action_steps = config.n_action_steps or _open_loop(self._policy)
         self._actions: deque[Tensor] = deque()
@@ -67,10 +67,13 @@ class MorphVlaPolicy(PreTrainedPolicy):
         return cls(config, folder, hub).eval()
 
     def _save_pretrained(self, save_directory: Path, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        """LeRobot's, of `config.json`: a folder has nothing else, and names the checkpoint where it stays."""
-        is_inside = Path(self._where) == save_directory.resolve()
-        where = "." if is_inside else str(self._where)
-        dataclasses.replace(self._settings, checkpoint=where)._save_pretrained(save_directory)
+        """LeRobot's: `config.json` alone, which in another folder names the checkpoint's in full."""
+        place, settings = save_directory.resolve(), self._settings
+        if place == self._where:
+            settings = dataclasses.replace(settings, checkpoint=".")
+        elif place != self._folder:
+            settings = dataclasses.replace(settings, checkpoint=str(self._where))
+        settings._save_pretrained(save_directory)
 
     def reset(self) -> None:
         """Forget what is left of the last answers: new episodes begin."""
