@@ -14,7 +14,7 @@ class Terminated(KeyboardInterrupt):
 def terminable() -> Iterator[None]:
     """SIGTERM raises `Terminated` within this block, as Ctrl-C raises KeyboardInterrupt.
 
-    A second one is ignored, for it would cut short the clean-up of the first. Where SIGTERM is ignored already,
+    A second one is ignored: it would cut short the clean-up of the first. Where SIGTERM is ignored already,
     and outside the main thread, nothing is changed.
     """
 
