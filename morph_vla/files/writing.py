@@ -27,7 +27,8 @@ def write_bytes(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:  # what a full disk says of a file that is open names none
-        error.filename = error.filename or str(path)
+        if error.strerror and error.filename is None:
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
