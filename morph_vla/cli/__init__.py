@@ -60,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `morph-vla` and return its exit status.
 
     0 is success, 1 a negative answer (of `doctor`, for one), 2 something the user can repair, printed as one
-    sentence, 130 an interruption, 143 SIGTERM (0 where `train` and
-    `serve` end in order on it).
+    sentence, 130 an interruption, 143 SIGTERM (0 where `train` and `serve` end in order on it).
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next(iter(words), "--help")

@@ -1,10 +1,11 @@
 """Recipes held against their model: its room, the prompts, weights and tokenizer."""
 
-from recipe_checks import (
-    check_sentences,
-    once,
-)
+import dataclasses
 
+from recipe_checks import check_sentences, once, recipe_of
+
+from morph_vla.checks.recipe_model import suites
+from morph_vla.recipes.keys import Data, Dataset
 from morph_vla.training import memory
 
 
@@ -71,6 +72,16 @@ def test_suites_of_an_evaluation_are_there_and_of_a_robot_that_is_trained(write)
         r"through; did you mean 'wrist'\? \(front, wrist\); name a suite that shows what the dataset shows, "
         r"or leave it out",
     )
+
+
+def test_of_two_datasets_of_a_robot_the_first_ones_cameras_are_asked_of_a_suite(write):
+    """As a checkpoint of them looks through those."""
+    root = write()
+    recipe = recipe_of(root, "evaluation.suites=[so101_pick_orange]")
+    first, other = (Dataset(str(root), "so101", {"base_0_rgb": camera}) for camera in ("front", "waist"))
+    for datasets, count in (((first, other), 0), ((other, first), 1)):
+        of_both = dataclasses.replace(recipe, data=Data(datasets=datasets))
+        assert len(list(suites(of_both))) == count
 
 
 def test_parameters_that_this_machine_does_not_hold_are_a_warning(write, monkeypatch):
