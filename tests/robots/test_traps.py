@@ -21,8 +21,8 @@ from morph_vla.robots.urdf import parse, read
 
 FOLDER = Path(__file__).with_name("traps")
 EXPECTED = yaml.safe_load((FOLDER / "expected.yaml").read_text(encoding="utf-8"))
-# Of processor time for a hostile file, in millions of additions by this Python: no slow machine is told from a slow
-# reader by seconds. Forty-four are the most; what grows with the square of a file takes thousands.
+# Of processor time for a hostile file, in millions of additions by this Python: seconds blame a slow machine.
+# Forty-four are the most today; what grows with the square of a file takes thousands.
 TOO_LONG = 200.0
 
 
