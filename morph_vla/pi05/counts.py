@@ -6,6 +6,7 @@ again, and everything element by element, is left out (at the full size both are
 
 import dataclasses
 import itertools
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -22,6 +23,14 @@ Shapes = dict[str, Any]  # nested as parameters are, jax.ShapeDtypeStruct at the
 
 def shapes(config: Pi05Config) -> Shapes:
     """All parameters' shapes and types; nothing is allocated."""
+    # No leaf depends on these.
+    config = dataclasses.replace(config, dtype="float32", remat=False, unroll=False)
+    return jax.tree.map(lambda leaf: leaf, _shapes(config))  # whoever asks may change what it got
+
+
+@lru_cache(64)
+def _shapes(config: Pi05Config) -> Shapes:
+    """Traced once a model: a second or two at every check, estimate and count."""
     return jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
@@ -134,6 +135,11 @@ def of(config: ModelConfig) -> Family:
 
 def shapes(config: ModelConfig) -> Params:
     """The shapes and types of a model's parameters; nothing is allocated."""
+    return jax.tree.map(lambda leaf: leaf, _shapes(config))  # whoever asks may change what it got
+
+
+@lru_cache(64)
+def _shapes(config: ModelConfig) -> Params:
     return jax.eval_shape(lambda: of(config).init(config, jax.random.key(0)))
 
 

@@ -150,7 +150,7 @@ def shapes(model: ModelConfig) -> dict[str, Any]:
     """The shapes of all parameters."""
     if isinstance(model, StateConfig):
         return policies.shapes(model)
-    return counts.shapes(dataclasses.replace(model, dtype="float32", remat=False, unroll=False))  # quickest
+    return counts.shapes(model)
 
 
 def activations(model: ModelConfig, training: Training, rows: int) -> int:

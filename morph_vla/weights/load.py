@@ -150,9 +150,9 @@ def _init(config: Pi05Config, seed: int = 0) -> Callable[[], dict[str, Any]]:
 
 def leaf_shapes(config: Pi05Config) -> dict[str, Shape]:
     """Name -> shape of every leaf of a model; nothing is computed."""
-    import jax
+    from morph_vla.pi05.counts import shapes
 
-    return {name: tuple(leaf.shape) for name, leaf in jax.eval_shape(_init(config)).items()}
+    return {name: tuple(leaf.shape) for name, leaf in flat(shapes(config)).items()}
 
 
 def initial(config: Pi05Config, leaves: Sequence[str], seed: int) -> dict[str, np.ndarray]:

@@ -25,6 +25,7 @@ def example(tmp_path_factory):
     return root
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_loader_is_measured_in_one_run(example, capsys):
     words = [

@@ -41,6 +41,7 @@ def test_every_family_answers_with_a_chunk(config):
     assert np.isfinite(chunk).all()
 
 
+@pytest.mark.long
 def test_a_policy_of_lerobots_is_asked_between_its_processors(tiny_dataset, monkeypatch):
     pytest.importorskip("lerobot", reason="needs the extra 'lerobot'")
     monkeypatch.setattr(options, "find_spec", lambda name: name)  # what trains it is not needed

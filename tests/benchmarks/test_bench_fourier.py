@@ -47,6 +47,7 @@ def test_the_usual_transformer_has_a_gpts_layers():
         assert sum(leaf.size for leaf in jax.tree.leaves(layer)) == 12 * width**2 + norms + biases
 
 
+@pytest.mark.long
 def test_it_prints_a_row_for_each_size_and_leaves_the_cores_as_they_were(run, monkeypatch):
     cores = os.sched_getaffinity(0)
     monkeypatch.setattr(bench, "CALLS", 2)

@@ -22,6 +22,7 @@ def test_rankings_are_measured_and_their_growth(run, monkeypatch):
     assert isinstance(answer["relu_grows_as_tokens_to"], float)
 
 
+@pytest.mark.long
 def test_every_way_is_measured(run):
     command = "bench pixels --size small --keep 1 --how average --how ranking --lengths --repeats 1 --json"
     answer = json.loads(run(command)[1])

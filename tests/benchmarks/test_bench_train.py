@@ -40,6 +40,7 @@ def test_a_kind_or_a_checkout_that_is_not_there(capsys, tmp_path, monkeypatch):
     assert [row["kind"] for row in answer["rows"]] == ["full"]
 
 
+@pytest.mark.long
 def test_every_part_runs(capsys):
     assert main(["bench", "train", "--repeats", "1", "--batch", "2", "--kind", "lora", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)["rows"][0]

@@ -151,6 +151,7 @@ def test_what_takes_minutes_to_compile_keeps_nobody_waiting():
     assert {"openpi_step", "openpi_call_1", "openpi_call_8"} <= ahead_of_time
 
 
+@pytest.mark.long
 def test_an_option_of_xlas_is_a_lever(asked, monkeypatch):
     """It reaches the compiler, which knows it, and would refuse another."""
     gpu.run_part(asked, "lever_cublas")

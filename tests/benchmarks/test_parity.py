@@ -17,6 +17,7 @@ def here():
         yield jax.devices()[0]
 
 
+@pytest.mark.long
 def test_every_number_depends_on_pictures_and_none_is_zero(here, monkeypatch):
     wanted = parity.numbers("small", "float32", here)
     assert all(np.abs(values).max() > 0 for values in wanted.values())

@@ -21,6 +21,7 @@ def test_a_step_of_ready_parameters_moves_no_weight_and_they_are_as_large(run):
     assert sizes["ready"] == sizes["trained"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_loading_a_policy_holds_little_more_than_its_parameters():
     """A checkpoint of ours, whose largest leaf is 0.59 of the whole."""

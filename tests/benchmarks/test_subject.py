@@ -29,6 +29,7 @@ def test_its_recipe_is_the_shipped_one():
     assert paired.lora is not None
 
 
+@pytest.mark.long
 def test_the_step_is_the_trainers_and_carries_its_state_on(promoting):
     recipe = recipe_of("small", 2, dtype="bfloat16")
     wanted, timed = Subject(recipe), Subject(recipe)

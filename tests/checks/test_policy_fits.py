@@ -47,6 +47,7 @@ def only(sentences: list[str]) -> str:
     return sentences[0]
 
 
+@pytest.mark.long
 def test_a_checkpoint_fits_the_suite_it_was_recorded_in(real, tiny_suite):
     assert mismatches(real, tiny_suite) == []
     assert doubts(real, tiny_suite) == []

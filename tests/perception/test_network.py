@@ -159,6 +159,7 @@ def fitted():
     return params, lines
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_learns_where_things_are(fitted):
     params, lines = fitted

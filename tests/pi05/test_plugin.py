@@ -1,7 +1,7 @@
 """The plugin inside the host: who hears of whom, where it starts; one prefix for all, one table of times."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -170,11 +170,14 @@ def test_soft_hears_of_all_joints_in_every_layer(kind):
 # ---------------------------------------- where it starts
 
 QUICK = ("mix", "exact")
+FEW = (*QUICK, "none")
+LONG = (pytest.mark.slow, pytest.mark.long)
 
 
-def quick_first(names: Iterable[str]) -> list[Any]:
-    """All names; those that `make test` leaves out are marked."""
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def quick_first(names: Iterable[str], few: Sequence[str] = ()) -> list[Any]:
+    """All names, marked: what `make test` leaves out, and of more than the `few` what .ci/run leaves out."""
+    marks = {name: LONG if few and name not in few else pytest.mark.slow for name in names}
+    return [name if name in QUICK else pytest.param(name, marks=marks[name]) for name in names]
 
 
 STARTS = {
@@ -251,7 +254,7 @@ VARIANTS = {
 
 
 # Each compiles three gradients.
-@pytest.mark.parametrize("name", quick_first(VARIANTS))
+@pytest.mark.parametrize("name", quick_first(VARIANTS, few=FEW))
 def test_the_prefix_once_equals_the_joint_pass(name):
     """Loss and gradients to 1e-6 of each leaf's largest, of full fine-tuning and with a frozen VLM."""
     config = plugged(**VARIANTS[name])

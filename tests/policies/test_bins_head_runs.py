@@ -99,6 +99,7 @@ def test_it_is_served_and_evaluated_but_does_not_go_on_from_other_answers(policy
         evaluate(policy, tiny_suite, real_time=True, **options)
 
 
+@pytest.mark.long
 def test_weights_without_a_head_begin_it_anew(plain, dataset):
     recipe = recipe_of(dataset, HEAD, f"weights={plain.checkpoint}", "training.kind=expert")
     params, theirs = by_name(parameters.first_params(recipe)), CheckpointPolicy(plain.checkpoint).params

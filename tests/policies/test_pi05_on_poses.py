@@ -86,6 +86,7 @@ def test_values_that_are_no_poses_stay_as_they_are():
     assert in_body_frame(robots.load("panda"), ["keypoint 0 x", "keypoint 0 y"], values) is values
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_acts_on_poses_and_joint_values(run, seen):
     policy = CheckpointPolicy(run.checkpoint, batch=2)

@@ -35,6 +35,7 @@ FACTS = {  # name -> text, rate, cameras, where the object lies in the target wh
     "droid_panda:banana_in_bin": ("put banana in the bin", 15, ["exterior", "wrist"], (0.01, -0.005, 0.03)),
 }  # fmt: skip
 NAMES = tuple(FACTS)
+QUICK = "droid_panda:banana_in_bin"
 
 
 def small(name: str) -> Suite:
@@ -273,7 +274,9 @@ def test_physics_that_diverges_is_an_error_of_its_episode(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in NAMES if name != QUICK)]
+)
 def test_a_check_does_not_depend_on_the_number_of_processes(name):
     alone, several = (check.check(load(name), 51, workers=workers) for workers in (1, 2))
     assert alone == several

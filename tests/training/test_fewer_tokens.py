@@ -33,6 +33,7 @@ def run(tiny_recipe, tmp_path_factory):
     return loop.train(recipe, tmp_path_factory.mktemp("fewer"))
 
 
+@pytest.mark.long
 def test_a_checkpoint_remembers_and_a_policy_acts(run):
     policy = CheckpointPolicy(run.checkpoint)
     assert isinstance(policy.config, Pi05Config)

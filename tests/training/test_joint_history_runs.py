@@ -96,6 +96,7 @@ def run(recipe, tmp_path_factory):
     return loop.train(recipe, tmp_path_factory.mktemp("history") / "train")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_served_is_the_trained_window_and_a_step_that_was_not_asked_is_said(source, run):
     index, part = 0, source.parts[0]

@@ -44,7 +44,9 @@ def recipe(kind: Any = "expert", batch=8, weights="", model=SMALL, **keys):
     )
 
 
-@pytest.mark.parametrize(("kind", "remat"), [("expert", True), ("full", False)])
+@pytest.mark.parametrize(
+    ("kind", "remat"), [("expert", True), pytest.param("full", False, marks=pytest.mark.long)]
+)
 def test_the_estimate_is_within_a_factor_of_two_of_xlas(kind, remat):
     model = dataclasses.replace(SMALL, remat=remat)
     chosen = recipe(kind, model=model)

@@ -62,6 +62,7 @@ def read(monkeypatch):
     return calls
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", [0, 1])
 def test_the_training_step_and_the_sampler_read_the_same_values(recipe, source, run, read, index):
     part, rows = source.parts[index], np.array([2, 5, 7])

@@ -84,6 +84,7 @@ def memory(out: str) -> float:
     return float(line.split(" MiB")[0].split()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_bit_for_bit(blind_recipe, whole_run, tmp_path):
     chance = random.Random(11)

@@ -156,7 +156,7 @@ def test_the_loss_falls_on_one_batch(full, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["expert", "full"])
+@pytest.mark.parametrize("kind", ["expert", pytest.param("full", marks=pytest.mark.long)])
 def test_accumulation_changes_memory_and_not_the_result(params, batch, kind):
     twice = jax.tree.map(lambda x: np.concatenate([x, x[::-1]]), batch)  # six rows
     result = {}
@@ -215,6 +215,7 @@ def test_the_gradients_norm_is_told_by_part(full, batch):
     assert math.hypot(*reports.values()) == pytest.approx(float(metrics["gradient_norm"]), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_half_precision_frozen_leaves_stay_as_they_are_and_the_expert_learns(params, batch):
     """Frozen leaves in bfloat16, learnt ones in float32: near a step of the same values in float32."""
