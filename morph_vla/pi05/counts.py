@@ -44,6 +44,7 @@ def plugin_shapes(config: Pi05Config) -> Shapes:
     assert body is not None
 
     def everything(plugin: KinematicTokens) -> None:
+        """Whatever has parameters, called once."""
         tokens = plugin(actions, body).tokens
         if plugin.config.readout == "joints":
             plugin.velocity(tokens, config.horizon)

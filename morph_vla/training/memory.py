@@ -204,10 +204,12 @@ def _changes(recipe: Recipe, data: int, fsdp: int) -> Iterator[tuple[str, Recipe
     training, model = recipe.training, recipe.model
 
     def trained(**keys: Any) -> Recipe:
+        """With other keys of training, and without the pairs of a model whose kind may change."""
         plain = dataclasses.replace(model, lora=None)
         return dataclasses.replace(recipe, training=dataclasses.replace(training, **keys), model=plain)
 
     def modelled(**keys: Any) -> Recipe:
+        """With other keys of the model."""
         return dataclasses.replace(recipe, model=dataclasses.replace(model, **keys))
 
     half = training.batch // 2

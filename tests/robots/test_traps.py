@@ -23,7 +23,7 @@ FOLDER = Path(__file__).with_name("traps")
 EXPECTED = yaml.safe_load((FOLDER / "expected.yaml").read_text(encoding="utf-8"))
 # Of processor time for a hostile file, in millions of additions by this Python: seconds blame a slow machine.
 # Forty-four are the most today; what grows with the square of a file takes thousands.
-TOO_LONG = 200.0
+TOO_LONG = 100.0
 
 
 def test_every_file_is_expected_to_become_something():
