@@ -46,6 +46,16 @@ hypothesis.settings.register_profile("morph_vla", deadline=None, derandomize=Tru
 hypothesis.settings.load_profile("morph_vla")
 
 
+# What Flax 0.10 does under JAX 0.5, openpi's pins, at whichever test traces a model first: no file's own.
+OLD_FLAX = ("linear_util.wrap_init:DeprecationWarning", "shape requires ndarray:DeprecationWarning")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if find_spec("jax") and version("jax").startswith("0.5."):
+        for warning in OLD_FLAX:
+            config.addinivalue_line("filterwarnings", f"ignore:{warning}")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The root of this checkout."""

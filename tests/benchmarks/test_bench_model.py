@@ -13,12 +13,7 @@ from morph_vla.morphology import MorphologyConfig
 from morph_vla.pi05 import loss
 from morph_vla.pi05.model import count, example, init_params
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 SMALL = config_of("small")
 
 

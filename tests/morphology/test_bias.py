@@ -11,9 +11,6 @@ import pytest
 
 from morph_vla.morphology import Body, MorphologyConfig, arrays, bias
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning")
-
 LAYERS = 5
 
 

@@ -13,12 +13,6 @@ from morph_vla.morphology import KinematicTokens, MorphologyConfig, body_of, sta
 from morph_vla.morphology.film import CENTRE, SCALE, standardised
 from morph_vla.robots.descriptors import NAMES, ContactDefaults
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 BODY = stack([body_of(robots.load(name), 17) for name in ("panda", "so101", "g1_dex1")])
 
 

@@ -16,12 +16,6 @@ from morph_vla.morphology.arrays import blank
 from morph_vla.morphology.config import History
 from morph_vla.morphology.history import low_modes, waves
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 WIDTH, JOINTS = 13, 5
 PAST = History(steps=7, modes=3)
 CONFIG = MorphologyConfig(max_joints=JOINTS, bias="full", auxiliary=1, history=PAST)

@@ -21,12 +21,6 @@ from morph_vla.morphology.poses import POSE, present, tree_of
 from morph_vla.robots import Robot, Side
 from morph_vla.robots.screws import screws
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 PLACES = 17
 compiled: Any = jax.jit(present)
 

@@ -12,12 +12,6 @@ from morph_vla.morphology import Body, KinematicTokens, MorphologyConfig
 from morph_vla.morphology.film import Film, modulate
 from morph_vla.morphology.tokens import Encoder, join_chunks, split_chunks
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 BATCH, HORIZON, ACTIONS, JOINTS, CHUNKS, WIDTH, LAYERS = 2, 6, 11, 5, 3, 13, 3
 rng = np.random.default_rng(7)
 

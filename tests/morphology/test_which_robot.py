@@ -16,9 +16,6 @@ from morph_vla.morphology.film import Film
 from morph_vla.pi05.counts import plugin_shapes
 from morph_vla.recipes import recipe as recipes
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning")
-
 KNOWN = ("so101", "panda", "g1_dex1")
 PLACES = 17
 

@@ -15,12 +15,6 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.config import ImageTokens
 from morph_vla.pi05.parts import PARTS, map_named, part_of
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 SMALL = Pi05Config(
     vocab=41,
     image_size=28,

@@ -18,13 +18,6 @@ from morph_vla.pi05.model import Pi05
 from morph_vla.pi05.parts import by_name
 from morph_vla.pi05.serving import ready
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
-
 # JAX 0.5 rounds twice, to 16 bits first: of 200,000 numbers 791 go to the other neighbour.
 VIA = np.float16 if jax.__version__.startswith("0.5.") else np.float32
 

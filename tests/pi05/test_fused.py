@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from morph_vla.pi05 import fused, gemma
 from morph_vla.pi05.gemma import PerLayer, attention_weights
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 
 
 @settings(max_examples=25)

@@ -15,12 +15,7 @@ from morph_vla.pi05 import loss, modulations, sample_actions
 from morph_vla.pi05.model import Pi05
 from morph_vla.pi05.realtime import Previous, given, rows_of
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 STEPS, MOST = 7, 4
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

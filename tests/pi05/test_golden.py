@@ -12,12 +12,6 @@ from recorded import CLOSE, FOLDER, NAMES, ODD, Golden, quick, run
 from morph_vla.pi05 import Pi05, Pi05Config, init_params, loss
 from morph_vla.pi05 import model as pi05
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 LEAVES, PARAMETERS = 51, 3_353_433_872
 
 

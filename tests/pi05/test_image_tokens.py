@@ -16,12 +16,6 @@ from morph_vla.pi05.config import ImageTokens
 from morph_vla.pi05.image_tokens import FewerTokens, averaged, runs
 from morph_vla.pi05.parts import by_name, part_of
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 RANKING = ImageTokens(keep=4, features="positive", width=3, projections=5)
 AVERAGE, RANDOM = ImageTokens(keep=1, how="average"), ImageTokens(keep=4, how="random", seed=3)
 WAYS = {

@@ -15,12 +15,6 @@ from morph_vla.pi05.config import ImageTokens
 from morph_vla.pi05.image_tokens import FewerTokens, lengths
 from morph_vla.pi05.kept import cameras, kept
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 WAYS = {
     "ranking": ImageTokens(keep=5, features="positive", width=3, projections=5),
     "random": ImageTokens(keep=5, how="random", seed=3),

@@ -18,11 +18,6 @@ from morph_vla.weights.checkpoint import flat, nested
 from morph_vla.weights.load import initial
 from morph_vla.weights.names import is_lora
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
 HOST = Pi05Config(
     vocab=37,
     image_size=14,

@@ -14,12 +14,6 @@ from morph_vla.morphology import MorphologyConfig
 from morph_vla.pi05 import Observation, Pi05, init_params, loss, sample_actions
 from morph_vla.pi05 import model as pi05
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 # Compiling is most of these tests' time.
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

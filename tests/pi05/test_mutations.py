@@ -26,12 +26,7 @@ from recorded import (
 from morph_vla.pi05 import Pi05, gemma, norm, sample_actions, siglip
 from morph_vla.pi05 import model as pi05
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 
 LAYERS = "PaliGemma/llm/layers/"
 EMBEDDING = "PaliGemma/llm/embedder/input_embedding"

@@ -15,12 +15,6 @@ import pytest
 
 from morph_vla.pi05 import Pi05, flow, sample_actions, sampling
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 # Compiling is most of these tests' time.
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

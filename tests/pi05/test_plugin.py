@@ -28,12 +28,6 @@ from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.gemma import Gemma
 from morph_vla.pi05.parts import map_named, part_of
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 # Compiling is most of these tests' time.
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 # ... so that tests/conftest.py has XLA optimize nothing; where a law is about what users run:

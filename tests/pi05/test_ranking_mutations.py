@@ -8,12 +8,6 @@ from mutations import Mutation, is_noticed, law, with_parameters
 
 from morph_vla.pi05 import image_tokens, ranking
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 ANGLES = law(test_ranking.test_directions_of_a_block_are_at_right_angles, 13, 7)
 GAUSSIAN = law(test_ranking.test_each_direction_is_a_standard_gaussian)
 LENGTH = law(test_ranking.test_normalized_queries_are_plain_ones_of_the_length_root_d, "positive")

@@ -13,12 +13,7 @@ from morph_vla.pi05 import sample_actions
 from morph_vla.pi05.flow import schedule
 from morph_vla.pi05.realtime import OF_SPEED, Previous, faded, guidance_weights, guided, held, pull, soft_mask
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 STEPS, REAL = 7, 5
 quick = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

@@ -19,12 +19,7 @@ from morph_vla.pi05.config import ImageTokens, Lora, LowRank
 from morph_vla.pi05.parts import by_name, map_named
 from morph_vla.pi05.serving import layers, let_go, ready, served_type
 
-# Of flax at openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 STEPS = 5
 
 

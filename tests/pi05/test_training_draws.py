@@ -16,12 +16,7 @@ from recorded import (
 from morph_vla.pi05 import model as pi05
 from morph_vla.pi05.augmentation import augment
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

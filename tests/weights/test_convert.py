@@ -16,12 +16,6 @@ from morph_vla.weights import tensors
 from morph_vla.weights.checkpoint import flat, nested
 from morph_vla.weights.convert import convert
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 
 def bits(path: Path) -> dict[str, bytes]:
     """Every tensor of a safetensors file, as the safetensors package reads it."""

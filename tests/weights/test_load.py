@@ -17,12 +17,6 @@ from morph_vla.pi05 import init_params
 from morph_vla.weights import names
 from morph_vla.weights.checkpoint import flat, nested
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 Q_PROJ = "paligemma_with_expert.paligemma.model.language_model.layers.1.self_attn.q_proj.weight"
 HEAD = "paligemma_with_expert.paligemma.lm_head.weight"

@@ -13,11 +13,6 @@ from morph_vla.weights.checkpoint import flat, nested
 from morph_vla.weights.convert import convert
 from morph_vla.weights.names import is_lora
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
 LORA = Lora(LowRank(3, 7.0), LowRank(5, 5.0, ("attention",)))
 
 

@@ -7,12 +7,6 @@ from importlib.metadata import version
 
 import pytest
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 CHILD = """
 import json, shutil, sys
 from pathlib import Path

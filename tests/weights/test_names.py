@@ -10,12 +10,6 @@ from morph_vla.pi05 import Pi05Config
 from morph_vla.weights import names
 from morph_vla.weights.checkpoint import flat, nested
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 
 def test_every_entry_is_what_the_table_says(params, entries):
     """Against the second writing of the table in conftest."""

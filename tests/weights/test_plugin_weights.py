@@ -11,12 +11,6 @@ from morph_vla.errors import MorphVlaError
 from morph_vla.morphology.config import History
 from morph_vla.pi05 import Pi05Config
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 
 def reading(config: Pi05Config, **keys: str | tuple[str, ...] | History | None) -> Pi05Config:
     assert config.morphology is not None

@@ -13,12 +13,6 @@ from morph_vla.recipes.fitting import fitting
 from morph_vla.weights.inspect import inspect
 from morph_vla.weights.load import differences
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 
 @pytest.fixture
 def spoiled(tmp_path, entries, write):

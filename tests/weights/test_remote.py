@@ -18,12 +18,6 @@ from morph_vla import weights
 from morph_vla.errors import MorphVlaError
 from morph_vla.files import dropin, hub, remote
 
-# Flax 0.10 under JAX 0.5, openpi's pins.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:linear_util.wrap_init:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:shape requires ndarray:DeprecationWarning"),
-]
-
 PREFIX = "checkpoints/pi05_base"
 
 
