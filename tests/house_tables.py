@@ -123,13 +123,13 @@ PUBLIC = {
     "relatives": "draft trials vary",
     "robots": "adding bodies choose described descriptors draw examine geometry graph grasp inertia "
     "kinematics markup mjcf parallel_jaw reach records robot screws side standpoint template text tool",
-    "serving": "activations bounds history inside keys policy remote requests server settings trials",
+    "serving": "activations bounds carried history inside keys policy remote requests server settings trials",
     "sharing": "push",
     "suites": "begin environment new objects shapes suite variation",
     "training": "begin_with checkpoint counted datasets estimate folder loop meaning measured memory part "
     "progress restoring sharding source statistics step trackers",
     "perception": "drawing fitting frames measuring",
-    "weights": "checkpoint convert inspect load packed tensors",
+    "weights": "checkpoint convert inspect lerobot_processors load packed recognise tensors",
 }
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "torch", "transformers"}
 WITHOUT_JAX = (

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from morph_vla.cli.common import add, add_common, add_number, add_verbs, refuse
 from morph_vla.cli.render import render
@@ -15,7 +14,7 @@ EXAMPLES = """
   morph-vla weights convert runs/lora/checkpoints/3000 runs/merged --to lerobot --config my_lora_recipe
 """
 PLUGIN = "lerobot-plugin"
-AS_IT_IS = {"config": None, "horizon": None, "keep_lora": False, "keep_plugin": False, "kind": "averaged"}
+AS_IT_IS = dict.fromkeys(("config", "horizon", "robot")) | {"keep_lora": False, "keep_plugin": False}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,18 +39,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
     about = "without --config: actions per chunk, for LeRobot's config.json; else the recipe's own, or 50"
     add_number(convert, "--horizon", None, about, least=1)
-    about = "keep low-rank pairs (with alpha = rank, as in openpi's variants) instead of merging them"
-    add(convert, "--keep-lora", f"for openpi and morph_vla: {about}")
+    add(convert, "--robot", "of our own checkpoints: whose statistics to write (default: all)", "NAME")
+    about = "for openpi and morph_vla: keep low-rank pairs (with alpha = rank, as in openpi) unmerged"
+    add(convert, "--keep-lora", about)
     add(convert, "--keep-plugin", "for LeRobot: keep the plugin's parameters, in a file of their own")
 
 
 def run_inspect(arguments: argparse.Namespace) -> int:
     """What is there; with --config, status 1 when it does not fit."""
     from morph_vla import weights
-    from morph_vla.recipes.fitting import fitting
+    from morph_vla.recipes.fitting import fitting, host
     from morph_vla.weights.inspect import inspect
 
-    inspected = inspect(arguments.source, _model(arguments), arguments.kind)
+    inspected = inspect(arguments.source, host(arguments.config, arguments.folders), arguments.kind)
     text, fits, more = str(inspected), [], {}
     if inspected.config is not None:
         fits = fitting(inspected.config, arguments.folders)
@@ -70,23 +70,21 @@ def run_convert(arguments: argparse.Namespace) -> None:
     if to == PLUGIN:
         from morph_vla.hosts.lerobot import export
 
-        refuse(arguments, f"--to {PLUGIN} names a checkpoint as it is", **AS_IT_IS)
+        refuse(arguments, f"--to {PLUGIN} names a checkpoint as it is", kind="averaged", **AS_IT_IS)
         export.write(arguments.source, target)
-        text = f"{target}: {to}, for lerobot-eval --policy.path"
-        render({"target": target, "to": to}, arguments.json, text=text)
+        facts = {"target": target, "to": to}
+        render(facts, arguments.json, text=f"{target}: {to}, for lerobot-eval --policy.path")
         return
-    from morph_vla.weights.convert import convert, lacks
-
-    digest, report = convert(
-        arguments.source, target, to, _model(arguments), kind=arguments.kind, horizon=arguments.horizon,
-        keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin,
-    )  # fmt: skip
-    facts = {"target": target, "to": to, "sha256": digest, "leaves": len(report.rows)}
-    render(facts, arguments.json, text=f"{report}\n{lacks(to)}{target}: {to}, sha256 {digest}")
-
-
-def _model(arguments: argparse.Namespace) -> Any:
-    """The model of the recipe that was named, or None."""
     from morph_vla.recipes.fitting import host
+    from morph_vla.serving import carried
+    from morph_vla.weights.convert import convert
 
-    return host(arguments.config, arguments.folders) if arguments.config else None
+    config = host(arguments.config, arguments.folders)
+    kept = carried.of(arguments.source, to, arguments.robot or "", arguments.kind)
+    digest, report = convert(
+        arguments.source, target, to, config, kind=arguments.kind, horizon=arguments.horizon,
+        keep_lora=arguments.keep_lora, keep_plugin=arguments.keep_plugin, beside=kept.beside,
+    )  # fmt: skip
+    facts = {"target": target, "to": to, "sha256": digest, "statistics": kept.lines}
+    text = "\n".join([str(report), *kept.lines, f"{target}: {to}, sha256 {digest}"])
+    render(facts | {"leaves": len(report.rows)}, arguments.json, text=text)

@@ -23,8 +23,13 @@ def fitting(stored: Pi05Config, folders: Sequence[str | Path] = ()) -> list[str]
     return fits
 
 
-def host(name: str, folders: Sequence[str | Path] = ()) -> Pi05Config:
-    """The model of a recipe of pi0.5. Raises ConfigError for another family's, and as `recipe.load`."""
+def host(name: str | None, folders: Sequence[str | Path] = ()) -> Pi05Config | None:
+    """The model of a recipe of pi0.5, if one is named.
+
+    Raises ConfigError for another family's, and as `recipe.load`.
+    """
+    if not name:
+        return None
     model = recipes.load(name, (), folders).model
     if not isinstance(model, Pi05Config):
         raise ConfigError(

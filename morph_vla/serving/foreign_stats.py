@@ -16,9 +16,9 @@ from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.weights import tensors
+from morph_vla.weights.lerobot_processors import ACTION, PREPROCESSOR, STATE
 
 OPENPI = "norm_stats.json"
-PREPROCESSOR = "policy_preprocessor.json"
 MAX_FILE = 16 << 20  # bytes of a file of settings
 MOST = 2**20  # of actions in a chunk, or of tokens
 IMAGES = "observation.images."
@@ -45,6 +45,8 @@ class Processor:
     """`absolute` or `delta`"""
     relative: tuple[bool, ...] | None = None
     """Of which values a delta is taken, and of all that follow; None: of those that are no gripper"""
+    names: tuple[str, ...] = ()
+    """Of the action's values, where a delta is taken"""
     state: Stats | None = None
     action: Stats | None = None
 
@@ -55,7 +57,7 @@ def processor(folder: Path) -> Processor:
     Raises MorphVlaError for damaged ones.
     """
     folder = folder if (folder / "config.json").is_file() else folder / "pretrained_model"
-    config, steps = _json(folder / "config.json"), _json(folder / PREPROCESSOR).get("steps", [])
+    config, steps = read_json(folder / "config.json"), read_json(folder / PREPROCESSOR).get("steps", [])
     try:
         features = [name for name in config.get("input_features", {}) if name.startswith(IMAGES)]
         known = {step.get("registry_name"): step for step in steps}
@@ -69,8 +71,9 @@ def processor(folder: Path) -> Processor:
             tuple(name.removeprefix(IMAGES) for name in features),
             "delta" if is_relative else "absolute",
             _relative(relative) if is_relative else None,
-            measured.get("observation.state"),
-            measured.get("action"),
+            _names(relative),
+            measured.get(STATE),
+            measured.get(ACTION),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         what = "LeRobot's files beside the weights cannot be read"
@@ -95,8 +98,13 @@ def _word(config: Table, key: str) -> str | None:
 def _relative(settings: Table) -> tuple[bool, ...]:
     """Of which values a delta is taken: of all but those whose name has an excluded word in it."""
     excluded = [str(word).lower() for word in settings.get("exclude_joints") or () if word]
-    names = [str(name).lower() for name in settings.get("action_names") or ()]
+    names = [name.lower() for name in _names(settings)]
     return tuple(not any(word in name for word in excluded) for name in names)
+
+
+def _names(settings: Table) -> tuple[str, ...]:
+    """Of the action's values, as far as the step that takes differences has any."""
+    return tuple(str(name) for name in settings.get("action_names") or ())
 
 
 def _normalizer(folder: Path, step: Table) -> dict[str, Stats]:
@@ -111,7 +119,7 @@ def _normalizer(folder: Path, step: Table) -> dict[str, Stats]:
         tables.setdefault(feature, {})[key] = tensor.read().astype(np.float64)
     modes = step["config"]["norm_map"]
     stats = {}
-    for feature, kind in (("observation.state", "STATE"), ("action", "ACTION")):
+    for feature, kind in ((STATE, "STATE"), (ACTION, "ACTION")):
         if feature in tables:
             mode = str(modes.get(kind))
             if mode not in ENDS:
@@ -187,7 +195,7 @@ def _asset(folder: Path, names: set[str]) -> Path:
 def openpi(path: Path) -> tuple[Stats, Stats]:
     """(state, action) in a norm_stats.json. Raises MorphVlaError for another file."""
     try:
-        known = _json(path)["norm_stats"]
+        known = read_json(path)["norm_stats"]
         return tuple(_stats(known[key]["q01"], known[key]["q99"]) for key in ("state", "actions"))  # pyright: ignore[reportReturnType]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MorphVlaError(
@@ -196,7 +204,7 @@ def openpi(path: Path) -> tuple[Stats, Stats]:
         ) from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """A JSON file's map, empty where there is no file. Raises MorphVlaError where it is damaged."""
     if not path.is_file():
         return {}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from morph_vla.files.plain import to_plain
 from morph_vla.pi05.config import Lora, Pi05Config
 from morph_vla.weights.checkpoint import Checkpoint, digest, new_folder, recipe_model, recipe_space
 from morph_vla.weights.lerobot import refuse_plugin, said_of, save_lerobot
+from morph_vla.weights.lerobot_processors import OneRobot
 from morph_vla.weights.load import check_family, load, sizes_of
 from morph_vla.weights.lora import lora_of, merge_lora, same_pairs, with_unit_scale
 from morph_vla.weights.names import ENVIRONMENT, HEAD_LEAF, IMAGE_TOKENS
@@ -21,14 +23,17 @@ Format = Literal["openpi", "lerobot", "morph_vla"]
 HORIZON = 50  # actions per chunk, where neither a checkpoint nor a config says it
 
 
-def lacks(to: Format) -> str:
-    """The line on what a checkpoint of that format has beside parameters and is not written; "" for ours."""
-    if to == "morph_vla":
-        return ""
-    return (
-        "parameters alone, without statistics (norm_stats.json, a preprocessor): `morph-vla stats RECIPE "
-        "--output FILE` measures them, for `serve --statistics FILE`\n"
-    )
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """What goes with parameters into another format (`serving/carried.py` collects it)."""
+
+    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    """Of openpi's and our own format, by name in the folder"""
+    robot: OneRobot | None = None
+    """Of LeRobot's"""
+
+
+ALONE = Beside()
 
 
 def convert(
@@ -41,15 +46,17 @@ def convert(
     horizon: int | None = None,
     keep_lora: bool = False,
     keep_plugin: bool = False,
+    beside: Beside = ALONE,
 ) -> tuple[str, Report]:
     """Load strictly, merge low-rank pairs into their weights, write `target`; its SHA-256 and the report.
 
     `keep_lora` keeps the pairs, at a factor of one (openpi and morph_vla alone); `keep_plugin` writes the
     plugin's leaves into a file of their own (LeRobot). What LeRobot's config.json says beside sizes is of
     `config`, or of the recipe beside a checkpoint of ours, whose number of actions `horizon` replaces. A
-    checkpoint of ours stays a policy in our own format. Raises ConfigError for pairs that LeRobot cannot
-    have, MorphVlaError for a target that exists, for a model that only morph_vla has (or of another family),
-    and as `load`.
+    checkpoint of ours stays a policy in our own format; in the others `beside` makes it one.
+
+    Raises ConfigError for pairs that LeRobot cannot have, MorphVlaError for a target that exists, for a model
+    that only morph_vla has (or of another family), and as `load`.
     """
     new_folder(target)  # before gigabytes are read
     opened = open_checkpoint(source, kind)
@@ -73,11 +80,12 @@ def convert(
     if lora is not None:
         params = (with_unit_scale if keep_lora else merge_lora)(params, lora)
     if to == "openpi":
-        save_openpi(target, params)
+        save_openpi(target, params, beside=beside.files)
     elif to == "morph_vla":
-        save_morph_vla(target, params, _about(opened.path, stored or lora, keep_lora))
+        save_morph_vla(target, params, {**beside.files, **_about(opened.path, stored or lora, keep_lora)})
     else:
-        save_lerobot(target, params, config or _with_pace(opened, horizon), keep_plugin=keep_plugin)
+        sizes = config or _with_pace(opened, horizon)
+        save_lerobot(target, params, sizes, keep_plugin=keep_plugin, robot=beside.robot)
     return digest(params), report
 
 
@@ -102,16 +110,16 @@ def _about(folder: Path, lora: Lora | None, keep_lora: bool) -> dict[str, bytes]
     """
     about = folder / "about"
     files = [path for path in about.rglob("*") if path.is_file() and path.name != "leaves.json"]
-    contents = {path.relative_to(about).as_posix(): path.read_bytes() for path in files}
-    if lora is None or "recipe.json" not in contents:
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    if lora is None or "about/recipe.json" not in contents:
         return contents
-    recipe = json.loads(contents["recipe.json"])
+    recipe = json.loads(contents["about/recipe.json"])
     training = recipe.setdefault("training", {})
     whole = (training.get("lora") or {}).get("whole", lora.whole)  # no shape says what learnt whole
     pairs = to_plain(dataclasses.replace(_unit_scale(lora), whole=tuple(whole))) if keep_lora else None
     recipe["model"]["lora"] = training["lora"] = pairs
     training["kind"] = "lora" if keep_lora else "full"
-    return contents | {"recipe.json": json.dumps(recipe, indent=2).encode()}
+    return contents | {"about/recipe.json": json.dumps(recipe, indent=2).encode()}
 
 
 def _unit_scale(lora: Lora) -> Lora:

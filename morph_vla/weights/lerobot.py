@@ -14,8 +14,9 @@ import numpy as np
 
 from morph_vla.errors import MorphVlaError
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
-from morph_vla.weights import names, tensors
+from morph_vla.weights import lerobot_processors, names, tensors
 from morph_vla.weights.checkpoint import BLOCK, flat, fresh
+from morph_vla.weights.lerobot_processors import NORM_MAP, OneRobot
 from morph_vla.weights.names import Piece, Shape
 from morph_vla.weights.packed import TensorsCheckpoint
 
@@ -108,8 +109,11 @@ def save_lerobot(
     *,
     keep_plugin: bool = False,
     shard_bytes: int | None = None,
+    robot: OneRobot | None = None,
 ) -> Path:
     """Write `params` (nested, openpi's names) as LeRobot reads them: the Hub's layout. Returns the folder.
+
+    With `robot`, its processors and the widths of its values too: LeRobot then has a policy.
 
     The entries are the Hub's: no prefix, the embedding as `lm_head` only, zeros as the expert's `lm_head`.
     LeRobot itself reads one file; `shard_bytes` is for other readers. The folder appears whole or not at all.
@@ -149,8 +153,11 @@ def save_lerobot(
         if plugin:
             plain = {name: _draft(leaf, names.own_piece(name, leaf.shape)) for name, leaf in plugin.items()}
             tensors.write(unfinished / PLUGIN_FILE, dict(sorted(plain.items())), {})
-        text = json.dumps(config_json(config), indent=4)
-        (unfinished / "config.json").write_text(text, encoding="utf-8")
+        plain = config_json(config)
+        if robot is not None:
+            plain |= lerobot_processors.features(plain, robot) | robot.config
+            lerobot_processors.write(unfinished, plain, robot)
+        (unfinished / "config.json").write_text(json.dumps(plain, indent=4), encoding="utf-8")
     return Path(folder)
 
 
@@ -232,5 +239,5 @@ def config_json(config: Pi05Config) -> dict[str, Any]:
         "max_action_dim": config.action_dim,
         "image_resolution": [config.image_size, config.image_size],
         "tokenizer_max_length": config.max_tokens,
-        "normalization_mapping": {"VISUAL": "IDENTITY", "STATE": "QUANTILES", "ACTION": "QUANTILES"},
+        "normalization_mapping": NORM_MAP,
     }

@@ -119,26 +119,35 @@ def _places(item: Path) -> dict[str, Place]:
     return {name: Place(item, array, ocdbt, zarr3, is_whole) for name, array in arrays.items()}
 
 
-def save_openpi(folder: Path | str, params: Mapping[str, Any], *, value_suffix: bool = False) -> Path:
+def save_openpi(
+    folder: Path | str,
+    params: Mapping[str, Any],
+    *,
+    value_suffix: bool = False,
+    beside: Mapping[str, bytes] = {},
+) -> Path:
     """Write `params` (nested, openpi's names) as openpi reads it: `folder`/params. Returns the folder.
 
-    `value_suffix` adds the trailing `/value` of openpi's training checkpoints. The folder appears whole or
-    not at all. Raises MorphVlaError when it exists.
+    `value_suffix` adds the trailing `/value` of openpi's training checkpoints; `beside` are other files of
+    the folder, by name. The folder appears whole or not at all. Raises MorphVlaError when it exists.
     """
     with fresh(folder) as unfinished:
+        for name, content in beside.items():
+            write_bytes(unfinished / name, content)
         write_item(unfinished / "params", params, value_suffix)
     return Path(folder)
 
 
-def save_morph_vla(folder: Path | str, params: Mapping[str, Any], about: Mapping[str, bytes] = {}) -> Path:
+def save_morph_vla(folder: Path | str, params: Mapping[str, Any], beside: Mapping[str, bytes] = {}) -> Path:
     """Write `params` in the layout of our own checkpoints, the same as trained and as averaged parameters.
 
-    The two share their bytes on the disk. `about` are the files under about/, by name, that make parameters a
-    policy. The folder appears whole or not at all. Raises MorphVlaError when it exists.
+    The two share their bytes on the disk. `beside` are other files of the folder, by name, such as those
+    under about/ that make parameters a policy. The folder appears whole or not at all. Raises MorphVlaError
+    when it exists.
     """
     with fresh(folder) as unfinished:
-        for name, content in about.items():
-            write_bytes(unfinished / "about" / name, content)
+        for name, content in beside.items():
+            write_bytes(unfinished / name, content)
         write_item(unfinished / "params", params)
         shutil.copytree(unfinished / "params", unfinished / "averaged", copy_function=link_or_copy)
     return Path(folder)
