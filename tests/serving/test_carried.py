@@ -16,7 +16,9 @@ from morph_vla.errors import ConfigError, MorphVlaError
 from morph_vla.files.plain import to_plain
 from morph_vla.pi05 import Pi05Config
 from morph_vla.pi05.config import GemmaConfig, VitConfig
+from morph_vla.recipes.keys import Dataset
 from morph_vla.serving import carried, foreign_stats
+from morph_vla.serving.foreign_stats import Processor
 from morph_vla.training import meaning
 from morph_vla.training.statistics import RobotStats
 from morph_vla.weights.checkpoint import nested
@@ -94,6 +96,10 @@ def test_openpi_gets_an_asset_of_each_robot_and_reads_the_same_numbers(ours, tmp
         for feature, ours_of in (("state", "state_stats"), ("actions", "action_stats")):
             theirs = {key: tuple(norm_stats[feature][key]) for key in ("q01", "q99", "mean", "std")}
             assert Stats(**theirs) == Stats(**of_robot(name)[ours_of])
+        state, _, source = foreign_stats.of(
+            tmp_path / "openpi", robots.load(name), Dataset("nowhere", name), Processor(), "", ""
+        )
+        assert (state.q01, Path(source)) == (tuple(of_robot(name)["state_stats"]["q01"]), file)
 
 
 def test_a_mask_counts_runs_of_what_is_a_difference(ours, tmp_path):
