@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 
 FULL = (
@@ -10,6 +11,7 @@ FULL = (
 )
 
 
+@pytest.mark.slow
 def test_the_table_of_the_full_size(run):
     status, out, err = run(FULL)
     assert (status, err) == (0, "")

@@ -27,6 +27,7 @@ def test_a_checkpoint_that_is_not_there(run, folder, command):
     assert words in run(f"{command} empty {more}")[2]
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_says_itself_is_not_asked_for(run):
     for option in ("--recipe panda_demo", "--statistics stats.json"):
         assert run(f"eval pi05-nano --suite droid_panda -o x {option}")[2] == (

@@ -23,6 +23,7 @@ def test_resume_wants_a_run(run, folder):
     assert (status, err) == (2, "error: empty: no run to go on with (recipe.json is missing)\n")
 
 
+@pytest.mark.slow
 def test_resume_alone_finds_the_finished_run(run, tiny_run):
     status, out, _ = run(f"train --resume -o {tiny_run.folder} --json")
     assert status == 0

@@ -27,6 +27,7 @@ def engine(script, tiny_suite):
         yield worlds
 
 
+@pytest.mark.slow
 def test_only_what_lies_on_a_target_upside_down_is_judged_otherwise(script, engine):
     verdicts = list(script.drops(engine, 12))
     stands, lies, upside_down = (verdicts[kind::3] for kind in range(3))

@@ -15,6 +15,7 @@ def made(script, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_checkpoints_of_both_layouts_hold_the_same_and_come_back(script, made):
     for part in ("to_lerobot", "to_openpi", "back"):
         script.run_part(made, "small", part)

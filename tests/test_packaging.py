@@ -85,6 +85,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_the_wheel_lists_its_robots_where_there_is_no_checkout(installed, tmp_path):
     ended = run(installed / "morph-vla", "robots", "list", "--json", cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -115,6 +116,7 @@ def test_the_clean_environment_has_the_core_and_doctor_names_the_rest(installed,
         assert checks[f"extra '{extra}'"]["remedy"] == f"pip install 'morph-vla[{extra}]'"
 
 
+@pytest.mark.slow
 def test_a_missing_extra_is_one_line(installed, tmp_path):
     ended = run(installed / "morph-vla", "robots", "draw", "panda", cwd=tmp_path)
     assert ended.returncode == 2

@@ -90,6 +90,7 @@ jax.jit(lambda x: x + 1)(1.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["true", "false"])
 def test_jaxs_own_switch_turns_it_off(tmp_path, switch):
     environment = {

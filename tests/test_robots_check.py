@@ -147,6 +147,7 @@ def on_so101(write_dataset, version="v3.0", change=None, **keys) -> Path:
     return write_dataset(version, episodes, names=names, **keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["v2.0", "v2.1", "v3.0"])
 def test_an_episode_is_played_and_drawn(run, write_dataset, tmp_path, version):
     pytest.importorskip("matplotlib")
@@ -210,6 +211,7 @@ def test_a_feature_can_be_chosen(run, write_dataset):
     assert "no feature 'efort'; did you mean 'effort'?" in run("so101 --episode recorded --feature efort")[2]
 
 
+@pytest.mark.slow
 def test_features_under_the_side_files_keys_are_joined(run, write_dataset, tmp_path):
     body = robots.load("so101")
     (tmp_path / "mine.urdf").write_bytes(body.urdf_path.read_bytes())

@@ -27,6 +27,7 @@ def played() -> list[playback.Played]:
     return results
 
 
+@pytest.mark.slow
 def test_two_drawings_are_the_same_bytes(played, tmp_path: Path):
     first, second = (draw_path.write(played, tmp_path / "new" / name) for name in ("one.png", "two.png"))
     assert first.read_bytes() == second.read_bytes()

@@ -114,6 +114,7 @@ def test_any_rows_in_any_order_have_those_pixels(footage, pixels, workers, rows)
     np.testing.assert_array_equal(video.ask(np.array(rows))(), pixels[rows])
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.integers(0, 110), min_size=1, max_size=30), most=st.integers(1, 3))
 def test_no_more_files_are_open_than_allowed_and_the_pixels_stay(footage, pixels, rows, most):
     films = decoding.Films(most)

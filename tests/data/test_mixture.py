@@ -27,6 +27,7 @@ def test_a_step_is_a_pure_function_of_seed_and_number():
     assert (np.stack(one.at(10)) != np.stack(one.at(9))).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["row", "batch"])
 @pytest.mark.parametrize("batch", [1, 5, 13, 31])
 def test_each_pass_visits_each_row_once(batch, by):
@@ -57,6 +58,7 @@ def test_weights_are_met_all_along(weights):
         assert abs((dataset[:end] == 0).sum() - share * end) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["row", "batch"])
 @settings(max_examples=25)
 @given(weights=st.lists(st.integers(1, 7), min_size=1, max_size=4), steps=st.integers(0, 23))

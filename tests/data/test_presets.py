@@ -140,6 +140,7 @@ def test_what_an_entry_cannot_have(override, sentence):
         entry(override)
 
 
+@pytest.mark.slow
 def test_recipes_show_prints_the_resolved_entry(run):
     status, out, _ = run("recipes show pi05_droid_so101")
     assert status == 0

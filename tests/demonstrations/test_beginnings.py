@@ -53,6 +53,7 @@ def test_a_kind_without_a_share_never_comes():
     assert {beginnings.kind_of(BeginShares(), number) for number in range(503)} == {"rest"}
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_expert_goes_on_from_where_the_lead_in_ends(kind):
@@ -140,6 +141,7 @@ def test_carry_ends_with_the_object_in_the_hand_high_over_the_table():
     assert 1 <= beside < 7
 
 
+@pytest.mark.slow
 def test_shut_closes_the_gripper_in_its_share():
     shut = [brought("near", number).sight(0).opening < 0.1 for number in range(11)]
     assert 1 <= sum(shut) <= 8  # 0.35 of them

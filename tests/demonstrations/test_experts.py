@@ -210,6 +210,7 @@ def test_an_unknown_tool_is_refused(engine):
         PickAndPlace(MujocoEngine(engine.robot, other))
 
 
+@pytest.mark.slow
 def test_the_expert_does_the_task(engine, expert):
     """Disturbed as it is when it is recorded: what a demonstration is made of."""
     failed = []

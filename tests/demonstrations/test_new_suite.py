@@ -37,6 +37,7 @@ def stranger(path: Path, collides: bool = True) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_strangers_arm_gets_a_suite_that_its_expert_can_do(folder: Path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     file = stranger(folder / "downloaded.urdf")
@@ -64,6 +65,7 @@ def test_a_suites_name_is_no_path(folder: Path, name):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_suite_elsewhere_is_called_by_its_file_in_what_comes_next(folder: Path, tmp_path):
     made = new_suite.make("zz", robots.load("panda"), path=tmp_path / "elsewhere" / "zz.yaml", trials=0)
     assert f"`morph-vla suites check {made.path}`" in str(made)
@@ -84,6 +86,7 @@ def test_an_arm_that_is_refused_leaves_nothing_and_is_taken_once_mended(folder: 
     assert capsys.readouterr().err == "error: no place\n"  # and not: is another file
 
 
+@pytest.mark.slow
 def test_an_object_is_not_called_as_a_link_of_the_robot(folder: Path):
     text = urdf_text(robots.load("panda").urdf).replace("panda_link7", "cube")
     (folder / "named.urdf").write_text(text)
@@ -98,6 +101,7 @@ def test_an_object_is_not_called_as_a_link_of_the_robot(folder: Path):
     assert sentence not in [*on_robot.problems(unused, robot)]  # no body of that name is built
 
 
+@pytest.mark.slow
 def test_a_root_link_called_world_holds_no_table_up(folder: Path):
     """MuJoCo takes such a link for its own world; with a mass contacts were looked for elsewhere."""
     text = urdf_text(robots.load("panda").urdf).replace("panda_link0", "world")
@@ -110,6 +114,7 @@ def test_a_root_link_called_world_holds_no_table_up(folder: Path):
     assert model.body_mass[0] == 0
 
 
+@pytest.mark.slow
 def test_a_table_beside_the_base_is_turned_with_all_that_lies_on_it(folder: Path, monkeypatch):
     """What an arm that reaches no table ahead of its base is given: the Panda, which reaches this one too."""
     monkeypatch.setattr(workspace, "HEADINGS", (np.pi / 2,))
@@ -132,6 +137,7 @@ def test_a_table_beside_the_base_is_turned_with_all_that_lies_on_it(folder: Path
     assert np.abs(pose[0, :3, 1]) == pytest.approx([1.0, 0.0, 0.0], abs=0.03)  # across the way to the table
 
 
+@pytest.mark.slow
 def test_a_mesh_at_hand_is_looked_at_and_a_capsule_touched(folder: Path):
     (folder / "nowhere").mkdir()
     corners = [(0.1, 0.0, 0.0), (0.0, 0.1, 0.0), (0.0, 0.0, 0.1), (0.0, 0.0, 0.0)]
@@ -157,6 +163,7 @@ def plan() -> new.Plan:
     return new.plan(robots.load("panda"))
 
 
+@pytest.mark.slow
 def test_tasks_in_which_the_expert_fails_are_left_out(folder: Path, monkeypatch, plan):
     def failing(task, trials, workers):
         won = None if task.task_name == "stack" else "lifted"

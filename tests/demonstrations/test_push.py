@@ -71,6 +71,7 @@ def test_a_quarter_turn_of_the_scene_turns_the_way_and_not_the_hand(thing, targe
         assert math.cos(4 * (after.yaw_rad - before.yaw_rad)) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_expert_does_the_task_and_nothing_moves_the_square(engine):
     assert [attempts.attempts(engine, [number])[0].ended for number in range(5)] == ["success"] * 5
     pose = initial_state(engine.suite, 4, len(engine.robot.joints)).poses["square"]

@@ -90,6 +90,7 @@ def table(folder: Path, *columns: str) -> list[np.ndarray]:
 # ----------------------------------------------------------------------------------------------- the dataset
 
 
+@pytest.mark.slow
 def test_the_summary_counts_what_is_there(whole, suite):
     folder, done, told = whole
     assert done.attempted == ATTEMPTS
@@ -177,6 +178,7 @@ def test_the_statistics_of_pixels_are_in_the_dataset(whole):
 # -------------------------------------------------------------------------- interruptions and foreign folders
 
 
+@pytest.mark.slow
 def test_an_interrupted_recording_goes_on_to_the_same_result(whole, suite, tmp_path, here):
     """A finished part is kept, a half one thrown away; and one worker records what two did."""
     folder, done, _ = whole
@@ -391,6 +393,7 @@ def test_tasks_share_the_attempts_by_weight(weights, attempts, size):
     assert all(1 <= len(part) <= size for _, part in parts)
 
 
+@pytest.mark.slow
 def test_two_tasks_become_one_dataset(here, tmp_path):
     tasks = load_tasks("droid_panda", TINY)[:2]
     done = recording.record(tasks, tmp_path / "both", 3)

@@ -199,6 +199,7 @@ def evaluate(tiny_suite, monkeypatch):
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 2, 5, 24])
 def test_counting_only_the_first_that_finish(evaluate, parallel):
     """Half of these episodes succeed, and those that do are short: whoever stops early counts too many."""
@@ -211,6 +212,7 @@ def test_counting_only_the_first_that_finish(evaluate, parallel):
     assert sum(won for _, won in first) / len(first) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [2, 5, 24])
 def test_initial_states_that_depend_on_when_other_episodes_ended(evaluate, parallel, tiny_suite):
     table = {state.episode: state for state in initial_states(tiny_suite, 24, 8)}

@@ -109,6 +109,7 @@ def test_more_objects_than_can_be_matched_in_time_are_refused():
     assert list(six.problems()) == ["success.also: 6 objects; 5 are the most that are matched"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["none", "first", "second", "both"]), min_size=1, max_size=11))
 def test_a_success_has_placed_each_object_once_and_in_another_target(names):
     places = {"none": (None, None), "first": (1, None), "second": (None, 0), "both": (1, 0)}

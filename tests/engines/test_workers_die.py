@@ -52,6 +52,7 @@ def bare(trials):
     return [{**trial, "begun_anew": False} for trial in trials]
 
 
+@pytest.mark.slow
 def test_the_episodes_of_a_dead_worker_are_begun_anew(tiny_suite, unharmed):
     record = run(tiny_suite, Killer(3), parallel=4, workers=2)
     assert bare(record["trials"]) == unharmed["trials"]
@@ -64,6 +65,7 @@ def test_the_episodes_of_a_dead_worker_are_begun_anew(tiny_suite, unharmed):
     assert unharmed["notes"] == []
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_again_leaves_errors_and_the_evaluation_goes_on(tiny_suite):
     class Twice(Killer):
         """Kills the worker whenever it is asked for episode 0's third chunk."""
@@ -80,6 +82,7 @@ def test_a_worker_that_dies_again_leaves_errors_and_the_evaluation_goes_on(tiny_
     assert record["summary"]["errors"] == record["summary"]["trials"] == 1
 
 
+@pytest.mark.slow
 def test_no_worker_left_ends_it_in_one_sentence(tiny_suite):
     with pytest.raises(
         MorphVlaError,
@@ -100,6 +103,7 @@ morph_vla.evaluate(Still(), morph_vla.load_suite("droid_panda:cube_in_bowl"), ep
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_the_guard_is_told_of_it(tmp_path):
     """In the words of the child that imported it, then of the script: neither blames memory."""
     (tmp_path / "script.py").write_text(UNGUARDED)

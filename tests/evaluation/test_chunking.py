@@ -83,6 +83,7 @@ def run(suite, policy, **settings):
     return evaluate(suite, policy, Settings(**(few | settings)))
 
 
+@pytest.mark.slow
 def test_a_policy_is_told_what_is_executed_until_its_answer_is_there(tiny_suite):
     policy = GoesOn()
     record = run(tiny_suite, policy, latency=2, real_time=True)
@@ -108,6 +109,7 @@ def test_what_is_recorded_of_jumps_is_read_back(tiny_suite):
     assert record_from_json(plain).trials[0].jumps is None
 
 
+@pytest.mark.slow
 def test_another_latency_is_another_evaluation_and_a_condition(tiny_suite):
     at_once, late = run(tiny_suite, GoesOn()), run(tiny_suite, GoesOn(), latency=1)
     guided = run(tiny_suite, GoesOn(), latency=1, real_time=True)
@@ -120,6 +122,7 @@ def test_another_latency_is_another_evaluation_and_a_condition(tiny_suite):
     assert identity.measured(late, guided) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused(tiny_suite):
     with pytest.raises(MorphVlaError, match="with a latency of 4 control steps the next question would come"):
         run(tiny_suite, GoesOn(), latency=4)

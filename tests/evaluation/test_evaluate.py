@@ -70,6 +70,7 @@ def test_a_policy_that_does_not_fit_is_refused_with_both_sides(played):
         evaluate(Trained(), task)
 
 
+@pytest.mark.slow
 def test_several_tasks_are_a_record_each_and_one_of_all(played, folder, caplog):
     tasks = suite.load_tasks("droid_panda", ["episode_seconds=9"])
     told = []
@@ -97,6 +98,7 @@ def test_several_tasks_are_a_record_each_and_one_of_all(played, folder, caplog):
     assert [line for line in caplog.messages if line == "already there: out/record.json"]
 
 
+@pytest.mark.slow
 def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
     tasks = suite.load_tasks("droid_panda")
     alone = evaluate(Described(), tasks[1], folder="out", episodes=2)
@@ -107,6 +109,7 @@ def test_one_task_and_then_all_in_one_folder_loses_neither(played, folder):
     assert sorted(path.name for path in Path("out").iterdir()) == sorted([*whole.suite.tasks, "record.json"])
 
 
+@pytest.mark.slow
 def test_another_policy_on_the_same_tasks_is_not_taken_for_the_first(played, folder, caplog):
     """Interrupted in the middle, the folder must not answer with the first policy's record."""
     tasks = suite.load_tasks("droid_panda")

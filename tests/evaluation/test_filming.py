@@ -20,6 +20,7 @@ def noise(height: int, width: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_filming_changes_no_episode_and_leaves_a_poster(tiny_suite, tmp_path, monkeypatch):
     plain = evaluate(tiny_suite, Wave(), Settings(3, parallel=3, workers=1, videos=0), folder=tmp_path / "a")

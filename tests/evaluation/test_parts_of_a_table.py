@@ -61,6 +61,7 @@ def halves(short, tmp_path_factory):
     return list(zip(folders, records, strict=True))
 
 
+@pytest.mark.slow
 def test_a_part_of_the_table_has_the_tables_own_states_and_says_which_rows(short, halves):
     (_, first), (_, second) = halves
     assert [t["episode"] for t in first["trials"]] == [0, 1, 2]
@@ -88,6 +89,7 @@ def test_two_halves_merge_into_what_one_evaluation_writes(whole, halves):
     assert written(merging.merge(unfinished))["trials"] == merged["trials"]
 
 
+@pytest.mark.slow
 def test_a_table_grows_without_running_an_episode_twice(short, halves, whole, tmp_path):
     run(short, Still(), {"episodes": 3, "parallel": 2, "videos": 0}, folder=tmp_path)
     policy = Still()
@@ -120,6 +122,7 @@ def facts(short) -> SuiteFacts:
     return SuiteFacts(name=short.name, version=short.version, seed=short.seed)
 
 
+@pytest.mark.slow
 def test_an_evaluation_stops_when_it_is_decided_and_counts_all_that_it_began(short, tmp_path):
     stop = stopper(beaten(short, 19), facts(short), "cube_in_bowl")
     settings = {"episodes": 19, "parallel": 3, "videos": 0}

@@ -51,11 +51,13 @@ def alone(tiny_suite):
     return run(tiny_suite, Wave(), 3, parallel=1)
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_environments(tiny_suite, alone):
     together = run(tiny_suite, Wave(), 3, parallel=3)
     assert together["trials"] == alone["trials"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "groups"), [(1, 1), (2, 2), (2, 3)])
 def test_results_do_not_depend_on_workers_or_on_who_takes_turns(tiny_suite, alone, workers, groups):
     settings = Settings(3, parallel=3, workers=workers, groups=groups, videos=0)
@@ -116,6 +118,7 @@ def test_an_error_is_that_episodes_own_and_counted(tiny_suite):
     assert record["summary"]["errors"] == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path, caplog):
     class Stop(Exception):
         pass
@@ -150,6 +153,7 @@ def test_an_interrupted_evaluation_goes_on(tiny_suite, alone, tmp_path, caplog):
     assert (tmp_path / "earlier-1" / record["trials"][0]["video"]).stat().st_size > 500
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_goes_on_took_the_time_of_all_its_sessions(tiny_suite, tmp_path):
     """Of more rows; of fewer, which are all there, nobody knows it."""
     settings = Settings(2, parallel=1, workers=1, videos=0)
@@ -164,6 +168,7 @@ def test_an_evaluation_that_goes_on_took_the_time_of_all_its_sessions(tiny_suite
     assert (len(fewer.trials), fewer.wall_s, fewer.timing) == (1, None, {})
 
 
+@pytest.mark.slow
 def test_the_library_says_through_its_log_that_a_folder_held_another_evaluation(tiny_suite, tmp_path, caplog):
     looser = dataclasses.replace(
         tiny_suite, success=dataclasses.replace(tiny_suite.success, dwell_seconds=0.05)

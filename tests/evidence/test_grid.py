@@ -34,6 +34,7 @@ def recipe_of(grid: Grid, name: str) -> Recipe:
     return asked
 
 
+@pytest.mark.slow
 def test_cells_are_every_combination_once_and_seed_by_seed(grid):
     cells = grids.cells(grid)
     assert len(set(cells)) == len(cells) == 2 * 2 * 2
@@ -199,6 +200,7 @@ def test_names_and_numbers_that_make_no_grid(grid, changes, words):
         grids.checked(dataclasses.replace(grid, **changes), "grid.yaml")
 
 
+@pytest.mark.slow
 def test_a_grid_that_can_be_run_has_nothing_to_say(grid, study):
     checked = check(grid, [study])
     assert checked.findings == ()
@@ -228,6 +230,7 @@ def test_every_problem_of_a_grid_is_said_at_once(grid, study):
         assert any(words in line for line in lines), (words, lines)
 
 
+@pytest.mark.slow
 def test_a_robot_with_more_joints_than_places_is_an_error_of_its_condition(grid, study):
     narrow = dataclasses.replace(
         grid, conditions={"mix": (), "narrow": ("model.action_dim=6",)}, hypotheses={}
@@ -247,6 +250,7 @@ def test_a_file_that_is_not_there(tmp_path):
         grids.load(tmp_path / "grid.yaml")
 
 
+@pytest.mark.slow
 def test_an_unseen_body_asks_for_statistics_that_need_no_recording(grid, study):
     splits = {"no-so101": Split(("panda",), ("so101",))}
     bodies = {**grid.bodies, "so101": Body("small_so101")}
@@ -265,6 +269,7 @@ def test_an_unseen_body_asks_for_statistics_that_need_no_recording(grid, study):
     assert str(text).startswith("warning: splits.no-so101: so101: text: the suite says")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("fine", "gone"), ("gone", "fine")])
 def test_what_one_condition_lacks_is_said_of_it_alone(grid, study, order):
     conditions = {"fine": (), "gone": ("weights=/no/such/weights",)}
@@ -281,6 +286,7 @@ def test_what_one_condition_lacks_is_said_of_it_alone(grid, study, order):
     assert all(str(problem).endswith("of gone") for problem in problems), problems
 
 
+@pytest.mark.slow
 def test_what_a_training_would_refuse_is_said_of_every_body(grid, study):
     wide = ("model={family: body, width: 8, depth: 2, heads: 2, mlp_dim: 12, horizon: 4, environment: 7}",)
     split = {"both": dataclasses.replace(grid.splits["both"], episodes={"panda": 99})}
@@ -296,6 +302,7 @@ def test_what_a_training_would_refuse_is_said_of_every_body(grid, study):
     assert lines[-1].endswith(has)
 
 
+@pytest.mark.slow
 def test_a_model_that_looks_back_at_steps_it_is_not_asked_at_is_an_error_of_each_such_suite(grid, study):
     model = "model={{family: fourier, width: 8, mlp_dim: 12, modes: 1, window: {}, stride: {}}}"
     windows = {"near": (2, 8), "far": (2, 16), "present": (1, 8)}

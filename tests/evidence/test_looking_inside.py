@@ -126,6 +126,7 @@ def test_lengths_are_in_metres():
     assert inside.in_metres(panda, "tool_distance").max() < screws.screws(panda).reach
 
 
+@pytest.mark.slow
 def test_what_is_overheard_is_what_was_asked(tiny_run, tiny_suite):
     policy = CheckpointPolicy(tiny_run.checkpoint, batch=2)
     image = np.zeros((24, 24, 3), np.uint8)

@@ -100,6 +100,7 @@ class Replay:
         return {"actions": self.actions[observation["step"] :]}
 
 
+@pytest.mark.slow
 def test_the_experts_actions_give_the_episode_of_an_evaluation(make):
     env = make(overrides=[*SMALL, "episode_seconds=12"])
     suite = env.unwrapped.suite

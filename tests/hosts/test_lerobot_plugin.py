@@ -209,6 +209,7 @@ class LooksBack:
         return [{"actions": np.tile(row["state"], (5, 1))} for row in observations]
 
 
+@pytest.mark.slow
 def test_an_episode_that_has_ended_is_not_asked_again(monkeypatch, tmp_path):
     """A policy that looks back was not shown the window of the step at which it stands still."""
     blind, looking = ["cameras={}", *LOOSE[len(SMALL) :]], LooksBack()

@@ -32,6 +32,7 @@ def some_graph(joints: int, density: float, seed: int, places: int = PLACES) -> 
     return adjacency, np.arange(places) < joints
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, PLACES), st.floats(0, 1), st.integers(0, 99), st.sampled_from([0, 3, 7]))
 def test_a_random_graph_is_symmetric_as_dense_and_blind_to_padding(joints, density, graph_seed, seed):
@@ -66,6 +67,7 @@ def test_robots_in_one_batch_have_the_graphs_they_have_alone():
         assert (one != body.adjacency).any()
 
 
+@pytest.mark.slow
 def test_seeds_differ_and_every_pair_has_its_turn():
     adjacency, mask = some_graph(7, 0.3, 4, places=7)
     result = np.array([draw(adjacency, mask, seed) for seed in range(40)])

@@ -58,6 +58,7 @@ def assert_equal_poses(robot: Robot, native: np.ndarray) -> None:
     np.testing.assert_array_equal(result[count:], 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(trees(), st.integers(0, 10**6))
 def test_poses_are_those_of_the_kinematics(spec, seed):
@@ -68,6 +69,7 @@ def test_poses_are_those_of_the_kinematics(spec, seed):
     assert_equal_poses(robot, random.uniform(robot.lower, robot.upper))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["panda", "so101", "g1_dex1", "aloha", "inspire_hand"])
 def test_poses_of_shipped_robots(name):
     robot, random = robots.load(name), np.random.default_rng(3)
@@ -166,6 +168,7 @@ def seen(names: tuple[str, ...], shift: float = 0.0) -> Body:
     return stack(rows)
 
 
+@pytest.mark.slow
 def test_tokens_read_the_pose_and_start_without_it():
     """A linear map of it in every copy of a token, before FiLM."""
     config = MorphologyConfig(max_joints=PLACES, poses="present", auxiliary=1, film=False)

@@ -31,6 +31,7 @@ def of(estimator, tmp_path):
     return shutil.copytree(estimator.source, tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_it_comes_back_in_16_bits(estimator, about):
     assert estimator.about == about
     for kept, made in zip(
@@ -211,6 +212,7 @@ def test_parameters_that_are_not_finite_are_neither_written_nor_read(estimator, 
         estimators.load(folder)
 
 
+@pytest.mark.slow
 def test_a_pixel_lies_on_the_ray_of_the_camera_that_sees_it(estimator, tasks):
     """A camera that sees a degree more is taken; what it sees lies farther apart."""
     camera = tasks[0].cameras["exterior"]

@@ -115,6 +115,7 @@ def test_what_cells_are_told_of_the_hand_is_drawn():
     np.testing.assert_allclose(large, np.full((6, 6), 2.0), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_answers_for_every_picture():
     params, frames = network.init_params(3), pictures(5)
     picture = network.as_picture(jnp.asarray(frames.images))

@@ -35,6 +35,7 @@ def rendered(tasks):
     return pictures.render_task(tasks[0], SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_things_are_where_their_poses_say(tasks, rendered):
     """The red pixels of the cube and the blue ones of the bowl, about the pixel of each pose."""
@@ -80,6 +81,7 @@ def test_a_camera_that_stands_elsewhere_is_rendered_without_the_others(tasks):
     np.testing.assert_array_equal(*seen)
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_the_same_again(tasks, rendered):
     again = pictures.render_task(tasks[0], SMALL)
@@ -89,6 +91,7 @@ def test_the_same_again(tasks, rendered):
     assert len(other) != len(again) or (other.images != again.images).any()
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_what_was_rendered_is_read_back(tasks, tmp_path):
     done = []
@@ -100,6 +103,7 @@ def test_what_was_rendered_is_read_back(tasks, tmp_path):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 @pytest.mark.gl
 def test_pictures_and_states_that_were_cut_off_are_one_sentence(tasks, tmp_path):
     pictures.render(tasks[:1], SMALL, tmp_path, workers=1)

@@ -111,6 +111,7 @@ def products(jaxpr: Any) -> int:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_forward_pass_is_counted_to_the_last_product(name):
     config = dataclasses.replace(SMALL, morphology=MODELS[name])
@@ -162,6 +163,7 @@ def test_fewer_image_tokens_are_counted_to_the_last_product(fewer):
 
 # XLA counts what is done element by element as well, and a joint pass's last layer, of which only keys and
 # values are read, in part.
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "close"), [("full", 0.025), ("expert", 0.09)])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_step_is_counted_as_xla_does(name, kind, close):

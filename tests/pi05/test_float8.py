@@ -29,6 +29,7 @@ def in_8_bits(x: np.ndarray, axis: int) -> np.ndarray:
     return (x / scale).astype(VIA).astype(ml_dtypes.float8_e4m3fn).astype(np.float64) * scale
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     rows=st.sampled_from([1, 7]),  # a compilation each
@@ -80,6 +81,7 @@ def products(function: Callable, params: Any) -> tuple[int, int]:
     return sum("f8E4M3FN" in line for line in lines), sum("f8E4M3FN" not in line for line in lines)
 
 
+@pytest.mark.slow
 def test_every_product_with_a_weight_of_the_prefix_and_no_other(plugin, params, seen, chunk):
     """SigLIP: queries, keys, values, out, two dense layers; its head. Gemma: qkv, out, gate, up, down.
 
@@ -113,6 +115,7 @@ def served(config, params):
     return ready(config, ((name, np.asarray(leaf)) for name, leaf in by_name(params).items()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_ready_to_serve_the_language_model_is_in_8_bits_and_its_products_the_same(

@@ -69,6 +69,7 @@ def test_all_tokens_kept_is_the_prefix_without_bit_for_bit(host, seen):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_the_cached_pass_equals_the_joint_one(host, seen, chunk):
     model = with_fewer(host, RANKING)
     actions, noise, time = map(jnp.asarray, chunk)
@@ -150,6 +151,7 @@ def test_random_places_are_the_same_of_every_image_and_in_reading_order():
     assert len({tuple(other) for other in others}) > 1
 
 
+@pytest.mark.slow
 def test_no_parameters_are_the_plugins_or_the_hosts(host):
     for config in WAYS.values():
         before, after = (by_name(counts.shapes(model)) for model in (host, with_fewer(host, config)))

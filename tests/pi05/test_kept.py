@@ -42,6 +42,7 @@ def both(config: Pi05Config, seen: Observation) -> Any:
     return np.asarray(weights), *map(np.asarray, parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["ranking", "random"])
 def test_the_patches_that_are_drawn_are_the_tokens_that_the_prefix_reads(host, seen, how):
     config = dataclasses.replace(host, image_tokens=WAYS[how])

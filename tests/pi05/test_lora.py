@@ -91,6 +91,7 @@ def acted(paired):
     return velocity(PAIRED, paired)
 
 
+@pytest.mark.slow
 def test_merged_weights_act_as_the_pairs_do(paired, acted):
     merged = weights.merge_lora(paired, LORA)
     assert flat(merged).keys() == leaf_shapes(HOST).keys()
@@ -99,6 +100,7 @@ def test_merged_weights_act_as_the_pairs_do(paired, acted):
     assert float(jnp.abs(velocity(HOST, host) - acted).max()) > 1e-2
 
 
+@pytest.mark.slow
 def test_a_factor_can_go_into_the_pairs(paired, acted):
     unit = dataclasses.replace(HOST, lora=Lora(LowRank(3, 3.0), LowRank(2, 2.0)))
     np.testing.assert_allclose(velocity(unit, weights.with_unit_scale(paired, LORA)), acted, atol=1e-5)

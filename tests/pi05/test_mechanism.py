@@ -233,6 +233,7 @@ BREAKS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_mistake_in_the_mechanism_is_noticed(case, monkeypatch, name):
     variant, break_it = BREAKS[name]

@@ -61,6 +61,7 @@ def same(found, wanted, relative: float) -> None:
         assert float(np.abs(a - b).max()) <= relative * scale, jax.tree_util.keystr(path)
 
 
+@pytest.mark.slow
 def test_the_cached_loss_and_gradient_equal_the_joint_ones(plugin, params, seen, chunk, cached):
     actions, noise, time = map(jnp.asarray, chunk)
 
@@ -75,6 +76,7 @@ def test_the_cached_loss_and_gradient_equal_the_joint_ones(plugin, params, seen,
     assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient["morphology"]))
 
 
+@pytest.mark.slow
 def test_several_noise_draws_are_the_single_ones_side_by_side(plugin, params, seen, chunk):
     actions, noise, time = map(jnp.asarray, chunk)
     result = quick(partial(loss, plugin))(params, seen, actions, noise, time)
@@ -134,6 +136,7 @@ def test_padded_prompt_tokens_are_not_seen(plugin, params, seen, chunk):
     )
 
 
+@pytest.mark.slow
 def test_sampling_is_eulers_rule_and_more_steps_come_nearer(plugin, params, seen, chunk):
     _, noise, _ = chunk
 
@@ -188,6 +191,7 @@ def test_fresh_parameters_of_every_last_layer_are_zero(plugin):
     assert {leaf.dtype for leaf in jax.tree.leaves(fresh)} == {np.dtype(np.float32)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, True])
 def test_how_it_is_computed_changes_nothing(plugin, params, seen, chunk, cached, fused):
     actions, noise, time = map(jnp.asarray, chunk)
@@ -202,6 +206,7 @@ def test_how_it_is_computed_changes_nothing(plugin, params, seen, chunk, cached,
     same(gradient, cached[1], 5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 def test_bfloat16_is_near_float32(plugin, params, seen, chunk):
     _, noise, time = chunk
@@ -230,6 +235,7 @@ def test_the_time_embedding_is_openpis():
     np.testing.assert_array_equal(result[0], [0.0] * 7 + [1.0] * 7)
 
 
+@pytest.mark.slow
 def test_times_are_drawn_from_beta_and_noise_is_at_one():
     times = np.asarray(pi05.sample_time(jax.random.key(0), (997, 5)))
     assert times.min() >= 0.001

@@ -45,6 +45,7 @@ def other_velocities(params: Any) -> dict[str, Any]:
     return {"action_out_proj": projection}
 
 
+@pytest.mark.slow
 def test_what_is_predicted_of_padding_changes_nothing(padded, chunk):
     noise = chunk[1][0]
     result = sampled(padded, noise)
@@ -53,6 +54,7 @@ def test_what_is_predicted_of_padding_changes_nothing(padded, chunk):
     assert np.abs(result[:, :, :REAL]).min() > 0
 
 
+@pytest.mark.slow
 def test_every_step_is_fed_what_training_fed(padded, chunk, monkeypatch):
     """x_t of padded values is what `interpolate` makes of actions that are 0 there."""
     noise, fed = chunk[1][0], []
@@ -72,6 +74,7 @@ def test_every_step_is_fed_what_training_fed(padded, chunk, monkeypatch):
         np.testing.assert_array_equal(x_t[:, :, REAL:], trained[:, :, REAL:])
 
 
+@pytest.mark.slow
 def test_padding_without_noise_is_a_model_without_padding(padded, chunk):
     config, params, seen, real = padded
     noise = chunk[1][0].copy()

@@ -139,11 +139,13 @@ def reach(steps: int) -> np.ndarray:
     return np.tile(np.asarray(arm().distances[0]) <= steps, (2, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [False, True])
 def test_full_passes_nothing_between_joints_that_are_not_neighbours_within_a_layer(cut):
     np.testing.assert_array_equal(heard("full", 1, cut), reach(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [2, 3])
 def test_full_reaches_exactly_as_far_as_there_are_layers(layers):
     np.testing.assert_array_equal(heard("full", layers, cut=True), reach(layers))
@@ -151,11 +153,13 @@ def test_full_reaches_exactly_as_far_as_there_are_layers(layers):
         assert heard("full", layers, cut=False).all()
 
 
+@pytest.mark.slow
 def test_mix_is_local_in_the_first_layer_and_global_in_the_second():
     np.testing.assert_array_equal(heard("mix", 1, cut=True), reach(1))
     assert heard("mix", 2, cut=True).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "spd-soft"])
 def test_soft_hears_of_all_joints_in_every_layer(kind):
     assert heard(kind, 1, cut=True).all()
@@ -181,6 +185,7 @@ STARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick_first(STARTS))
 def test_exact_starts_at_the_host(name):
     """Bit for bit, whatever the rest of the plugin holds, as long as the gate is where it starts."""
@@ -220,6 +225,7 @@ def test_fresh_gates_and_last_layers_are_zero():
     assert (fresh["auxiliary_0"]["in"]["kernel"] != fresh["auxiliary_1"]["in"]["kernel"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact", "random", "tokens"])
 def test_padded_joints_change_no_action(name):
     keys = {
@@ -248,6 +254,7 @@ VARIANTS = {
 
 
 # Each compiles three gradients.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick_first(VARIANTS, few=FEW))
 def test_the_prefix_once_equals_the_joint_pass(name):
     """Loss and gradients to 1e-6 of each leaf's largest, of full fine-tuning and with a frozen VLM."""

@@ -113,6 +113,7 @@ def test_scores_of_rows_are_those_of_their_features(kind, normalized):
     np.testing.assert_allclose(side_by_side[0], wanted, rtol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_relative_scores_have_the_same_order_and_long_rows_are_finite(kind):
     gaussians = ranking.draw(5, WIDTH, 7, 3)
@@ -148,6 +149,7 @@ def test_each_direction_is_a_standard_gaussian():
     assert np.mean(drawn**4) == pytest.approx(3, abs=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOFTMAX)
 def test_the_error_falls_with_the_root_of_the_projections(kind):
     counts = np.array([10, 40, 160, 640])

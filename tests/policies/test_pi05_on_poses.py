@@ -40,6 +40,7 @@ def run(dataset, tmp_path_factory):
     return loop.train(recipes.load("panda_demo", changes), tmp_path_factory.mktemp("run"))
 
 
+@pytest.mark.slow
 def test_a_place_has_the_same_numbers_as_a_joint_that_stands_there():
     panda, rng = robots.load("panda"), np.random.default_rng(7)
     native = panda.rest + 0.3 * rng.normal(size=8)

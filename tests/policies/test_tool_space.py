@@ -233,6 +233,7 @@ def test_who_goes_on_in_another_space_is_told(run, dataset, caplog, acts_in):
     assert f"trained with data.space: {acts_in}, the recipe has joints" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_robot_without_tools_is_found_before_training(dataset, monkeypatch):
     def refused(_):
         raise MorphVlaError(

@@ -20,6 +20,7 @@ NAMES = [f"{what} {value}" for what in ("cup", "plate") for value in POSE]
 ANGLES = st.floats(-3.1, 3.1)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(angle=ANGLES, seed=st.integers(0, 2**16), name=st.sampled_from(["panda", "so101", "g1_dex1"]))
 def test_an_arm_whose_first_joint_turns_is_a_hand_that_turns(angle, seed, name):

@@ -53,6 +53,7 @@ def test_half_widths_are_those_of_300_trials_of_three_tasks():
         assert variant.half_width == pytest.approx(half, abs=0.11), variant.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["pi05_droid", "panda_demo"])
 def test_every_variant_is_a_recipe(recipe):
     base, seen = config.load(recipe), {}
@@ -77,6 +78,7 @@ def test_every_variant_is_a_recipe(recipe):
         assert ("'decoder'" in str(leaves)) == (body.readout == "joints")
 
 
+@pytest.mark.slow
 def test_overrides_come_after_the_variant_and_a_wrong_one_names_the_nearest(run):
     loaded = config.load("panda_demo@table3.chunks-4", ["model.morphology.chunks=2", "training.seed=3"])
     assert loaded.model.morphology is not None

@@ -112,6 +112,7 @@ def test_a_joint_without_an_axis_is_mirrored_as_one_along_x(kind: str):
     np.testing.assert_allclose(there, MIRROR @ link_poses(urdf, {"j": 0.3})["b"] @ MIRROR, atol=1e-12)
 
 
+@pytest.mark.slow
 @FEW
 @given(seeds)
 def test_a_mirrored_inertia_is_that_of_the_mirrored_body(seed: int):

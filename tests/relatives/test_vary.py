@@ -25,6 +25,7 @@ def panda() -> robots.Robot:
     return robots.load("panda")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["panda", "so101", "aloha"])
 @pytest.mark.parametrize("label", vary.SETS)
 def test_every_relative_passes_the_check_as_written(name: str, label: str, tmp_path: Path):
@@ -58,6 +59,7 @@ def test_a_list_keeps_what_was_drawn_before(panda, tmp_path):
             vary.write(drawn, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_bytes_whatever_else_is_drawn_and_in_any_order(panda):
     first, second, third = vary.draw(panda, EVERYTHING, 3, 3)
     assert (first.text, first.side) != (second.text, second.side)
@@ -104,6 +106,7 @@ def test_what_is_asked_for_is_done(panda):
     assert {link.contact and replace(link.contact, line=0) for link in handed.robot.urdf.links} == kept
 
 
+@pytest.mark.slow
 def test_numbers_lie_in_the_ranges(panda):
     sets = {
         "extrapolation": lambda f: 0.7 <= f <= 0.85 or 1.18 <= f <= 1.4,
@@ -123,6 +126,7 @@ def test_numbers_lie_in_the_ranges(panda):
                 assert joint.upper - joint.lower == pytest.approx(share * (parent.upper - parent.lower))
 
 
+@pytest.mark.slow
 def test_a_composition_has_two_changes_of_structure_and_an_interpolation_at_most_one(panda):
     def structures(label: str) -> set[int]:
         return {len(item.changes) - 2 for item in vary.draw(panda, vary.SETS[label], 0, 7, label)}
@@ -247,6 +251,7 @@ def test_files_of_others_are_never_replaced(panda, tmp_path: Path):
     assert (tmp_path / "panda_vary0_000.urdf").read_bytes() == drawn[0].text
 
 
+@pytest.mark.slow
 def test_the_command(run, folder):
     status, out, err = run(
         "robots vary panda --seed 3 --links 0.8:1.25 --limits 0.7:1 --remove 1 --twist --count 2"

@@ -161,6 +161,7 @@ def test_of_several_tasks_what_differs_in_all_is_named_once_and_else_with_its_ta
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_of_records_of_schema_2_only_what_both_say_is_compared():
     old, new = of_schema_2(), record()
     assert (identity.is_whole(old), identity.is_whole(new)) == (False, True)

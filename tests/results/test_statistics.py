@@ -205,6 +205,7 @@ def test_mcnemar_is_symmetric_and_a_probability(only_a: int, only_b: int):
     assert mcnemar(only_a, only_a) == 1
 
 
+@pytest.mark.slow
 def test_mcnemar_takes_thousands_of_episodes_and_no_negative_count():
     assert 0 <= mcnemar(5003, 4001) < 1e-20
     with pytest.raises(MorphVlaError, match="paired counts cannot be negative: only_a -1, only_b 2"):

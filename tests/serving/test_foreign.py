@@ -111,6 +111,7 @@ def observation(cameras: dict[str, str]) -> dict:
     return {**pictures, "state": state, "prompt": "put the cube in the bowl", "episode": 2, "step": 3}
 
 
+@pytest.mark.slow
 def test_one_model_answers_alike_from_openpis_folder_lerobots_and_ours(folders, tmp_path):
     openpi = CheckpointPolicy(folders / "openpi", given=given(folders, preset="droid"))
     lerobot = CheckpointPolicy(folders / "lerobot", given=given(folders))

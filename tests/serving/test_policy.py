@@ -44,6 +44,7 @@ def test_actions_come_in_the_robots_order_and_units(policy):
     assert np.isfinite(actions).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4, EVALUATION_BATCH])
 def test_an_answer_does_not_depend_on_what_is_asked_beside_it_bit_for_bit(tiny_run, batch):
     """Asked alone, among 6 and among 20, first or last, by `infer` or by `infer_batch`."""
@@ -56,6 +57,7 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it_bit_for_bit(tiny_r
     assert np.array_equal(policy.infer(seen[7])["actions"], every[7])
 
 
+@pytest.mark.slow
 def test_a_policy_computes_as_many_rows_as_its_batch_and_one_unless_told_otherwise(tiny_run, monkeypatch):
     """For one robot nothing is computed that is thrown away; several are computed in whole batches."""
     one, four = CheckpointPolicy(tiny_run.checkpoint), CheckpointPolicy(tiny_run.checkpoint, batch=4)
@@ -70,6 +72,7 @@ def test_a_policy_computes_as_many_rows_as_its_batch_and_one_unless_told_otherwi
     assert one.describe()["batch"] == 1
 
 
+@pytest.mark.slow
 def test_batches_of_another_size_answer_alike_but_for_rounding(tiny_run):
     """Why an evaluation has one size: XLA orders the sums of a matrix product by its shape."""
     one, ten = (CheckpointPolicy(tiny_run.checkpoint, batch=batch) for batch in (1, EVALUATION_BATCH))
@@ -85,6 +88,7 @@ def test_sizes_are_the_powers_of_two_up_to_the_batch(batch, sizes):
     assert sizes_up_to(batch) == sizes
 
 
+@pytest.mark.slow
 def test_a_policy_of_any_size_computes_no_more_than_holds_what_is_asked(tiny_run, monkeypatch):
     """Sooner where few ask; the answers are those of a fixed batch but for rounding."""
     any_size = CheckpointPolicy(tiny_run.checkpoint, batch=5, any_size=True)
@@ -105,6 +109,7 @@ def test_noise_comes_from_episode_and_step(policy):
     assert not np.allclose(one, later)
 
 
+@pytest.mark.slow
 def test_noise_zero_gives_one_answer_and_one_is_the_default(policy, tiny_run):
     mean = CheckpointPolicy(tiny_run.checkpoint, batch=3, noise=0.0)
     half = CheckpointPolicy(tiny_run.checkpoint, batch=3, noise=0.5)
@@ -118,6 +123,7 @@ def test_noise_zero_gives_one_answer_and_one_is_the_default(policy, tiny_run):
     assert (mean.sampler, policy.sampler) == ({"steps": 10, "noise": 0.0}, {"steps": 10, "noise": 1.0})
 
 
+@pytest.mark.slow
 def test_the_number_of_sampler_steps_changes_the_answer(policy, tiny_run):
     coarse = CheckpointPolicy(tiny_run.checkpoint, batch=3, steps=3)
     assert coarse.sampler == {"steps": 3, "noise": 1.0}

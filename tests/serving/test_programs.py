@@ -81,6 +81,7 @@ def row(prompt: str, episode: int = 0) -> dict:
     return {**pictures, "state": state, "prompt": prompt, "robot": "panda", "episode": episode, "step": 0}
 
 
+@pytest.mark.slow
 def test_padding_is_left_out_where_a_shorter_length_holds_the_prompt(roomy, monkeypatch):
     """And the answers are those of whole prompts but for rounding; a batch has the length of its longest."""
     any_size, whole = roomy
@@ -96,6 +97,7 @@ def test_padding_is_left_out_where_a_shorter_length_holds_the_prompt(roomy, monk
     assert shapes == [(1, 64), (1, MOST), (2, MOST)]
 
 
+@pytest.mark.slow
 def test_a_server_compiles_every_length_before_it_is_ready(roomy):
     """No request waits for a compiler, and a record says that answers of this server differ by rounding."""
     policy, _ = roomy

@@ -42,6 +42,7 @@ def test_rows_go_in_frames_that_a_server_reads(monkeypatch):
     assert [len(part) for part in remote._parts([{}] * 300)] == [256, 44]
 
 
+@pytest.mark.slow
 def test_an_evaluation_over_the_wire_is_bit_for_bit_the_checkpoints_own(tiny_run, tiny_suite, tmp_path):
     policy = CheckpointPolicy(tiny_run.checkpoint, batch=2)
     known, limits = cards.of(policy, "droid")
@@ -134,6 +135,7 @@ images: {front: pixels}
 """
 
 
+@pytest.mark.slow
 def test_another_simulators_environment_is_played_by_any_server(tmp_path, monkeypatch):
     pytest.importorskip("gymnasium", reason="needs the extra 'gymnasium'")
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "evaluation"))  # the environment's module

@@ -48,6 +48,7 @@ def same(one, other) -> bool:
     return one == other and (len(kinds) == 1 or kinds == {float, np.float64})
 
 
+@pytest.mark.slow
 @hypothesis.given(values)
 @hypothesis.settings(max_examples=150)
 def test_what_is_encoded_comes_back(value):

@@ -35,6 +35,7 @@ def listed(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+@pytest.mark.slow
 def test_a_run_is_fetched_as_the_same_policy(made, hub_server, tmp_path):
     before = listed(made.folder)
     pushed = push.push(made.folder, "me/arm")
@@ -175,6 +176,7 @@ def trained(made, tmp_path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["openpi", "lerobot"])
 def test_what_equals_a_base_stays_at_home(trained, hub_server, tmp_path, monkeypatch, form):
     model = recipes.of_run(trained / "about").model
@@ -199,6 +201,7 @@ def test_what_equals_a_base_stays_at_home(trained, hub_server, tmp_path, monkeyp
     assert weights.digest(params) == weights.digest(every)
 
 
+@pytest.mark.slow
 def test_a_base_that_is_another_one_is_refused(trained, hub_server, tmp_path, monkeypatch, made):
     monkeypatch.setenv("MORPH_VLA_PI05_BASE", str(tmp_path / "base"))
     push.push(trained, "me/less", base="pi05-base")
@@ -410,6 +413,7 @@ def test_the_command_says_where_it_is(made, hub_server, run):
     assert (answer["kind"], answer["evaluations"]) == ("model", 1)
 
 
+@pytest.mark.slow
 def test_a_policy_answers_alike_wherever_it_is_fetched(tiny_run, hub_server):
     """The checkpoint of a real run: complete as it was trained, and the same bit for bit afterwards."""
     about = tiny_run.checkpoint / "about"

@@ -27,6 +27,7 @@ def bare() -> robots.Robot:
     return robots.build(panda.urdf, Side(joints=panda.names[:7], gripper=gripper), Path("bare.urdf"))
 
 
+@pytest.mark.slow
 def test_the_tool_of_the_panda_is_between_its_fingers(panda):
     tool = panda.tool
     assert (tool.link, tool.opening) == ("panda_hand", pytest.approx(0.08))
@@ -101,6 +102,7 @@ def _written(plan: new.Plan, tasks: list[str], path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_gripper_of_ours_makes_everything_smaller(bare):
     plan = new.plan(bare)
     assert plan.tool.link == new.TCP
@@ -124,6 +126,7 @@ def test_an_arm_that_cannot_is_told_why():
         new.plan(fixed)
 
 
+@pytest.mark.slow
 def test_a_weak_joint_a_narrow_gripper_and_a_short_reach_are_said(bare, monkeypatch):
     weak = [replace(joint, effort=0.01) if "4" in joint.name else joint for joint in bare.joints]
     with pytest.raises(

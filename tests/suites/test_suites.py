@@ -79,6 +79,7 @@ def test_a_suite_has_its_papers_text_rate_and_cameras(engine):
 # ---------------------------------------------------------------------------------------------- the experts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_expert_does_the_task_from_the_states_that_are_evaluated(name):
     """Disturbed as it is when it is recorded; `morph-vla suites check` runs all 300."""
@@ -241,6 +242,7 @@ def test_a_check_prints_the_rate_its_interval_and_the_time(run):
     )
 
 
+@pytest.mark.slow
 def test_a_check_of_an_expert_that_fails_names_the_clause(run):
     """A gripper that never closes: the orange is not even touched, or is left where it was."""
     line = "suites check so101_pick_orange expert.closed=0.41 --episodes 3 --workers 1"

@@ -85,6 +85,7 @@ def test_off_is_the_table_without_it():
     assert all(list(state.poses) == ["cube", "bowl"] for state in table())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [c for n in (1, 2, 6) for c in itertools.combinations(EVERY, n)])
 def test_objects_and_arm_begin_where_they_begin_without_it(chosen):
     for off, on in zip(table(), table(*chosen), strict=True):

@@ -29,6 +29,7 @@ def shapes(recipe: Recipe) -> dict:
     return policies.shapes(recipe.model)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_equals_an_uninterrupted_one(tiny_recipe, tiny_run, tmp_path):
     class Stop(Exception):
         pass
@@ -88,6 +89,7 @@ def test_a_folder_of_another_recipe_is_refused_with_the_key_that_differs(tiny_re
         loop.train(other, tiny_run.folder)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "math", types.SimpleNamespace(isfinite=lambda _: False))
     words = r"the loss is .* at step 1, on episodes 2 of .*; the last good checkpoint is .*/checkpoints/0\."

@@ -27,6 +27,7 @@ def same(one, other) -> bool:
     return all(np.array_equal(*pair) for pair in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["tiny_recipe", "mixed_recipe"])
 def test_batches_are_the_same_wherever_frames_come_from(data, request, tmp_path):
     recipe = request.getfixturevalue(data)

@@ -122,6 +122,7 @@ def test_parts_clipped_apart_leave_each_other_alone():
     assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(still))
 
 
+@pytest.mark.slow
 def test_the_optimizer_clips_as_it_is_told():
     """What is left of the clip is Adam's first moment, a tenth of the gradient."""
     moments = {}

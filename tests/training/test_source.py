@@ -139,6 +139,7 @@ def buckets(mixed_recipe, tmp_path_factory):
     return Source(roomy, tmp_path_factory.mktemp("roomy")), dataclasses.replace(roomy, training=training)
 
 
+@pytest.mark.slow
 def test_what_a_bucket_cuts_is_padding_in_every_row(buckets, tmp_path):
     """The longest prompt of the whole batch decides, for every process alike."""
     source, recipe = buckets
@@ -208,6 +209,7 @@ def approaching(recipe, index=0, share=0.75, **keys):
     return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, datasets=tuple(datasets)))
 
 
+@pytest.mark.slow
 def test_rows_before_a_grasp_are_drawn_as_often_as_the_recipe_wants(mixed_recipe, tmp_path):
     source = Source(approaching(mixed_recipe), tmp_path)
     part = source.parts[0]
@@ -249,6 +251,7 @@ def test_one_compiled_step_serves_every_mixture(source, mixed_recipe):
     assert advance._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_the_log_has_the_loss_of_every_robot_and_joint(run):
     lines = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
     for line in lines:
@@ -294,6 +297,7 @@ def served_is_trained(run, source, name: str) -> bool:
     return all(same_body(row, trained) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_served_body_is_the_trained_one(run, source, monkeypatch):
     assert served_is_trained(run, source, "panda")
     assert served_is_trained(run, source, "so101")
@@ -306,6 +310,7 @@ def test_a_served_body_is_the_trained_one(run, source, monkeypatch):
     assert not served_is_trained(run, source, "so101")
 
 
+@pytest.mark.slow
 def test_a_served_policy_holds_the_values_that_its_robot_lacks(run, monkeypatch):
     """Six of eight, with a body and without one."""
     arm = CheckpointPolicy(run.checkpoint, robot="so101", batch=2)

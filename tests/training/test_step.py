@@ -245,6 +245,7 @@ def test_half_precision_frozen_leaves_stay_as_they_are_and_the_expert_learns(par
     assert {leaf.dtype for leaf in jax.tree.leaves(kept) if leaf.ndim} == {np.dtype(np.float32)}
 
 
+@pytest.mark.slow
 def test_only_the_robots_own_values_count(params, batch):
     seen, actions, mask = batch
     other = actions.copy()

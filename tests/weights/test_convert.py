@@ -25,6 +25,7 @@ def bits(path: Path) -> dict[str, bytes]:
         return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
 
 
+@pytest.mark.slow
 def test_openpi_to_lerobot_and_back(tmp_path, openpi, lerobot, host, params, equal):
     one = weights.save_lerobot(tmp_path / "one", weights.load(openpi, host)[0], host)
     assert bits(one / "model.safetensors") == bits(lerobot / "model.safetensors")
@@ -164,6 +165,7 @@ def test_the_policy_that_sees_no_image_is_inspected_and_converted(run, tmp_path)
     assert run(f"weights convert pi05-arms {tmp_path / 'ours'} --to morph_vla")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_rounded_to_be_shared_stays_the_same_policy(tmp_path):
     convert("pi05-nano", tmp_path / "ours", "morph_vla")
     (before, _), (after, _) = (
@@ -201,6 +203,7 @@ def test_inspect_names_the_recipe_that_fits(run, tmp_path, drawn):
     assert "does not fit" not in out
 
 
+@pytest.mark.slow
 def test_convert_there_and_back_prints_equal_hashes(run, openpi, folder):
     hashes = set()
     for source, target, kind in ((openpi, "a", "lerobot"), ("a", "b", "morph_vla"), ("b", "c", "openpi")):

@@ -21,6 +21,7 @@ def config_json(folder) -> dict:
     return json.loads((folder / "config.json").read_text())
 
 
+@pytest.mark.slow
 def test_lerobots_config_says_what_the_recipe_does(tiny_run, tiny_recipe, tmp_path):
     model = tiny_recipe.model
     assert model.horizon != module.HORIZON
@@ -74,6 +75,7 @@ def test_what_cannot_be_written_is_said_before_parameters_are_read(
         convert(tiny_run.checkpoint, tmp_path / "there", to)
 
 
+@pytest.mark.slow
 def test_ours_stays_a_policy_and_without_its_facts_is_weights_to_begin_from(tiny_run, tiny_recipe, tmp_path):
     digest, _ = convert(tiny_run.checkpoint, tmp_path / "whole", "morph_vla")
     assert re.fullmatch("[0-9a-f]{64}", digest)

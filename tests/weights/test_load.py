@@ -44,6 +44,7 @@ def test_openpis_training_checkpoint_has_value_behind_every_name(tmp_path, host,
     equal(weights.load(folder, host)[0], params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ocdbt", [True, False])
 @pytest.mark.parametrize("zarr3", [True, False])
 def test_every_way_in_which_orbax_stores_arrays(tmp_path, host, params, equal, ocdbt, zarr3):
@@ -89,6 +90,7 @@ def test_shards(tmp_path, host, params, equal):
         weights.load(folder, host)
 
 
+@pytest.mark.slow
 def test_our_own_checkpoint_gives_the_average_or_the_parameters(tmp_path, host, drawn, equal):
     one, other = drawn(host, 1), drawn(host, 2)
     weights.save_openpi(tmp_path / "a", one)
@@ -160,6 +162,7 @@ def test_a_type_that_there_is_not(openpi, host, dtype, sentence):
 # ------------------------------------------------------------------------------------------------- new leaves
 
 
+@pytest.mark.slow
 def test_the_plugins_leaves_are_new_and_begin_as_the_model_initialises_them(openpi, plugin, params, equal):
     loaded, report = weights.load(openpi, plugin, seed=3)
     host_part = {name: leaf for name, leaf in loaded.items() if name != "morphology"}
@@ -173,6 +176,7 @@ def test_the_plugins_leaves_are_new_and_begin_as_the_model_initialises_them(open
     assert f"  new     {report.new[0].leaf} {report.new[0].shape} float32" in str(report)
 
 
+@pytest.mark.slow
 def test_half_a_plugin_is_refused_unless_it_is_allowed(tmp_path, plugin, drawn):
     whole = flat(drawn(plugin))
     missing = sorted(name for name in whole if name.startswith("morphology/"))[0]
@@ -190,6 +194,7 @@ def test_a_leaf_that_is_allowed_to_be_new_must_exist(openpi, host):
         weights.load(openpi, host, new=["acton_in_proj"])
 
 
+@pytest.mark.slow
 def test_a_plugin_that_the_model_does_not_have_is_refused_unless_ignored(
     tmp_path, host, plugin, drawn, equal
 ):
@@ -203,6 +208,7 @@ def test_a_plugin_that_the_model_does_not_have_is_refused_unless_ignored(
     equal(weights.load(folder)[0], whole)
 
 
+@pytest.mark.slow
 def test_leaves_can_go_to_their_place_one_by_one(openpi, plugin):
     seen = []
 

@@ -85,6 +85,7 @@ def test_a_model_without_pairs_gets_merged_weights(stored, paired, host, name):
     np.testing.assert_allclose(flat(params)[f"PaliGemma/llm/layers/{name}"][1], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_other_ranks_begin_anew_on_merged_weights(stored, paired, host):
     other = dataclasses.replace(host, lora=Lora(None, LowRank(2, 2.0, ("feed-forward",))))
     params, report = weights.load(stored, other)
@@ -101,6 +102,7 @@ def test_other_ranks_begin_anew_on_merged_weights(stored, paired, host):
     assert "8 low-rank pairs merged into their weights" in report.summary()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_pairs_begins_them(openpi, lerobot, model, params, equal):
     for source in (openpi, lerobot):
         loaded, report = weights.load(source, model)
@@ -115,6 +117,7 @@ def test_openpis_own_pairs_have_alpha_at_rank(tmp_path, paired, host):
     assert lora == Lora(LowRank(3, 3.0), LowRank(5, 5.0, ("attention",)))
 
 
+@pytest.mark.slow
 def test_convert_merges_and_keeps_when_told(run, stored, paired, tmp_path, equal):
     assert run(f"weights convert {stored} {tmp_path / 'merged'} --to openpi")[0] == 0
     merged = weights.merge_lora(paired, LORA)

@@ -30,6 +30,7 @@ def test_back_is_the_inverse(params):
         np.testing.assert_array_equal(back, values, err_msg=leaf)
 
 
+@pytest.mark.slow
 @given(
     st.permutations(range(3)),
     st.tuples(*[st.integers(1, 5)] * 3),

@@ -56,6 +56,7 @@ def test_descriptors_of_the_same_number_by_the_recipe(tmp_path, plugin, drawn):
         refused(folder, standardised, "descriptors", "paper", "standardised")
 
 
+@pytest.mark.slow
 def test_a_plugin_that_reads_poses_says_so(tmp_path, plugin, drawn, equal):
     present = reading(plugin, poses="present")
     params = drawn(present)
@@ -68,6 +69,7 @@ def test_a_plugin_that_reads_poses_says_so(tmp_path, plugin, drawn, equal):
     assert {row.leaf for row in report.new} == {"morphology/pose/kernel", "morphology/pose/bias"}
 
 
+@pytest.mark.slow
 def test_a_vector_that_was_learnt_for_one_robot_is_not_given_to_another(tmp_path, plugin, drawn):
     pair = reading(plugin, descriptors="robot", robots=("panda", "so101"))
     folder = weights.save_openpi(tmp_path / "trained", drawn(pair))
@@ -80,6 +82,7 @@ def test_a_vector_that_was_learnt_for_one_robot_is_not_given_to_another(tmp_path
         weights.load(folder, reading(plugin, descriptors="robot", robots=("so101", "panda")))
 
 
+@pytest.mark.slow
 def test_a_plugin_that_looks_back_says_how_far(tmp_path, plugin, drawn, equal):
     past = reading(plugin, history=History(steps=5, modes=2))
     params = drawn(past)

@@ -53,6 +53,7 @@ def test_sizes_that_differ_are_named_by_their_keys(host):
     assert differences(host, dataclasses.replace(host, horizon=3, max_tokens=5)) == []
 
 
+@pytest.mark.slow
 def test_other_words_change_nothing(reword, run, spoiled, host):
     def outcome() -> tuple:
         inspection = inspect(spoiled, host)

@@ -312,6 +312,7 @@ for source in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_hub_through_its_own_client(lerobot, host, params, equal, tmp_path):
     files = {path.name: path.read_bytes() for path in lerobot.iterdir()}
     files |= {"pytorch_model.bin": b"a pickle", "sub/model.safetensors": files["model.safetensors"]}
