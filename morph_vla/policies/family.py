@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from morph_vla.morphology.arrays import Body
+from morph_vla.pi05 import counts
+from morph_vla.pi05.config import Pi05Config
 from morph_vla.pi05.observation import Observation
 from morph_vla.pi05.parts import map_named
 from morph_vla.pi05.realtime import Previous
@@ -135,6 +137,8 @@ def of(config: ModelConfig) -> Family:
 
 def shapes(config: ModelConfig) -> Params:
     """The shapes and types of a model's parameters; nothing is allocated."""
+    if isinstance(config, Pi05Config):
+        return counts.shapes(config)
     return jax.tree.map(lambda leaf: leaf, _shapes(config))  # whoever asks may change what it got
 
 

@@ -100,7 +100,7 @@ def estimate(recipe: Recipe, data: int = 1, fsdp: int = 1) -> Estimate:
 def _sizes(recipe: Recipe) -> tuple[int, int]:
     """How many parameters learn, and how many are frozen."""
     sizes = {True: 0, False: 0}
-    for name, leaf in by_name(shapes(recipe.model)).items():
+    for name, leaf in by_name(policies.shapes(recipe.model)).items():
         sizes[learns(name, recipe.training)] += int(leaf.size)
     return sizes[True], sizes[False]
 
@@ -144,13 +144,6 @@ def disk_words(recipe: Recipe, folder: Path | None = None) -> str:
     if free < needed.total:
         words += "; too little: fewer training.keep, or another disk"
     return f"{words}; {free / GB:.3g} GB are free"
-
-
-def shapes(model: ModelConfig) -> dict[str, Any]:
-    """The shapes of all parameters."""
-    if isinstance(model, StateConfig):
-        return policies.shapes(model)
-    return counts.shapes(model)
 
 
 def activations(model: ModelConfig, training: Training, rows: int) -> int:
