@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
     about = "without --config: actions per chunk, for LeRobot's config.json; else the recipe's own, or 50"
     add_number(convert, "--horizon", None, about, least=1)
-    add(convert, "--robot", "of our own checkpoints: whose statistics to write (default: all)", "NAME")
+    add(convert, "--robot", "of our own: whose statistics to write (LeRobot: of one alone)", "NAME")
     about = "for openpi and morph_vla: keep low-rank pairs (with alpha = rank, as in openpi) unmerged"
     add(convert, "--keep-lora", about)
     add(convert, "--keep-plugin", "for LeRobot: keep the plugin's parameters, in a file of their own")
@@ -77,9 +77,11 @@ def run_convert(arguments: argparse.Namespace) -> None:
         return
     from morph_vla.recipes.fitting import host
     from morph_vla.serving import carried
+    from morph_vla.weights.checkpoint import new_folder
     from morph_vla.weights.convert import convert
 
     config = host(arguments.config, arguments.folders)
+    new_folder(target)  # before a checkpoint is fetched
     kept = carried.of(arguments.source, to, arguments.robot or "", arguments.kind)
     digest, report = convert(
         arguments.source, target, to, config, kind=arguments.kind, horizon=arguments.horizon,

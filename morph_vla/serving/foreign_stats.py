@@ -16,9 +16,13 @@ from morph_vla.recipes.keys import Dataset
 from morph_vla.robots.robot import Robot
 from morph_vla.training import statistics
 from morph_vla.weights import tensors
-from morph_vla.weights.lerobot_processors import ACTION, PREPROCESSOR, STATE
+from morph_vla.weights.lerobot_processors import ACTION, POSTPROCESSOR, PREPROCESSOR, STATE
 
 OPENPI = "norm_stats.json"
+OF_A_ROBOT = (
+    *("input_features", "output_features"),
+    *("use_relative_actions", "relative_exclude_joints", "action_feature_names"),
+)
 MAX_FILE = 16 << 20  # bytes of a file of settings
 MOST = 2**20  # of actions in a chunk, or of tokens
 IMAGES = "observation.images."
@@ -45,8 +49,6 @@ class Processor:
     """`absolute` or `delta`"""
     relative: tuple[bool, ...] | None = None
     """Of which values a delta is taken, and of all that follow; None: of those that are no gripper"""
-    names: tuple[str, ...] = ()
-    """Of the action's values, where a delta is taken"""
     state: Stats | None = None
     action: Stats | None = None
 
@@ -56,7 +58,7 @@ def processor(folder: Path) -> Processor:
 
     Raises MorphVlaError for damaged ones.
     """
-    folder = folder if (folder / "config.json").is_file() else folder / "pretrained_model"
+    folder = _inner(folder)
     config, steps = read_json(folder / "config.json"), read_json(folder / PREPROCESSOR).get("steps", [])
     try:
         features = [name for name in config.get("input_features", {}) if name.startswith(IMAGES)]
@@ -71,7 +73,6 @@ def processor(folder: Path) -> Processor:
             tuple(name.removeprefix(IMAGES) for name in features),
             "delta" if is_relative else "absolute",
             _relative(relative) if is_relative else None,
-            _names(relative),
             measured.get(STATE),
             measured.get(ACTION),
         )
@@ -98,13 +99,37 @@ def _word(config: Table, key: str) -> str | None:
 def _relative(settings: Table) -> tuple[bool, ...]:
     """Of which values a delta is taken: of all but those whose name has an excluded word in it."""
     excluded = [str(word).lower() for word in settings.get("exclude_joints") or () if word]
-    names = [name.lower() for name in _names(settings)]
+    names = [str(name).lower() for name in settings.get("action_names") or ()]
     return tuple(not any(word in name for word in excluded) for name in names)
 
 
-def _names(settings: Table) -> tuple[str, ...]:
-    """Of the action's values, as far as the step that takes differences has any."""
-    return tuple(str(name) for name in settings.get("action_names") or ())
+def processor_files(folder: Path) -> dict[str, bytes]:
+    """LeRobot's processors and the files of their steps, as they are, by name; {} where one is missing.
+
+    Raises MorphVlaError for a damaged or very large one.
+    """
+    folder, files = _inner(folder), {}
+    for pipeline in (PREPROCESSOR, POSTPROCESSOR):
+        if not (folder / pipeline).is_file():
+            return {}
+        states = [step.get("state_file") for step in read_json(folder / pipeline).get("steps", [])]
+        for name in (pipeline, *(Path(str(state)).name for state in states if state)):
+            file = folder / name
+            if not file.is_file() or file.stat().st_size > MAX_FILE:
+                raise MorphVlaError(f"{file}, of LeRobot's processors, is not there or is too large")
+            files[name] = file.read_bytes()
+    return files
+
+
+def robots_own(folder: Path) -> dict[str, Any]:
+    """What LeRobot's config.json says of the robot: its values, and of which a difference is taken."""
+    config = read_json(_inner(folder) / "config.json")
+    return {key: config[key] for key in OF_A_ROBOT if key in config}
+
+
+def _inner(folder: Path) -> Path:
+    """The policy's own folder: LeRobot's trainer puts it into one within a checkpoint."""
+    return folder if (folder / "config.json").is_file() else folder / "pretrained_model"
 
 
 def _normalizer(folder: Path, step: Table) -> dict[str, Stats]:
@@ -124,17 +149,21 @@ def _normalizer(folder: Path, step: Table) -> dict[str, Stats]:
             mode = str(modes.get(kind))
             if mode not in ENDS:
                 raise ValueError(f"{feature} is normalised by '{mode}'")
-            stats[feature] = _stats(*ENDS[mode](tables[feature]))
+            stats[feature] = _stats(*ENDS[mode](tables[feature]), tables[feature])
     return stats
 
 
-def _stats(low: Any, high: Any) -> Stats:
-    """Of two ends alone: what a policy needs to act."""
+def _stats(low: Any, high: Any, table: Table) -> Stats:
+    """Of two ends: what a policy needs to act. Mean and deviation are the table's, or between the ends."""
     low, high = np.asarray(low, np.float64).reshape(-1), np.asarray(high, np.float64).reshape(-1)
     if low.shape != high.shape or not np.isfinite([low, high]).all():
         raise ValueError("expected one finite number per value at both ends")
-    columns = (low, high, (low + high) / 2, (high - low) / 2)
-    return Stats(*(tuple(column.tolist()) for column in columns))
+    mean, std = (low + high) / 2, (high - low) / 2
+    if "mean" in table and "std" in table:
+        given = [np.asarray(table[key], np.float64).reshape(-1) for key in ("mean", "std")]
+        if all(column.shape == low.shape and np.isfinite(column).all() for column in given):
+            mean, std = given
+    return Stats(*(tuple(column.tolist()) for column in (low, high, mean, std)))
 
 
 def of(
@@ -196,7 +225,8 @@ def openpi(path: Path) -> tuple[Stats, Stats]:
     """(state, action) in a norm_stats.json. Raises MorphVlaError for another file."""
     try:
         known = read_json(path)["norm_stats"]
-        return tuple(_stats(known[key]["q01"], known[key]["q99"]) for key in ("state", "actions"))  # pyright: ignore[reportReturnType]
+        tables = (known[key] for key in ("state", "actions"))
+        return tuple(_stats(table["q01"], table["q99"], table) for table in tables)  # pyright: ignore[reportReturnType]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MorphVlaError(
             f"{path}: expected openpi's norm_stats with q01 and q99 of state and actions, which pi0.5 needs "

@@ -28,9 +28,11 @@ class Beside:
     """What goes with parameters into another format (`serving/carried.py` collects it)."""
 
     files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-    """Of openpi's and our own format, by name in the folder"""
+    """By name in the folder"""
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Keys of LeRobot's config.json"""
     robot: OneRobot | None = None
-    """Of LeRobot's"""
+    """Of whom LeRobot's processors are made"""
 
 
 ALONE = Beside()
@@ -85,7 +87,10 @@ def convert(
         save_morph_vla(target, params, {**beside.files, **_about(opened.path, stored or lora, keep_lora)})
     else:
         sizes = config or _with_pace(opened, horizon)
-        save_lerobot(target, params, sizes, keep_plugin=keep_plugin, robot=beside.robot)
+        save_lerobot(
+            target, params, sizes, keep_plugin=keep_plugin,
+            robot=beside.robot, beside=beside.files, known=beside.config,
+        )  # fmt: skip
     return digest(params), report
 
 

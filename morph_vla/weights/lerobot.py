@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.files.writing import write_bytes
 from morph_vla.pi05.config import GemmaConfig, Pi05Config
 from morph_vla.weights import lerobot_processors, names, tensors
 from morph_vla.weights.checkpoint import BLOCK, flat, fresh
@@ -110,10 +111,13 @@ def save_lerobot(
     keep_plugin: bool = False,
     shard_bytes: int | None = None,
     robot: OneRobot | None = None,
+    beside: Mapping[str, bytes] = {},
+    known: Mapping[str, Any] = {},
 ) -> Path:
     """Write `params` (nested, openpi's names) as LeRobot reads them: the Hub's layout. Returns the folder.
 
-    With `robot`, its processors and the widths of its values too: LeRobot then has a policy.
+    With `robot`, its processors and the widths of its values too: LeRobot then has a policy. `beside` are
+    other files of the folder, by name, and `known` keys of config.json in place of ours.
 
     The entries are the Hub's: no prefix, the embedding as `lm_head` only, zeros as the expert's `lm_head`.
     LeRobot itself reads one file; `shard_bytes` is for other readers. The folder appears whole or not at all.
@@ -153,7 +157,9 @@ def save_lerobot(
         if plugin:
             plain = {name: _draft(leaf, names.own_piece(name, leaf.shape)) for name, leaf in plugin.items()}
             tensors.write(unfinished / PLUGIN_FILE, dict(sorted(plain.items())), {})
-        plain = config_json(config)
+        for name, content in beside.items():
+            write_bytes(unfinished / name, content)
+        plain = {**config_json(config), **known}
         if robot is not None:
             plain |= lerobot_processors.features(plain, robot) | robot.config
             lerobot_processors.write(unfinished, plain, robot)

@@ -87,8 +87,9 @@ def converted(source: Path, target: Path, to, robot: str = "") -> carried.Carrie
 def test_openpi_gets_an_asset_of_each_robot_and_reads_the_same_numbers(ours, tmp_path):
     kept = converted(ours("panda", "so101"), tmp_path / "openpi", "openpi")
     assert kept.lines == (
-        "statistics: assets/panda/norm_stats.json, delta actions (openpi's make_bool_mask(7, -1))",
-        "statistics: assets/so101/norm_stats.json, absolute actions",
+        "statistics: assets/panda/norm_stats.json, delta actions [rad; 0 open, 1 closed] "
+        "(openpi's make_bool_mask(7, -1))",
+        "statistics: assets/so101/norm_stats.json, absolute actions [deg; 100 open, 0 closed]",
     )
     for name in ("panda", "so101"):
         file = tmp_path / "openpi" / "assets" / name / "norm_stats.json"
@@ -118,15 +119,19 @@ def test_one_robot_can_be_chosen(ours):
 
 
 def test_our_own_format_keeps_its_about_alone(ours, tmp_path):
-    assert converted(ours("panda"), tmp_path / "copy", "morph_vla") == carried.Carried()
+    folder = ours("panda")
+    assert converted(folder, tmp_path / "copy", "morph_vla") == carried.Carried()
     assert not (tmp_path / "copy" / "assets").exists()
+    with pytest.raises(ConfigError, match=r"^--robot: our own format keeps the statistics of every robot$"):
+        carried.of(folder, "morph_vla", "panda")
 
 
 @pytest.mark.slow  # imports LeRobot's policies
 def test_lerobot_gets_processors_that_its_own_factory_would_write(ours, tmp_path):
     kept = converted(ours("panda"), tmp_path / "lerobot", "lerobot")
     assert kept.lines == (
-        "statistics: policy_preprocessor.json, of 'panda', delta actions (openpi's make_bool_mask(7, -1))",
+        "statistics: policy_preprocessor.json, of 'panda', delta actions [rad; 0 open, 1 closed] "
+        "(openpi's make_bool_mask(7, -1))",
     )
     theirs = lerobots_own(tmp_path / "lerobot", tmp_path / "theirs")
     names = sorted(path.name for path in theirs.iterdir())
@@ -172,7 +177,7 @@ def test_of_several_robots_lerobot_gets_the_one_that_is_named(ours, tmp_path):
     kept = carried.of(folder, "lerobot")
     assert kept == carried.Carried(
         lines=(
-            "parameters alone, without statistics: LeRobot keeps those of one robot, and this is of 2: "
+            "parameters alone, without statistics: LeRobot has room for one robot, this is of 2: "
             "--robot NAME says which",
         )
     )
@@ -182,22 +187,90 @@ def test_of_several_robots_lerobot_gets_the_one_that_is_named(ours, tmp_path):
     assert "use_relative_actions" not in config
 
 
-def test_what_lerobot_got_is_what_it_says_and_openpi_gets_it_from_there(ours, tmp_path):
+def test_what_lerobot_got_goes_from_there_to_openpi_and_to_lerobot(ours, tmp_path):
     converted(ours("panda"), tmp_path / "lerobot", "lerobot")
     known = foreign_stats.processor(tmp_path / "lerobot")
     assert (known.actions, known.relative) == ("delta", (True,) * 7 + (False,))
-    for found, wanted in ((known.state, "state_stats"), (known.action, "action_stats")):
-        assert found is not None
-        np.testing.assert_allclose(found.q99, of_robot("panda")[wanted]["q99"], atol=1e-6)
     kept = converted(tmp_path / "lerobot", tmp_path / "openpi", "openpi")
     assert kept.lines == (
         "statistics: assets/lerobot/norm_stats.json, delta actions (openpi's make_bool_mask(7, -1))",
     )
-    state, _ = foreign_stats.openpi(tmp_path / "openpi" / "assets" / "lerobot" / "norm_stats.json")
-    assert state == known.state
+    file = tmp_path / "openpi" / "assets" / "lerobot" / "norm_stats.json"
+    norm_stats = json.loads(file.read_text())["norm_stats"]
+    for feature, ours_of in (("state", "state_stats"), ("actions", "action_stats")):
+        for key, values in of_robot("panda")[ours_of].items():
+            np.testing.assert_allclose(norm_stats[feature][key], values, atol=1e-6)
     again = converted(tmp_path / "lerobot", tmp_path / "again", "lerobot")
-    assert again.lines == ("statistics: policy_preprocessor.json, delta actions",)
-    assert foreign_stats.processor(tmp_path / "again") == known
+    assert again.lines == ("statistics: policy_preprocessor.json, as it was",)
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in ("lerobot", "again")
+    )
+    assert one == other
+
+
+def test_values_behind_lerobots_names_are_differences(ours, tmp_path):
+    """The mask is as long as the actions: openpi leaves alone what is behind its end."""
+    converted(ours("panda"), tmp_path / "lerobot", "lerobot")
+    file = tmp_path / "lerobot" / "policy_preprocessor.json"
+    plain = json.loads(file.read_text())
+    for names, mask in ((["a", "panda_finger_joint1"], "1, -1, 6"), (None, "8")):
+        plain["steps"][2]["config"]["action_names"] = names
+        file.write_text(json.dumps(plain))
+        assert carried.of(tmp_path / "lerobot", "openpi").lines[0].endswith(f"make_bool_mask({mask}))")
+
+
+def test_what_our_reader_does_not_know_stops_no_conversion(ours, tmp_path):
+    converted(ours("panda"), tmp_path / "lerobot", "lerobot")
+    file = tmp_path / "lerobot" / "policy_preprocessor.json"
+    plain = json.loads(file.read_text())
+    plain["steps"][3]["config"]["norm_map"]["ACTION"] = "IDENTITY"
+    file.write_text(json.dumps(plain))
+    (line,) = converted(tmp_path / "lerobot", tmp_path / "openpi", "openpi").lines
+    assert line.startswith("parameters alone, without statistics: ")
+    assert line.endswith("action is normalised by 'IDENTITY'")
+    (tmp_path / "lerobot" / plain["steps"][3]["state_file"]).unlink()
+    (line,) = carried.of(tmp_path / "lerobot", "lerobot").lines
+    assert line.endswith("of LeRobot's processors, is not there or is too large")
+
+
+def test_what_lies_beside_bare_weights_goes_along(ours, tmp_path):
+    folder = ours("panda")
+    converted(folder, tmp_path / "lerobot", "lerobot")
+    converted(folder, tmp_path / "openpi", "openpi")
+    for bare in (tmp_path / "lerobot" / "model.safetensors", tmp_path / "openpi" / "params"):
+        assert len(carried.of(bare, "openpi").beside.files) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"actions": "velocity"}, "'panda' learnt velocities, which LeRobot would take for positions"),
+        (
+            {"joints": ["a", "b", "c", "d", "e", "f", "hand_turn", "hand"]},
+            "LeRobot cannot be told that hand are no differences: it leaves out every value whose name has",
+        ),
+    ],
+)
+def test_a_robot_that_lerobot_cannot_be_told_of_goes_without_statistics(ours, tmp_path, more, words):
+    (line,) = converted(ours("panda", **more), tmp_path / "lerobot", "lerobot").lines
+    assert line.startswith(f"parameters alone, without statistics: {words}")
+    assert not (tmp_path / "lerobot" / "policy_preprocessor.json").exists()
+
+
+def test_lerobot_gets_no_policy_that_would_act_otherwise(tmp_path, params):
+    """Without the plugin, or with another tokenizer."""
+    policy = {"step": 5, "robots": {"panda": of_robot("panda")}}
+
+    def line(more: dict, tokenizer: dict | None) -> str:
+        known = policy | ({"tokenizer": tokenizer} if tokenizer else {})
+        beside = {"about/policy.json": json.dumps(known).encode()}
+        place = tmp_path / ("plugin" if more else "plain")
+        return carried.of(weights.save_morph_vla(place, params | more, beside), "lerobot").lines[0]
+
+    plugin = {"morphology": {"encoder": np.zeros((3, 5), np.float32)}}
+    assert line(plugin, None).endswith("would act without the plugin; --to lerobot-plugin acts with it")
+    read_otherwise = {"name": "bytes", "sha256": "", "vocab": 521}
+    assert line({}, read_otherwise).endswith("reads texts by paligemma's tokenizer, and this by another")
 
 
 def test_openpis_assets_go_along_as_they_are(ours, tmp_path):
@@ -211,8 +284,10 @@ def test_openpis_assets_go_along_as_they_are(ours, tmp_path):
     (line,) = carried.of(tmp_path / "one", "lerobot").lines
     assert line.startswith("parameters alone, without statistics: openpi's do not say which values are diff")
     file.write_text("{")
-    with pytest.raises(MorphVlaError, match=r"panda/norm_stats\.json cannot be read"):
-        carried.of(tmp_path / "one", "openpi")
+    left_out, as_it_was = carried.of(tmp_path / "one", "openpi").lines
+    assert left_out.startswith("left out: ")
+    assert "panda/norm_stats.json cannot be read" in left_out
+    assert as_it_was == "statistics: assets/so101/norm_stats.json, as it was"
 
 
 def test_a_robot_is_named_where_the_checkpoint_names_some(params, tmp_path):
@@ -222,12 +297,20 @@ def test_a_robot_is_named_where_the_checkpoint_names_some(params, tmp_path):
     assert carried.of(folder, "openpi").lines == (carried.NONE,)
 
 
-def test_a_name_that_leaves_the_folder_is_refused(tmp_path, params):
-    policy = {"step": 5, "robots": {"../panda": of_robot("panda")}}
-    folder = weights.save_morph_vla(
-        tmp_path / "ours", params, {"about/policy.json": json.dumps(policy).encode()}
-    )
-    with pytest.raises(MorphVlaError, match=r"'\.\./panda' cannot be the name of a folder under assets"):
+def of_a_name(folder: Path, params: dict, name: str) -> Path:
+    policy = {"step": 5, "robots": {name: of_robot("panda")}}
+    return weights.save_morph_vla(folder, params, {"about/policy.json": json.dumps(policy).encode()})
+
+
+def test_a_robot_named_by_its_urdf_has_an_asset_of_that_name(tmp_path, params):
+    folder = of_a_name(tmp_path / "ours", params, "../arms/my.arm.urdf")
+    assert [*carried.of(folder, "openpi").beside.files] == ["assets/my.arm/norm_stats.json"]
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/.."])
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path, params, name):
+    folder = of_a_name(tmp_path / "ours", params, name)
+    with pytest.raises(MorphVlaError, match=r"cannot be the name of a folder under assets"):
         carried.of(folder, "openpi")
 
 
@@ -240,18 +323,11 @@ def test_a_gripper_whose_name_is_in_another_joints_cannot_be_left_out():
     assert OneRobot(values, values, ("a", "turn", "hand"), True, (True, True, False)).absolute == ("hand",)
 
 
-def test_a_robot_that_lerobot_cannot_be_told_of_is_converted_without_statistics(ours, tmp_path):
-    folder = ours("panda", joints=["a", "b", "c", "d", "e", "f", "hand_turn", "hand"])
-    (line,) = converted(folder, tmp_path / "lerobot", "lerobot").lines
-    assert line.startswith(
-        "parameters alone, without statistics: LeRobot cannot be told that hand are no diff"
-    )
-    assert not (tmp_path / "lerobot" / "policy_preprocessor.json").exists()
-
-
 def test_the_command_says_what_goes_along(run, ours, tmp_path):
     status, out, _ = run(
         f"weights convert {ours('panda', 'so101')} {tmp_path / 'x'} --to lerobot --robot panda"
     )
     assert status == 0
+    status, _, err = run(f"weights convert nowhere {tmp_path / 'x'} --to lerobot")
+    assert (status, err.endswith("nothing is overwritten; remove it or choose another name\n")) == (2, True)
     assert out.splitlines()[-2].startswith("statistics: policy_preprocessor.json, of 'panda', delta actions")
