@@ -42,7 +42,7 @@ def floors(asked: Asked) -> Result:
 def work_of(recipe: Any) -> dict[str, tuple[int, int]]:
     """Operations and bytes that each part of an action expert's step cannot do without."""
     model, rows = recipe.model, recipe.training.batch
-    sizes, tokens, width = counts.parameters(memory.shapes(model)), counts.tokens(model), _width(model)
+    sizes, tokens, width = counts.parameters(counts.shapes(model)), counts.tokens(model), _width(model)
     learnt = sum(size for part, size in sizes.items() if part not in ("vision encoder", "language model"))
     pixels = rows * len(model.cameras) * model.image_size**2 * 3
     seen = rows * (tokens["image"] + tokens["prompt"])
