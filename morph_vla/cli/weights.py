@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("--to", choices=formats, required=True, help="the format to write")
     about = "without --config: actions per chunk, for LeRobot's config.json; else the recipe's own, or 50"
     add_number(convert, "--horizon", None, about, least=1)
-    add(convert, "--robot", "of our own: whose statistics to write (LeRobot: of one alone)", "NAME")
+    add(convert, "--robot", "of a checkpoint of ours: the robot whose statistics alone to write", "NAME")
     about = "for openpi and morph_vla: keep low-rank pairs (with alpha = rank, as in openpi) unmerged"
     add(convert, "--keep-lora", about)
     add(convert, "--keep-plugin", "for LeRobot: keep the plugin's parameters, in a file of their own")

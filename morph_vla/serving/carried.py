@@ -22,6 +22,7 @@ from morph_vla.data.stats import Stats
 from morph_vla.errors import ConfigError, MorphVlaError, nearest
 from morph_vla.files import dropin
 from morph_vla.serving import foreign_stats
+from morph_vla.serving.foreign import TOKENIZER
 from morph_vla.training import checkpoint
 from morph_vla.weights import lerobot_processors
 from morph_vla.weights.checkpoint import Checkpoint
@@ -31,7 +32,6 @@ from morph_vla.weights.recognise import Kind
 
 FEW = 6  # robots that are said one by one
 THEIRS = "lerobot"  # the asset of a checkpoint that names no robot
-TOKENIZER = "paligemma"  # the only one that LeRobot's pi0.5 has
 NONE = (
     "parameters alone, without statistics (norm_stats.json, a preprocessor): `morph-vla stats RECIPE "
     "--output FILE` measures them, for `serve --statistics FILE`"
@@ -87,6 +87,7 @@ def _of_ours(opened: Checkpoint, to: Format, robot: str) -> Carried:
         return Carried(Beside(files=files), tuple(_of_assets(chosen)))
     if any(name.startswith("morphology/") for name in opened.entries):
         return _alone("LeRobot's pi0.5 would act without the plugin; --to lerobot-plugin acts with it")
+    # LeRobot's pi0.5 has openpi's alone.
     if (about.get("tokenizer") or {}).get("name", TOKENIZER) != TOKENIZER:
         return _alone(f"LeRobot's pi0.5 reads texts by {TOKENIZER}'s tokenizer, and this by another")
     if len(chosen) != 1:
@@ -99,9 +100,8 @@ def _one_of_ours(name: str, trained: Trained) -> Carried:
     if trained["actions"] == "velocity":
         return _alone(f"'{name}' learnt velocities, which LeRobot would take for positions")
     state, action = (dataclasses.asdict(feature) for feature in _stats(trained))
-    relative = _relative(trained)
     try:
-        robot = OneRobot(state, action, tuple(trained["joints"]), relative is not None, relative or ())
+        robot = OneRobot(state, action, tuple(trained["joints"]), _relative(trained))
     except MorphVlaError as error:
         return _alone(error)
     line = f"statistics: {lerobot_processors.PREPROCESSOR}, of '{name}', {_actions(trained)}"

@@ -25,41 +25,35 @@ class OneRobot:
 
     state: Values
     action: Values
-    names: tuple[str, ...] = ()
-    """Of the action's values; () where nobody knows them"""
-    is_relative: bool = False
-    """Whether an action is a difference to the state"""
-    relative: tuple[bool, ...] = ()
-    """Of which values; (): of all"""
+    names: tuple[str, ...]
+    """Of the action's values"""
+    relative: tuple[bool, ...] | None = None
+    """Of which values an action is a difference to the state; None: it is a target"""
 
     def __post_init__(self):
         """Raise MorphVlaError where LeRobot, which leaves out by words in names, would leave out others."""
-        if self.is_relative and tuple(self._is_kept(name) for name in self.names) != (
-            self.relative or (True,) * len(self.names)
-        ):
+        words = [name.lower() for name in self.absolute]
+        kept = tuple(not any(word in name.lower() for word in words) for name in self.names)
+        if self.relative not in (None, kept):
             raise MorphVlaError(
                 f"LeRobot cannot be told that {', '.join(self.absolute)} are no differences: it leaves out "
-                f"every value whose name has one of these in it (of {', '.join(self.names) or 'no names'})"
+                f"every value whose name has one of these in it (of {', '.join(self.names)})"
             )
 
     @property
     def absolute(self) -> tuple[str, ...]:
-        """Of what no difference is taken: names, or places where there are none."""
-        names = self.names or tuple(f"value {i}" for i in range(len(self.relative)))
-        return tuple(name for name, moves in zip(names, self.relative, strict=False) if not moves)
-
-    def _is_kept(self, name: str) -> bool:
-        return not any(word.lower() in name.lower() for word in self.absolute)
+        """Of which values no difference is taken, where one is taken at all."""
+        return tuple(name for name, moves in zip(self.names, self.relative or (), strict=False) if not moves)
 
     @property
     def config(self) -> dict[str, Any]:
         """What config.json says of the robot, beside its features."""
-        if not self.is_relative:
+        if self.relative is None:
             return {}
         return {
             "use_relative_actions": True,
             "relative_exclude_joints": list(self.absolute),
-            "action_feature_names": list(self.names) or None,
+            "action_feature_names": list(self.names),
         }
 
 
@@ -75,14 +69,15 @@ def features(config: Mapping[str, Any], robot: OneRobot) -> dict[str, Any]:
 def write(folder: Path, config: Mapping[str, Any], robot: OneRobot) -> None:
     """Write both processors, as LeRobot's own factory makes them (`policies/pi05/processor_pi05.py`).
 
-    `config` is config.json's, with its features. The device is the processor, until LeRobot is told another.
+    `config` is config.json's, with its features. The device is the CPU, until LeRobot is told another.
     """
     known = {**config["input_features"], **config["output_features"]}
     device = {"device": "cpu", "float_dtype": None}
+    is_relative = robot.relative is not None
     relative = {
-        "enabled": robot.is_relative,
-        "exclude_joints": list(robot.absolute) if robot.is_relative else [],
-        "action_names": (list(robot.names) or None) if robot.is_relative else None,
+        "enabled": is_relative,
+        "exclude_joints": list(robot.absolute),
+        "action_names": list(robot.names) if is_relative else None,
     }
     text = {
         "max_length": config["tokenizer_max_length"],
@@ -111,7 +106,7 @@ def write(folder: Path, config: Mapping[str, Any], robot: OneRobot) -> None:
         robot,
         [
             ("unnormalizer_processor", _norm(actions)),
-            ("absolute_actions_processor", {"enabled": robot.is_relative}),
+            ("absolute_actions_processor", {"enabled": is_relative}),
             ("device_processor", device),
         ],
     )
