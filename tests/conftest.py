@@ -15,6 +15,7 @@ from types import ModuleType
 
 import hypothesis
 import pytest
+import slow_parts
 
 # Before anything imports JAX or matplotlib.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -48,6 +49,19 @@ hypothesis.settings.load_profile("morph_vla")
 
 # What Flax 0.10 does under JAX 0.5, openpi's pins, at whichever test traces a model first: no file's own.
 OLD_FLAX = ("linear_util.wrap_init:DeprecationWarning", "shape requires ndarray:DeprecationWarning")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "of the slow tests those of one part in N, file by file (.ci/run: 3, chosen by the commit)"
+    parser.addoption("--slow-part", metavar="K/N", type=slow_parts.part, help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("--slow-part")
+    if part is not None:
+        others = set(slow_parts.left_out(items, part))
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
 
 
 def pytest_configure(config: pytest.Config) -> None:
