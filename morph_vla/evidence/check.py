@@ -88,11 +88,11 @@ def require_sound(grid: Grid, folders: Sequence[Path | str] = ()) -> None:
 def _of_body(name: str, body: Body, folders: Sequence[Path | str]) -> Iterator[Finding]:
     """Its suite and its dataset."""
     where = f"bodies.{name}"
+    rate = None  # unknown, as its suite is
     try:
         rate = task_of(body, folders).control_rate
     except MorphVlaError as error:
         yield _finding("suite", where, str(error))
-        return
     if not body.dataset:
         return
     path = Path(body.dataset) / "meta" / "info.json"
@@ -105,7 +105,7 @@ def _of_body(name: str, body: Body, folders: Sequence[Path | str]) -> Iterator[F
     except (ValueError, RecursionError) as error:
         yield _finding("dataset", where, f"{path} cannot be read: {error}")
         return
-    if fps != rate:
+    if rate is not None and fps != rate:
         yield _finding("dataset", where, f"{body.dataset} has {fps} frames a second, the suite {rate:g}")
 
 

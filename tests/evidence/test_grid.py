@@ -215,6 +215,7 @@ def test_every_problem_of_a_grid_is_said_at_once(grid, study):
         "b": dataclasses.replace(grid.bodies["panda"], suite="small_panda"),
         "c": dataclasses.replace(grid.bodies["panda"], dataset="nowhere"),
         "d": dataclasses.replace(grid.bodies["panda"], dataset=grid.bodies["so101"].dataset),
+        "e": dataclasses.replace(grid.bodies["panda"], suite="no_arm", dataset="elsewhere"),
     }
     conditions = {"mix": ("model.grph=random",), "film": ("@table1.token",)}
     bad = dataclasses.replace(grid, bodies=bodies, conditions=conditions)
@@ -224,6 +225,8 @@ def test_every_problem_of_a_grid_is_said_at_once(grid, study):
         "error: bodies.b: suite 'small_panda' has 3 tasks; name one of small_panda:cube_in_bowl, ",
         "error: bodies.c: no dataset in nowhere: `morph-vla record small_panda:cube_in_bowl -o ",
         "has 30 frames a second, the suite 15",
+        "error: bodies.e: no suite 'no_arm'",
+        "error: bodies.e: no dataset in elsewhere",
         "model.grph: no such key; did you mean 'graph'?",
         "no variant 'table1.token'; did you mean 'table1.tokens'?",
     ):
