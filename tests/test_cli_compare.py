@@ -327,6 +327,9 @@ def test_report_makes_one_page_of_several_records(run, folder):
         ("--episodes 0", "--episodes must be at least 1, not 0"),
         ("--episodes 7:7", "--episodes 7:7 is empty: A:B begins with A and ends before B"),
         ("--episodes half", "--episodes expects a number or A:B, for example 150:300, not 'half'"),
+        ("--episodes ²", "--episodes expects a number or A:B, for example 150:300, not '²'"),
+        ("--episodes 99999999999", "--episodes 99999999999: no more than 1,000,000 rows are drawn"),
+        ("--episodes 5:1000001", "--episodes 5:1000001: no more than 1,000,000 rows are drawn"),
         ("--episodes 1:2:3", "--episodes expects a number or A:B, for example 150:300, not '1:2:3'"),
         (
             "--stop-when-decided",

@@ -12,6 +12,8 @@ from morph_vla.cli import options as unknown
 from morph_vla.errors import MorphVlaError, nearest
 from morph_vla.files.dropin import add_to_path
 
+MOST_ROWS = 1_000_000  # of a suite's table: all before the last one asked for are drawn
+
 
 class Parser(argparse.ArgumentParser):
     """argparse with our words: a wrong word is an error that names the nearest right one."""
@@ -132,6 +134,7 @@ def add_number(
     about: str,
     metavar: str = "N",
     least: int | None = None,
+    most: int | None = None,
 ) -> None:
     """An option with a number, whole unless its default is a float; the help ends with the default."""
     kind = float if isinstance(default, float) else int
@@ -141,6 +144,8 @@ def add_number(
         if least is not None and not least <= value < math.inf:
             finite = "a finite number of " if kind is float else ""
             raise MorphVlaError(f"{option} must be {finite}at least {least:g}, not {text}")
+        if most is not None and value > most:
+            raise MorphVlaError(f"{option} must be at most {most:,}, not {text}")
         if isinstance(value, float) and math.isnan(value):
             raise MorphVlaError(f"{option} must be a number, not {text}")
         return value
@@ -152,8 +157,10 @@ def add_number(
 def rows(text: str) -> tuple[int, int]:
     """`--episodes` as (first row, how many): `100` is rows 0 to 99, `150:300` rows 150 to 299."""
     numbers = text.split(":")
-    if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
         raise MorphVlaError(f"--episodes expects a number or A:B, for example 150:300, not '{text}'")
+    if any(len(number.lstrip("0")) > 7 or int(number) > MOST_ROWS for number in numbers):
+        raise MorphVlaError(f"--episodes {text[:40]}: no more than {MOST_ROWS:,} rows are drawn")
     first, end = (0, int(text)) if len(numbers) == 1 else map(int, numbers)
     if end > first:
         return first, end - first

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batch", 10, about, least=1)
     about = "always compute --batch, and whole prompts: the same bits in any company (10: as in `eval`)"
     add(parser, "--fixed-batch", about)
-    add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for other connections", "MS", least=0)
+    add_number(parser, "--wait", 1e3 * Settings.wait_s, "a batch waits for more", "MS", least=0, most=60_000)
     add_number(parser, "--jump", JUMP_S, "a target is at most so far away at full speed", "SECONDS", least=0)
     about = "real-time chunking for clients that ask for it; its program is compiled before /healthz is ready"
     add(parser, "--real-time", about)

@@ -196,10 +196,11 @@ def check_same(trained: Mapping[str, Any] | None, tokenizer: Tokenizer, where: s
     Its contents decide: the same file under another name is the same tokenizer. None, from a checkpoint that
     does not say, is accepted.
     """
-    if trained is not None and trained["sha256"] != tokenizer.sha256:
+    if trained is not None and trained.get("sha256") != tokenizer.sha256:
+        then = str(trained.get("sha256"))[:12]
         raise MorphVlaError(
-            f"{where}: trained with tokenizer '{trained['name']}' (sha256 {trained['sha256'][:12]}, "
-            f"{trained['vocab']} tokens); '{tokenizer.name}' is another (sha256 {tokenizer.sha256[:12]}, "
+            f"{where}: trained with tokenizer '{trained.get('name')}' (sha256 {then}, "
+            f"{trained.get('vocab')} tokens); '{tokenizer.name}' is another (sha256 {tokenizer.sha256[:12]}, "
             f"{tokenizer.vocab} tokens)"
         )
 

@@ -403,7 +403,7 @@ def record_from_json(plain: Json, folder: Path = Path()) -> Record:
         suite=suite_from_json(mapping(plain.get("suite"))),
         policy=policy_from_json(mapping(plain.get("policy"))),
         engine=engine_from_json(mapping(plain.get("engine"))),
-        rows=(rows[0], rows[1]) if len(rows) == 2 else None,
+        rows=(rows[0], rows[1]) if len(rows) == 2 and rows[0] < rows[1] else None,
         stopped=None
         if episodes is None or of is None
         else read_as(Stopped, stopped, episodes=episodes, of=of),

@@ -68,9 +68,14 @@ def pairs_so_far(record_a: Record, record_b: Record) -> dict[str, Pairs]:
     were asked for up to the first one lacks.
 
     The task is "" where trials name none. The records may be unfinished. Raises MorphVlaError where they are
-    not of the same suite and criterion, or where an episode began in different states.
+    not of the same suite and criterion, where they will never share an episode, or where an episode began in
+    different states.
     """
     check_comparable({"A": record_a, "B": record_b})
+    asked = [record.rows for record in (record_a, record_b) if record.rows]
+    if len(asked) == 2 and max(first for first, _ in asked) >= min(end for _, end in asked):
+        spans = [f"{first} to {end - 1}" for first, end in asked]
+        raise MorphVlaError(f"the two share no row of the table: A has {spans[0]} and B {spans[1]}")
     a, b = by_key(record_a.trials), by_key(record_b.trials)
     tasks: dict[str, list[tuple[bool, bool]]] = {task: [] for task, _ in (*a, *b)}
     for task, pairs in tasks.items():

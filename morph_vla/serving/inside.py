@@ -72,7 +72,11 @@ def write(
 
 
 def _answers(path: Path, asked: dict[str, object]) -> bool:
-    return path.exists() and json.loads(path.read_text()).get("asked") == asked
+    """Whether a file is the answer to that; a damaged one is none, and is written anew."""
+    try:
+        return mapping(json.loads(path.read_text(encoding="utf-8"))).get("asked") == asked
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def of_record(
@@ -85,10 +89,17 @@ def of_record(
     """The same of an evaluation's `episode` of `task` ("": its first task), answers being there at once.
 
     `sight_of` gives what stood before the policy, of the source that the record has as `poses_from`. Raises
-    MorphVlaError where the record lacks the episode or names no checkpoint, where the checkpoint there is
-    another by now, and for another simulator's environment.
+    MorphVlaError where the record lacks the episode, has answers that came late or names no checkpoint, where
+    the checkpoint there is another by now, and for another simulator's environment.
     """
     card, facts = record.policy, record.suite
+    if not record.trials:
+        raise MorphVlaError("the record holds no episodes, so none can be played again")
+    if record.latency or record.real_time:
+        raise MorphVlaError(
+            "the record's answers came late (--latency or --real-time); played again, an episode has them in "
+            "time and would be another"
+        )
     task = task or record.trials[0].task
     known = [trial.episode for trial in record.trials if trial.task == task]
     if episode not in known:

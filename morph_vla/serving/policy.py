@@ -387,7 +387,8 @@ def _driven(about: dict[str, Any], name: str, folder: Path) -> tuple[Robot, dict
     """The robot as the checkpoint has it, and what training knew of it; or one that it never saw."""
     if name not in about["robots"]:
         return meaning.unseen(about["robots"], name, folder)
-    robot, trained = checkpoint.robot(folder, name), about["robots"][name]
+    trained = about["robots"][name]
+    robot = checkpoint.robot(folder, name, trained)
     meaning.check_grippers(trained, robot, folder)
     return robot, trained
 

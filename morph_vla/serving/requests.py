@@ -112,11 +112,19 @@ class Sessions:
 
 
 def _moment(request: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The (episode, step) that a request says."""
-    episode, step = given = _alone(request.get("episode")), _alone(request.get("step"))
-    if not all(type(value) is int and 0 <= value < 2**32 for value in given):
+    """The (episode, step) that a request says; None where it says neither."""
+    given = {key: _alone(request.get(key)) for key in ("episode", "step")}
+    if all(value is None for value in given.values()):
         return None
-    return episode, step  # pyright: ignore[reportReturnType]
+    for key, value in given.items():
+        if value is not None and not (type(value) is int and 0 <= value < 2**32):
+            raise MorphVlaError(f"{key}: expected a whole number from 0 to 2^32 - 1")
+    if lacking := [key for key, value in given.items() if value is None]:
+        other = "step" if lacking == ["episode"] else "episode"
+        raise MorphVlaError(
+            f"{other}: given without `{lacking[0]}`; an answer's random numbers need both or neither"
+        )
+    return given["episode"], given["step"]
 
 
 def _steps(request: Mapping[str, Any], key: str) -> int | None:

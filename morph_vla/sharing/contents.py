@@ -134,7 +134,7 @@ def _of_checkpoint(folder: Path, run: Path, repository: str, staging: Path, opti
     for path in (folder / "about" / f"{name}.json" for name in ("policy", "recipe", "versions")):
         files |= {f"about/{path.name}": path} if path.is_file() else {}
     for name in known["robots"]:
-        robot = checkpoint.robot(folder, name)
+        robot = checkpoint.robot(folder, name, known["robots"][name])
         files |= {f"about/robots/{robot.name}{path.suffix.lower()}": path for path in robot.files}
     for place, record in evaluations.items():
         files[f"{place}/{records.FILE_NAME}"] = json.dumps(record.to_json(), indent=1).encode()

@@ -106,13 +106,25 @@ class Digest:
         return self._sha256.hexdigest()
 
 
-def robot(folder: Path, name: str) -> Robot:
+def robot(folder: Path, name: str, trained: Mapping[str, Any]) -> Robot:
     """The robot `name` as the checkpoint at `folder` was trained on it.
 
-    An earlier checkpoint does not have its files; then it is this machine's robot of that name.
+    `trained` is what policy.json says of it. An earlier checkpoint does not have its files; then it is this
+    machine's robot of that name. Raises MorphVlaError where either is another body than the one that it was
+    trained on, which parameters and limits were learnt for.
     """
     kept = folder / "about" / "robots" / f"{name_of('robots', name)}.urdf"
-    return robots.load(kept if kept.is_file() else name)
+    known = robots.load(kept if kept.is_file() else name)
+    now = {".urdf": ("urdf_sha256", known.urdf_sha256), ".yaml": ("side_sha256", known.side_sha256)}
+    for suffix, (key, sha256) in now.items():
+        if trained.get(key, sha256) == sha256:
+            continue
+        place = f"about/robots/{kept.stem}"
+        what = f"{place}{suffix} is missing or not the one it was trained with"
+        if not kept.is_file():
+            what = f"{place}.urdf is missing, and {known.urdf_path} is another robot than it was trained on"
+        raise MorphVlaError(f"{folder}: {what}; copy the whole checkpoint again")
+    return known
 
 
 def text(folder: Path, name: str) -> str:

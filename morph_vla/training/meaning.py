@@ -31,6 +31,7 @@ def of_robot(robot: Robot, stats: RobotStats, space: Space = "joints") -> dict[s
     return {
         **({} if space == "joints" else _of_poses(robot, space)),
         "urdf_sha256": robot.urdf_sha256,
+        "side_sha256": robot.side_sha256,
         "limits": [[joint.lower, joint.upper] for joint in robot.joints],
         "units": [joint.unit for joint in robot.joints],
         "affine": [[joint.scale, joint.zero] for joint in robot.joints],

@@ -190,6 +190,10 @@ def test_halves_of_the_table_are_paired_where_they_overlap():
     """From the first row that both were asked for: not from the first that both have, which ended sooner."""
     whole = replace(record({0: True, 1: False, 2: True, 3: False}), rows=(0, 4))
     half = replace(record({3: True, 2: True}), rows=(2, 4))
+    other = replace(record({0: True, 1: True}), rows=(0, 2))
+    words = "^the two share no row of the table: A has 2 to 3 and B 0 to 1$"
+    with pytest.raises(MorphVlaError, match=words):  # it would be waited for without end
+        pairs_so_far(half, other)
     assert pairs_so_far(whole, half) == {"": [(True, True), (False, True)]}
     assert pairs_so_far(half, whole) == {"": [(True, True), (True, False)]}
     assert pairs_so_far(whole, replace(half, trials=half.trials[:1])) == {"": []}

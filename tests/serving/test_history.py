@@ -158,7 +158,17 @@ def test_a_server_of_a_policy_that_looks_back_has_to_be_told_the_control_step():
     left, right = (asked(episode=4, step=5, env_id=name).observations[0] for name in ("left", "right"))
     assert left["connection"] != right["connection"]  # two robots of one connection are two episodes
     words = "^this policy looks back: every request has to say `episode` and `step`, whole numbers; `step` "
-    for moment in ({}, {"env_id": 3}, {"episode": 4}, {"episode": 4, "step": 2.0}):
+    for moment in ({}, {"env_id": 3}):
+        with pytest.raises(MorphVlaError, match=words):
+            asked(**moment)
+    for moment, words in (
+        ({"episode": 4}, "^episode: given without `step`; an answer's random numbers need both or neither$"),
+        ({"step": 4}, "^step: given without `episode`; "),
+        ({"episode": 4, "step": 2.0}, r"^step: expected a whole number from 0 to 2\^32 - 1$"),
+        ({"episode": "4", "step": 2}, "^episode: expected a whole number"),
+        ({"episode": 2**32, "step": 2}, "^episode: expected a whole number"),
+        ({"episode": 4, "step": -1}, "^step: expected a whole number"),
+    ):
         with pytest.raises(MorphVlaError, match=words):
             asked(**moment)
     row = {**keys.request(observation(3), known), "episode": 4, "step": 5}

@@ -114,6 +114,14 @@ def test_an_episode_is_played_once_for_all_files_and_not_again(policy, tiny_suit
     told = json.loads((tmp_path / "attention.json").read_text())
     assert len(told["steps"]) == 3
     assert told["asked"]["episode"] == 5
+    for damaged in (
+        '{"asked": {"epi',
+        "[]",
+        "[" * 100_000,
+    ):  # no answer: it is played once more
+        (tmp_path / "attention.json").write_text(damaged)
+        assert not inside.write(tmp_path, policy, tiny_suite, 5, both).there
+    assert json.loads((tmp_path / "attention.json").read_text())["asked"]["episode"] == 5
 
 
 class Dark:
@@ -191,6 +199,13 @@ RECORD = Record(
     ("changes", "asked", "words"),
     [
         ({}, ("", 3), "the record has no episode 3 of task 'cube_in_bowl'; it has 5 to 7"),
+        ({"trials": ()}, ("", 5), "the record holds no episodes, so none can be played again"),
+        (
+            {"latency": 8},
+            ("", 5),
+            r"the record's answers came late \(--latency or --real-time\); played again, an episode has them "
+            "in time and would be another",
+        ),
         ({}, ("can", 3), "the record has no episode 3 of task 'can'; it has none"),
         (
             {"policy": PolicyCard("served")},
