@@ -102,7 +102,7 @@ PUBLIC = {
     "checks": "episode recipe",
     "cli": "",
     "data": "actions frames idle layout lerobot mixture phases pictures pool presets space stats "
-    "transforms values versions",
+    "transforms values versions video_times",
     "demo": "job words",
     "demonstrations": "attempts beginnings bodies check new_suite recording robosuite",
     "engines": "by_name engine episode films gymnasium.making gymnasium.probe gymnasium.reading "

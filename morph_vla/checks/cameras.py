@@ -14,7 +14,7 @@ import numpy as np
 from morph_vla.checks.dataset import place
 from morph_vla.checks.rules import problem
 from morph_vla.data import layout as layouts
-from morph_vla.data import pictures
+from morph_vla.data import pictures, video_times
 from morph_vla.data.layout import Entry, Layout, Rows, Video
 from morph_vla.errors import MorphVlaError, require
 from morph_vla.findings import Finding
@@ -104,6 +104,9 @@ def _of_videos(
         headers = dict(zip(files, pool.map(header, files), strict=True))
     of_camera = _Videos(dataset, camera, videos, files, headers)
     yield from _broken(of_camera)
+    if wrong := video_times.unclear(videos, lengths, dataset.fps):
+        index, words = wrong
+        yield of_camera.problem("video-times", videos[index].path, words, index)
     yield from _lengths(of_camera, lengths)
     yield from _rates(of_camera)
 
@@ -112,7 +115,7 @@ def header(path: Path) -> Header:
     """Open a video and read its last packets; no picture is decoded."""
     av = require("av", "lerobot")
     try:
-        with av.open(str(path)) as container:
+        with av.open(str(path.absolute())) as container:  # of a relative one FFmpeg reads `a:` as a protocol
             if not container.streams.video:
                 return Header("it holds no pictures")
             stream: Any = container.streams.video[0]
@@ -128,7 +131,8 @@ def header(path: Path) -> Header:
                     there = max(
                         there, (packet.pts - (stream.start_time or 0) + (packet.duration or 0)) * base
                     )
-            frames = stream.frames or round(promised * rate)
+            # Matroska says neither; without a duration all packets were read.
+            frames = stream.frames or round(promised * rate) or (0 if stream.duration else count)
             return Header("", int(frames), rate, promised, there)
     except (av.error.FFmpegError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

@@ -81,9 +81,17 @@ def place(rows: Rows, row: int | np.integer) -> tuple[int, int]:
 
 
 def _widths(dataset: Layout, features: Sequence[str], parts: Sequence[Rows]) -> Iterator[Finding]:
-    """Features of another width than info.json says."""
+    """Features of another width than info.json says, or in one file than in another."""
     for name in features:
         in_info = layouts.width_of(dataset.features[name])
+        widths = {part.values[name].shape[1]: part for part in parts}
+        if in_info is None and len(widths) > 1:
+            (first, here), (second, there) = list(widths.items())[:2]
+            found = (
+                f"'{name}' has {first} values in {here.files[0].name}, and {second} in {there.files[0].name}"
+            )
+            episode = int(there.episode[0]) if len(there.episode) else None
+            yield problem("width-in-info", str(dataset.root), found, episode, subject=(name,))
         for part in parts:
             width = part.values[name].shape[1]
             if in_info is not None and width != in_info:

@@ -40,6 +40,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "cut-video": ("error", "fetch it again"),
     "short-video": ("error", f"the video is shorter than the table: {_LEAVE}"),
     "long-video": ("warning", "pictures and values may be shifted against each other: look at the episode"),
+    "video-times": ("error", "correct from_timestamp in meta/episodes, or write the dataset anew"),
     "video-rate": ("error", "pictures and values drift apart: correct fps, or make the videos anew"),
     "no-pictures": ("error", "write the dataset anew, or leave the camera out"),
     "large-row-groups": ("note", "data.frames=cache reads each once; data.frames=video one for each picture"),

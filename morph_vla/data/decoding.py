@@ -47,7 +47,7 @@ def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
     """
     av = require("av", "lerobot")
     try:
-        with av.open(path) as container:
+        with av.open(_whole(path)) as container:
             stream = _video(container, path)
             shown, keys = [], []
             for packet in container.demux(stream):  # kept whole they would be the file in memory
@@ -64,6 +64,11 @@ def index(path: str) -> tuple[list[int], list[tuple[int, int]]]:
         raise MorphVlaError(f"{path}: the video cannot be decoded: {error}") from error
 
 
+def _whole(path: str) -> str:
+    """From the root on: of a relative one FFmpeg reads `a:` as a protocol."""
+    return str(Path(path).absolute())
+
+
 def _video(container: Any, path: str) -> Any:
     if not container.streams.video:
         raise MorphVlaError(f"{path}: the file has no video stream")
@@ -77,7 +82,7 @@ class Film:
         av = require("av", "lerobot")
         from av.video.reformatter import VideoReformatter
 
-        self.container = av.open(path)
+        self.container = av.open(_whole(path))
         self.stream = _video(self.container, path)
         # Processes share the cores; a second thread per file would only add to the way to its first frame.
         self.stream.codec_context.thread_count = 1

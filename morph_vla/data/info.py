@@ -64,10 +64,12 @@ def names_of(names: Any) -> tuple[str, ...]:
 
     They come flat, as a list within a list (Unitree's converter), or under a word (LeRobot v2.0).
     """
-    while isinstance(names, dict) and len(names) == 1:
+    while isinstance(names, dict) and len(names) == 1 and not isinstance(next(iter(names.values())), int):
         names = next(iter(names.values()))
-    if isinstance(names, dict):  # name -> place
-        names = list(names)
+    if isinstance(names, dict):  # name -> place, in any order
+        places = [place if isinstance(place, int) else -1 for place in names.values()]
+        numbered = sorted(places) == list(range(len(places)))
+        names = sorted(names, key=names.__getitem__) if numbered else list(names)
     while isinstance(names, list) and len(names) == 1 and isinstance(names[0], list):
         names = names[0]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -171,6 +171,11 @@ def read(root: Path | str) -> Layout:
     else:
         episodes, tasks = _episodes_v2(root, info), _tasks_v2(root)
     by_index = tuple(sorted(episodes, key=lambda entry: entry.index))
+    for entry, other in itertools.pairwise(by_index):
+        if entry.index == other.index:
+            raise MorphVlaError(
+                f"{root}: the meta files list episode {entry.index} twice; remove one of them"
+            )
     return Layout(root, version, info, fps, str(info.get("robot_type") or ""), by_index, tasks)
 
 
@@ -349,7 +354,7 @@ def _tasks_v3(root: Path) -> dict[int, str]:
 
 
 def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
-    """Of meta/episodes.jsonl; without it, of the files that are there."""
+    """Of meta/episodes.jsonl; without it, as many as info.json says."""
     size = info.get("chunks_size")
     size = size if isinstance(size, int) and size > 0 else 1000
     folder, name = "chunk-{episode_chunk:03d}", "episode_{episode_index:06d}"
@@ -358,7 +363,13 @@ def _episodes_v2(root: Path, info: Mapping[str, Any]) -> Iterator[Entry]:
     lines = lines_of(root / "meta" / "episodes.jsonl")
     if lines is None:
         total = info.get("total_episodes")
-        lines = [{"episode_index": index} for index in range(total if isinstance(total, int) else 0)]
+        total = total if isinstance(total, int) else 0
+        if total > info_file.MAX_FILES:
+            raise MorphVlaError(
+                f"{root}: meta/episodes.jsonl is missing, and info.json says {total:,} episodes; without it "
+                f"no more than {info_file.MAX_FILES:,} are looked for"
+            )
+        lines = [{"episode_index": index} for index in range(total)]
     chunks, video_chunks = info_file.listed(root / "data"), info_file.listed(root / "videos")
     for line in lines:
         index, length, tasks = line.get("episode_index"), line.get("length"), line.get("tasks")

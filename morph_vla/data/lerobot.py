@@ -6,7 +6,6 @@ Values (state, action, episode bounds) come from the parquet files without decod
 import dataclasses
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from morph_vla.data import layout as layouts
-from morph_vla.data import mixture, versions
+from morph_vla.data import mixture, versions, video_times
 from morph_vla.data.frames import Footage
 from morph_vla.data.layout import Entry, Layout, Rows
 from morph_vla.errors import MorphVlaError
@@ -268,17 +267,16 @@ def _within_videos(recordings: Recordings, camera: str) -> tuple[dict[Path, int]
     """The video files, which of them shows each row, and which of its frames."""
     files: dict[Path, int] = {}
     file_of, number = np.empty((2, recordings.frames), np.int64)
-    shared = Counter(entry.videos[camera].path for entry in recordings.entries if camera in entry.videos)
+    lengths = (recordings.ends - recordings.starts).tolist()
+    rows = {entry.index: length for entry, length in zip(recordings.entries, lengths, strict=True)}
+    videos = {entry.index: entry.videos[camera] for entry in recordings.entries if camera in entry.videos}
+    if wrong := video_times.unclear(videos, rows, recordings.fps):
+        raise MorphVlaError(f"{recordings.root}: camera '{camera}' {wrong[1]}; write the dataset anew")
     for entry, start, end in zip(recordings.entries, recordings.starts, recordings.ends, strict=True):
         if camera not in entry.videos:
             raise MorphVlaError(f"{recordings.root}: camera '{camera}' has no video of episode {entry.index}")
         video = entry.videos[camera]
         shown = video.frames(recordings.fps)
-        if video.begin is None and shared[video.path] > 1:
-            raise MorphVlaError(
-                f"{recordings.root}: camera '{camera}' shows several episodes in one file, and meta/episodes "
-                f"does not say where episode {entry.index} begins (from_timestamp); write the dataset anew"
-            )
         if shown is not None and shown < end - start:
             raise MorphVlaError(
                 f"{recordings.root}: camera '{camera}' shows {shown} frames of episode {entry.index}, which "

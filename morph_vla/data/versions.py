@@ -52,26 +52,38 @@ def located(name: str | Path, fetch: bool = True) -> Path:
         return path
     if not is_hub_name(name):
         raise MorphVlaError(f"{text}: no such folder (a dataset of the Hub is called USER/NAME)")
-    constants, hub = require("lerobot.utils.constants", "lerobot"), require("huggingface_hub", "lerobot")
     errors: Any = require("huggingface_hub.errors", "lerobot")
-    folder = constants.HF_LEROBOT_HOME / text
+    folder = require("lerobot.utils.constants", "lerobot").HF_LEROBOT_HOME / text
     if (folder / "meta" / "info.json").is_file():
         return folder
+    why = "no copy of the Hub's dataset is on this machine"
     if fetch:
         LOG.info("fetching dataset %s from the Hub", text)
-    options = {"cache_dir": constants.HF_LEROBOT_HUB_CACHE, "local_files_only": not fetch}
-    try:
-        for revision in REVISIONS:
-            with contextlib.suppress(errors.RevisionNotFoundError):
-                return Path(hub.snapshot_download(text, repo_type="dataset", revision=revision, **options))
-        why = f"the Hub's dataset has none of the revisions {', '.join(REVISIONS)}"
-    except errors.LocalEntryNotFoundError:
-        why = "the Hub cannot be reached" if fetch else "no copy of the Hub's dataset is on this machine"
-    except errors.RepositoryNotFoundError:
-        why = "the Hub has no dataset of this name (or it is private)"
-    except (OSError, ValueError) as error:
-        why = reason(error)
+        try:
+            if folder := _newest(text, errors.RevisionNotFoundError, local=False):
+                return folder
+            why = f"the Hub's dataset has none of the revisions {', '.join(REVISIONS)}"
+        except errors.LocalEntryNotFoundError:
+            why = "the Hub cannot be reached"
+        except errors.RepositoryNotFoundError as error:
+            why = "the Hub has no dataset of this name (or it is private)"
+            raise MorphVlaError(f"{text}: no such folder, and {why}") from error
+        except (OSError, ValueError) as error:
+            why = reason(error)
+    # Offline, the client says the same of a revision that the dataset lacks as of one that is not here.
+    if folder := _newest(text, errors.LocalEntryNotFoundError, local=True):
+        return folder
     raise MorphVlaError(f"{text}: no such folder, and {why}")
+
+
+def _newest(name: str, absent: type[Exception], local: bool) -> Path | None:
+    """The Hub's dataset at the first revision that is there, in the cache alone where `local`."""
+    constants, hub = require("lerobot.utils.constants", "lerobot"), require("huggingface_hub", "lerobot")
+    options = {"repo_type": "dataset", "cache_dir": constants.HF_LEROBOT_HUB_CACHE, "local_files_only": local}
+    for revision in REVISIONS:
+        with contextlib.suppress(absent):
+            return Path(hub.snapshot_download(name, revision=revision, **options))
+    return None
 
 
 def ready(dataset: Layout, episodes: Sequence[int] = ()) -> Layout:

@@ -96,6 +96,10 @@ def record(
     tasks = tuple(suite) if isinstance(suite, Sequence) else (suite,)
     if folder.is_symlink():
         folder = folder.resolve()  # parts are beside what appears in their place
+    if folder.name in ("", ".."):
+        raise MorphVlaError(
+            f"{folder}: a recording takes a folder's place when it is whole; name a folder within it"
+        )
     _check(tasks, attempts)
     done = completed(folder)
     identity = _identity(tasks, attempts)

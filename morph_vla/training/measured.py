@@ -6,11 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from morph_vla.data import layout, stats, versions
 from morph_vla.data.stats import Stats
+from morph_vla.errors import MorphVlaError
 from morph_vla.training.statistics import MAX_FILE, different
+from morph_vla.wording import count
 
 KEYS = {"state": "observation.state", "action": "action"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """Values that are not finite, and the first of them."""
+
+    count: int
+    value: int
+    episode: int
+    frame: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +33,9 @@ class Feature:
 
     key: str
     names: tuple[str, ...]  # of the values, where the dataset names them
-    stats: Stats  # measured, over all its frames
+    stats: Stats  # measured, over all its frames whose values are finite
     own: Stats | None  # by the dataset itself, where it has quantiles of its own
+    lost: Lost | None = None
 
     @property
     def apart(self) -> list[int]:
@@ -60,6 +75,11 @@ def _lines(measured: Measured) -> Iterator[str]:
     yield f"{measured.root}: LeRobot {measured.version}, {size}"
     features = measured.features.items()
     yield from stats.rows_of((word, feature.stats, feature.names) for word, feature in features)
+    for word, feature in features:
+        if lost := feature.lost:
+            first = f"the first is '{feature.name(lost.value)}' in episode {lost.episode}, frame {lost.frame}"
+            frames = "such frames are left out here, and training refuses the dataset"
+            yield f"{word}: {count(lost.count, 'value')} not finite; {first}: {frames}"
     if not measured.has_own:
         yield "the dataset has no statistics of its own (meta/stats.json)"
     for word, feature in features if measured.has_own else ():
@@ -86,14 +106,23 @@ def measure(source: str) -> Measured:
     dataset = layout.read(versions.located(source))
     rows = layout.all_rows(dataset, tuple(KEYS.values()))
     path = dataset.root / "meta" / "stats.json"
-    features = {
-        word: Feature(key, dataset.names((key,)), stats.measure(rows.values[key]), _own(path, key))
-        for word, key in KEYS.items()
-    }
+    features = {word: _feature(dataset, rows, key, _own(path, key)) for word, key in KEYS.items()}
     frames = len(rows.episode)
     return Measured(
         dataset.root, dataset.version, len(dataset.episodes), frames, dataset.fps, path.is_file(), features
     )
+
+
+def _feature(dataset: layout.Layout, rows: layout.Rows, key: str, own: Stats | None) -> Feature:
+    values, lost = rows.values[key], None
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, value = map(int, np.argwhere(~finite)[0])
+        lost = Lost(int((~finite).sum()), value, int(rows.episode[row]), int(rows.frame[row]))
+        values = values[finite.all(axis=1)]
+        if not len(values):
+            raise MorphVlaError(f"{dataset.root}: no frame of '{key}' is finite")
+    return Feature(key, dataset.names((key,)), stats.measure(values), own, lost)
 
 
 def _own(path: Path, key: str) -> Stats | None:

@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from recipe_checks import check_sentences, edit_info, edit_table, once, replaced
 
-from morph_vla.data import lerobot
+from morph_vla.data import frames, lerobot, pool
 from morph_vla.errors import MorphVlaError
 
 
@@ -138,3 +139,57 @@ def test_an_episode_whose_part_of_a_film_is_not_as_long_as_its_table(write, move
             lerobot.footage(lerobot.read(root), "front")
     else:
         assert lerobot.footage(lerobot.read(root), "front").files
+
+
+@pytest.mark.parametrize(
+    ("begins", "words"),
+    [
+        ([-0.1, 11 / 30], "shows episode 0 from 3 frames before its file begins"),
+        ([0.0, 0.0], "shows episode 1 from its file's frame 0 on, which is episode 0's"),
+        ([0.0, 10 / 30], "shows episode 1 from its file's frame 10 on, which is episode 0's"),
+    ],
+)
+def test_an_episode_without_frames_of_its_own_is_an_error_in_check_and_training(write, begins, words):
+    """Frames are taken by their number: one below 0 would be one from the end of the file."""
+    root = write()
+    (table,) = (root / "meta/episodes").rglob("*.parquet")
+    name = "videos/observation.images.front/from_timestamp"
+    edit_table(table, lambda rows: replaced(rows, name, [*begins, *rows.column(name).to_pylist()[2:]]))
+    lines = [line for line in check_sentences(root) if line.startswith("error") and "camera 'front'" in line]
+    assert len(lines) == 1
+    remedy = "(from_timestamp); correct from_timestamp in meta/episodes, or write the dataset anew"
+    assert lines[0].endswith(f"{words} {remedy}")
+    with pytest.raises(
+        MorphVlaError, match=rf"camera 'front' {words} \(from_timestamp\); write the dataset anew"
+    ):
+        lerobot.footage(lerobot.read(root), "front")
+
+
+def test_a_file_that_says_neither_frames_nor_length_is_counted(write):
+    """Matroska, as some tools write it."""
+    import av
+
+    root = write("v2.1")
+    path = sorted((root / "videos").rglob("*front*/**/*.mp4"))[1]
+    remade = path.with_name("remade.mkv")
+    with av.open(str(path)) as old, av.open(str(remade), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        packets = [packet for packet in old.demux(video=0) if packet.dts is not None]
+        for packet in packets[:9]:
+            packet.stream = stream
+            new.mux(packet)
+    remade.rename(path)
+    (line,) = [line for line in check_sentences(root) if "episode 1: camera 'front'" in line]
+    assert "has 9 frames and this episode's are 0 to 12" in line
+
+
+def test_a_folder_with_a_colon_in_its_name_is_no_protocol(write, monkeypatch):
+    root = write()
+    place = root.parent / "a:b"
+    place.mkdir()
+    root.rename(place / root.name)
+    monkeypatch.chdir(root.parent)
+    relative = f"a:b/{root.name}"
+    assert not [line for line in check_sentences(relative) if line.startswith("error")]
+    footage = lerobot.footage(lerobot.read(relative), "front")
+    assert frames.Video(footage, pool.Here(14)).ask(np.array([5]))().shape == (1, 14, 14, 3)

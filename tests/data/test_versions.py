@@ -222,6 +222,23 @@ def test_a_hub_dataset_is_fetched_in_the_newest_version_it_has(write_dataset, ca
         lerobot.read("somebody/gone")
 
 
+@pytest.mark.parametrize("fetch", [True, False], ids=["offline", "not asked"])
+def test_a_hub_dataset_of_an_older_version_is_found_where_it_was_fetched_before(
+    write_dataset, cache, monkeypatch, fetch
+):
+    """As the Hub's own client leaves it: a revision's name holds a commit, and the commit a snapshot."""
+    from lerobot.utils import constants
+
+    monkeypatch.setattr(constants, "HF_LEROBOT_HUB_CACHE", cache / "hub")
+    kept = constants.HF_LEROBOT_HUB_CACHE / "datasets--somebody--recorded"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "v2.1").write_text(commit)
+    shutil.copytree(write_dataset("v2.1", episodes()), kept / "snapshots" / commit)
+    assert versions.located("somebody/recorded", fetch=fetch) == kept / "snapshots" / commit
+    assert layout.read(versions.located("somebody/recorded", fetch=fetch)).version == "v2.1"
+
+
 def test_public_sets_of_older_versions(shared, cache):
     sets = shared / "lerobot_data"
     g1 = lerobot.read(sets / "g1_inspire_v21", episodes=(1, 2))

@@ -101,6 +101,14 @@ def test_a_mount_point_is_refused_before_hours_of_work(suite, tmp_path, monkeypa
         recording.record(suite, tmp_path / "data", ATTEMPTS)
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/.."])
+def test_the_folder_one_stands_in_is_refused(suite, folder, name):
+    words = f"{Path(name)}: a recording takes a folder's place when it is whole; name a folder within it"
+    with pytest.raises(MorphVlaError, match=f"^{re.escape(words)}$"):
+        recording.record(suite, Path(name), ATTEMPTS)
+    assert not [*folder.iterdir()]
+
+
 @pytest.mark.parametrize("content", ["", "[[", "5", '[["rest", null, 61, ""]]'])
 def test_a_part_that_a_power_cut_spoilt_is_recorded_again(tmp_path, content):
     """The last one says that it kept a demonstration, and has no dataset."""

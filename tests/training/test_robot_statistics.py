@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,25 @@ def test_the_command_on_a_dataset(run, write_dataset, tmp_path):
         f"`morph-vla stats RECIPE data.dataset={root} --output {tmp_path}/out.json`\n"
     )
     assert not (tmp_path / "out.json").exists()
+
+
+def test_values_that_are_not_finite_are_counted_and_left_out(run, write_dataset):
+    values = [
+        {"observation.state": [[1.0, 2.0]] * 5, "action": [[float(i), 2.0] for i in range(5)]}
+        for _ in range(2)
+    ]
+    values[1]["action"][3][1] = math.nan
+    values[1]["action"][4] = [math.inf, math.nan]
+    root = write_dataset("v2.1", values, names={"action": ["a", "b"]})
+    status, out, _ = run(f"stats {root}")
+    assert status == 0
+    words = "action: 3 values not finite; the first is 'b' in episode 1, frame 3: such frames are left out"
+    assert f"{words} here, and training refuses the dataset\n" in out
+    assert "state: " not in out
+    assert json.loads(run(f"stats {root} --json")[1])["action"]["mean"] == [13 / 8, 2.0]
+    values[0]["action"] = values[1]["action"] = [[math.nan, 2.0]] * 5
+    status, _, err = run(f"stats {write_dataset('v2.1', values, folder='none')}")
+    assert (status, err.strip()) == (2, f"error: {root.parent / 'none'}: no frame of 'action' is finite")
 
 
 def test_the_command_on_a_recipe(run, so101_dataset, tmp_path):
