@@ -54,6 +54,9 @@ def test_add_never_replaces(run, folder, arm):
     out = run(f"robots add {arm} --name panda")[1]  # the package has one
     assert "warning: from here 'panda' is now this robot and hides " in out
     assert "urdf_descriptors/panda.urdf; see --name\n" in out
+    out = run(f"robots add {arm} --name so101 --to elsewhere")[1]  # a folder in which no name is sought
+    assert "warning: from here 'so101' is still " in out
+    assert "urdf_descriptors/so101.urdf, not this robot; see --name\n" in out
     assert "which is not written (--write-side writes it):" in out
     assert robots.load("other").upper[0] == 2
     status, _, err = run(f"robots add {arm} --name ../elsewhere")

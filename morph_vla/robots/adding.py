@@ -48,6 +48,12 @@ class Added:
     kept: Path | None = None
     """A side file that was there, where none was to be written: from now on it is this robot's"""
 
+    @property
+    def is_used(self) -> bool:
+        """Whether its name is found as this copy: another's may stand first on the search path."""
+        first = available("robots").get(self.urdf.stem)
+        return first is not None and first.resolve() == self.urdf.resolve()
+
     def __str__(self) -> str:
         """Warnings, what was written, and what to do next."""
         return "\n".join(_lines(self))
@@ -129,6 +135,8 @@ def only_if_used(source: Path, name: str = "", folder: Path | None = None) -> It
     An arm that is refused is mended and given again: the copy of before would be another file of its name.
     """
     added = add_arm(source, name, folder)
+    if added.hides and added.is_used:
+        LOG.warning("robot '%s' is now %s and hides %s", added.urdf.stem, added.urdf, added.hides)
     try:
         yield added.urdf
     except BaseException:
@@ -153,8 +161,10 @@ def _lines(added: Added) -> Iterator[str]:
         yield f"{target} is already there, the same"
     if more := choose.too_many(robot.urdf, robot.names):
         yield f"\n{more}"
-    if added.hides:
+    if added.hides and added.is_used:
         yield f"\nwarning: from here '{target.stem}' is now this robot and hides {added.hides}; see --name"
+    elif added.hides:
+        yield f"\nwarning: from here '{target.stem}' is still {added.hides}, not this robot; see --name"
     if added.kept:
         warning = "\nwarning: " if target in added.written else ""
         yield f"{warning}{added.kept} was there before, and is this robot's side file"

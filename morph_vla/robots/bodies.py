@@ -57,11 +57,13 @@ def scene_text(robot: Robot) -> str:
 def lacks_something(robot: Robot) -> bool:
     """Whether a simulator would miss something, or refuse what the reader lets pass.
 
-    Missed are meshes, shapes, masses, the side file's own gripper, and where joints stand that follow none
-    that is driven; refused is what `_is_refused` says, and another encoding than UTF-8.
+    Missed are meshes, shapes, masses, limits that are not in the file, the side file's own gripper, and where
+    joints stand that follow none that is driven; refused is what `_is_refused` says, and another encoding
+    than UTF-8. A `<mujoco>` block would change masses and gravity of all that is in the scene.
     """
     links = {link.name: link for link in robot.urdf.links}
-    carried = [links.get(robot.urdf.by_name[name].child) for name, *_ in robot.drives()]
+    driven = [robot.urdf.by_name[name] for name, *_ in robot.drives()]
+    carried = [links.get(joint.child) for joint in driven]
     shapes = [shape for link in robot.urdf.links for shape in (*link.visuals, *link.collisions)]
     return (
         FINGER in robot.urdf.by_name
@@ -69,9 +71,17 @@ def lacks_something(robot: Robot) -> bool:
         or any(shape.geometry.kind not in PRIMITIVES for shape in shapes)
         or any(link is None or not _massive(link.inertial) for link in carried)
         or bool(frozen(robot))
+        or not all(map(_limited_as_used, driven))
+        or any(tag == "mujoco" for tag, *_ in robot.urdf.other)
         or any(map(_is_refused, robot.findings))
         or not _is_utf8(robot.urdf_path)
     )
+
+
+def _limited_as_used(joint: Joint) -> bool:
+    """Whether a simulator reads the limits that we use, where a joint has some."""
+    known = joint.limit
+    return joint.type == "continuous" or (known is not None and (known.lower, known.upper) == limits(joint))
 
 
 def frozen(robot: Robot) -> dict[str, Pose]:

@@ -164,6 +164,7 @@ def _problems(read: EnvironmentFile) -> Iterator[str]:
     for key in ("episodes", "episode_seconds", "control_rate"):
         if not 0 < getattr(read, key) < float("inf"):
             yield f"{key}: must be above 0, not {getattr(read, key):g}"
+    yield from tasks.too_short(read.episode_seconds, read.control_rate)
     signal = read.success
     given = [signal.info != "", signal.reward is not None, signal.terminated]
     if sum(given) != 1:

@@ -297,6 +297,7 @@ def _problems(suite: SuiteFile) -> Iterator[str]:
     for key in ("episodes", "episode_seconds", "control_rate"):
         if getattr(suite, key) <= 0:
             yield f"{key}: must be above 0, not {getattr(suite, key)}"
+    yield from tasks.too_short(suite.episode_seconds, suite.control_rate)
     if suite.success.dwell_seconds >= suite.episode_seconds:
         yield "success.dwell_seconds: must be shorter than episode_seconds"
     yield from suite.expert.problems()

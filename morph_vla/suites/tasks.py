@@ -1,7 +1,7 @@
 """Which file the name of a suite means, which of its tasks, and of which kind it is."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,6 +68,12 @@ def read(
     if sentences := [f"{where}: {problem}" for problem in problems(values)]:
         raise ConfigError("\n".join(sentences))
     return values
+
+
+def too_short(episode_seconds: float, control_rate: float) -> Iterator[str]:
+    """Whether an episode has no control step, as one sentence."""
+    if episode_seconds > 0 and control_rate > 0 and round(episode_seconds * control_rate) < 1:
+        yield f"episode_seconds: {episode_seconds:g} s at {control_rate:g} Hz is not one control step"
 
 
 def refuse_other_kinds(path: Path) -> None:

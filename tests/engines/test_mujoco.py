@@ -373,3 +373,21 @@ def test_without_mujoco_the_extra_is_named(monkeypatch):
     remedy = r"engine mujoco is not installed; install the extra: pip install 'morph-vla\[sim\]'"
     with pytest.raises(MissingExtraError, match=remedy):
         by_name.facts("mujoco")
+
+
+def test_the_state_is_of_the_action_joint_and_not_of_one_that_follows_it(suite, tmp_path):
+    """Also where the follower stands first in the file: nothing but its servo holds it to its leader."""
+    robot = robots.load("panda")
+    text = robot.urdf_path.read_text()
+    start = text.index('  <joint name="panda_finger_joint2"')
+    end = text.index("</joint>", start) + len("</joint>\n")
+    joint, rest = text[start:end], text[:start] + text[end:]
+    first = rest.index('  <joint name="panda_finger_joint1"')
+    path = tmp_path / "panda.urdf"
+    path.write_text(rest[:first] + joint + rest[first:])
+    path.with_suffix(".yaml").write_text(robot.urdf_path.with_suffix(".yaml").read_text())
+    engine = MujocoEngine(robots.load(path), suite)
+    names = [engine.model.joint(i).name for i in range(engine.model.njnt)]
+    assert names.index("panda_finger_joint2") < names.index("panda_finger_joint1")
+    assert engine.state_addresses[-1] == engine.model.joint("panda_finger_joint1").qposadr[0]
+    engine.close()

@@ -127,6 +127,8 @@ def test_a_shipped_robot_is_built_from_its_own_text(name):
         ('damping="', 'damping="0.3 Nms" less="'),
         ('<origin xyz="', '<origin xyz="0 0 0 0" less="'),
         ('encoding="utf-8"', 'encoding="utf-16"'),
+        ('upper="', 'upper="1e30" less="'),  # not the limit in use
+        ("</robot>", '<mujoco><option gravity="0 0 0"/></mujoco></robot>'),
     ],
 )
 def test_what_mujoco_would_refuse_is_written_anew(folder: Path, old: str, new: str):
@@ -139,7 +141,11 @@ def test_what_mujoco_would_refuse_is_written_anew(folder: Path, old: str, new: s
     path.with_suffix(".yaml").write_text(robot.urdf_path.with_suffix(".yaml").read_text())
     robot = load(path)
     assert bodies.lacks_something(robot) == ("more" not in new)
-    assert mujoco.MjSpec.from_string(bodies.scene_text(robot)).compile().nbody > 8
+    model = mujoco.MjSpec.from_string(bodies.scene_text(robot)).compile()
+    assert model.nbody > 8
+    assert model.opt.gravity[2] == -9.81  # of all that is in the scene
+    limited = model.jnt_limited.astype(bool)
+    assert all(limited == (np.abs(np.diff(model.jnt_range, axis=1)[:, 0]) > 0))
 
 
 def test_capsules_join_a_link_to_the_joints_it_carries():

@@ -159,6 +159,11 @@ def test_placements_and_objects_must_match():
     ]
 
 
+def test_an_episode_has_a_control_step():
+    words = "episode_seconds: 0.01 s at 15 Hz is not one control step"
+    assert problems("control_rate=15", "episode_seconds=0.01", "success.dwell_seconds=0") == [words]
+
+
 def test_every_problem_is_named_at_once():
     assert problems("control_rate=0", "episode_seconds=-1") == [
         "physics_rate: 240.0 is not a multiple of control_rate 0.0",

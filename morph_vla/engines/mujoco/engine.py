@@ -37,11 +37,7 @@ class MujocoEngine:
             (self.model.actuator(name).id, self.model.joint(name).qposadr[0], action, multiplier, offset)
             for name, action, multiplier, offset in robot.drives()
         ]
-        leaders: dict[int, int] = {}
-        for _, address, action, multiplier, offset in self._drives:
-            if multiplier == 1.0 and offset == 0.0:
-                leaders.setdefault(action, address)
-        self.state_addresses = [leaders[j] for j in range(len(robot.joints))]
+        self.state_addresses = [self.model.joint(name).qposadr[0] for name in robot.names]
         self._pairs = [[self.model.body(name).id for name in pair] for pair in suite.success.pairs]
         self.limb = hands.limb(robot, suite.expert.tool)
         bodies = {self.model.body(i).name for i in range(self.model.nbody)}
