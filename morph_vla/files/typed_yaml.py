@@ -99,6 +99,7 @@ for _tag, _pattern, _first in (
     ("int", r"^([-+]?[0-9]+|0x[0-9a-fA-F]+)$", list("-+0123456789")),
     ("float", r"^[-+]?(\.[0-9]+|[0-9]+\.?[0-9]*)([eE][-+]?[0-9]+)?$", list("-+.0123456789")),
     ("float", r"^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$", list("-+.")),
+    ("float", r"^-?Infinity$", list("-I")),  # as Python's json writes it: a run's recipe is read back
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
 

@@ -138,7 +138,9 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
     drawn = ~held & _moving(asked, robot, recordings)
     recordings = space.of_recordings(robot, recipe.data.space, recordings)
     if reads_numbers(recipe.model):
-        _check_numbers(asked, recipe.model, recordings.state, recorded.environment)
+        _check_numbers(
+            asked, recipe.model, recordings.state, recorded.environment, recorded.environment_names
+        )
         recordings = _as_seen(recipe, robot, recordings)
     seen_from = space.standpoints(robot, recipe.data.space, recordings.state)
     state = space.values_told(robot, recordings.state, seen_from)
@@ -159,7 +161,11 @@ def _part(recipe: Recipe, asked: Dataset) -> Part:
 
 
 def _check_numbers(
-    asked: Dataset, model: ModelConfig, state: Float[np.ndarray, "n s"], environment: np.ndarray | None
+    asked: Dataset,
+    model: ModelConfig,
+    state: Float[np.ndarray, "n s"],
+    environment: np.ndarray | None,
+    names: Sequence[str],
 ) -> None:
     """Raise MorphVlaError where a dataset's numbers are not those that the model reads."""
     assert environment is not None
@@ -172,6 +178,11 @@ def _check_numbers(
         raise MorphVlaError(
             f"{asked.dataset}: '{lerobot.ENVIRONMENT}' has {environment.shape[1]} values; set "
             f"model.environment, which is {model.environment}"
+        )
+    if len(names) != environment.shape[1]:
+        raise MorphVlaError(
+            f"{asked.dataset}: meta/info.json does not name the {environment.shape[1]} values of "
+            f"'{lerobot.ENVIRONMENT}', which a policy is told by name; list them there (features, names)"
         )
 
 

@@ -97,7 +97,9 @@ def _check_outside(folder: Path, recipe: Recipe) -> None:
     asked = [("weights", recipe.weights), ("data.statistics", recipe.data.statistics)]
     asked += [("data.dataset", str(source.dataset)) for source in recipe.data.sources]
     for key, value in asked:
-        if value and "://" not in value and expanded(value).resolve().is_relative_to(folder.resolve()):
+        # A name of what is elsewhere, as `own` or `pi05-nano`, is no file of the current folder.
+        is_path = value and "://" not in value and expanded(value).exists()
+        if is_path and expanded(value).resolve().is_relative_to(folder.resolve()):
             raise MorphVlaError(
                 f"{key}: {value} lies in {folder}, which --overwrite would remove first; give another folder"
             )

@@ -128,6 +128,8 @@ def disk(recipe: Recipe) -> Disk:
     every = training.keep_every and training.steps // training.keep_every
     first = 0 if recipe.weights else 1  # from weights, the step before the first is not written
     written = -(-training.steps // training.checkpoint_every) + first
+    if recipe.evaluation.suites:  # each is of a checkpoint; some are at the same step as the others
+        written += training.steps // recipe.evaluation.every
     most = min(written, first + training.keep + every + 1)
     return Disk(WIDTHS[recipe.model.dtype] * frozen, 16 * learnt, most)
 

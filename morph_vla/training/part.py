@@ -65,12 +65,13 @@ def bodies(
 
 
 def check(model: ModelConfig, dataset: str, recordings: lerobot.Recordings) -> None:
-    """Raise MorphVlaError where no episode is as long as tokens of joints look back."""
-    lags = joint_lags(model)
+    """Raise MorphVlaError where no episode is as long as the model looks back."""
+    lags = model.lags or joint_lags(model)
+    keys = "model.window: (window - 1)" if model.lags else "model.morphology.history: (steps - 1)"
     starts = np.asarray(recordings.starts)
     longest = 1 + int((recordings.last_of(starts) - starts).max())
     if lags and lags[0] >= longest:
         raise MorphVlaError(
-            f"{dataset}: the model looks back {lags[0]} control steps (model.morphology.history: (steps - 1) "
+            f"{dataset}: the model looks back {lags[0]} control steps ({keys} "
             f"* stride), and the longest episode has {longest}; choose fewer steps or a smaller stride"
         )

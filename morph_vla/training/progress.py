@@ -167,8 +167,8 @@ class Curve:
     def __init__(self, path: Path, step: int, writes: bool = True):
         self._path, self._writes = path, writes
         self.lines: list[dict[str, Any]] = []
-        for line in path.read_text().splitlines() if path.exists() else ():
-            with suppress(json.JSONDecodeError):  # a last line cut short
+        for line in path.read_text("utf-8", errors="replace").splitlines() if path.exists() else ():
+            with suppress(json.JSONDecodeError, TypeError, KeyError):  # a last line cut short, or damaged
                 entry = json.loads(line)
                 self.lines += [entry] if entry["step"] <= step else []
         if writes:

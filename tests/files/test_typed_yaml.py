@@ -342,7 +342,7 @@ recipes = st.builds(
 @settings(max_examples=50)
 def test_what_is_written_is_read_back(tmp_path_factory, recipe):
     path = tmp_path_factory.mktemp("round") / "recipe.yaml"
-    write_text(path, json.dumps(to_plain(recipe)).replace("Infinity", ".inf"))
+    write_text(path, json.dumps(to_plain(recipe)))
     assert typed_yaml.read(path, Recipe) == recipe
 
 

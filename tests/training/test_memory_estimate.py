@@ -165,6 +165,11 @@ def test_the_disk_that_checkpoints_take(tmp_path, monkeypatch):
     assert (needed.frozen, needed.each, needed.most) == (2 * 2_923_335_408, 16 * 430_098_464, 3)
     small = recipe("full", checkpoint_every=3, keep=1)
     assert memory.disk(small).most == 3  # the first, the newest, and the one being written
+    tried = config.load("pi05_droid", ["evaluation.suites=[droid_panda]", "evaluation.every=100"])
+    few = {"steps": 400, "checkpoint_every": 400, "keep": 3}
+    tried = dataclasses.replace(tried, training=dataclasses.replace(tried.training, **few, keep_every=0))
+    with jax.numpy_dtype_promotion("standard"):
+        assert memory.disk(tried).most == 4  # three that are kept, and one being written
     assert memory.disk_words(small).startswith("disk: about ")
     monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10))
     words = memory.disk_words(small, tmp_path / "not" / "there")

@@ -13,7 +13,7 @@ from morph_vla import robots
 from morph_vla.data import layout, lerobot
 from morph_vla.errors import MorphVlaError
 from morph_vla.recipes.keys import Dataset
-from morph_vla.training import checkpoint, datasets, folder, loop, resumed
+from morph_vla.training import checkpoint, datasets, folder, loop, progress, resumed
 from morph_vla.training.part import Part
 
 
@@ -179,6 +179,20 @@ def test_two_robots_of_one_name_are_refused(tiny_recipe, tmp_path):
     words = "a/arm.urdf and .*b/arm.urdf are two robots of one name, and a checkpoint keeps one of"
     with pytest.raises(MorphVlaError, match=words):
         datasets.read_parts(dataclasses.replace(tiny_recipe, data=data))
+
+
+def test_a_name_of_what_is_elsewhere_is_no_file_of_the_runs_folder(tiny_recipe, tmp_path, monkeypatch):
+    """`train -o . --overwrite`: `own` is no file here."""
+    monkeypatch.chdir(tmp_path)
+    data = dataclasses.replace(tiny_recipe.data, statistics="own")
+    folder.remove(Path(), dataclasses.replace(tiny_recipe, data=data))
+
+
+def test_damaged_lines_of_the_log_are_left_out(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"step": 3, "loss": 1}\n\xff\xfe{"step": 9\nnull\n7\n{"loss": 2}\n{"step": 5}\n{"st')
+    assert [line["step"] for line in progress.Curve(path, 7).lines] == [3, 5]
+    assert path.read_text() == '{"step": 3, "loss": 1}\n{"step": 5}\n'
 
 
 @pytest.mark.parametrize("key", ["weights", "data.statistics", "data.dataset"])
