@@ -71,8 +71,11 @@ def located(name: str | Path, fetch: bool = True) -> Path:
         except (OSError, ValueError) as error:
             why = reason(error)
     # Offline, the client says the same of a revision that the dataset lacks as of one that is not here.
-    if folder := _newest(text, errors.LocalEntryNotFoundError, local=True):
-        return folder
+    try:
+        if folder := _newest(text, errors.LocalEntryNotFoundError, local=True):
+            return folder
+    except (OSError, ValueError) as error:  # a name that the client does not take
+        why = reason(error)
     raise MorphVlaError(f"{text}: no such folder, and {why}")
 
 

@@ -183,6 +183,9 @@ def test_a_hub_dataset_without_the_hub():
         MorphVlaError, match=r"^somebody/nothing: no such folder, and no copy of the Hub's dataset is on this"
     ):
         versions.located("somebody/nothing", fetch=False)
+    for fetch in (True, False):  # a name that the Hub's client does not take
+        with pytest.raises(MorphVlaError, match=r"^somebody/a\.\.b: no such folder, and .*a\.\.b"):
+            versions.located("somebody/a..b", fetch=fetch)
 
 
 def test_a_path_that_is_not_there(tmp_path):
