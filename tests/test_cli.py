@@ -79,6 +79,7 @@ def test_the_files_that_help_names_are_there(command, key, kind):
             "no 'droid_velocity' for --preset (droid, ",
         ),
         ("serve x --folder nowhere", "no such folder: nowhere"),
+        ("serve x --wait 1e13", "--wait must be at most 60,000, not 1e13"),
         ("robots", "the following arguments are required: VERB (see morph-vla robots --help)"),
         ("robots show", "the following arguments are required: ROBOT (see morph-vla robots show --help)"),
         ("robots list --jsn", "no option --jsn; did you mean '--json'? (see morph-vla robots list --help)"),

@@ -80,20 +80,23 @@ def place(rows: Rows, row: int | np.integer) -> tuple[int, int]:
     return int(rows.episode[row]), int(rows.frame[row])
 
 
+def _width(part: Rows, name: str) -> int:
+    return part.values[name].shape[1]
+
+
 def _widths(dataset: Layout, features: Sequence[str], parts: Sequence[Rows]) -> Iterator[Finding]:
     """Features of another width than info.json says, or in one file than in another."""
     for name in features:
         in_info = layouts.width_of(dataset.features[name])
-        widths = {part.values[name].shape[1]: part for part in parts}
-        if in_info is None and len(widths) > 1:
-            (first, here), (second, there) = list(widths.items())[:2]
-            found = (
-                f"'{name}' has {first} values in {here.files[0].name}, and {second} in {there.files[0].name}"
+        other = next((part for part in parts if _width(part, name) != _width(parts[0], name)), None)
+        if in_info is None and other is not None:
+            first, second = (
+                f"{_width(part, name)} values in {part.files[0].name}" for part in (parts[0], other)
             )
-            episode = int(there.episode[0]) if len(there.episode) else None
-            yield problem("width-in-info", str(dataset.root), found, episode, subject=(name,))
+            found = f"'{name}' has {first}, and {second}"
+            yield problem("width-in-info", str(dataset.root), found, int(other.episode[0]), subject=(name,))
         for part in parts:
-            width = part.values[name].shape[1]
+            width = _width(part, name)
             if in_info is not None and width != in_info:
                 found = f"'{name}' has {width} values, and info.json says {in_info}"
                 first = int(part.episode[0]) if len(part.episode) else None

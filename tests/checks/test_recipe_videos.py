@@ -193,3 +193,22 @@ def test_a_folder_with_a_colon_in_its_name_is_no_protocol(write, monkeypatch):
     assert not [line for line in check_sentences(relative) if line.startswith("error")]
     footage = lerobot.footage(lerobot.read(relative), "front")
     assert frames.Video(footage, pool.Here(14)).ask(np.array([5]))().shape == (1, 14, 14, 3)
+
+
+def test_files_of_other_widths_are_an_error_where_info_json_says_none(write):
+    root = write("v2.1")
+    info = json.loads((root / "meta/info.json").read_text())
+    for name in ("action", "observation.state"):
+        del info["features"][name]["shape"]
+    edit_info(root, features=info["features"])
+    path = sorted((root / "data").rglob("*.parquet"))[3]
+
+    def narrow(rows):
+        return replaced(rows, "action", [row[:5] for row in rows.column("action").to_pylist()])
+
+    edit_table(path, narrow)
+    (line,) = [line for line in check_sentences(root) if "values in episode_000003" in line]
+    words = (
+        "episode 3: 'action' has 6 values in episode_000000.parquet, and 5 values in episode_000003.parquet; "
+    )
+    assert line.startswith(f"error: {root}: {words}")

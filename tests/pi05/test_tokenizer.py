@@ -167,6 +167,8 @@ def test_a_checkpoint_knows_its_tokenizer_by_contents():
         r"is another \(sha256 [0-9a-f]{12}, 520 tokens\)$",
     ):
         tokenizer.check_same({"name": "paligemma", "sha256": "ab" * 32, "vocab": 257152}, BYTES, "runs/7")
+    with pytest.raises(MorphVlaError, match=r"^runs/7: trained with tokenizer 'None' \(sha256 None, None"):
+        tokenizer.check_same({"sha256": None}, BYTES, "runs/7")  # a stranger's file
 
 
 def test_numbers_start_smooth_and_other_rows_as_they_were():

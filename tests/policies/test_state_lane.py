@@ -197,6 +197,30 @@ def test_another_number_of_poses_than_the_model_reads_is_said(dataset, tmp_path)
         loop.train(recipe, tmp_path / "run")
 
 
+def test_poses_without_names_are_refused_before_training(dataset, tmp_path):
+    """A policy's values are told by name: none that was trained on these could be loaded."""
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    path = copy / "meta/info.json"
+    info = json.loads(path.read_text())
+    info["features"]["observation.environment_state"]["names"] = None
+    path.write_text(json.dumps(info))
+    words = (
+        rf"^{copy}: meta/info\.json does not name the 14 values of 'observation\.environment_state', which a "
+        r"policy is told by name; list them there \(features, names\)$"
+    )
+    with pytest.raises(MorphVlaError, match=words):
+        loop.train(recipes.load("body_state", [f"data.dataset={copy}"]), tmp_path / "run")
+
+
+def test_a_window_longer_than_every_episode_is_refused(dataset, tmp_path):
+    recipe = recipes.load("body_state", [f"data.dataset={dataset}"])
+    looking = dataclasses.replace(recipe, model=Looking(window=3, stride=5000))
+    words = r"the model looks back 10000 control steps \(model\.window: \(window - 1\) \* stride\), and the"
+    with pytest.raises(MorphVlaError, match=words):
+        Source(looking, tmp_path)
+
+
 @pytest.mark.parametrize("run", ["mlp"], indirect=True)
 def test_weights_of_another_family_are_refused(run, policy, tiny_recipe, tmp_path):
     other = dataclasses.replace(tiny_recipe, weights=str(run.checkpoint))
