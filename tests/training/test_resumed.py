@@ -181,11 +181,16 @@ def test_two_robots_of_one_name_are_refused(tiny_recipe, tmp_path):
         datasets.read_parts(dataclasses.replace(tiny_recipe, data=data))
 
 
-def test_a_name_of_what_is_elsewhere_is_no_file_of_the_runs_folder(tiny_recipe, tmp_path, monkeypatch):
-    """`train -o . --overwrite`: `own` is no file here."""
-    monkeypatch.chdir(tmp_path)
+def test_a_name_of_what_is_elsewhere_is_no_file_of_the_runs_folder(
+    tiny_recipe, tiny_run, tmp_path, monkeypatch
+):
+    """`train -o . --overwrite`: `own` is none of the run's files."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.folder, run)
+    monkeypatch.chdir(run)
     data = dataclasses.replace(tiny_recipe.data, statistics="own")
     folder.remove(Path(), dataclasses.replace(tiny_recipe, data=data))
+    assert [path.name for path in run.iterdir()] == [folder.LOCK]
 
 
 def test_damaged_lines_of_the_log_are_left_out(tmp_path):
