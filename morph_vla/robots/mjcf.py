@@ -89,6 +89,7 @@ class _Reader:
             if int(self.model.body_parentid[body]) in kept:
                 kept.add(body)
         self._lost(kept)
+        self._held(base)
         self.mimics, self.helpers = self._mimics(kept), []
         joints = [joint for body in sorted(kept - {base}) for joint in self._joints(body)]
         links = [self._link(body) for body in sorted(kept)]
@@ -127,6 +128,15 @@ class _Reader:
         if loops:
             equalities = "equality" if loops == 1 else "equalities"
             self._say("loop-joint", (), f"{loops} connect or weld {equalities}")
+
+    def _held(self, base: int) -> None:
+        """Say which hinges and slides move the base itself, which a URDF's root link cannot."""
+        model, start = self.model, int(self.model.body_jntadr[base])
+        joints = range(start, start + int(model.body_jntnum[base])) if base else range(0)
+        for joint in joints:
+            if model.jnt_type[joint] not in (_FREE, _BALL):
+                name = self.joints[joint]
+                self._say("root-joint", (name,), f"joint '{name}' moves the base '{self.links[base]}' itself")
 
     def _link(self, body: int) -> Link:
         model, shapes = self.model, ([], [])

@@ -24,7 +24,7 @@ from morph_vla.robots import choose, graph, kinematics
 from morph_vla.robots.descriptors import NAMES, descriptors, limits
 from morph_vla.robots.parallel_jaw import FINGER
 from morph_vla.robots.records import Joint, Urdf
-from morph_vla.robots.side import DRIVEN, Side, judge, side_text
+from morph_vla.robots.side import DRIVEN, Side, judge, remarks, side_text
 from morph_vla.wording import count, table
 
 
@@ -250,7 +250,7 @@ def assemble(urdf: Urdf, side: Side, path: Path, findings: tuple[Finding, ...]) 
         descriptors=features,
         rest=rest,
         control_rate=side.control_rate,
-        findings=(*findings, *more),
+        findings=(*findings, *more, *remarks(side, urdf, path.with_suffix(".yaml"))),
     )
 
 

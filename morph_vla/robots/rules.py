@@ -91,6 +91,7 @@ RULES: dict[str, tuple[Severity, str, str]] = {
     "meshes": ("note", "only primitive shapes are used", "meshes are not opened"),
     # `mjcf`: what a MuJoCo model has and a URDF cannot hold
     "ball-or-free": ("warning", "expected a hinge or a slide", "it is frozen where the model begins"),
+    "root-joint": ("warning", "expected a base that stands still", "it is left out: the base is fixed"),
     "no-mimic": (
         "warning",
         "expected one linear law for a joint and another joint of the robot",

@@ -45,6 +45,8 @@ Code = Literal[
 ]  # fmt: skip
 SHORTEST, WIDEST = 1e-6, 10.0
 """An approach's length from which on it is a direction; the widest opening of a gripper [m]"""
+NEAR = 1e-3
+"""[rad or m] by which a follower may pass its limits: files round them"""
 UNUSABLE = "the side file cannot be used"
 
 
@@ -180,6 +182,27 @@ def judge(side: Side, urdf: Urdf, action: tuple[str, ...], path: Path) -> tuple[
         Finding(code, "error", Line(path.name), (key, name), f"{key}: {text}", "", UNUSABLE)
         for code, key, name, text in problems
     )
+
+
+def remarks(side: Side, urdf: Urdf, path: Path) -> Iterator[Finding]:
+    """A warning for each follower that its leader would take beyond its limits: a wrong sign looks so."""
+    joints = urdf.by_name
+    for name, followers in side.drives.items():
+        for follower in followers:
+            if name not in joints or follower.joint not in joints:
+                continue  # `judge` says it
+            leader, driven = joints[name], joints[follower.joint]
+            if "continuous" in (leader.type, driven.type):
+                continue
+            reached = sorted(follower.multiplier * end + follower.offset for end in limits(leader))
+            low, high = limits(driven)
+            if low - NEAR <= reached[0] and reached[1] <= high + NEAR:
+                continue
+            text = f"drives.{name}: '{name}' moves '{driven.name}' from {reached[0]:g} to {reached[1]:g}"
+            expected = f"expected within its limits {low:g} to {high:g}"
+            subject = (f"drives.{name}", driven.name)
+            follows = "a simulator holds it at its limit, the kinematics do not"
+            yield Finding("follower-beyond-limits", "warning", Line(path.name), subject, text, expected, follows)
 
 
 def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:

@@ -134,6 +134,11 @@ def test_a_base_can_be_chosen_and_what_is_not_below_it_is_left_out():
     assert mjcf.records(model, "arm.xml").links[0].name == "r0_base"
     urdf = mjcf.records(model, "arm.xml", root="r0_upper")
     assert [joint.name for joint in urdf.joints] == ["b", "c"]
+    (problem,) = [str(finding) for finding in urdf.problems if finding.code == "root-joint"]
+    assert problem == (
+        "arm.xml: warning: joint 'r0_a' moves the base 'r0_upper' itself; expected a base that stands still; "
+        "it is left out: the base is fixed"
+    )
     two = compiled(ARM.replace("r0_", "r1_").replace("tool", "t").replace('name="b"', 'name="x"')
                    .replace('name="c"', 'name="y"').replace('name="g"', "") + ARM)  # fmt: skip
     assert mjcf.records(two, "two.xml").links[0].name == "world"

@@ -205,6 +205,21 @@ def test_a_side_file_that_does_not_fit_says_why(tmp_path: Path, side: str, words
     assert words in str(caught.value)
 
 
+def test_a_follower_that_is_taken_beyond_its_limits_is_a_warning(tmp_path: Path):
+    side = "joints: [joint10, joint2, finger_a]\ndrives: {finger_a: [{joint: finger_b, multiplier: %s}]}"
+    (warning,) = (
+        finding
+        for finding in robots.load(hands(tmp_path, side % 2)).findings
+        if finding.code == "follower-beyond-limits"
+    )
+    assert str(warning) == (
+        "hands.yaml: warning: drives.finger_a: 'finger_a' moves 'finger_b' from -0.04 to 0.06; expected within "
+        "its limits -0.02 to 0.03; a simulator holds it at its limit, the kinematics do not"
+    )
+    codes = {finding.code for finding in robots.load(hands(tmp_path, side % 1)).findings}
+    assert "follower-beyond-limits" not in codes
+
+
 def test_every_problem_of_a_side_file_is_said_at_once(tmp_path: Path):
     with pytest.raises(ConfigError) as caught:
         robots.load(hands(tmp_path, "joints: [joint3, joint2]\nrest: [0]\nsigns: {joint1: -1}"))
