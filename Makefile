@@ -40,7 +40,7 @@ demo-clean: ## remove what the demo left
 test: setup ## every test but the slow ones: minutes
 	@$(BIN)/python -m pytest -q $(SHARED) -m 'not slow' $(ARGS)
 
-test-all: setup ## and the slow ones; .ci/run takes a third of those at a commit
+test-all: setup ## and the slow ones; .ci/run takes a quarter of those at a commit
 	@$(BIN)/python -m pytest -q $(SHARED) $(ARGS)
 
 # What .ci/run's other lanes run in; it makes them while the main lane's tests run.

@@ -52,7 +52,7 @@ OLD_FLAX = ("linear_util.wrap_init:DeprecationWarning", "shape requires ndarray:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    words = "of the slow tests those of one part in N, file by file (.ci/run: 3, chosen by the commit)"
+    words = "of the slow tests those of one part in N, file by file (.ci/run: 4, chosen by the commit)"
     parser.addoption("--slow-part", metavar="K/N", type=slow_parts.part, help=words)
 
 
