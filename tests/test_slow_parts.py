@@ -1,4 +1,4 @@
-"""The parts that slow tests are run in: none is in two, none is left out, and each is some quarter of them."""
+"""The parts that slow tests are run in: none is in two, none is left out, none is much smaller."""
 
 from argparse import ArgumentTypeError
 from pathlib import Path

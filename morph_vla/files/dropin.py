@@ -124,6 +124,11 @@ def find(kind: str, name: str, folders: Sequence[Path | str] = ()) -> Path:
         raise MorphVlaError(f"no such file: {name}{nearest(given.stem, choices)}")
     if (beside := Path(f"{name}{suffix}")).is_file():
         raise MorphVlaError(f"no {kind[:-1]} '{name}'; for the file here, give its whole name: {beside}")
+    host = f"openpi/{name}{suffix}"
+    if kind == "recipes" and any((folder / host).is_file() for folder in search_path(kind, folders)):
+        raise MorphVlaError(
+            f"'{name}' is a configuration of openpi's trainer, no recipe of ours; see docs/hosts.md"
+        )
     known = f"the {kind} are {', '.join(choices)}" if choices else f"there are no {kind}"
     searched = ", ".join(str(folder) for folder in search_path(kind, folders)) or "no folder"
     raise MorphVlaError(f"no {kind[:-1]} '{name}'{nearest(name, choices)} ({known}; searched {searched})")

@@ -202,7 +202,9 @@ def remarks(side: Side, urdf: Urdf, path: Path) -> Iterator[Finding]:
             expected = f"expected within its limits {low:g} to {high:g}"
             subject = (f"drives.{name}", driven.name)
             follows = "a simulator holds it at its limit, the kinematics do not"
-            yield Finding("follower-beyond-limits", "warning", Line(path.name), subject, text, expected, follows)
+            yield Finding(
+                "follower-beyond-limits", "warning", Line(path.name), subject, text, expected, follows
+            )
 
 
 def _joints(side: Side, urdf: Urdf) -> Iterator[tuple[Code, str, str, str]]:

@@ -99,6 +99,8 @@ def read(folder: Path, robot: str, given: Given, tokenizer_name: str = "") -> Lo
     processor = foreign_stats.processor(opened.path) if opened.format == "lerobot" else Processor()
     asked = _asked(folder, robot, given, recipe, processor)
     config = _config(opened, given.preset, recipe, processor)
+    if opened.format == "openpi" and recipe is not None:
+        _warn_of_the_host(opened, given.recipe, asked)
     chosen = tokenizer_name or (recipe.tokenizer if recipe else TOKENIZER)
     tokenizer.check_vocab(tokenizer.load(chosen), config.vocab)
     driven = presets.as_recorded(robots.load(asked.robot), asked.unit, asked.gripper)
@@ -188,7 +190,7 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
     if has_plugin:
         raise MorphVlaError(
             f"{opened.path}: the checkpoint has the plugin's leaves and does not say its settings; give "
-            "--recipe RECIPE, the one it was trained by"
+            "--recipe RECIPE, the one it was trained by (of openpi's trainer: docs/hosts.md says which)"
         )
     horizon = processor.horizon or HORIZONS.get(preset)
     if horizon is None:
@@ -199,6 +201,21 @@ def _config(opened: Checkpoint, preset: str, recipe: Recipe | None, processor: P
     known = {"max_tokens": processor.max_tokens, "dtype": processor.dtype}
     settings = {key: value for key, value in known.items() if value}
     return dataclasses.replace(sizes_of(opened), horizon=horizon, **settings)
+
+
+def _warn_of_the_host(opened: Checkpoint, recipe: str, asked: Dataset) -> None:
+    """Say what actions a body's checkpoint is taken to answer with, where openpi's trainer learnt others."""
+    has_plugin = any(name.startswith("morphology/") for name in opened.entries)
+    is_learnt_so = asked.actions == "delta" if asked.preset != "droid" else asked.recorded != "targets"
+    if has_plugin and not is_learnt_so:
+        LOG.warning(
+            "%s: answers are taken for %s positions, as %s has it; a checkpoint that openpi trained with the "
+            "plugin answers with deltas (data: lerobot) or velocities (data: droid), and would drive the arm "
+            "wrongly: give --recipe FILE with data.actions=delta or data.preset=droid_velocity for one",
+            opened.path,
+            "deltas of" if asked.actions == "delta" else asked.actions,
+            recipe,
+        )
 
 
 def _trained(

@@ -76,6 +76,11 @@ def test_an_unknown_name_is_answered_with_the_nearest(places, root):
     ("kind", "name", "sentence"),
     [
         ("robots", "robots/pnda.urdf", "no such file: robots/pnda.urdf; did you mean 'panda'?"),
+        (
+            "recipes",
+            "pi05_morph_so101",
+            "'pi05_morph_so101' is a configuration of openpi's trainer, no recipe of ours; see docs/hosts.md",
+        ),
         ("robots", "pnda.urdf", "no such file: pnda.urdf; did you mean 'panda'?"),
         ("robot", "panda", "no such kind of file 'robot'; did you mean 'robots'? (robots, recipes, suites)"),
     ],

@@ -80,6 +80,42 @@ def test_a_state_that_is_no_number_moves_no_robot(wave, bad):
     assert spy.seen == []
 
 
+def test_a_task_that_is_one_text_is_every_rows_and_none_is_said_once(wave, caplog):
+    policy, spy = wave
+    for task in ("put the cube in the bowl", ["put the cube in the bowl"] * 2):
+        policy.predict_action_chunk({**batch_of(), "task": task})
+    assert [seen["prompt"] for seen in spy.seen] == ["put the cube in the bowl"] * 4
+    without = {key: value for key, value in batch_of().items() if key != "task"}
+    for _ in range(2):
+        policy.predict_action_chunk(without)
+    assert spy.seen[-1]["prompt"] == ""
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "the batch has no text under 'task': the policy is asked for nothing in words"
+    ]
+
+
+def test_it_is_compiled_around(wave):
+    """As `lerobot-rollout --use_torch_compile` wraps it."""
+    policy, _ = wave
+    plain = policy.predict_action_chunk(batch_of())
+    compiled = torch.compile(policy.predict_action_chunk, backend="eager")
+    policy.reset()
+    with torch.inference_mode():
+        chunk = compiled(batch_of())
+    assert chunk.shape == plain.shape
+
+
+def test_a_policy_of_a_folder_here_is_not_pushed_as_a_path(monkeypatch, tmp_path):
+    monkeypatch.setattr("morph_vla.serving.policy.load", lambda *_, **__: Spy())
+    MorphVlaConfig(device="cpu", checkpoint=".")._save_pretrained(tmp_path)
+    policy = MorphVlaPolicy.from_pretrained(tmp_path)
+    words = rf"which names a folder of this machine; share the checkpoint: `morph-vla push {tmp_path} OWNER"
+    with pytest.raises(MorphVlaError, match=words):
+        policy.push_to_hub("me/x")
+    with pytest.raises(MorphVlaError, match=r"^a morph_vla policy is trained by `morph-vla train`"):
+        policy.push_model_to_hub(None)
+
+
 def test_pictures_of_levels_are_the_same_pictures(wave):
     """A loop that does not turn levels into fractions, as LeRobot's own does."""
     policy, spy = wave

@@ -133,8 +133,13 @@ def test_a_dataset_is_named_to_scripts_that_have_no_such_option(words):
 
 
 @pytest.mark.parametrize(
-    "word", ["--model.morphology.bias", "--model.morphology.no_film", "--data.robot=so101", "--data.grippers"]
-)
+    "word",
+    [
+        "--model.morphology.bias", "--model.morphology.no_film", "--data.robot=so101", "--data.grippers",
+        "--model.discrete-state-input", "--model.no-discrete-state-input", "--model.no_discrete_state_input",
+        "--model.max-token-len=48", "--data.assets.asset-id",
+    ],
+)  # fmt: skip
 def test_a_training_is_not_told_what_serving_would_not_know(word):
     """A body changes no parameter's shape: the wrong one would be served without a word."""
     option = word.partition("=")[0]
@@ -142,6 +147,16 @@ def test_a_training_is_not_told_what_serving_would_not_know(word):
     with pytest.raises(MorphVlaError, match=sentence):
         command.check_options("pi05_morph_droid", ["--exp-name", "first", word, "full"])
     command.check_options("pi05_morph_droid", ["--data.repo-id", "me/mine", "--batch-size", "8"])
+
+
+def test_statistics_that_a_training_would_not_read_are_not_computed(monkeypatch, tmp_path, capsys):
+    (tmp_path / "compute_norm_stats.py").touch()
+    monkeypatch.setattr(command, "find_scripts", lambda: tmp_path)
+    assert command.main(["norm-stats", "--config-name", "pi05_morph_droid"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: pi05_morph_droid: its statistics are those of gs://openpi-assets/checkpoints/pi05_base/"
+        "assets, and a training would not read others; train right away, or name data: lerobot"
+    )
 
 
 def test_fake_data_have_no_dataset():

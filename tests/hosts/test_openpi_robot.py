@@ -88,7 +88,7 @@ def test_a_transform_that_drops_keys_keeps_the_robot():
 
 def test_cameras_get_openpis_names_and_absent_ones_are_black():
     inputs = pipeline.RobotInputs(
-        {"base_0_rgb": "front", "left_wrist_0_rgb": "wrist", "right_wrist_0_rgb": None}
+        {"base_0_rgb": "front", "left_wrist_0_rgb": "wrist", "right_wrist_0_rgb": None}, "so101", 6
     )
     floats = np.full((3, 5, 7), 0.5, np.float32)
     bytes_ = np.full((5, 7, 3), 9, np.uint8)
@@ -103,8 +103,31 @@ def test_cameras_get_openpis_names_and_absent_ones_are_black():
     assert result["image"]["base_0_rgb"].dtype == np.uint8
     assert (result["image"]["base_0_rgb"] == 127).all()
     assert not result["image"]["right_wrist_0_rgb"].any()
-    with pytest.raises(KeyError, match="wrist"):
-        inputs({"front": floats})
+
+
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        (
+            {"front": 1, "y": 2},
+            "the sample lacks state; expected front, state and prompt, and it has front, y",
+        ),
+        ({"state": 1}, "the sample lacks front; expected front, state and prompt, and it has state"),
+        (
+            {"state": np.zeros(8)},
+            r"state has shape \[8\], and robot 'so101' has 6 joints; name the robot of th",
+        ),
+        ({"actions": np.zeros((4, 5))}, r"actions has shape \[4, 5\], and robot 'so101' has 6 joints; name"),
+        ({"state": np.float32(3)}, r"state has shape \[\], and robot 'so101' has 6 joints; name the robot"),
+    ],
+)
+def test_a_sample_of_another_robot_or_without_a_key_is_one_sentence(sample, words):
+    """Padded and cut later on, it would train with the wrong body."""
+    inputs = pipeline.RobotInputs({"base_0_rgb": "front", "left_wrist_0_rgb": None}, "so101", 6)
+    whole = {"front": np.zeros((5, 7, 3), np.uint8), "state": np.zeros(6), "actions": np.zeros((4, 6))}
+    assert inputs(whole)["state"].shape == (6,)
+    with pytest.raises(MorphVlaError, match=f"^{words}"):
+        inputs(sample if "lacks" in words else {**whole, **sample})
 
 
 def test_only_the_robots_actions_are_answered():

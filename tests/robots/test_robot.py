@@ -213,8 +213,8 @@ def test_a_follower_that_is_taken_beyond_its_limits_is_a_warning(tmp_path: Path)
         if finding.code == "follower-beyond-limits"
     )
     assert str(warning) == (
-        "hands.yaml: warning: drives.finger_a: 'finger_a' moves 'finger_b' from -0.04 to 0.06; expected within "
-        "its limits -0.02 to 0.03; a simulator holds it at its limit, the kinematics do not"
+        "hands.yaml: warning: drives.finger_a: 'finger_a' moves 'finger_b' from -0.04 to 0.06; expected "
+        "within its limits -0.02 to 0.03; a simulator holds it at its limit, the kinematics do not"
     )
     codes = {finding.code for finding in robots.load(hands(tmp_path, side % 1)).findings}
     assert "follower-beyond-limits" not in codes

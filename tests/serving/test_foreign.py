@@ -66,6 +66,48 @@ def folders(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def bodied(folders, tmp_path_factory) -> Path:
+    """The same with a body, in openpi's layout, as openpi's trainer leaves it."""
+    folder = tmp_path_factory.mktemp("bodied") / "openpi"
+    shapes = weights.leaf_shapes(recipes.load(folders / "droid.yaml").model)
+    rng = np.random.default_rng(1)
+    params = {leaf: 0.1 * rng.standard_normal(shape, np.float32) for leaf, shape in shapes.items()}
+    weights.save_openpi(folder, nested(params))
+    write_assets(folder, "droid")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "taken"),
+    [
+        ("droid", "", "deltas of"),
+        ("droid_velocity", "", ""),
+        (
+            "droid",
+            "{dataset: nowhere, robot: panda, actions: absolute, cameras: {base_0_rgb: x}}",
+            "absolute",
+        ),
+        ("droid", "{dataset: nowhere, robot: panda, actions: delta, cameras: {base_0_rgb: x}}", ""),
+    ],
+)
+def test_what_openpis_trainer_did_not_learn_is_said(
+    bodied, folders, tmp_path, caplog, recipe, changes, taken
+):
+    """Its plugin learns deltas, or DROID's velocities: taken for positions they move an arm wrongly."""
+    text = (folders / f"{recipe}.yaml").read_text()
+    if changes:
+        text = text.replace("{dataset: nowhere, preset: droid}", changes)
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    foreign.read(bodied, "panda", Given(str(path), preset="" if changes else "droid"))
+    words = [
+        record.getMessage() for record in caplog.records if "trained with the plugin" in record.getMessage()
+    ]
+    assert len(words) == bool(taken)
+    assert all(f"answers are taken for {taken} positions, as {path} has it; a" in text for text in words)
+
+
 def write_assets(folder: Path, name: str, count: int = 8) -> None:
     ends = {kind: {key: list(end[:count]) for key, end in table.items()} for kind, table in ENDS.items()}
     plain = {kind: {**table, "mean": [0.0] * count, "std": [1.0] * count} for kind, table in ends.items()}
@@ -276,7 +318,7 @@ def test_openpis_statistics_are_those_of_the_preset_or_of_the_only_asset(folders
         (
             "bodied", "", {"preset": "droid"},
             "the checkpoint has the plugin's leaves and does not say its settings; give --recipe RECIPE, the "
-            "one it was trained by",
+            "one it was trained by (of openpi's trainer: docs/hosts.md says which)",
         ),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ step, which our suites say (`environment`). In other environments both are count
 """
 
 import dataclasses
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from morph_vla.hosts.lerobot.export import ADDRESS
 from morph_vla.hosts.lerobot.theirs import KEYS
 from morph_vla.serving import remote
 
+LOG = logging.getLogger(__name__)
 IMAGES = "observation.images."
 EPISODE, STEP = "observation.episode", "observation.step"  # of our suites, [n 1]
 ENDED = "observation.ended"  # theirs too: what this row shows was shown before
@@ -52,6 +54,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
         self._answers: dict[object, np.ndarray] = {}
         """The last ones, by episode"""
         self._rollouts = self._steps = 0
+        self._warned = False
 
     @classmethod
     def from_pretrained(
@@ -75,6 +78,19 @@ class MorphVlaPolicy(PreTrainedPolicy):
             settings = dataclasses.replace(settings, checkpoint=str(self._where))
         settings._save_pretrained(save_directory)
 
+    def push_to_hub(self, *_: Any, **__: Any) -> str:
+        """LeRobot's, of `config.json` alone. Raises MorphVlaError where that names a folder here."""
+        if isinstance(self._where, Path):
+            raise MorphVlaError(
+                "config.json alone would be uploaded, which names a folder of this machine; share the "
+                f"checkpoint: `morph-vla push {self._where} OWNER/NAME`"
+            )
+        return super().push_to_hub(*_, **__)
+
+    def push_model_to_hub(self, *_: Any, **__: Any) -> Any:
+        """LeRobot's, after a training, which this policy has none of."""
+        raise MorphVlaError(TRAINING)
+
     def reset(self) -> None:
         """Forget what is left of the last answers: new episodes begin."""
         self._actions.clear()
@@ -89,7 +105,8 @@ class MorphVlaPolicy(PreTrainedPolicy):
         self._steps += 1
         return self._actions.popleft()
 
-    def predict_action_chunk(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
+    @torch.compiler.disable  # LeRobot's rollout may compile this call: there is nothing of torch in it
+    def _predicted(self, batch: Mapping[str, Any]) -> Tensor:
         """Answers [n h j], in the units of the state; of the step that `select_action` is at.
 
         An episode that has ended is not asked again, but has its last answer: what it shows is no moment at
@@ -104,6 +121,10 @@ class MorphVlaPolicy(PreTrainedPolicy):
         chunks = [next(answers) if answer is None else answer for answer in known]
         self._answers = {row["episode"]: chunk for row, chunk in zip(rows, chunks, strict=True)}
         return torch.from_numpy(np.stack(chunks))
+
+    def predict_action_chunk(self, batch: Mapping[str, Any], **_: Any) -> Tensor:
+        """Answers [n h j], in the units of the state; of the step that `select_action` is at."""
+        return self._predicted(batch)
 
     def _asked(self, rows: list[Observation]) -> list[np.ndarray]:
         if not rows:
@@ -126,19 +147,28 @@ class MorphVlaPolicy(PreTrainedPolicy):
         for key, name in KEYS.items():
             if name in values and not np.isfinite(values[name]).all():
                 raise MorphVlaError(f"{key}: not every number is finite")
-        states = values["state"]
+        states, tasks = values["state"], self._tasks(batch, len(values["state"]))
         for index in range(len(states)):
             episode, step = self._rollouts * len(states) + index, self._steps
             if EPISODE in batch and STEP in batch:
                 episode, step = int(batch[EPISODE][index]), int(batch[STEP][index])
             about: Observation = {
-                "prompt": batch["task"][index] if "task" in batch else "",
+                "prompt": tasks[index],
                 "episode": episode,
                 "step": step,
             }
             if self._settings.robot:  # a server refuses any name but its own robot's, the empty one too
                 about["robot"] = self._settings.robot
             yield {**{name: rows[index] for name, rows in {**images, **values}.items()}, **about}
+
+    def _tasks(self, batch: Mapping[str, Any], rows: int) -> list[str]:
+        """What each row is asked to do; a text alone is every row's."""
+        task = batch.get("task") or ""
+        tasks = [task] * rows if isinstance(task, str) else list(task)
+        if not all(tasks) and not self._warned:
+            self._warned = True
+            LOG.warning("the batch has no text under 'task': the policy is asked for nothing in words")
+        return tasks
 
     def get_optim_params(self) -> dict:
         """LeRobot's: there is nothing to optimize."""

@@ -15,9 +15,9 @@ from morph_vla.hosts.openpi import recipes
 DATASET = "--data.repo-id"
 OF_THE_FILE = (
     "--model.morphology", "--model.action-horizon", "--model.discrete-state-input", "--data.robot",
-    "--data.cameras", "--data.grippers",
+    "--data.cameras", "--data.grippers", "--model.max-token-len", "--data.assets",
 )  # fmt: skip
-"""Options that change what a model computes and not the shape of a parameter"""
+"""Options that change what a model computes, or from which statistics, and not the shape of a parameter"""
 SCRIPTS = {"train": "train.py", "serve": "serve_policy.py", "norm-stats": "compute_norm_stats.py"}
 USAGE = """usage: python -m morph_vla.hosts.openpi VERB ...
 
@@ -84,11 +84,23 @@ def dataset_of(words: list[str]) -> tuple[str, list[str]]:
 def check_options(name: str, words: list[str]) -> None:
     """Raise MorphVlaError for options of a training that serving would not know of, and not miss either."""
     for word in words:
-        if word.replace("_", "-").startswith(OF_THE_FILE):
+        plain = word.replace("_", "-").replace(".no-", ".")  # tyro turns a switch off by `.no-NAME`
+        if plain.startswith(OF_THE_FILE):
             raise MorphVlaError(
                 f"{word.partition('=')[0]}: serve would not know of it and answer as {name}'s file says; "
                 "copy that into configs/openpi/ under a name of your own, and say it there"
             )
+
+
+def check_statistics(name: str) -> None:
+    """Raise MorphVlaError for a configuration whose training would not read the dataset's statistics."""
+    data = recipes.load(name).data
+    if data != "lerobot":
+        source = f"{recipes.BASE}/assets" if data == "droid" else "no dataset, made up"
+        raise MorphVlaError(
+            f"{name}: its statistics are those of {source}, and a training would not read others; train "
+            "right away, or name data: lerobot in a configuration of your own"
+        )
 
 
 def run(words: list[str]) -> None:
@@ -108,6 +120,8 @@ def run(words: list[str]) -> None:
     script = find_scripts() / SCRIPTS[verb]
     name, datasets = config_name(verb, rest), {}
     if name in recipes.available():
+        if verb == "norm-stats":
+            check_statistics(name)
         if verb == "train":
             check_options(name, rest)
         else:

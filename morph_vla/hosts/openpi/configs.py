@@ -27,6 +27,8 @@ from morph_vla.pi05 import Pi05Config, VitConfig
 from morph_vla.pi05.parts import part_of
 from morph_vla.weights.load import leaf_shapes
 
+DROID_VALUES = 8
+"""Seven joints and the gripper"""
 # What action-expert fine-tuning freezes: the image encoder, and of the transformer all but the expert's own.
 AP_FT = nnx.All(
     _nnx_utils.PathRegex("PaliGemma/.*"), nnx.Not(_nnx_utils.PathRegex("PaliGemma/llm/.*_1(/.*)?"))
@@ -92,7 +94,16 @@ class DroidDataConfig(_config.LeRobotDROIDDataConfig):
     robot: str = "panda"
 
     def create(self, assets_dirs: pathlib.Path, model_config: Any) -> Any:
-        """The pipeline of openpi; a served request may name another robot in its key `robot`."""
+        """The pipeline of openpi; a served request may name another robot in its key `robot`.
+
+        Raises MorphVlaError for a robot of another number of joints than DROID has values.
+        """
+        joints = len(robots.load(self.robot).joints)
+        if joints != DROID_VALUES:
+            raise MorphVlaError(
+                f"data: droid has {DROID_VALUES} values, and robot '{self.robot}' has {joints} joints; name "
+                "another robot, or data: lerobot"
+            )
         pipeline = super().create(assets_dirs, model_config)
         inputs = [ours.KeepRobot(_droid_policy.DroidInputs(model_type=model_config.model_type))]
         return dataclasses.replace(
@@ -122,7 +133,8 @@ class RobotDataConfig(_config.DataConfigFactory):
         }
         repack = {**columns, "state": self.state, "actions": self.actions, "prompt": "prompt"}
         delta = _transforms.make_bool_mask(joints - self.grippers, -self.grippers)
-        inputs = ours.RobotInputs({name: name if name in columns else None for name in _model.IMAGE_KEYS})
+        cameras = {name: name if name in columns else None for name in _model.IMAGE_KEYS}
+        inputs = ours.RobotInputs(cameras, self.robot, joints)
         return dataclasses.replace(
             self.create_base_config(assets_dirs, model_config),
             repack_transforms=_transforms.Group(inputs=[_transforms.RepackTransform(repack)]),
@@ -214,6 +226,8 @@ def train_config(name: str, recipe: recipes.Recipe) -> Any:
     base = _config.DataConfig(prompt_from_task=True)
     dataset = {"repo_id": recipe.repo_id} if recipe.repo_id else {}
     if recipe.data == "droid":
+        # A client that would take them for positions refuses them (`morph-vla eval --policy ws://...` does).
+        common["policy_metadata"]["action_space"] = "joint_velocity"
         # The statistics that pi05_base was trained with.
         assets = _config.AssetsConfig(assets_dir=f"{recipes.BASE}/assets", asset_id="droid")
         data = DroidDataConfig(base_config=base, assets=assets, robot=recipe.robot, **dataset)

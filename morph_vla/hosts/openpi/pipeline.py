@@ -84,13 +84,29 @@ class RobotInputs:
     """A dataset's or a client's keys become the model's: cameras by openpi's names, state, actions, prompt.
 
     `cameras` maps openpi's names to the sample's; one that is not there is black and masked. Images may be
-    uint8 [h w 3] or, as LeRobot gives them, floats in [0, 1] and [3 h w].
+    uint8 [h w 3] or, as LeRobot gives them, floats in [0, 1] and [3 h w]. State and actions have the `joints`
+    values of `robot`: others would be padded or cut later on without a word.
     """
 
     cameras: Mapping[str, str | None]
+    robot: str
+    joints: int
 
     def __call__(self, data: Sample) -> Sample:
-        """Raises KeyError, naming the key, when a camera is missing."""
+        """Raises MorphVlaError for what is missing, and for a state or actions of another robot."""
+        wanted = [*filter(None, self.cameras.values()), "state"]
+        if missing := [key for key in wanted if key not in data]:
+            raise MorphVlaError(
+                f"the sample lacks {', '.join(missing)}; expected {', '.join(wanted)} and prompt, and it has "
+                f"{visible(', '.join(sorted(data)), 300)}"
+            )
+        for key in ("state", "actions"):
+            shape = np.shape(data[key]) if key in data else (self.joints,)
+            if "robot" not in data and (not shape or shape[-1] != self.joints):
+                raise MorphVlaError(
+                    f"{key} has shape {list(shape)}, and robot '{self.robot}' has {self.joints} joints; name "
+                    "the robot of this dataset in the configuration's file"
+                )
         images = {name: _pixels(data[key]) for name, key in self.cameras.items() if key is not None}
         black = np.zeros_like(next(iter(images.values())))
         return {
