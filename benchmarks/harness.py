@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ahead
-from morph_vla.cli.common import add_json
+from morph_vla.cli.common import add_json, add_number
 from morph_vla.cli.render import print_json
 from morph_vla.errors import ConfigError, nearest
 from morph_vla.wording import table
@@ -33,8 +33,7 @@ class Ratio:
 def add_common(parser: argparse.ArgumentParser, run: Callable[..., None], repeats: int = 0) -> None:
     """`--json`, and `--repeats` with its default where there is one; `run` is what the verb calls."""
     if repeats:
-        about = f"turns of each (default {repeats})"
-        parser.add_argument("--repeats", type=int, default=repeats, metavar="N", help=about)
+        add_number(parser, "--repeats", repeats, "turns of each", least=1)
     add_json(parser)
     parser.set_defaults(run=run)
 

@@ -1,6 +1,5 @@
 """`morph-vla bench`: starting the command, a small model's gradient, sampling."""
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,10 +33,10 @@ HOST = Pi05Config(
 )
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(repeats: int, as_json: bool) -> None:
     """Print one row per comparison."""
-    ratios = [measure(*pair, repeats=arguments.repeats) for pair in pairs()]
-    if arguments.json:
+    ratios = [measure(*pair, repeats=repeats) for pair in pairs()]
+    if as_json:
         print_json(ratios)
         return
     rows = [(r.name, 1e3 * r.ours_s, r.reference, 1e3 * r.reference_s, r.ratio) for r in ratios]

@@ -3,6 +3,8 @@
 import argparse
 import importlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,19 +29,16 @@ VERBS = {
 }
 EXAMPLES = """
   morph-vla bench
-  morph-vla bench robots
   morph-vla bench data
   morph-vla bench model
-  morph-vla bench ready
-  morph-vla bench pixels
-  morph-vla bench sparse
   morph-vla bench serve
-  morph-vla bench fourier
-  morph-vla bench bet
-  morph-vla bench families
   morph-vla bench sim
   morph-vla bench --repeats 31 --json
 """
+
+
+OF_ALL = ("repeats_of_all", "json_of_all")
+"""Where `--repeats` and `--json` of `bench` without a verb are kept"""
 
 
 class Verb(Parser):
@@ -50,17 +49,27 @@ class Verb(Parser):
         module = benchmark(self.prog.split()[-1])
         self.epilog = f"examples:\n{module.EXAMPLES.strip(chr(10))}"
         module.configure(self)
-        return super().parse_known_args(*arguments, **options)
+        asked, left = super().parse_known_args(*arguments, **options)
+        asked.run = partial(_run, asked.run)
+        return asked, left
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `morph-vla bench`."""
-    add_number(parser, "--repeats", 11, "how often each side is measured", least=1)
-    add_json(parser)
-    parser.set_defaults(run=lambda arguments: benchmark("ratios").run(arguments))
+    # A verb has options of the same names, whose defaults would stand in place of what is given before it.
+    add_number(parser, "--repeats", 11, "how often each side is measured", least=1, dest=OF_ALL[0])
+    add_json(parser, dest=OF_ALL[1])
+    parser.set_defaults(run=lambda asked: benchmark("ratios").run(asked.repeats_of_all, asked.json_of_all))
     verbs = parser.add_subparsers(metavar="VERB", required=False, parser_class=Verb)
     for name, summary in VERBS.items():
         verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+
+
+def _run(verb: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
+    """Run a verb. Raises MorphVlaError for options of `bench` alone, which stand before it."""
+    if (getattr(arguments, OF_ALL[0]), getattr(arguments, OF_ALL[1])) != (11, False):
+        raise MorphVlaError("--repeats and --json before the verb are of `bench` alone; write them behind it")
+    verb(arguments)
 
 
 def benchmark(name: str) -> ModuleType:

@@ -79,9 +79,9 @@ def refuse(arguments: argparse.Namespace, why: str, **defaults: object) -> None:
         raise MorphVlaError(f"{why}: {options} would change nothing; leave {them} out")
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser, **more: Any) -> None:
     """`--json`: the same answer for a machine to read."""
-    add(parser, "--json", "print the answer as JSON")
+    add(parser, "--json", "print the answer as JSON", **more)
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -135,6 +135,7 @@ def add_number(
     metavar: str = "N",
     least: int | None = None,
     most: int | None = None,
+    **more: Any,
 ) -> None:
     """An option with a number, whole unless its default is a float; the help ends with the default."""
     kind = float if isinstance(default, float) else int
@@ -151,7 +152,7 @@ def add_number(
         return value
 
     shown = "" if default is None else f" (default {default:g})"
-    add(parser, option, f"{about}{shown}", metavar, type=number, default=default)
+    add(parser, option, f"{about}{shown}", metavar, type=number, default=default, **more)
 
 
 def rows(text: str) -> tuple[int, int]:

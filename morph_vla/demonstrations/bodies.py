@@ -11,7 +11,7 @@ from pathlib import Path
 from morph_vla import process, robots
 from morph_vla.demonstrations import new_suite
 from morph_vla.demonstrations.check import ENOUGH
-from morph_vla.errors import MorphVlaError
+from morph_vla.errors import MissingExtraError, MorphVlaError
 from morph_vla.files import dropin
 from morph_vla.files.writing import locked, write_bytes
 from morph_vla.relatives import trials, vary
@@ -107,6 +107,10 @@ def _tried(job: Job, relative: Relative) -> Trial:
         successes = tuple(done.successes for done in made.kept)
         failing = [done for done in (*made.kept, *made.dropped) if done.successes < ENOUGH * job.states]
         refused = str(failing[0]).splitlines()[0] if failing else ""
+    except MissingExtraError:  # of this machine, and no verdict on the body
+        for path in () if there else written:
+            path.unlink()
+        raise
     except MorphVlaError as error:
         refused, text = str(error), b""
     if not refused:

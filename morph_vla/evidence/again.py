@@ -26,7 +26,9 @@ class Repeated:
     is_same_policy: bool
     """Whether the parameters are the same bit for bit"""
     elsewhere: tuple[str, ...]
-    """What is another: the processor, or a package"""
+    """What is another: the processor, a package, or what judged"""
+    kept: str = ""
+    """Where it was measured again before, and when; nothing where that was now"""
 
     @property
     def is_same(self) -> bool:
@@ -42,7 +44,9 @@ class Repeated:
             bodies = "1 body" if len(self.counts) == 1 else f"{len(self.counts)} bodies"
             text = f"the same counts on {bodies}{rows}"
         where = f" ({'; '.join(self.elsewhere)})" if self.elsewhere else ""
-        return f"{self.cell}: {text}; {'the same' if self.is_same_policy else 'other'} parameters{where}"
+        kept = f"; not measured now, but read from {self.kept}" if self.kept else ""
+        same = "the same" if self.is_same_policy else "other"
+        return f"{self.cell}: {text}; {same} parameters{where}{kept}"
 
 
 def again(
@@ -50,8 +54,8 @@ def again(
 ) -> tuple[Repeated, ...]:
     """Measure finished cells once more, in `FOLDER/again`: those named, or `most` from first to last.
 
-    One that is there already is read. Raises MorphVlaError where none is finished, for a cell that is not or
-    was measured under other settings than the grid's, and for one that fails now.
+    One that is there already is read, and says so. Raises MorphVlaError where none is finished, for a cell
+    that is not or was measured under other settings than the grid's, and for one that fails now.
     """
     require_study(settings.folder)
     records = read_all(settings.folder)
@@ -68,14 +72,16 @@ def again(
     for name in names or spread([*known], most):
         runs.run(grid, replace(settings, only=[name]), bars)  # nothing but its check of the settings
         once_more = replace(settings, folder=settings.folder / AGAIN, only=[name])
-        if runs.run(grid, once_more, bars).failed:
+        ran = runs.run(grid, once_more, bars)
+        if ran.failed:
             (cell,) = (cell for cell in cells(grid) if cell.name == name)
             why = failure_of(once_more.folder, cell).read_text(encoding="utf-8").partition("\n")[0]
             raise MorphVlaError(f"{name} failed: {why}")
         now = read_all(once_more.folder).get(name)
         if now is None:
             raise MorphVlaError(f"{name}: another process measures it again in {once_more.folder}")
-        repeated.append(compared(known[name], now))
+        kept = f"{once_more.folder} (of {now.time}; remove it to measure anew)" if ran.there else ""
+        repeated.append(replace(compared(known[name], now), kept=kept))
         say(str(repeated[-1]))
     return tuple(repeated)
 
@@ -98,6 +104,16 @@ def compared(then: CellRecord, now: CellRecord) -> Repeated:
             *((key, then.versions.get(key), version) for key, version in now.versions.items()),
         )
         if old != new
+    ]
+    elsewhere += [
+        f"the {what} of {a.body}"
+        for a, b in pairs
+        for what, old, new in (
+            ("initial states", a.states_sha256, b.states_sha256),
+            ("suite", a.resolved_sha256, b.resolved_sha256),
+            ("URDF", a.urdf_sha256, b.urdf_sha256),
+        )
+        if None not in (old, new) and old != new
     ]
     return Repeated(
         cell=then.name,

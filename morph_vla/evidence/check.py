@@ -13,7 +13,7 @@ from morph_vla import policies, robots
 from morph_vla.data import space
 from morph_vla.errors import MorphVlaError
 from morph_vla.evidence import fits, theirs
-from morph_vla.evidence.grid import Body, Grid, Plan, condition_of, grouped, plan, task_of
+from morph_vla.evidence.grid import Body, Cell, Grid, Plan, condition_of, digest, grouped, plan, task_of
 from morph_vla.findings import Finding, Severity, Source, errors, in_order, tally
 from morph_vla.hosts.lerobot import options
 from morph_vla.hosts.lerobot.options import Training
@@ -66,6 +66,7 @@ def check(grid: Grid, folders: Sequence[Path | str] = ()) -> Checked:
         planned = plan(grid, folders)
         narrow = {name: list(_of_robots(planned, name, recipe)) for name, recipe in recipes.items()}
         findings += [finding for of_condition in narrow.values() for finding in of_condition]
+        findings += _alike(planned, list(recipes))
         findings += _of_splits(planned, [name for name, of_condition in narrow.items() if not of_condition])
         for name, asked in conditions.items():
             if isinstance(asked, Training):
@@ -133,6 +134,17 @@ def _of_splits(planned: Plan, among: Sequence[str]) -> Iterator[Finding]:
         some = len(set(of_it)) < len(among)
         which = f"of {', '.join(dict.fromkeys(of_it))}" if some else ""
         yield dataclasses.replace(finding, consequence=which)
+
+
+def _alike(planned: Plan, names: Sequence[str]) -> Iterator[Finding]:
+    """Conditions whose cells are those of an earlier one: a difference of nothing would be reported."""
+    seed, known = planned.grid.seeds[0], dict[str, str]()
+    split = next(iter(planned.grid.splits))
+    for name in names:
+        other = known.setdefault(digest(planned.settings(Cell(seed, split, name))), name)
+        if other != name:
+            words = f"its recipe is that of '{other}', to the last key; leave one of them out"
+            yield _finding("condition", f"conditions.{name}", words)
 
 
 def _of_theirs(

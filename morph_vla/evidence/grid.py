@@ -206,9 +206,20 @@ class Plan:
         return {**condition.settings(), "version": version, "datasets": sources, "share": split.share}
 
 
-DESCRIBED = ("meta/info.json", "recording.json")
 MANY = "*"
 """In a body's suite: any letters of a name"""
+REPLACED = {
+    "data.share": "splits.NAME.share",
+    "data.episodes": "splits.NAME.episodes",
+    "data.weight": "splits.NAME.weights",
+    "data.dataset": "bodies.NAME.dataset",
+    "data.datasets": "bodies",
+    "data.robot": "bodies.NAME.suite",
+    "data.preset": "bodies.NAME.suite and .cameras",
+    "training.seed": "seeds",
+    "evaluation": "judge, episodes, noise and sampler_steps",
+}
+"""Keys of a recipe that every cell has of its split and seed (`Plan.recipe`) -> where a grid says them"""
 OTHER = "recipe="
 """Begins a condition whose recipe is not the grid's"""
 
@@ -240,7 +251,16 @@ def expanded(grid: Grid, folders: Sequence[Path | str] = ()) -> Grid:
         )
         for name, split in grid.splits.items()
     }
+    for name, split in splits.items():
+        if twice := next(
+            (b for b in split.judge if _suites(bodies, split.judge).count(bodies[b].suite) > 1), ""
+        ):
+            raise ConfigError(f"splits.{name}.judge: '{twice}' is judged under several names; give it one")
     return dataclasses.replace(grid, bodies=bodies, splits=splits)
+
+
+def _suites(bodies: Mapping[str, Body], names: Sequence[str]) -> list[str]:
+    return [bodies[name].suite for name in names]
 
 
 def grouped(
@@ -326,19 +346,9 @@ def as_read_now(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "recipe": to_plain(recipe)}
 
 
-def described(planned: Plan, split: str) -> dict[str, str]:
-    """`BODY/FILE` -> SHA-256 of what describes each dataset of a split: layout and recording."""
-    return {
-        f"{name}/{file}": hashlib.sha256(path.read_bytes()).hexdigest()
-        for name in planned.grid.splits[split].train
-        for file in DESCRIBED
-        if (path := Path(planned.grid.bodies[name].dataset) / file).is_file()
-    }
-
-
 def is_seen(grid: Grid, split: str, body: str) -> bool:
-    """Whether a body is trained on in a split."""
-    return body in grid.splits[split].train
+    """Whether a body is trained on in a split, be it under another name (patterns replaced in `grid`)."""
+    return grid.bodies[body].suite in {grid.bodies[name].suite for name in grid.splits[split].train}
 
 
 def _problems(grid: Grid) -> Iterator[str]:
@@ -350,6 +360,9 @@ def _problems(grid: Grid) -> Iterator[str]:
         for name in getattr(grid, kind):
             if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name[0] == ".":
                 yield f"{kind}: '{name}' names files; expected letters, digits, '-', '_' and '.'"
+    for name, items in {"overrides": grid.overrides, **grid.conditions}.items():
+        place = name if items is grid.overrides else f"conditions.{name}"
+        yield from () if options.is_theirs(items) else _replaced(place, items)
     for name, body in grid.bodies.items():
         yield from _problems_of_body(f"bodies.{name}", body)
     if len(set(grid.seeds)) < len(grid.seeds):
@@ -373,6 +386,15 @@ def _problems(grid: Grid) -> Iterator[str]:
         yield from _unknown("primary", "split", name, grid.splits)
     if grid.hypotheses and not grid.primary:
         yield "primary: name the splits that the hypotheses are tested on"
+
+
+def _replaced(place: str, items: Sequence[str]) -> Iterator[str]:
+    """Overrides that every cell would lose: two conditions that differ in one alone would be the same."""
+    for item in items:
+        key = item.partition("=")[0]
+        for replaced, where in REPLACED.items():
+            if key == replaced or key.startswith(f"{replaced}."):
+                yield f"{place}: {key} is of no condition, every cell has its own; a grid says it in {where}"
 
 
 def _problems_of_hypothesis(grid: Grid, place: str, hypothesis: Hypothesis) -> Iterator[str]:

@@ -116,12 +116,12 @@ def _look(
     for name in dict.fromkeys((*split.train, *split.judge)):
         own[name] = load(robot=planned.tasks[name].robot, loaded=loaded)
         loaded = own[name].loaded
-    joints, seen = {name: len(policy.robot.joints) for name, policy in own.items()}, {}
+    arms, seen = {name: (policy.robot.name, len(policy.robot.joints)) for name, policy in own.items()}, {}
     for name, policy in own.items():
         heard, misled = Overheard(policy), None
         with tempfile.TemporaryDirectory() as folder:
             evaluate(heard, planned.tasks[name], folder=folder, episodes=episodes, videos=0)
-        other = next_alike(name, joints)
+        other = next_alike(name, arms)
         if other is not None:
             liar = load(robot=policy.robot_name, loaded=loaded, told=own[other].robot)
             misled = activations.answers(liar, heard.observations)
@@ -136,12 +136,15 @@ def _has_tokens(planned: Plan, cell: Cell) -> bool:
     return isinstance(condition, Recipe) and condition.model.morphology is not None
 
 
-def next_alike(name: str, joints: Mapping[str, int]) -> str | None:
-    """The next body behind one that has as many joints, round and round; None where no other has."""
-    names = [*joints]
+def next_alike(name: str, arms: Mapping[str, tuple[str, int]]) -> str | None:
+    """The next body behind one whose robot is another of as many joints, round and round; None without one.
+
+    `arms`: body -> its robot, and the number of joints. Bodies may be several tasks of one robot.
+    """
+    names, (robot, joints) = [*arms], arms[name]
     place = names.index(name)
-    others = (other for other in names[place + 1 :] + names[:place] if joints[other] == joints[name])
-    return next(others, None)
+    others = (arm for arm in names[place + 1 :] + names[:place] if arms[arm][0] != robot)
+    return next((arm for arm in others if arms[arm][1] == joints), None)
 
 
 def summed(planned: Plan, cell: Cell, seen: Mapping[str, _Seen], gradients: Mapping[str, float]) -> Inside:
@@ -186,24 +189,26 @@ def _film(seen: Sequence[Activations]) -> tuple[float, float, float] | None:
 
 
 def _probes(seen: Mapping[str, _Seen], unseen: Sequence[str]) -> Iterator[Probe]:
-    """Lengths of links from joint tokens, and the reach from action tokens."""
-    if len(seen) < 2:
-        return  # what the other bodies tell of one: there is none
+    """Lengths of links from joint tokens, and the reach from action tokens; a robot's tasks count as one."""
+    numbers = np.unique([each.robot.name for each in seen.values()], return_inverse=True)[1]
+    if len(set(numbers.tolist())) < 2:
+        return  # what the other robots tell of one: there is none
     asked = unseen or [*seen]
     rows = [
         (number, joint)
         for number, each in enumerate(seen.values())
         for joint in range(len(each.robot.joints))
     ]
-    bodies, joints = (np.array(column) for column in zip(*rows, strict=True))
-    counted = np.isin(bodies, [number for number, name in enumerate(seen) if name in asked])
+    places, joints = (np.array(column) for column in zip(*rows, strict=True))
+    bodies = numbers[places]
+    counted = np.isin(places, [number for number, name in enumerate(seen) if name in asked])
     every = [*seen.values()]
     tokens = np.stack([every[body].inside.joints[:, :, joint].mean(axis=0) for body, joint in rows])
     for length in LENGTHS:
         metres = np.concatenate([in_metres(each.robot, length) for each in every])
         yield Probe(OF_JOINTS, length, tuple(_layers(tokens, metres, joints, bodies, counted)))
     of_actions = np.stack([each.inside.actions.mean(axis=0) for each in every])
-    reaches, numbers = np.array([screws.screws(each.robot).reach for each in every]), np.arange(len(every))
+    reaches = np.array([screws.screws(each.robot).reach for each in every])
     counted = np.array([name in asked for name in seen])
     alike = np.zeros(len(every), int)
     yield Probe(OF_ACTIONS, REACH, tuple(_layers(of_actions, reaches, alike, numbers, counted)))

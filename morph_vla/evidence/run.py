@@ -28,7 +28,8 @@ from morph_vla.engines.engine import Policy
 from morph_vla.errors import MorphVlaError, reason
 from morph_vla.evaluation.evaluate import evaluate
 from morph_vla.evidence import theirs
-from morph_vla.evidence.grid import Cell, Grid, Plan, as_read_now, cells, described, digest, is_seen, plan
+from morph_vla.evidence.grid import Cell, Grid, Plan, cells, digest, is_seen, plan
+from morph_vla.evidence.same import check_judged, check_recordings, check_settings, described
 from morph_vla.evidence.status import RECORDS, failure_of, read_all, record_of
 from morph_vla.files.writing import taken, write_text
 from morph_vla.hosts.lerobot import options
@@ -101,9 +102,11 @@ def run(grid: Grid, settings: Settings, bars: Bars, say: Callable[[str], None] =
     """
     chosen = _chosen(grid, settings)
     known, planned = read_all(settings.folder), plan(grid, settings.folders)
-    _check_same(settings.folder, {cell.name: digest(planned.settings(cell)) for cell in chosen}, known)
-    _check_recordings(planned, [cell for cell in chosen if cell.name in known], known)
+    wanted = {cell.name: digest(planned.settings(cell)) for cell in chosen}
+    check_settings(settings.folder / RECORDS, wanted, known)
+    check_recordings(planned, [cell for cell in chosen if cell.name in known], known)
     missing = [cell for cell in chosen if cell.name not in known]
+    check_judged(planned, missing, known)
     there, measured, failed = len(chosen) - len(missing), 0, 0
     began = time.monotonic()
     for index, cell in enumerate(missing):
@@ -146,36 +149,6 @@ def _chosen(grid: Grid, settings: Settings) -> tuple[Cell, ...]:
         if name not in by_name:
             raise MorphVlaError(f"no cell '{name}'; expected SPLIT/CONDITION/SEED of this grid")
     return tuple(by_name[name] for name in dict.fromkeys(settings.only))
-
-
-def _check_same(folder: Path, wanted: dict[str, str], known: dict[str, CellRecord]) -> None:
-    """Raise MorphVlaError where a finished cell was measured under other settings than the grid's."""
-    others = [name for name, sha in wanted.items() if name in known and not _is_of(known[name], sha)]
-    if others:
-        raise MorphVlaError(
-            f"{folder / RECORDS}: {count(len(others), 'cell')} measured under other settings than this "
-            f"grid's, first {others[0]}; give another folder, or remove those records"
-        )
-
-
-def _is_of(record: CellRecord, settings_sha256: str) -> bool:
-    """Whether a record is of these settings, or of what was known of them when it was measured."""
-    return settings_sha256 == record.settings_sha256 or settings_sha256 == digest(
-        as_read_now(record.settings)
-    )
-
-
-def _check_recordings(planned: Plan, cells: Sequence[Cell], known: Mapping[str, CellRecord]) -> None:
-    """Raise MorphVlaError where a dataset is another than the one that a finished cell was trained on."""
-    here = {split: described(planned, split) for split in {cell.split for cell in cells}}
-    for cell in cells:
-        for what, sha in known[cell.name].datasets.items():
-            if here[cell.split].get(what, sha) != sha:
-                body, _, file = what.partition("/")
-                raise MorphVlaError(
-                    f"{cell.name} was trained on another recording of '{body}' than the one that is here "
-                    f"({file} is another); bring the earlier one back, or give another folder"
-                )
 
 
 def _failure(error: Exception) -> str:

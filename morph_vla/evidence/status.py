@@ -1,11 +1,12 @@
 """How a grid stands: done, missing and failed cells by split and condition, and the hours that are left."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from morph_vla.errors import MorphVlaError
+from morph_vla.evidence.asked import require_same
 from morph_vla.evidence.grid import Cell, Grid, cells
 from morph_vla.results.cells import CellRecord, read
 from morph_vla.wording import count, table
@@ -37,6 +38,8 @@ class Status:
     hours_spent: float
     hours_left: float | None
     """None where no cell has been timed and the grid says nothing"""
+    others: str = ""
+    """Why `run` and `report` would refuse cells that count as done here"""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -51,6 +54,8 @@ class Status:
             for row in self.rows
         ]  # fmt: skip
         yield from table(head, cells, right=range(2, 6))
+        if self.others:
+            yield f"warning: {self.others}"
         yield from (f"failed: {name}: {why}" for name, why in self.failures.items())
         done, missing = (sum(getattr(row, key) for row in self.rows) for key in ("done", "missing"))
         left = "" if self.hours_left is None else f", about {self.hours_left:.1f} h left on one such machine"
@@ -113,7 +118,17 @@ def status(grid: Grid, folder: Path, part: tuple[int, int] = (1, 1)) -> Status:
         rows.append(Row(split, condition, len(done), failed, len(group) - len(done), minutes))
     usual = fmean(seconds.values()) / 60 if seconds else grid.minutes
     left = sum(row.missing * (row.minutes or usual) for row in rows) / 60 if usual else None
-    return Status(tuple(rows), failures, sum(seconds.values()) / 3600, left)
+    hours = sum(seconds.values()) / 3600
+    return Status(tuple(rows), failures, hours, left, _others(grid, [known[name] for name in seconds]))
+
+
+def _others(grid: Grid, done: Sequence[CellRecord]) -> str:
+    """What keeps finished cells from being this grid's, in a sentence; nothing where they are."""
+    try:
+        require_same(grid, done)
+    except MorphVlaError as error:
+        return str(error)
+    return ""
 
 
 def _seconds(record: CellRecord) -> float:

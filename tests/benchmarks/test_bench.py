@@ -37,6 +37,15 @@ def test_bench_prints_ratios(run, monkeypatch):
     assert row.startswith("nothing ")
 
 
+@pytest.mark.parametrize("options", ["--repeats 31", "--json", "--repeats 31 --json"])
+def test_what_stands_before_a_verb_is_not_dropped(run, options):
+    """The verb's own defaults would have stood in its place."""
+    status, _, err = run(f"bench {options} robots")
+    assert status == 2
+    assert "--repeats and --json before the verb are of `bench` alone; write them behind it" in err
+    assert "--repeats must be at least 1, not 0" in run("bench robots --repeats 0")[2]
+
+
 @pytest.mark.slow
 def test_bench_robots_prints_times_and_exponents(run, monkeypatch):
     monkeypatch.setattr(bench_robots, "SIZES", (125, 250))

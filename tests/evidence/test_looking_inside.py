@@ -13,6 +13,7 @@ from morph_vla.evidence.status import record_of
 from morph_vla.results import cells as results
 from morph_vla.results.cells import CellRecord
 from morph_vla.robots import screws
+from morph_vla.serving.activations import Activations
 from morph_vla.serving.policy import CheckpointPolicy
 
 GRID = """
@@ -114,9 +115,24 @@ def test_weights_of_another_grid_are_not_looked_into(run, study, tmp_path, monke
 
 
 def test_the_other_body_is_the_next_with_as_many_joints():
-    joints = {"a": 7, "b": 6, "c": 7, "d": 7, "e": 5}
-    others = {name: inside.next_alike(name, joints) for name in joints}
-    assert others == {"a": "c", "b": None, "c": "d", "d": "a", "e": None}
+    arms = {"a": ("r", 7), "b": ("s", 6), "c": ("t", 7), "d": ("r", 7), "e": ("u", 5)}
+    others = {name: inside.next_alike(name, arms) for name in arms}
+    assert others == {"a": "c", "b": None, "c": "d", "d": "c", "e": None}
+
+
+def test_the_same_robot_at_another_task_is_no_other_body():
+    """Told of itself a policy does not move, which would read as one that ignores its body."""
+    arms = {"cube": ("panda", 8), "can": ("panda", 8), "banana": ("panda", 8)}
+    assert {inside.next_alike(name, arms) for name in arms} == {None}
+    panda = robots.load("panda")
+    nothing = Activations(
+        np.zeros((2, 3, 8, 5)), np.zeros((2, 2, 5)), np.zeros((2, 2, 8, 8)), None, 0.1, None,
+        np.ones(8, bool), np.zeros((2, 7, 8)),
+    )  # fmt: skip
+    seen = {name: inside._Seen(panda, nothing, None) for name in ("cube", "can")}
+    assert [*inside._probes(seen, ())] == []  # nor can one be read off the other
+    seen["arm"] = inside._Seen(robots.load("so101"), nothing, None)
+    assert [*inside._probes(seen, ())]
 
 
 def test_lengths_are_in_metres():

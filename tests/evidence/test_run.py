@@ -11,7 +11,7 @@ import pytest
 
 from morph_vla import process
 from morph_vla.errors import MorphVlaError
-from morph_vla.evidence import again
+from morph_vla.evidence import again, same
 from morph_vla.evidence import grid as grids
 from morph_vla.evidence import run as runs
 from morph_vla.evidence.grid import Cell
@@ -53,7 +53,7 @@ def test_a_cell_is_trained_judged_and_kept_in_a_few_kilobytes(one, run, study, t
     assert set(body.events) >= {"touched", "grasped", "lifted"}
     assert all(metres is not None and 0 < metres < 1 for metres in body.least["approach"])
     assert body.states_sha256
-    files = ("meta/info.json", "recording.json")
+    files = ("meta/info.json", "recording.json", "URDF", "side file")
     assert [*record.datasets] == [f"{name}/{file}" for name in ("panda", "so101") for file in files]
     info = (study / "so101" / "meta" / "info.json").read_bytes()
     assert record.datasets["so101/meta/info.json"] == hashlib.sha256(info).hexdigest()
@@ -63,7 +63,11 @@ def test_a_cell_is_trained_judged_and_kept_in_a_few_kilobytes(one, run, study, t
     assert record.loss is not None
     # The same cell once more gives the same rows and parameters.
     code, out, _ = run(f"evidence again {study}/grid.yaml --folder {study} -o out --only few/mix/0")
-    assert (code, out.strip()) == (0, "few/mix/0: the same counts on 1 body, row by row; the same parameters")
+    same = "few/mix/0: the same counts on 1 body, row by row; the same parameters"
+    assert (code, out.strip()) == (0, same)
+    # And what is read back is not said to be measured.
+    _, out, _ = run(f"evidence again {study}/grid.yaml --folder {study} -o out --only few/mix/0")
+    assert out.startswith(f"{same}; not measured now, but read from out/again (of 20")
     # A second run has nothing to do, and the status says so.
     assert one()[1] == "0 cells measured, 1 already there\n"
     _, out, _ = run(f"evidence status {study}/grid.yaml -o {tmp_path}/out")
@@ -237,7 +241,7 @@ def test_a_record_from_before_a_key_was_known_is_of_its_grid(study, tmp_path):
 def test_a_cell_of_another_recording_is_not_taken_for_this_one(study, tmp_path):
     grid = grids.load(study / "grid.yaml")
     planned = grids.plan(grid, [study])
-    sha, datasets = grids.digest(planned.settings(CELL)), grids.described(planned, CELL.split)
+    sha, datasets = grids.digest(planned.settings(CELL)), same.described(planned, CELL.split)
     record = cells.CellRecord(
         split=CELL.split, condition=CELL.condition, seed=0, settings_sha256=sha, datasets=datasets,
         judged=(cells.Judged("so101", "small_so101", False, "10"),),
@@ -340,6 +344,14 @@ def test_a_repeated_cell_says_what_came_out_otherwise():
     turned = record("110", "010")
     turned = dataclasses.replace(turned, judged=turned.judged[::-1])
     assert again.compared(record("110", "010"), turned).is_same
+    turned = record("110", "000")
+    suites = (
+        dataclasses.replace(
+            turned, judged=tuple(dataclasses.replace(body, resolved_sha256=sha) for body in turned.judged)
+        )
+        for sha in "pq"
+    )
+    assert str(again.compared(*suites)).endswith("parameters (the suite of x; the suite of y)")
     other = again.compared(record("110", "000"), record("110", "001", chip="b"))
     assert not other.is_same
     assert str(other) == "s/c/3: other counts: y 1, was 0; the same parameters (processor b, was a)"

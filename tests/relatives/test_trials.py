@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from morph_vla import robots
-from morph_vla.errors import ConfigError
+from morph_vla.errors import ConfigError, MissingExtraError
 from morph_vla.relatives import trials, vary
 from morph_vla.relatives.draft import Changes, Relative
 from morph_vla.relatives.trials import Trial
@@ -45,6 +45,21 @@ def test_draws_end(monkeypatch):
     _, done = settled(100)
     assert [trial.name[-1] for trial in done] == ["0", "b", "c"]
     assert str(done[-1]) == "panda_vary0_000c is not kept: the expert fails"
+
+
+def test_what_this_machine_lacks_is_no_verdict_on_a_body(tmp_path: Path, monkeypatch):
+    """It would be kept, and another body would get the name for good."""
+    bodies = pytest.importorskip("morph_vla.demonstrations.bodies")
+
+    def make(*_, **__):
+        raise MissingExtraError("'mujoco' is not installed; install the extra 'sim'")
+
+    monkeypatch.setattr(bodies.new_suite, "make", make)
+    (relative,), _ = settled(0)
+    job = bodies.Job("panda", (), CHANGES, tmp_path, ("cube_in_bowl",), 2)
+    with pytest.raises(MissingExtraError, match=r"^'mujoco' is not installed; install the extra 'sim'$"):
+        bodies._tried(job, relative)
+    assert not [*tmp_path.glob("*.urdf")]
 
 
 def test_what_was_tried_is_read_as_it_was_written(tmp_path: Path):
