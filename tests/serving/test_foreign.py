@@ -70,7 +70,9 @@ def folders(tmp_path_factory) -> Path:
 def bodied(folders, tmp_path_factory) -> Path:
     """The same with a body, in openpi's layout, as openpi's trainer leaves it."""
     folder = tmp_path_factory.mktemp("bodied") / "openpi"
-    shapes = weights.leaf_shapes(recipes.load(folders / "droid.yaml").model)
+    model = recipes.load(folders / "droid.yaml").model
+    assert isinstance(model, Pi05Config)
+    shapes = weights.leaf_shapes(model)
     rng = np.random.default_rng(1)
     params = {leaf: 0.1 * rng.standard_normal(shape, np.float32) for leaf, shape in shapes.items()}
     weights.save_openpi(folder, nested(params))

@@ -28,6 +28,7 @@ from morph_vla.hosts.lerobot.theirs import KEYS
 from morph_vla.serving import remote
 
 LOG = logging.getLogger(__name__)
+not_compiled: Any = torch.compiler.disable  # whose types know no methods
 IMAGES = "observation.images."
 EPISODE, STEP = "observation.episode", "observation.step"  # of our suites, [n 1]
 ENDED = "observation.ended"  # theirs too: what this row shows was shown before
@@ -105,7 +106,7 @@ class MorphVlaPolicy(PreTrainedPolicy):
         self._steps += 1
         return self._actions.popleft()
 
-    @torch.compiler.disable  # LeRobot's rollout may compile this call: there is nothing of torch in it
+    @not_compiled  # LeRobot's rollout may compile this call: there is nothing of torch in it
     def _predicted(self, batch: Mapping[str, Any]) -> Tensor:
         """Answers [n h j], in the units of the state; of the step that `select_action` is at.
 
